@@ -23,12 +23,15 @@ from broker_stub.storage import read_broker_id, read_contents
 from broker_stub.zookeeper.registration import generate_broker_id
 
 _Command = Callable[..., None]
+#: What options show, by the type of their setting.
+_METAVARS = {int: "NUMBER", float: "NUMBER", bool: "true|false", Path: "PATH"}
 
 
 def _setting_options(command: _Command) -> _Command:
     """Add an option for each setting. Values are texts: `settings.load` checks them."""
     for setting in reversed(settings.SETTINGS):
-        command = click.option(setting.flag, setting.name, metavar="TEXT", help=setting.help)(command)
+        metavar = _METAVARS.get(setting.type, "TEXT")
+        command = click.option(setting.flag, setting.name, metavar=metavar, help=setting.help)(command)
     return command
 
 

@@ -133,7 +133,7 @@ class ProcessSettings:
         parsed(
             _features,
             f"NAME=MIN-MAX[,...] with versions from 0 to {_SHORT_MAX}, each name once",
-            "Features to register, with the supported versions; the broker itself ignores them.",
+            "Features to register with the supported versions, NAME=MIN-MAX[,...]; the broker itself ignores them.",
         ),
     ] = ()
     advertised_host: Annotated[str, parsed(_host, "a host name or address",

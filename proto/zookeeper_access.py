@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import structlog
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
@@ -23,8 +22,6 @@ from msgspec import Meta
 from proto.security.files import FileSettingError, password_in
 from proto.security.tls import TlsFiles, client_contexts
 from proto.settings import text
-
-log = structlog.get_logger(__name__)
 
 #: What others may not read even where they may read everything else (``ZkData.SensitiveRootPaths``).
 SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
@@ -120,7 +117,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
         problem = f"TLS to ZooKeeper failed: {reason}"
         if problem != self.problem:
-            log.error("zookeeper_tls", problem=problem)
+            # Not imported above: tools start faster.
+            import structlog
+
+            structlog.get_logger(__name__).error("zookeeper_tls", problem=problem)
         self.problem = problem
 
 

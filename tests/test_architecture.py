@@ -108,7 +108,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.http": {_RUNTIME + "state", _RUNTIME + "limits",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
-        _RUNTIME + "zookeeper", "proto.security",
+        _RUNTIME + "zookeeper", "proto.security", "controller.errors",
     },
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",

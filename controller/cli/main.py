@@ -16,7 +16,7 @@ from controller import __version__
 from controller.cli.certificates import certificates
 from controller.cli.check_cluster import check_cluster
 from controller.cli.common.output import print_table
-from controller.cli.common.settings import FLAGS, check_access, load_settings, with_settings
+from controller.cli.common.settings import FLAGS, WithSettings, check_access, load_settings, with_settings
 from controller.cli.tokens import tokens
 from controller.cli.workload import verdict, workload
 from controller.cli.zookeeper_security_migration import zookeeper_security_migration
@@ -35,12 +35,12 @@ def main() -> None:
     """The controller of a partitioned, replicated cluster, on ZooKeeper.
 
     Every setting of run and check-config can be given as the environment variable PARTITION_CONTROLLER_<NAME> or as
-    a key of the TOML file that --config names. Some also have a flag. A flag overrides the environment variable,
-    which overrides the file. check-config prints all settings.
+    a key of the TOML file that --config names. A few, those that run --help lists, also have a flag. A flag overrides
+    the environment variable, which overrides the file. check-config prints all settings.
     """
 
 
-@main.command()
+@main.command(cls=WithSettings)
 @with_settings(FLAGS)
 def run(config_file: Path | None, **flags: object | None) -> None:
     """Run the controller until SIGTERM or SIGINT.
@@ -58,7 +58,7 @@ def run(config_file: Path | None, **flags: object | None) -> None:
         sys.exit(EXIT_FAILED)
 
 
-@main.command("check-config")
+@main.command("check-config", cls=WithSettings)
 @with_settings(FLAGS)
 def check_config(config_file: Path | None, **flags: object | None) -> None:
     """Validate the settings and print each with its effective value and its source."""
@@ -133,9 +133,8 @@ class Brokers(click.IntRange):
 @click.option(
     "--report/--no-report",
     "with_report",
-    default=True,
-    show_default=True,
-    help="analyse the logs with Spark at the end",
+    default=None,
+    help="analyse the logs with Spark at the end; after --script idle, which Ctrl-C ends, only with --report",
 )
 def playground_(
     script: str,
@@ -144,7 +143,7 @@ def playground_(
     data_dir: Path,
     connect: str | None,
     secure: bool,
-    with_report: bool,
+    with_report: bool | None,
 ) -> None:
     """Run a whole cluster on this machine: ZooKeeper, controllers, brokers, failures, and the report."""
     # Imported here: no other command needs these modules.
@@ -164,7 +163,7 @@ def playground_(
         cluster.start()
         asyncio.run(ground.play(cluster, script))
         cluster.stop()
-        if with_report:
+        if with_report or (with_report is None and script != "idle"):
             page = ground.report(cluster)
             click.echo(f"\nReport: {os.path.relpath(page)}\nLogs:   {os.path.relpath(cluster.directory)}")
     except KeyboardInterrupt:

@@ -43,3 +43,7 @@ def ids_shown(ids: Sequence[int]) -> str:
     """Broker ids for a message; only the first ``IDS_SHOWN_MAX``."""
     more = f" and {len(ids) - IDS_SHOWN_MAX} more" if len(ids) > IDS_SHOWN_MAX else ""
     return f"{list(ids[:IDS_SHOWN_MAX])}{more}"
+
+
+#: Topics that brokers create for themselves (``org.apache.kafka.common.internals.Topic``).
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})

@@ -24,6 +24,8 @@ APPROVALS = "/controllers/approvals"
 QUARANTINE = "/controllers/quarantine"
 #: Ours: while it exists, none of our controllers claims ``/controller`` of a cluster of Kafka brokers.
 RESIGNED = "/controllers/resigned"
+#: Ours: the id of the candidate in whose favour the controller resigned, until one is elected.
+SUCCESSOR = "/controllers/successor"
 #: Ours: ids under which controllers of ours have led Kafka brokers, and that no broker has, as names of its children.
 KAFKA_IDS = "/controllers/kafka_ids"
 

@@ -109,8 +109,9 @@ class Taken(NamedTuple):
         )
 
 
-def take(cluster: Cluster, settings: CoreSettings) -> Taken:
-    """Copy what a running controller's decisions depend on, without topics whose znode was deleted."""
+def take(cluster: Cluster, settings: CoreSettings, only: str | None = None) -> Taken:
+    """Copy what a running controller's decisions depend on, without topics whose znode was deleted. ``only``: of no
+    other topic."""
     topics = [
         _Topic(
             topic.name,
@@ -122,7 +123,7 @@ def take(cluster: Cluster, settings: CoreSettings) -> Taken:
             list(map(_leadership_of, topic.partitions.values())),
         )
         for topic in cluster.topics.values()
-        if topic.czxid >= 0
+        if topic.czxid >= 0 and only in (None, topic.name)
     ]
     reassignments = cluster.reassignments
     reassigned = {*reassignments.ongoing, *reassignments.queued, *reassignments.strays}
@@ -133,7 +134,11 @@ def take(cluster: Cluster, settings: CoreSettings) -> Taken:
         cluster.unclean_default,
         dict(cluster.brokers),
         topics,
-        {_key(p): entry_of(cluster, p) for p in reassigned if p.topic.czxid >= 0},
+        {
+            _key(p): entry_of(cluster, p)
+            for p in reassigned
+            if p.topic.czxid >= 0 and only in (None, p.topic.name)
+        },
         tuple(sorted(cluster.topics_to_delete | cluster.deletions_waiting.keys())),
         dict(cluster.problems),
         cluster.maintenance,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from controller.errors import ConfigError
+from controller.runtime.addresses import CONNECT_ALLOWED, HOST, PORT, connect_string
 from controller.runtime.takeover import Takeover
 from proto.security.access import AuthorizerSettings
 from proto.security.files import FileSettingError
@@ -22,23 +22,15 @@ from proto.zookeeper_access import ZooKeeperSettings
 
 ENV_PREFIX = "PARTITION_CONTROLLER_"
 
-_HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)"
-_PORT = r"(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_SERVERS = rf"{_HOST}(?::(?!0+(?![0-9])){_PORT})?"
-#: ZooKeeper refuses paths with the parts . and ..
-_CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/(?!\.{{1,2}}(?:/|\Z))[^/\s]+)*/?")
 #: Kafka's default of ``reserved.broker.max.id``: the highest id that a broker is given by its configuration.
 RESERVED_BROKER_MAX_ID = 1000
-CONNECT_ALLOWED = (
-    "HOST:PORT[,HOST:PORT...][/chroot] with ports from 1 to 65535, without . and .. in the chroot"
-)
 
-HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
-_NAMED = rf"[A-Z0-9._-]+://{_HOST}:{_PORT}"
+HostPort = Annotated[str, text(f"{HOST}:{PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
+_NAMED = rf"[A-Z0-9._-]+://{HOST}:{PORT}"
 KafkaAddresses = Annotated[
     str,
     text(
-        rf"{_HOST}:{_PORT}|{_NAMED}(?:,{_NAMED})*",
+        rf"{HOST}:{PORT}|{_NAMED}(?:,{_NAMED})*",
         "HOST:PORT, or LISTENER://HOST:PORT[,LISTENER://HOST:PORT...] with listener names in upper case,"
         " with ports from 0 (any free one) to 65535",
     ),
@@ -58,13 +50,6 @@ Mechanisms = Annotated[
     ),
 ]
 ListenerName = Annotated[str, text("[A-Z0-9._-]*", "a listener's name in upper case, or nothing")]
-
-
-def connect_string(value: str) -> str:
-    """ZooKeeper servers and chroot, normalised. Raises ValueError with what is allowed."""
-    if not _CONNECT.fullmatch(value.strip()):
-        raise ValueError(CONNECT_ALLOWED)
-    return value.strip().rstrip("/")
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,12 @@ def _epoch_after(epoch: int) -> int:
     return epoch + 1
 
 
+async def look(session: Session, on_change: Callable[[str, str], None]) -> Lost:
+    """Who is the controller, without an attempt; arms the watch on ``/controller``. Raises ConnectionLossError."""
+    await session.exists(znode_paths.CONTROLLER, on_change)
+    return await _read_controller(session)
+
+
 async def _outcome_of_multi(session: Session, epoch: int, version: int) -> Won | Lost | None:
     """The outcome of a multi that failed or whose response was lost: Won if both znodes have its values.
 

@@ -34,7 +34,7 @@ from controller.errors import (
     OutrankedError,
     SessionLostError,
 )
-from controller.runtime import controller_election, lease, quarantine
+from controller.runtime import controller_election, lease, quarantine, succession
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, config_errors, describe
 from controller.runtime.controller_election import Candidate, Lost, Won
@@ -54,6 +54,7 @@ from controller.runtime.observe.audit import Audit
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.kafka_transport import KafkaSide
+from controller.runtime.succession import Succession
 from controller.runtime.takeover import Takeover
 from controller.runtime.term import Term
 from controller.runtime.zookeeper import jute, single_codecs
@@ -91,10 +92,12 @@ class StopRequested(LeadershipError):  # noqa: N818  (a request, not a fault)
 
 
 class Resigned(LeadershipError):  # noqa: N818  (a request, not a fault)
-    """An operator asked to resign. ``to_kafka``: a broker shall take over, else a standby of ours."""
+    """An operator asked to resign. ``to_kafka``: a broker shall take over, else a standby of ours; ``successor``:
+    which one, if it was named."""
 
-    def __init__(self, to_kafka: bool, author: str) -> None:
-        super().__init__(f"{author} asked to resign" + (" in favour of Kafka's brokers" if to_kafka else ""))
+    def __init__(self, to_kafka: bool, author: str, successor: int | None = None) -> None:
+        favoured = "Kafka's brokers" if to_kafka else "" if successor is None else f"controller {successor}"
+        super().__init__(f"{author} asked to resign" + (f" in favour of {favoured}" if favoured else ""))
         self.to_kafka = to_kafka
 
 
@@ -154,6 +157,7 @@ class Daemon:
         self.questions = BrokerQuestions(
             str(settings.controller_id), listeners_of(settings), self.kafka_security
         )
+        self._succession = Succession(settings.controller_id)
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
         self._seen_kafkas_controller = False
         self._stopping = asyncio.Event()
@@ -383,6 +387,8 @@ class Daemon:
 
     async def _attempt(self, session: Session) -> Won | Lost:
         if self.claimant.mode is Takeover.OFF:
+            if await self._succession.leaves_to_another(session):
+                return await controller_election.look(session, self._controller_changed)
             result = await controller_election.elect(
                 session,
                 self._me,
@@ -391,6 +397,8 @@ class Daemon:
             )
             if isinstance(result, Lost) and result.controller_id >= 0 and not result.endpoint:
                 self._seen_kafkas_controller = True
+            if isinstance(result, Won):
+                await succession.end_quietly(session)
             return result
         return await self.claimant.attempt(session, self._me, self._controller_changed, self.kafka_addresses)
 
@@ -525,8 +533,11 @@ class Daemon:
 
     # requests of operators about who leads
 
-    async def resign(self, reason: str, author: str, *, to_kafka: bool) -> str:
+    async def resign(
+        self, reason: str, author: str, *, to_kafka: bool = False, successor: int | None = None
+    ) -> str:
         """Resign in favour of a standby, or of Kafka's brokers until ``claim_again``; why not, empty: it does.
+        ``successor``: the standby, None: any.
 
         Call it only while active. Raises ConnectionLossError, LeadershipError.
         """
@@ -534,7 +545,11 @@ class Daemon:
         assert term is not None
         session = term.session
         if self.claimant.mode is Takeover.OFF:
-            return "kafka_takeover is off"
+            if to_kafka:
+                return "kafka_takeover is off"
+            return await self._appoint(term, author, successor)
+        if successor is not None:
+            return "with kafka_takeover, the first standby that can takes over: leave out its id"
         if to_kafka:
             value = Resignation(reason, author, time.time_ns() // 1_000_000)
             data = single_codecs.encode(RESIGNATION, value)
@@ -548,6 +563,21 @@ class Daemon:
         elif not await self.claimant.standbys(session):
             return "no other controller is registered that could take over"
         term.end(Resigned(to_kafka, author))
+        return ""
+
+    async def _appoint(self, term: Term, author: str, successor: int | None) -> str:
+        standbys = sorted(int(name) for name in await self.claimant.standbys(term.session) if name.isdigit())
+        if not standbys:
+            return "no other controller is registered that could take over"
+        if successor is None:
+            successor = standbys[0]
+        if successor not in standbys:
+            return f"controller {successor} is no standby: there are {standbys}"
+        try:
+            await succession.appoint(term.session, term.won.epoch_version, successor)
+        except jute.MultiError as error:
+            return f"{znode_paths.SUCCESSOR} could not be written: {error}"
+        term.end(Resigned(False, author, successor))
         return ""
 
     async def claim_again(self) -> str:

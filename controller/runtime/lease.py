@@ -17,6 +17,8 @@ RENEWALS_PER_TIMEOUT = 8
 WAIT_MIN_S = 0.001
 #: Pause of a candidate that does not know a leader: no response, an unreadable epoch, or no controller.
 ELECTION_RETRY_S = 1.0
+#: How long candidates leave the election to the one that was named.
+SUCCESSOR_WAIT_S = 3.0
 #: Pause before a new session after one that ended, doubled up to the maximum.
 SESSION_RETRY_FIRST_S, SESSION_RETRY_MAX_S = 0.1, 5.0
 #: How much longer than a session timeout to wait for the end of another process's registration under our id.

@@ -105,14 +105,16 @@ class OperatorResponse(_message.Message):
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., remaining: _Optional[_Iterable[_Union[_common_pb2.PartitionName, _Mapping]]] = ...) -> None: ...
 
 class ResignControllerRequest(_message.Message):
-    __slots__ = ("to_kafka", "reason", "author")
+    __slots__ = ("to_kafka", "reason", "author", "successor")
     TO_KAFKA_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
     to_kafka: bool
     reason: str
     author: str
-    def __init__(self, to_kafka: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+    successor: int
+    def __init__(self, to_kafka: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., successor: _Optional[int] = ...) -> None: ...
 
 class ClaimControllerRequest(_message.Message):
     __slots__ = ()

@@ -6,15 +6,19 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-import structlog
-
-log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 #: Of one file, bytes.
 FILE_BYTES_MAX = 1_048_576
+
+
+def _log() -> Any:
+    # Not imported above: tools without such files start faster.
+    import structlog
+
+    return structlog.get_logger(__name__)
 
 
 class FileSettingError(ValueError):
@@ -45,9 +49,9 @@ class FromFiles(Generic[T]):
             try:
                 self._value = self._make()
             except FileSettingError as error:
-                log.error("security_files_not_usable", why=str(error), kept="what was read before")
+                _log().error("security_files_not_usable", why=str(error), kept="what was read before")
             else:
-                log.info("security_files_read", files=[str(file) for file in self._files])
+                _log().info("security_files_read", files=[str(file) for file in self._files])
         return self._value
 
     def reload(self) -> None:
@@ -78,7 +82,7 @@ def read_file(setting: str, path: Path, what: str, *, secret: bool) -> bytes:
     if len(content) > FILE_BYTES_MAX:
         raise FileSettingError(setting, str(path), f"{what} of at most {FILE_BYTES_MAX} bytes")
     if secret and others:
-        log.warning("secret_readable_by_others", setting=setting, file=str(path))
+        _log().warning("secret_readable_by_others", setting=setting, file=str(path))
     return content
 
 

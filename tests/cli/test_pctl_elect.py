@@ -28,7 +28,7 @@ def test_a_leader_that_cannot_be_is_refused(operator: Operator) -> None:
     operator.ok("topics", "create", "outsider", "--replica-assignment=1:2")
     refused = operator.run("elect", "leader", "3", "--partition=outsider-0")
     assert refused.exit_code == 3
-    assert "broker 3 is not alive and in sync in any of them" in refused.stderr
+    assert "outsider-0: INVALID_REQUEST: leader = 3: must be one of its replicas [1, 2]" in refused.stderr
     assert "nothing to do" in operator.ok("elect", "leader", "3", "--topic=outsider").stderr
     assert operator.run("elect", "leader", "x", "--topic=outsider").exit_code == 2
     assert operator.run("elect", "leader", "1").exit_code == 2
@@ -58,4 +58,4 @@ def test_without_any_replica_alive_it_is_refused(operator: Operator) -> None:
     with operator.controller_away():
         operator.topic_by_hand("allgone", [98, 99], 98, [98])
     refused = operator.run("elect", "unclean", "--topic=allgone", "--yes")
-    assert (refused.exit_code, "no replica of any of them is alive" in refused.stderr) == (3, True)
+    assert (refused.exit_code, "no replica of any of them could lead" in refused.stderr) == (3, True)

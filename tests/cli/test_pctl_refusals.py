@@ -107,9 +107,9 @@ def test_election_that_can_change_nothing_is_refused(operator: Operator) -> None
         operator.topic_by_hand("hopeless", [98, 1], 1, [1])
         operator.topic_by_hand("outofsync", [2, 1], 1, [1])
         for name in ("hopeless", "outofsync"):
-            refused = operator.run("elect", f"--topic={name}")
+            refused = operator.run("--timeout=3", "elect", f"--topic={name}")
             assert refused.exit_code == 3
-            assert "no preferred replica is alive and in sync" in refused.stderr
+            assert "no preferred replica could lead" in refused.stderr
             tried = operator.run("--timeout=3", "-o", "json", "elect", f"--topic={name}", "--dry-run")
             assert (tried.exit_code, '"possible": false' in tried.stdout) == (3, True)
             assert "from ZooKeeper alone (the controller at" in tried.stderr
@@ -131,7 +131,7 @@ def test_a_controller_that_does_not_answer_is_said(operator: Operator) -> None:
     with operator.frozen_controller():
         assert operator.json("--timeout=3", "cluster")["controller_answers"].startswith("no (")
         rows = operator.json("--timeout=3", "brokers")
-        assert [row["pending_pushes"] for row in rows] == [None] * 3
+        assert {row["pending_pushes"] for row in rows} == {None}
     operator.wait(lambda: operator.json("cluster").get("controller_answers") == "yes")
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from controller.cli.common import output
 from controller.cli.common.options import Options
-from controller.cli.pctl import plan
-from controller.cli.pctl import stoppable as stoppable_verb
+from controller.cli.pctl.decisions import plan
+from controller.cli.pctl.decisions import stoppable as stoppable_verb
 from controller.core.effects import StoredNode
 from controller.core.model import LeaderAndIsr, StopApproval
 from controller.planning import scenarios
@@ -97,7 +97,7 @@ def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
         "  u-0 would have 0 of 1 in-sync replicas that min.insync.replicas asks for",
         f"would change it: {CHANGES[Why.OFFLINE]}",
         f"would change it: {CHANGES[Why.UNDER_MIN_ISR]}",
-        "largest set of these that may, by its partitions: 1",
+        "of these may stop together, by their partitions: broker 1 (1 of 2)",
     ]
     assert printed(capsys, no) == ["no: 1, 3 may not stop now, for 2 reasons", *reasons]
     assert printed(capsys, no, overridden=True) == [
@@ -132,3 +132,46 @@ def test_items_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
         for item in ({"a": 1}, {"a": None}):
             output.print_item(item, style)
     assert capsys.readouterr().out == '{"a":1}\n{"a":null}\n---\na: 1\n---\na: null\n'
+
+
+WIDE = Small(
+    (1, 2), {("t", n): ((1, 2), 1, (1, 2)) for n in range(30)} | {("u", 0): ((1,), 1, (1,))}
+).snapshot()
+
+
+def test_many_partitions_are_one_line_for_each_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = shown(scenarios.broker_loss(WIDE, [1], Terms()), capsys)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["t:", "30", "partitions", "1", "2"] in lines
+    assert ["u-0", "1", "none"] in lines
+    made = as_json(plan_data(scenarios.broker_loss(WIDE, [1], Terms()), False))
+    with pytest.raises(SystemExit):
+        plan.show(Options("", "table", 1), made, writes=False, every=True)
+    assert ["t-29", "1", "2"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert plan._counted([f"t-{n}" for n in range(30)] + ["u-0"], ()) == "31: t (30), u (1)"
+
+
+def test_many_reasons_are_one_line_for_each_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    no = stoppable(WIDE, [1, 2], Terms())
+    assert printed(capsys, no)[:5] == [
+        "no: 1, 2 may not stop now, for 62 reasons",
+        "  t: 30 partitions would have no leader",
+        "  t: 30 partitions would have fewer in-sync replicas than min.insync.replicas",
+        "  u-0 would have no leader: its ISR [1] stops as a whole",
+        "  u-0 would have 0 of 1 in-sync replicas that min.insync.replicas asks for",
+    ]
+    stoppable_verb._print(as_json(stoppable_data(no)), every=True)
+    assert (
+        "  t-29 would have no leader: its ISR [1, 2] stops as a whole" in capsys.readouterr().out.splitlines()
+    )
+    assert set(stoppable_verb.SEVERAL) <= {why.value for why in Why}
+
+
+def test_values_separated_by_tabs(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows([{"a": 1, "b": ["x", "y"]}, {"a": None, "b": "t\tn\n"}], ("a", "b"), "tsv")
+    assert capsys.readouterr().out == "a\tb\n1\tx,y\n\tt\\tn\\n\n"
+    output.print_fields({"a": True, "b": {"c": 1}}, "tsv")
+    assert capsys.readouterr().out == 'a\ttrue\nb\t{"c":1}\n'
+    output.print_data({"a": [1, 2]}, "tsv")
+    output.print_item({"a": 1, "b": "x"}, "tsv")
+    assert capsys.readouterr().out == "a\t1,2\n1\tx\n"

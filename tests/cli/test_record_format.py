@@ -102,7 +102,7 @@ def test_times_are_so_long_ago_or_a_date() -> None:
 def test_a_filter_arrives_as_it_was_chosen(
     topic: str, partition: int | None, brokers: list[int], epoch: int | None, kinds: list[str], since_us: int
 ) -> None:
-    wanted = filter_of(topic or None, partition if topic else None, brokers, epoch, kinds, since_us)
+    wanted = filter_of(topic or None, partition if topic else None, brokers, epoch, kinds, False, since_us)
     assert _read_filter(filter_message(wanted)) == wanted
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from controller.core import znode_paths
 from controller.runtime import controller_election
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.zookeeper.session import Session
 from tests.support.runtime.daemons import running
 from tests.support.runtime.proxy import proxied
 from tests.support.runtime.sessions import until
@@ -103,3 +105,50 @@ async def test_a_stop_is_heeded_while_a_silent_server_is_asked_for_the_chroot(
         async with running(daemon):
             await silence.begun.wait()
         assert daemon.role is Role.STOPPED
+
+
+async def test_the_candidate_that_is_named_takes_over(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    """It is the slowest: others see that ``/controller`` is gone long before."""
+    async with AsyncExitStack() as stack:
+        daemons = [
+            await stack.enter_async_context(running(Daemon(an_own(zookeeper, tmp_path, id_))))
+            for id_ in (1, 2, 3)
+        ]
+        await until(lambda: any(d.active and d.term and d.term.machine.ready for d in daemons), "active")
+        await until(lambda: len(zk.get_children(znode_paths.CONTROLLER_IDS)) == 3, "candidates")
+        first = next(d for d in daemons if d.active)
+        standbys = [d for d in daemons if d is not first]
+        named = standbys[1]
+        attempt = named._attempt
+
+        async def late(session: Session) -> Any:
+            await asyncio.sleep(0.5)
+            return await attempt(session)
+
+        named._attempt = late  # type: ignore[method-assign]
+        own = named.settings.controller_id
+        assert "is no standby" in await first.resign("test", "ann", successor=9)
+        assert "kafka_takeover is off" in await first.resign("test", "ann", to_kafka=True)
+        assert await first.resign("test", "ann", successor=own) == ""
+        await until(lambda: named.active, "the named one to be active", 20)
+        await until(lambda: not zk.exists(znode_paths.SUCCESSOR), "its name to be gone")
+        assert int(zk.get(znode_paths.CONTROLLER_EPOCH)[0]) == 2
+
+
+async def test_a_successor_that_does_not_come_is_waited_for_briefly(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    zk.ensure_path(znode_paths.CONTROLLER_IDS)
+    zk.create(znode_paths.candidate_path(7), b"{}", ephemeral=True)
+    zk.create(znode_paths.SUCCESSOR, b"7")
+    async with running(Daemon(an_own(zookeeper, tmp_path, 1))) as daemon:
+        await until(lambda: daemon.session is not None and daemon.role is Role.STANDBY, "standby")
+        assert not daemon.active
+        await until(lambda: daemon.active, "active after a while", 20)
+        await until(lambda: not zk.exists(znode_paths.SUCCESSOR), "the name to be gone")
+
+
+def an_own(zookeeper: str, directory: Path, id_: int) -> Settings:
+    return Settings(controller_id=id_, zookeeper=zookeeper, state_log_dir=directory / str(id_))

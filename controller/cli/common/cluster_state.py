@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from controller.cli.common.output import fail, note
 from controller.core import znode_paths
+from controller.core.model import Attribution, Maintenance
 from controller.runtime.zookeeper.cluster_reader import ClusterState
+from controller.runtime.zookeeper.session import Session
+
+#: Znodes below the chroot that are looked at for a cluster.
+_LOOKED_AT_MAX = 100
 
 #: Unreadable znodes that one command names.
 _NAMED_MAX = 100
@@ -18,6 +24,32 @@ def note_problems(cluster_state: ClusterState) -> None:
         note(f"pctl: unreadable znode {path}: {problem}")
     if len(problems) > _NAMED_MAX:
         note(f"pctl: {len(problems) - _NAMED_MAX} more znodes are unreadable")
+
+
+async def fail_without_cluster(zookeeper: str, session: Session, cluster_state: ClusterState) -> None:
+    """End the program where there is no cluster, and name those that are below. ``zookeeper``: the option's value."""
+    if not cluster_state.empty:
+        return
+    servers, _, chroot = zookeeper.partition("/")
+    names = sorted(await session.children("/"))[:_LOOKED_AT_MAX]
+    paths = [f"/{name}{znode_paths.CONTROLLER_EPOCH}" for name in names]
+    found = [n for n, path in zip(names, paths, strict=True) if await session.exists(path) is not None]
+    base = f"/{chroot}".rstrip("/")
+    there = f"; clusters are at {', '.join(f'{base}/{name}' for name in found)}" if found else ""
+    example = f": pctl --zookeeper {servers}{base}/{found[0]} ..." if found else ""
+    fail(f"there is no cluster at {base or '/'} of ZooKeeper at {servers}{there}{example}")
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 partition``, ``2 partitions``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def note_left_out(count: int, noun: str) -> None:
+    if count:
+        note(
+            f"{counted(count, noun)} of internal topics {'is' if count == 1 else 'are'} left out (--internal)"
+        )
 
 
 def fail_without_topics(cluster_state: ClusterState, names: Iterable[str]) -> None:
@@ -46,3 +78,17 @@ def brokers_text(ids: Iterable[int]) -> str:
     """``broker 1``, ``brokers 1, 2``."""
     texts = [str(id_) for id_ in ids]
     return f"broker{'' if len(texts) == 1 else 's'} {', '.join(texts)}"
+
+
+def maintenance_fields(state: Maintenance) -> dict[str, Any]:
+    """The state as fields of ``pctl cluster``."""
+    entered = attribution_text(state.entered)
+    return {
+        "paused": attribution_text(state.paused),
+        "maintenance": f"{entered} (automatic)" if state.automatic else entered,
+        "drained": sorted(state.drained),
+    }
+
+
+def attribution_text(attribution: Attribution | None) -> str | None:
+    return None if attribution is None else f"by {attribution.author}: {attribution.reason}"

@@ -11,21 +11,22 @@ from contextlib import AbstractAsyncContextManager, redirect_stderr, redirect_st
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 
 from controller.cli.common.output import fail, note
-from controller.core.partitions.replica_placement import PlacementError
 from controller.errors import ControllerError
-from controller.runtime.zookeeper import cluster_reader, codecs
-from controller.runtime.zookeeper.session import ConnectionLossError, Session
-from proto.security.grpc_channels import GrpcTls
-from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 
-STYLES = ("table", "json", "yaml")
+if TYPE_CHECKING:
+    # Imported where a session begins: --help needs none.
+    from controller.runtime.zookeeper.session import Session
+    from proto.security.grpc_channels import GrpcTls
+    from proto.zookeeper_access import ZooKeeperAccess
+
+STYLES = ("table", "json", "yaml", "tsv")
 #: Types of options and arguments.
-BROKER = PARTITION = click.IntRange(0, codecs.INT_MAX)
+BROKER = PARTITION = click.IntRange(0, 2**31 - 1)
 EPOCH = OFFSET = click.IntRange(0, 2**63 - 1)
 P = ParamSpec("P")
 
@@ -65,7 +66,7 @@ class Options:
         zookeeper: str,
         output: str,
         timeout_s: float,
-        access: ZooKeeperAccess = OPEN_ACCESS,
+        access: ZooKeeperAccess | None = None,
         tls: GrpcTls | None = None,
     ) -> None:
         self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
@@ -77,8 +78,14 @@ class Options:
 
     def connected(self) -> AbstractAsyncContextManager[Session]:
         """A session with ZooKeeper. Raises EnvironmentFault."""
+        from controller.runtime.zookeeper import cluster_reader
+        from proto.zookeeper_access import OPEN_ACCESS
+
         return cluster_reader.connected(
-            self.zookeeper, int(self.timeout_s * 1000), create_chroot=False, access=self._access
+            self.zookeeper,
+            int(self.timeout_s * 1000),
+            create_chroot=False,
+            access=self._access or OPEN_ACCESS,
         )
 
     def message_of(self, error: Exception) -> str:
@@ -96,6 +103,8 @@ def on_cluster(
 
     @wraps(work)
     def run(options: Options, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        from controller.runtime.zookeeper.session import ConnectionLossError
+
         if options.watch_s is not None:
             with suppress(KeyboardInterrupt):
                 asyncio.run(
@@ -109,8 +118,6 @@ def on_cluster(
 
         try:
             asyncio.run(connected())
-        except PlacementError as error:
-            fail(str(error))
         except (ControllerError, ConnectionLossError) as error:
             fail(options.message_of(error))
 
@@ -119,6 +126,8 @@ def on_cluster(
 
 async def _repeat(options: Options, every_s: float, work: Callable[[Session], Awaitable[None]]) -> None:
     """Run rounds until interrupted; a new session is opened when one has ended."""
+    from controller.runtime.zookeeper.session import ConnectionLossError
+
     printer = _Rounds(options.output, every_s)
     while True:
         try:
@@ -133,6 +142,8 @@ async def _repeat(options: Options, every_s: float, work: Callable[[Session], Aw
 
 async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> None:
     """Run one round and show all that it prints, its failure included."""
+    from controller.runtime.zookeeper.session import ConnectionLossError
+
     printed, errors = _Captured(printer.terminal), _Captured(terminal=False)
     with redirect_stdout(printed), redirect_stderr(errors):
         try:
@@ -210,7 +221,7 @@ def _output_option() -> click.Option:
         type=click.Choice(STYLES),
         callback=_set_output,
         expose_value=False,
-        help="table, json or yaml",
+        help="table, json, yaml or tsv",
     )
 
 

@@ -1,4 +1,4 @@
-"""Output of pctl: rows as a table, JSON or YAML."""
+"""Output of pctl: rows as a table, JSON, YAML, or values separated by tabs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from typing import Any, NoReturn
 
 import click
 import msgspec
-import structlog
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from controller.errors import printable
 from controller.exit_codes import EXIT_FAILED
@@ -28,11 +24,16 @@ _RESETS_CHARS_MAX = 8 * 24
 
 def log_to_stderr() -> None:
     """What is logged in a tool, such as a file of secrets that others may read, must not be among its output."""
+    import structlog
+
     structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[str], style: str) -> None:
     """Print rows with these columns; in JSON and YAML the columns are keys and values are not formatted."""
+    if style == "tsv":
+        print_tsv(columns, rows)
+        return
     if style != "table":
         print_data([{c: row.get(c) for c in columns} for row in rows], style)
         return
@@ -44,23 +45,63 @@ def print_rows(rows: Sequence[Row], columns: Sequence[str], style: str) -> None:
 def print_data(value: object, style: str) -> None:
     """Print as JSON, or the same data as YAML: numbers as keys become strings in both."""
     encoded = msgspec.json.encode(value)
-    if style == "yaml":
+    if style == "tsv":
+        _print_data_tsv(msgspec.json.decode(encoded))
+    elif style == "yaml":
         click.echo(msgspec.yaml.encode(msgspec.json.decode(encoded)), nl=False)
     else:
         click.echo(msgspec.json.format(encoded))
 
 
 def print_item(value: object, style: str) -> None:
-    """Print one item of a stream: a line of JSON, or a YAML document."""
+    """Print one item of a stream: a line of JSON, a YAML document, or its values separated by tabs."""
     encoded = msgspec.json.encode(value)
-    if style == "yaml":
+    if style == "tsv":
+        found = msgspec.json.decode(encoded)
+        click.echo("\t".join(map(_tsv, found.values() if isinstance(found, dict) else [found])))
+    elif style == "yaml":
         click.echo("---\n" + msgspec.yaml.encode(msgspec.json.decode(encoded)).decode(), nl=False)
     else:
         click.echo(encoded)
 
 
+def print_tsv(columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Print a line of column names and a line for each row, separated by tabs. Lists are separated by commas."""
+    click.echo("\t".join(columns))
+    for row in rows:
+        click.echo("\t".join(_tsv(row.get(column)) for column in columns))
+
+
+def _print_data_tsv(data: Any) -> None:
+    """Rows as rows, whose columns are the keys of the first; else a line for each field."""
+    if isinstance(data, list):
+        rows = [row if isinstance(row, dict) else {"value": row} for row in data]
+        print_tsv(list(dict.fromkeys(key for row in rows for key in row)), rows)
+    else:
+        for name, value in data.items() if isinstance(data, dict) else [("value", data)]:
+            click.echo(f"{name}\t{_tsv(value)}")
+
+
+def _tsv(value: object) -> str:
+    """A cell without tabs and line ends; nothing for None, JSON for what is nested."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple) and not any(isinstance(v, dict | list | tuple) for v in value):
+        return printable(",".join(map(str, value)))
+    if isinstance(value, dict | list | tuple):
+        return msgspec.json.encode(value).decode()
+    return printable(str(value))
+
+
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table. Very long cells are cut; on a terminal other long ones are folded, elsewhere lines are long."""
+    # Not imported above: JSON and YAML need none of it.
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     rows = [[cut(cell) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
@@ -95,6 +136,10 @@ def cut(text: str) -> str:
 
 def print_fields(fields: Row, style: str) -> None:
     """Print one record, a line per field."""
+    if style == "tsv":
+        for name, value in fields.items():
+            click.echo(f"{name}\t{_tsv(value)}")
+        return
     if style != "table":
         print_data(fields, style)
         return

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from controller.analysis import lines
+from controller.cli.common.lists import broker_ids
 from controller.core.names import topic_name_problem
 from controller.errors import printable
 from controller.runtime.observe.history_filter import Filter
@@ -19,6 +20,8 @@ from proto.statelog.schema import KINDS
 
 Record = Mapping[str, Any]
 
+#: Kinds of record that tell of notified brokers, not of changes.
+QUIET = frozenset({"push", "ack", "unchanged"})
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 COLUMNS = ("time", "node", "epoch", "event", "cause", "what", "reason")
 
@@ -50,13 +53,18 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="only records of this kind; may be repeated",
         ),
         click.option(
+            "--all-kinds",
+            is_flag=True,
+            help=f"also records of the kinds {', '.join(sorted(QUIET))}, which are left out without --kind",
+        ),
+        click.option(
             "--epoch", type=click.IntRange(1, INT_MAX), help="only records of this controller epoch"
         ),
         click.option(
             "--broker",
             "brokers",
             multiple=True,
-            type=click.IntRange(0, INT_MAX),
+            callback=broker_ids,
             help="only records that name this broker as replica, old or new leader or ISR member; may be repeated",
         ),
         click.option("--partition", type=click.IntRange(0, INT_MAX), help="only this partition of --topic"),
@@ -72,6 +80,7 @@ def filter_of(
     brokers: Sequence[int],
     epoch: int | None,
     kinds: Sequence[str],
+    all_kinds: bool,
     since_us: int = 0,
     until_us: int = 0,
 ) -> Filter:
@@ -82,7 +91,10 @@ def filter_of(
         raise click.UsageError("--partition: needs --topic")
     if since_us and until_us and since_us >= until_us:
         raise click.UsageError("--since must be before --until")
-    return Filter(topic or "", partition, frozenset(brokers), epoch, frozenset(kinds), since_us, until_us)
+    if kinds and all_kinds:
+        raise click.UsageError("--all-kinds: leave out --kind")
+    chosen = frozenset(kinds) or (frozenset() if all_kinds else KINDS.keys() - QUIET)
+    return Filter(topic or "", partition, frozenset(brokers), epoch, frozenset(chosen), since_us, until_us)
 
 
 def filter_message(wanted: Filter) -> pb.HistoryFilter:

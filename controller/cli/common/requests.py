@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,10 +27,33 @@ SAFETY = frozenset(
 )
 
 
+#: Seconds between two looks for a controller whose failover is completed.
+_LOOK_S = 0.1
+#: Time for a request, however long the look for the controller took.
+_ASK_MIN_S = 0.2
+
+
 async def ask(options: Options, session: Session, method: str, request: Any) -> Any:
-    """Call a method of the active controller's AdminService. Raises RequestFailedError."""
-    cluster_state = await cluster_reader.look(session, topics=(), states=False)
-    return await admin.ask(cluster_state.controller_endpoint, method, request, options.timeout_s, options.tls)
+    """Call a method of the active controller's AdminService; in a failover, after that. Raises RequestFailedError."""
+    deadline = time.monotonic() + options.timeout_s
+    endpoint = await _endpoint(options, session, deadline)
+    left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
+    return await admin.ask(endpoint, method, request, left_s, options.tls)
+
+
+async def _endpoint(options: Options, session: Session, deadline: float) -> str:
+    """The active controller's; empty where none is active. While a candidate takes over, wait for it, at most
+    until the deadline: a request that it does not take yet must not be sent, as its outcome could be another's."""
+    while True:
+        now = await cluster_reader.look(session, topics=(), states=False)
+        taking_over = now.controller_id < 0 and bool(now.controllers)
+        if now.controller_endpoint:
+            left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
+            answer = await admin.describe_cluster(now.controller_endpoint, left_s, options.tls)
+            taking_over = not isinstance(answer, str) and answer.error_code == common_pb2.NOT_CONTROLLER
+        if not taking_over or time.monotonic() > deadline:
+            return now.controller_endpoint
+        await asyncio.sleep(_LOOK_S)
 
 
 class Refusal(NamedTuple):

@@ -25,6 +25,20 @@ FLAGS = (
 )
 
 
+class WithSettings(click.Command):
+    """Says of a setting without flag how it is given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            for setting in config.SETTINGS:
+                if setting.flag == error.option_name:
+                    how = f"give it as {setting.env}, or as {setting.name} in the file that --config names"
+                    raise click.UsageError(f"{setting.flag}: this setting has no flag: {how}", ctx) from None
+            raise
+
+
 def with_settings(flags: Collection[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --config and these flags to a command."""
 

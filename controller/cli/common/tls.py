@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from controller.cli.common.options import FILE
+from controller.cli.common.output import log_to_stderr
 from proto.security.files import FileSettingError, password_in
-from proto.security.grpc_channels import GrpcTls, PemTls, TokenTls
 from proto.security.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from proto.security.grpc_channels import GrpcTls
 
 _OPTIONS = {
     "ca": "PEM file: authorities of the controllers' and brokers' certificates; without it, no TLS",
@@ -55,6 +58,10 @@ def _tls(files: TlsFiles, token_file: Path | None) -> GrpcTls | None:
         if token_file is not None:
             raise click.UsageError("--token-file: tokens are sent over TLS only: give --ssl-ca")
         return None
+    # Not imported above: --help needs no gRPC.
+    from proto.security.grpc_channels import PemTls, TokenTls
+
+    log_to_stderr()
     try:
         tls = PemTls(files)
         return tls if token_file is None else TokenTls(tls, password_in("--token-file", token_file).current())

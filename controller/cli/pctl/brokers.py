@@ -6,10 +6,12 @@ from collections.abc import Collection
 from typing import Any
 
 import click
+import msgspec
 
-from controller.cli.common.cluster_state import note_problems
+from controller.cli.common.cluster_state import fail_without_cluster, note_problems
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_rows
+from controller.cli.common.requests import ask
 from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.core.cluster.features import levels_of, missing
@@ -17,8 +19,10 @@ from controller.core.model import Broker
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
-from proto.gen import maintenance_pb2
+from proto.gen import history_pb2, maintenance_pb2
 
+#: Records about brokers that are gone, read to find when they went.
+_RECORDS_MAX = 10_000
 _COLUMNS = (
     "broker",
     "state",
@@ -30,6 +34,7 @@ _COLUMNS = (
     "in_sync",
     "pending_pushes",
     "push_problem",
+    "since",
 )
 
 
@@ -37,14 +42,18 @@ _COLUMNS = (
 @click.pass_obj
 @on_cluster
 async def brokers(options: Options, session: Session) -> None:
-    """List registered brokers: state, epoch, load, and pending pushes.
+    """List brokers: state, epoch, load, and pending pushes.
 
-    STATE is ready, or one or more of: drained, shutting down, approved to stop, ignored (by the controller),
+    STATE is gone (it has replicas, and is not registered; SINCE when, if the active controller noticed it), ready, or
+    one or more of: drained, shutting down, approved to stop, ignored (by the controller),
     incompatible (the broker does not support a finalized feature; the controller ignores it when it registers again).
     """
     cluster_state = await cluster_reader.look(session)
+    await fail_without_cluster(options.zookeeper, session, cluster_state)
     descriptions, shutting_down = await _described_by_the_controller(options, cluster_state)
-    rows = []
+    gone = cluster_state.gone
+    since = await _gone_since(options, session, gone) if descriptions is not None and gone else {}
+    rows: list[dict[str, Any]] = []
     for id_, broker in sorted(cluster_state.brokers.items()):
         description = descriptions.get(id_) if descriptions is not None else None
         rows.append(
@@ -59,17 +68,46 @@ async def brokers(options: Options, session: Session) -> None:
                 "epoch": broker.epoch,
                 "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
                 "rack": broker.rack,
-                "leaders": sum(
-                    p.state is not None and p.state.leader == id_ for p in cluster_state.partitions
-                ),
-                "replicas": sum(id_ in p.replicas for p in cluster_state.partitions),
-                "in_sync": sum(p.state is not None and id_ in p.state.isr for p in cluster_state.partitions),
+                **_load(cluster_state, id_),
                 "pending_pushes": description.pending_pushes if description else None,
                 "push_problem": description.push_problem if description else None,
             }
         )
+    rows += [
+        {
+            "broker": id_,
+            "state": ["gone"],
+            **_load(cluster_state, id_),
+            "since": since.get(id_),
+        }
+        for id_ in gone
+    ]
+    rows.sort(key=lambda row: row["broker"])
     print_rows(rows, _COLUMNS, options.output)
     note_problems(cluster_state)
+
+
+def _load(cluster_state: ClusterState, id_: int) -> dict[str, int]:
+    """How many partitions a broker leads, has, and is in sync for."""
+    states = [p.state for p in cluster_state.partitions if p.state is not None]
+    return {
+        "leaders": sum(s.leader == id_ for s in states),
+        "replicas": sum(id_ in p.replicas for p in cluster_state.partitions),
+        "in_sync": sum(id_ in s.isr for s in states),
+    }
+
+
+async def _gone_since(options: Options, session: Session, gone: Collection[int]) -> dict[int, str]:
+    """When the active controller noticed that brokers went; without those that went before its time."""
+    wanted = history_pb2.HistoryFilter(kinds=["broker"], brokers=sorted(gone))
+    request = history_pb2.ListHistoryRequest(filter=wanted, limit=_RECORDS_MAX)
+    try:
+        answer = await ask(options, session, "ListHistory", request)
+    except admin.RequestFailedError as error:
+        note(f"pctl: {error}")
+        return {}
+    records = [msgspec.json.decode(text) for text in answer.records]
+    return {r["replica"]: r["ts"] for r in records if r["to"] == "offline" and r.get("replica") in gone}
 
 
 async def _described_by_the_controller(

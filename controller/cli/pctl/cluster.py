@@ -12,12 +12,11 @@ from typing import Any
 import click
 
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
-from controller.cli.common.cluster_state import note_problems
+from controller.cli.common.cluster_state import fail_without_cluster, maintenance_fields, note_problems
 from controller.cli.common.confirmation import confirm, yes_allowed, yes_option
-from controller.cli.common.options import Listing, ListingVerbs, Options, Verb, Verbs, on_cluster
+from controller.cli.common.options import BROKER, Listing, ListingVerbs, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import fail, note, print_fields, print_rows
 from controller.cli.common.requests import ask
-from controller.cli.pctl.maintenance import maintenance_fields
 from controller.client import admin
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
@@ -35,17 +34,24 @@ _LOOK_S = 0.1
 @on_cluster
 async def cluster(options: Options, session: Session) -> None:
     """Show the active controller and the state of the cluster."""
-    cluster_state = await cluster_reader.look(session)
+    cluster_state = await cluster_reader.look(session, configs=True)
+    await fail_without_cluster(options.zookeeper, session, cluster_state)
+    gone, spare = cluster_state.gone, _spare(cluster_state)
+    registered = len(cluster_state.brokers)
+    of_all = f" of {registered + len(gone)}" if gone else ""
     fields: dict[str, Any] = {
         "controller": cluster_state.controller_id if cluster_state.controller_id >= 0 else "none",
         "controller_endpoint": cluster_state.controller_endpoint,
         "controller_epoch": cluster_state.controller_epoch,
         "candidates": [c.controller_id for c in cluster_state.controllers],
-        "brokers": len(cluster_state.brokers),
+        "brokers": f"{registered}{of_all}" if options.output == "table" else registered,
+        "brokers_gone": gone,
         "topics": len(cluster_state.topics),
         "partitions": len(cluster_state.partitions),
         "unavailable_partitions": sum(not p.available for p in cluster_state.partitions),
         "under_replicated_partitions": sum(p.under_replicated() for p in cluster_state.partitions),
+        "under_min_isr_partitions": sum(n < 0 for n in spare),
+        "at_min_isr_partitions": sum(n == 0 for n in spare),
         "not_on_preferred_leader": sum(
             p.available and p.state.leader != p.replicas[0] for p in cluster_state.partitions if p.state
         ),
@@ -74,10 +80,16 @@ async def cluster(options: Options, session: Session) -> None:
     note_problems(cluster_state)
 
 
+def _spare(cluster_state: ClusterState) -> list[int]:
+    """Of each partition with a state, its in-sync replicas beyond min.insync.replicas."""
+    found = (p.spare_in_sync(cluster_state.min_isr(p.topic)) for p in cluster_state.partitions)
+    return [n for n in found if n is not None]
+
+
 @click.group(cls=ListingVerbs)
 @click.pass_context
 def controllers(context: click.Context) -> None:
-    """List the candidates and the active controller among them; hand control back to Kafka's brokers, or claim it."""
+    """List the candidates and the active controller among them; move, resign or claim control."""
     if context.invoked_subcommand is None:
         _list(context.ensure_object(Options))
 
@@ -85,6 +97,7 @@ def controllers(context: click.Context) -> None:
 @on_cluster
 async def _list(options: Options, session: Session) -> None:
     cluster_state = await _look(session)
+    await fail_without_cluster(options.zookeeper, session, cluster_state)
     rows = [
         {
             "controller": c.controller_id,
@@ -130,6 +143,34 @@ async def resign(
 
 
 @controllers.command()
+@click.argument("controller", type=BROKER)
+@reason_option(required=True)
+@author_option
+@yes_option
+@click.pass_obj
+@on_cluster
+async def move(
+    options: Options, session: Session, controller: int, reason: str, author: str | None, yes: bool
+) -> None:
+    """Let CONTROLLER, a standby, take over from the active controller at once."""
+    before = await _look(session)
+    if before.controller_id == controller and before.controller_endpoint:
+        note(f"nothing to do: controller {controller} is active")
+        return
+    candidates = [c.controller_id for c in before.controllers]
+    if controller not in candidates:
+        fail(f"controller {controller} is no candidate: there are {candidates}", EXIT_REFUSED)
+    confirm(f"Let controller {controller} take over from {before.controller_id}?", yes=yes)
+    request = pb.ResignControllerRequest(reason=reason, author=author_or_user(author), successor=controller)
+    try:
+        await ask(options, session, "ResignController", request)
+    except admin.RefusedError as error:
+        fail(f"{error.error}: {error.message}", EXIT_REFUSED)
+    if (now := await _follow(options, session, before)) != controller:
+        fail(f"controller {now} took over instead: {controller} was not elected in time")
+
+
+@controllers.command()
 @yes_allowed
 @click.pass_obj
 @on_cluster
@@ -160,8 +201,8 @@ async def claim(options: Options, session: Session) -> None:
     fail(refused, EXIT_REFUSED)
 
 
-async def _follow(options: Options, session: Session, before: ClusterState) -> None:
-    """Wait for the change of controller, and say who it is."""
+async def _follow(options: Options, session: Session, before: ClusterState) -> int:
+    """Wait for the change of controller, and say who it is. Returns its id."""
     deadline = time.monotonic() + options.timeout_s
     while time.monotonic() < deadline:
         raised = (await _look(session)).controller_epoch > before.controller_epoch
@@ -170,9 +211,9 @@ async def _follow(options: Options, session: Session, before: ClusterState) -> N
         if raised and now.controller_id >= 0:
             kind = "controller" if now.controller_endpoint else "broker"
             note(f"{kind} {now.controller_id} is the controller, epoch {now.controller_epoch}")
-            return
+            return now.controller_id
         await asyncio.sleep(_LOOK_S)
-    fail(f"accepted, but nobody has taken over within {options.timeout_s:g} s")
+    return fail(f"accepted, but nobody has taken over within {options.timeout_s:g} s")
 
 
 # --- quarantine ------------------------------------------------------------------------------------------

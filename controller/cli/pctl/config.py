@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from controller.cli.common.confirmation import confirm, dry_run_option, yes_option
-from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import BROKER, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import note, print_rows
 from controller.cli.common.requests import ask, refusals, report
+from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.core.config_keys import shown_value
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb

@@ -11,11 +11,12 @@ import click
 
 from controller.cli.common.attribution import reason_option, reason_or_asked
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_allowed, yes_option
-from controller.cli.common.dry_run import print_dry_run, run_on_copy
+from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import BROKER, FILE, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_rows
 from controller.cli.common.reassignment_files import read_names
 from controller.cli.common.requests import Refusal, ask, refusals, report
+from controller.cli.computed.dry_run import DryRun, print_dry_run, run_on_copy
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
@@ -49,10 +50,19 @@ def _partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="the partitions in this file, in the format of kafka-leader-election --path-to-json-file",
         ),
         click.option(
-            "--partition", "names", multiple=True, metavar="TOPIC-N", help="this partition; may be repeated"
+            "--partition",
+            "names",
+            multiple=True,
+            callback=list_of_names,
+            metavar="TOPIC-N",
+            help="this partition; may be repeated",
         ),
         click.option(
-            "--topic", "topics", multiple=True, help="all partitions of this topic; may be repeated"
+            "--topic",
+            "topics",
+            multiple=True,
+            callback=list_of_names,
+            help="all partitions of this topic; may be repeated",
         ),
     ):
         command = option(command)
@@ -75,21 +85,20 @@ async def preferred(
 ) -> None:
     """Elect the preferred leaders of partitions."""
     names = _with_listed(names, listed)
-    cluster_state, partitions = await _named_partitions(session, topics, names, everything)
+    _, partitions = await _named_partitions(session, topics, names, everything)
     wanted = [p for p in partitions if p.state is None or p.state.leader != p.replicas[0]]
     if not wanted:
         nothing_to_do(options, "every named partition is led by its preferred replica", dry_run=dry_run)
         return
-    rows = [
-        {**_row(p), "preferred": p.replicas[0], "possible": _may_lead(cluster_state, p, p.replicas[0])}
-        for p in wanted
-    ]
     request = _request(wanted, pb.PREFERRED)
+    trial = await run_on_copy(options, session, ("ElectLeaders", request))
+    possible = _possible(trial)
+    rows = [{**_row(p), "preferred": p.replicas[0], "possible": _name(p) in possible} for p in wanted]
     if dry_run:
-        await _dry_run(options, session, request, rows, ("partition", "leader", "preferred", "possible"))
+        _end_dry_run(options, trial, rows, ("partition", "leader", "preferred", "possible"))
     print_rows(rows, ("partition", "leader", "preferred", "possible"), options.output)
     if not any(row["possible"] for row in rows):
-        fail("no preferred replica is alive and in sync: nothing would change", EXIT_REFUSED)
+        _fail_impossible(trial, "no preferred replica could lead: nothing would change")
     await _elect(options, session, request, "led by their preferred replica")
 
 
@@ -111,26 +120,25 @@ async def leader(
 ) -> None:
     """Elect BROKER, an in-sync replica, as leader; with --topic or --all, of the partitions that it has replicas of."""
     names = _with_listed(names, listed)
-    cluster_state, partitions = await _named_partitions(session, topics, names, everything)
+    _, partitions = await _named_partitions(session, topics, names, everything)
     wanted = [
         p
         for p in partitions
-        if (broker in p.replicas or f"{p.topic}-{p.partition}" in names)
-        and (p.state is None or p.state.leader != broker)
+        if (broker in p.replicas or _name(p) in names) and (p.state is None or p.state.leader != broker)
     ]
     if not wanted:
         why = f"broker {broker} leads every named partition of which it has a replica"
         nothing_to_do(options, why, dry_run=dry_run)
         return
-    rows = [
-        {**_row(p), "new_leader": broker, "possible": _may_lead(cluster_state, p, broker)} for p in wanted
-    ]
     request = _request(wanted, pb.CHOSEN, broker)
+    trial = await run_on_copy(options, session, ("ElectLeaders", request))
+    possible = _possible(trial)
+    rows = [{**_row(p), "new_leader": broker, "possible": _name(p) in possible} for p in wanted]
     if dry_run:
-        await _dry_run(options, session, request, rows, ("partition", "leader", "new_leader", "possible"))
+        _end_dry_run(options, trial, rows, ("partition", "leader", "new_leader", "possible"))
     print_rows(rows, ("partition", "leader", "new_leader", "possible"), options.output)
     if not any(row["possible"] for row in rows):
-        fail(f"broker {broker} is not alive and in sync in any of them: nothing would change", EXIT_REFUSED)
+        _fail_impossible(trial, f"broker {broker} could lead none of them: nothing would change")
     await _elect(options, session, request, f"led by broker {broker}")
 
 
@@ -158,21 +166,23 @@ async def unclean(
     if not wanted:
         nothing_to_do(options, "every named partition has a leader", dry_run=dry_run)
         return
+    request = _request(wanted, pb.UNCLEAN)
+    trial = await run_on_copy(options, session, ("ElectLeaders", request))
+    possible = _possible(trial)
     rows = [
         {
             **_row(p),
             "isr": list(p.state.isr) if p.state else None,
             "alive": [b for b in p.replicas if b in cluster_state.brokers],
-            "possible": any(b in cluster_state.brokers for b in p.replicas),
+            "possible": _name(p) in possible,
         }
         for p in wanted
     ]
-    request = _request(wanted, pb.UNCLEAN)
     if dry_run:
-        await _dry_run(options, session, request, rows, ("partition", "leader", "isr", "alive", "possible"))
+        _end_dry_run(options, trial, rows, ("partition", "leader", "isr", "alive", "possible"))
     print_rows(rows, ("partition", "leader", "isr", "alive", "possible"), options.output)
     if not any(row["possible"] for row in rows):
-        fail("no replica of any of them is alive: nothing would change", EXIT_REFUSED)
+        _fail_impossible(trial, "no replica of any of them could lead: nothing would change")
     many = "s" * (len(wanted) > 1)
     confirm(f"Elect in {len(wanted)} partition{many} and lose records that no live replica has?", yes=yes)
     request.reason = reason_or_asked(reason, yes=yes)
@@ -202,13 +212,24 @@ async def _named_partitions(
 def _row(partition: PartitionInfo) -> dict[str, Any]:
     state = partition.state
     return {
-        "partition": f"{partition.topic}-{partition.partition}",
+        "partition": _name(partition),
         "leader": state.leader if state else None,
     }
 
 
-def _may_lead(cluster_state: ClusterState, partition: PartitionInfo, broker: int) -> bool:
-    return broker in cluster_state.brokers and partition.state is not None and broker in partition.state.isr
+def _name(partition: PartitionInfo) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def _possible(trial: DryRun) -> set[str]:
+    """The partitions for which the controller's own election finds a leader, on a copy of the cluster."""
+    results = {f"{r.topic}-{r.partition}" for r in trial.answers[0].results}
+    return results - {one.name for one in _refused(trial.answers[0])}
+
+
+def _fail_impossible(trial: DryRun, text: str) -> NoReturn:
+    report(_refused(trial.answers[0]))
+    fail(text, EXIT_REFUSED)
 
 
 def _request(
@@ -221,17 +242,10 @@ def _request(
     )
 
 
-async def _dry_run(
-    options: Options,
-    session: Session,
-    request: pb.ElectLeadersRequest,
-    rows: Sequence[Row],
-    columns: Sequence[str],
-) -> NoReturn:
+def _end_dry_run(options: Options, trial: DryRun, rows: Sequence[Row], columns: Sequence[str]) -> NoReturn:
     """Print the present state and the writes; ends the program with the exit code of the election."""
     if options.output == "table":
         print_rows(rows, columns, "table")
-    trial = await run_on_copy(options, session, ("ElectLeaders", request))
     print_dry_run(options, trial, partitions=rows)
     sys.exit(report(_refused(trial.answers[0])))
 

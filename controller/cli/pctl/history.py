@@ -73,6 +73,7 @@ def history(
     brokers: tuple[int, ...],
     epoch: int | None,
     kinds: tuple[str, ...],
+    all_kinds: bool,
     since_us: int | None,
     until_us: int | None,
     limit: int,
@@ -84,7 +85,7 @@ def history(
     The active controller keeps its newest records in memory. With --state-log-dir (more DIRs may follow) the log files
     of any nodes are read instead and merged by time; no controller is needed.
     """
-    wanted = filter_of(topic, partition, brokers, epoch, kinds, since_us or 0, until_us or 0)
+    wanted = filter_of(topic, partition, brokers, epoch, kinds, all_kinds, since_us or 0, until_us or 0)
     if log_dirs:
         _print_records(options, _from_files([*log_dirs, *more_dirs], wanted, limit))
     elif more_dirs:
@@ -168,10 +169,11 @@ def watch(
     brokers: tuple[int, ...],
     epoch: int | None,
     kinds: tuple[str, ...],
+    all_kinds: bool,
     for_s: float | None,
 ) -> None:
     """Print new state-change records until Ctrl-C. With -o json, a line of JSON for each record, as in the log."""
-    watcher = _Watcher(options, filter_of(topic, partition, brokers, epoch, kinds))
+    watcher = _Watcher(options, filter_of(topic, partition, brokers, epoch, kinds, all_kinds))
     with suppress(KeyboardInterrupt):
         asyncio.run(watcher.run(for_s))
 

@@ -4,34 +4,58 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from controller import __version__
-from controller.cli.common.options import STYLES, Options, Seconds, Verbs
+from controller.cli.common.lazy import Later, LazyVerbs
+from controller.cli.common.options import STYLES, Options, Seconds
 from controller.cli.common.output import log_to_stderr
 from controller.cli.common.tls import with_tls
-from controller.cli.pctl.brokers import brokers
-from controller.cli.pctl.cluster import cluster, controllers, quarantine
-from controller.cli.pctl.config import config
-from controller.cli.pctl.elect import elect
-from controller.cli.pctl.explain import explain
-from controller.cli.pctl.features import features
-from controller.cli.pctl.history import history, watch
-from controller.cli.pctl.maintenance import maintenance
-from controller.cli.pctl.partitions import partitions
-from controller.cli.pctl.plan import plan
-from controller.cli.pctl.reassign import reassign
-from controller.cli.pctl.records import consume, produce
-from controller.cli.pctl.report import report
-from controller.cli.pctl.stoppable import stoppable
-from controller.cli.pctl.topics import topics
 from controller.errors import ConfigError
-from controller.runtime.config import config_errors, connect_string
-from proto.security.grpc_channels import GrpcTls
+from controller.runtime.addresses import connect_string
 from proto.settings import Schema
 from proto.zookeeper_access import ZooKeeperAccess, ZooKeeperSettings
 
+if TYPE_CHECKING:
+    from proto.security.grpc_channels import GrpcTls
+
+# fmt: off
+#: Each verb: its module in this folder, and the first sentence of its help.
+VERBS = {
+    "cluster": Later("cluster", "Show the active controller and the state of the cluster."),
+    "controllers": Later("cluster",
+        "List the candidates and the active controller among them; move, resign or claim control."),
+    "health": Later("health", "Name everything that is wrong with the cluster."),
+    "wait": Later("health", "Wait until the cluster is well, at most for --timeout."),
+    "brokers": Later("brokers", "List brokers: state, epoch, load, and pending pushes."),
+    "partitions": Later("partitions",
+        "List partitions: leader, epochs, ISR, and why one is unavailable or under-replicated."),
+    "topics": Later("topics", "List, describe, create, alter and delete topics."),
+    "produce": Later("records", "Write each VALUE, or each line of standard input, as a record."),
+    "consume": Later("records",
+        "Read records and print PARTITION@OFFSET, key and value of each; as JSON, one object per line."),
+    "reassign": Later("reassign",
+        "Reassign partitions to other replicas: generate, execute, list, cancel, verify."),
+    "elect": Later("elect", "Elect other leaders of partitions: preferred (the default), unclean, leader."),
+    "maintenance": Later("maintenance",
+        "Pause, maintenance mode, drained brokers, and cancellation of a controlled shutdown."),
+    "quarantine": Later("cluster",
+        "What the controller leaves out because it raised an unexpected exception in two terms."),
+    "config": Later("config", "Configuration of topics and brokers: get, set, delete."),
+    "features": Later("features", "Features of the cluster: describe, upgrade, downgrade, disable."),
+    "plan": Later("decisions.plan", "Show what would happen: offline partitions, leaders, writes and pushes."),
+    "stoppable": Later("decisions.stoppable", "Check whether these brokers may stop now, all at once."),
+    "explain": Later("decisions.explain",
+        "Explain the state of a partition, a broker, the controller, a deletion or a reassignment."),
+    "history": Later("history",
+        "Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason."),
+    "watch": Later("history", "Print new state-change records until Ctrl-C."),
+    "report": Later("report",
+        "Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page."),
+}
+# fmt: on
 #: How to get to ZooKeeper; pctl creates few znodes, and those as a controller would.
 _ACCESS = Schema(ZooKeeperSettings, "PCTL_", ConfigError)
 
@@ -43,7 +67,11 @@ def _zookeeper_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=LazyVerbs,
+    later=VERBS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 @click.version_option(__version__)
 @click.option(
     "--zookeeper",
@@ -77,7 +105,6 @@ def main(
 
     Exit codes: 0 done, 1 failed, 2 usage error, 3 refused by a safety check.
     """
-    log_to_stderr()
     try:
         servers = connect_string(zookeeper)
     except ValueError as error:
@@ -85,8 +112,13 @@ def main(
     context.obj = Options(servers, output, timeout_s, _access(access), tls)
 
 
-def _access(flags: Mapping[str, object]) -> ZooKeeperAccess:
-    """Of flags, else of environment variables."""
+def _access(flags: Mapping[str, object]) -> ZooKeeperAccess | None:
+    """Of flags, else of environment variables; None where none is given."""
+    if not any(flags[setting.name] is not None or setting.env in os.environ for setting in _ACCESS.settings):
+        return None
+    from controller.runtime.config import config_errors
+
+    log_to_stderr()
     try:
         values, sources = _ACCESS.load(flags, os.environ)
         with config_errors(sources):
@@ -94,29 +126,6 @@ def _access(flags: Mapping[str, object]) -> ZooKeeperAccess:
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
 
-
-for command in (
-    cluster,
-    controllers,
-    brokers,
-    partitions,
-    topics,
-    produce,
-    consume,
-    reassign,
-    elect,
-    maintenance,
-    quarantine,
-    config,
-    features,
-    plan,
-    stoppable,
-    explain,
-    history,
-    watch,
-    report,
-):
-    main.add_command(command)
 
 if __name__ == "__main__":
     main()

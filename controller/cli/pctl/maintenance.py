@@ -9,15 +9,21 @@ from typing import Any, NamedTuple
 
 import click
 
-from controller.cli.common import snapshots
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
-from controller.cli.common.cluster_state import brokers_text, fail_without_brokers, note_problems
+from controller.cli.common.cluster_state import (
+    attribution_text,
+    brokers_text,
+    fail_without_brokers,
+    note_problems,
+)
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_option
-from controller.cli.common.dry_run import print_dry_run, run_on_copy
+from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import BROKER, EPOCH, Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_data, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.requests import Refusal, ask, report
+from controller.cli.computed import snapshots
+from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.client import admin
 from controller.core.cluster.maintenance import movable
 from controller.core.model import Attribution, Cluster, Maintenance, Partition
@@ -84,20 +90,6 @@ async def dry_run_steps(options: Options, session: Session, steps: Sequence[Step
 
 
 # --- show ------------------------------------------------------------------------------------------------------
-
-
-def maintenance_fields(state: Maintenance) -> dict[str, Any]:
-    """The state as fields of ``pctl cluster``."""
-    entered = attribution_text(state.entered)
-    return {
-        "paused": attribution_text(state.paused),
-        "maintenance": f"{entered} (automatic)" if state.automatic else entered,
-        "drained": sorted(state.drained),
-    }
-
-
-def attribution_text(attribution: Attribution | None) -> str | None:
-    return None if attribution is None else f"by {attribution.author}: {attribution.reason}"
 
 
 def _rows(state: Maintenance, shutting_down: Sequence[int] = ()) -> list[Row]:
@@ -291,7 +283,7 @@ async def resume(
 # --- single brokers --------------------------------------------------------------------------------------
 
 
-_BROKERS = click.argument("brokers", nargs=-1, required=True, type=BROKER, metavar="BROKER...")
+_BROKERS = click.argument("brokers", nargs=-1, required=True, callback=broker_ids, metavar="BROKER...")
 
 
 @maintenance.command("drain", cls=Verb)
@@ -312,8 +304,9 @@ async def drain(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Drain brokers: they follow, and lead only partitions that no other broker can lead."""
-    by, brokers = author_or_user(author), tuple(dict.fromkeys(brokers))
+    """Keep brokers free of leaderships until they are undrained: they follow, and lead only partitions that no other
+    broker can lead. --dry-run plans it (pctl plan drain plans a controlled shutdown)."""
+    by = author_or_user(author)
     cluster_state = await cluster_reader.look(session)
     fail_without_brokers(cluster_state, brokers)
     if not force and not cluster_state.brokers.keys() - cluster_state.maintenance.drained.keys() - set(
@@ -356,7 +349,7 @@ async def undrain(
     """Let drained brokers lead again; leaderships return by automatic rebalancing or by pctl elect."""
     by = author_or_user(author)
     cluster_state = await cluster_reader.look(session)
-    drained = [b for b in dict.fromkeys(brokers) if b in cluster_state.maintenance.drained]
+    drained = [b for b in brokers if b in cluster_state.maintenance.drained]
     if not drained:
         nothing_to_do(options, f"{brokers_text(brokers)}: not drained", dry_run=dry_run)
         return

@@ -8,12 +8,20 @@ from typing import Any
 
 import click
 
-from controller.cli.common.cluster_state import fail_without_topics, note_problems
+from controller.cli.common.cluster_state import (
+    attribution_text,
+    fail_without_cluster,
+    fail_without_topics,
+    note_left_out,
+    note_problems,
+)
+from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_rows
 from controller.cli.common.requests import ask
+from controller.core.names import INTERNAL_TOPICS
 from controller.runtime.zookeeper import cluster_reader
-from controller.runtime.zookeeper.cluster_reader import PartitionInfo
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2
 
@@ -24,6 +32,7 @@ PARTITION_COLUMNS = (
     "leader_epoch",
     "replicas",
     "isr",
+    "min_isr",
     "partition_epoch",
     "controller_epoch",
     "recovery",
@@ -60,14 +69,19 @@ async def add_sizes(
         row["failed_disks"] = [b for b, replica in found.items() if replica.on_failed_disk]
 
 
-def why(partition: PartitionInfo, registered: Sequence[int]) -> str:
+def why(cluster_state: ClusterState, partition: PartitionInfo) -> str:
     """Why a partition is unavailable or under-replicated, as text; empty if it is neither."""
-    state = partition.state
+    state, registered = partition.state, cluster_state.brokers.keys()
     offline = [b for b in partition.replicas if b not in registered]
     if state is None:
         return f"no state yet: replicas {offline} are offline" if offline else "no state yet"
     if state.leader < 0:
-        return f"no member of the ISR {list(state.isr)} is alive"
+        alive = [b for b in state.isr if b in registered]
+        if not alive:
+            return f"no member of the ISR {list(state.isr)} is alive"
+        paused = attribution_text(cluster_state.maintenance.paused)
+        held = f"elections are paused {paused}" if paused else "no new leader is elected yet"
+        return f"{', '.join(map(str, alive))} of the ISR {list(state.isr)} is alive, but {held}"
     if state.leader not in registered:
         return f"its leader {state.leader} is offline, and no new leader is elected yet"
     lagging = [b for b in partition.replicas if b not in state.isr]
@@ -76,7 +90,7 @@ def why(partition: PartitionInfo, registered: Sequence[int]) -> str:
     return ""
 
 
-def partition_row(partition: PartitionInfo, registered: Sequence[int]) -> dict[str, Any]:
+def partition_row(cluster_state: ClusterState, partition: PartitionInfo) -> dict[str, Any]:
     state = partition.state
     return {
         "topic": partition.topic,
@@ -85,17 +99,27 @@ def partition_row(partition: PartitionInfo, registered: Sequence[int]) -> dict[s
         "leader_epoch": state.leader_epoch if state else None,
         "replicas": list(partition.replicas),
         "isr": list(state.isr) if state else None,
+        "min_isr": min(cluster_state.min_isr(partition.topic), len(partition.replicas)),
         "partition_epoch": state.partition_epoch if state else None,
         "controller_epoch": state.controller_epoch if state else None,
         "recovery": ("RECOVERING" if state.recovery else "RECOVERED") if state else None,
-        "why": why(partition, registered),
+        "why": why(cluster_state, partition),
     }
 
 
 @click.command(cls=Listing)
-@click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
+@click.option(
+    "--topic", "topics", multiple=True, callback=list_of_names, help="only this topic; may be repeated"
+)
 @click.option("--unavailable", is_flag=True, help="only partitions without a leader")
 @click.option("--under-replicated", is_flag=True, help="only partitions with a replica out of sync")
+@click.option(
+    "--under-min-isr", is_flag=True, help="only partitions with fewer in sync than min.insync.replicas"
+)
+@click.option(
+    "--at-min-isr", is_flag=True, help="only partitions with just as many in sync as min.insync.replicas"
+)
+@click.option("--internal", is_flag=True, help="also partitions of internal topics; they are always searched")
 @sizes_option
 @click.pass_obj
 @on_cluster
@@ -105,20 +129,30 @@ async def partitions(
     topics: tuple[str, ...],
     unavailable: bool,
     under_replicated: bool,
+    under_min_isr: bool,
+    at_min_isr: bool,
+    internal: bool,
     sizes: bool,
 ) -> None:
     """List partitions: leader, epochs, ISR, and why one is unavailable or under-replicated."""
-    cluster_state = await cluster_reader.look(session, topics=topics or None)
+    cluster_state = await cluster_reader.look(session, topics=topics or None, configs=True)
+    await fail_without_cluster(options.zookeeper, session, cluster_state)
     fail_without_topics(cluster_state, topics)
-    registered = list(cluster_state.brokers)
-    chosen = [
+    registered = cluster_state.brokers.keys()
+    spare = {id(p): p.spare_in_sync(cluster_state.min_isr(p.topic)) for p in cluster_state.partitions}
+    found = [
         p
         for p in cluster_state.partitions
         if (not unavailable or not p.available or (p.state is not None and p.state.leader not in registered))
         and (not under_replicated or p.under_replicated())
+        and (not under_min_isr or (spare[id(p)] or 0) < 0)
+        and (not at_min_isr or spare[id(p)] == 0)
     ]
-    rows = [partition_row(p, registered) for p in chosen]
+    searched = bool(topics) or unavailable or under_replicated or under_min_isr or at_min_isr
+    shown = found if internal or searched else [p for p in found if p.topic not in INTERNAL_TOPICS]
+    rows = [partition_row(cluster_state, p) for p in shown]
     if sizes:
         await add_sizes(options, session, rows, topics)
     print_rows(rows, PARTITION_COLUMNS + SIZE_COLUMNS * sizes, options.output)
+    note_left_out(len(found) - len(shown), "partition")
     note_problems(cluster_state)

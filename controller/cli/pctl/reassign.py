@@ -17,7 +17,7 @@ from controller.cli.common.cluster_state import (
     fail_without_topics,
 )
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_option
-from controller.cli.common.dry_run import print_dry_run, run_on_copy
+from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import FILE, PARTITION, Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
@@ -30,8 +30,10 @@ from controller.cli.common.reassignment_files import (
     write_plan,
 )
 from controller.cli.common.requests import SAFETY, ask, refusals, report
+from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
+from controller.core.partitions.replica_placement import PlacementError
 from controller.core.reassignment.assignment import Assignment, target_problem
 from controller.core.reassignment.generator import generate
 from controller.exit_codes import EXIT_FAILED
@@ -234,7 +236,9 @@ async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> S
 
 
 @reassign.command("list", cls=Listing)
-@click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
+@click.option(
+    "--topic", "topics", multiple=True, callback=list_of_names, help="only this topic; may be repeated"
+)
 @click.pass_obj
 @on_cluster
 async def list_reassignments(options: Options, session: Session, topics: tuple[str, ...]) -> None:
@@ -284,6 +288,7 @@ async def cancel(
     keys = [] if everything else _named(plan, topic, partition)
     await _read_topics(session, keys)
     ongoing = await _ongoing(options, session, keys)
+    known = await cluster_reader.look(session, topics=sorted({m.topic for m in ongoing}), states=False)
     if not ongoing:
         nothing_to_do(options, "none of the partitions is being reassigned", dry_run=dry_run)
         return
@@ -292,7 +297,7 @@ async def cancel(
             "topic": entry.topic,
             "partition": entry.partition,
             "replicas": list(entry.replicas),
-            "keeps": [b for b in entry.replicas if b not in entry.adding_replicas],
+            "keeps": _kept(known.topics.get(entry.topic), entry),
             "drops": list(entry.adding_replicas),
         }
         for entry in ongoing
@@ -318,11 +323,24 @@ async def cancel(
     sys.exit(code)
 
 
+def _kept(info: TopicInfo | None, entry: Any) -> list[int]:
+    """The replicas that a cancellation restores, in their order before the reassignment."""
+    now = Assignment(tuple(entry.replicas), tuple(entry.adding_replicas), tuple(entry.removing_replicas))
+    original = info.original.get(entry.partition, ()) if info is not None else ()
+    return list(now.cancelled(original).target)
+
+
 # --- generate, verify --------------------------------------------------------------------------------------
 
 
 @reassign.command("generate", cls=Verb)
-@click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated [default: all]")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    callback=list_of_names,
+    help="only this topic; may be repeated [default: all]",
+)
 @click.option(
     "--brokers", "brokers_text", help="place replicas only on these brokers: 1,2,3 [default: all registered]"
 )
@@ -355,13 +373,16 @@ async def generate_plan(
         for number in info.partitions
         if name not in cluster_state.deleting
     }
-    planned = generate(
-        current,
-        [cluster_state.brokers[id_] for id_ in dict.fromkeys(chosen)],
-        rack_aware=not ignore_racks,
-        replication_factor=replication_factor,
-        avoided=cluster_state.maintenance.drained,
-    )
+    try:
+        planned = generate(
+            current,
+            [cluster_state.brokers[id_] for id_ in dict.fromkeys(chosen)],
+            rack_aware=not ignore_racks,
+            replication_factor=replication_factor,
+            avoided=cluster_state.maintenance.drained,
+        )
+    except PlacementError as error:
+        fail(str(error))
     changed = {key: ids for key, ids in planned.items() if ids != current[key]}
     if not changed:
         note("nothing to do: the partitions are spread as evenly as they can be")

@@ -40,10 +40,15 @@ Item = tuple[bytes | None, bytes]
 Sent = asyncio.Task[tuple[int, int]]
 
 
-async def _find_topic(session: Session, topic: str, number: int | None) -> tuple[TopicInfo, list[str]]:
-    """The topic and the brokers' addresses; ends the program if the topic or partition does not exist."""
+async def _find_topic(
+    session: Session, topic: str, number: int | None, *, deleting: bool = True
+) -> tuple[TopicInfo, list[str]]:
+    """The topic and the brokers' addresses; ends the program if the topic or partition does not exist. ``deleting``:
+    the topic may be one that is being deleted."""
     cluster_state = await cluster_reader.look(session, topics=[topic], states=False)
     fail_without_readable_topic(cluster_state, topic)
+    if not deleting and topic in cluster_state.deleting:
+        fail(f"topic {topic} is being deleted: nothing was written", EXIT_REFUSED)
     info = cluster_state.topics[topic]
     if number is not None and number not in info.partitions:
         numbers = ", ".join(map(str, sorted(info.partitions)))
@@ -100,7 +105,7 @@ async def produce(
         raise click.UsageError("--key-separator: must be at least one character")
     parse = partial(_parse, key=key, separator=key_separator)
     given = [parse(value.encode(errors="surrogateescape")) for value in values]
-    _, addresses = await _find_topic(session, topic, partition)
+    _, addresses = await _find_topic(session, topic, partition, deleting=False)
     producer = Producer(
         addresses,
         ACKS[acks],

@@ -11,16 +11,20 @@ import click
 
 from controller.cli.common.attribution import reason_option, reason_or_asked
 from controller.cli.common.cluster_state import (
+    counted,
+    fail_without_cluster,
     fail_without_readable_topic,
     fail_without_topics,
+    note_left_out,
     note_problems,
 )
 from controller.cli.common.confirmation import confirm, dry_run_option, yes_allowed, yes_option
-from controller.cli.common.dry_run import print_dry_run, run_on_copy
+from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import fail, note, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.requests import ask, refusals, report
+from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.cli.pctl.config import parse_configs
 from controller.cli.pctl.partitions import (
     PARTITION_COLUMNS,
@@ -32,6 +36,7 @@ from controller.cli.pctl.partitions import (
 )
 from controller.client.admin import RequestFailedError
 from controller.core.model import BrokerIds
+from controller.core.names import INTERNAL_TOPICS
 from controller.core.partitions.replica_placement import PlacementError, parse_assignment
 from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
@@ -46,11 +51,14 @@ def topics() -> None:
 
 
 @topics.command("list", cls=Listing)
+@click.option("--internal", is_flag=True, help="also internal topics")
 @click.pass_obj
 @on_cluster
-async def topics_list(options: Options, session: Session) -> None:
-    """List all topics."""
+async def topics_list(options: Options, session: Session, internal: bool) -> None:
+    """List topics."""
     cluster_state = await cluster_reader.look(session)
+    await fail_without_cluster(options.zookeeper, session, cluster_state)
+    shown = {n: info for n, info in cluster_state.topics.items() if internal or n not in INTERNAL_TOPICS}
     by_topic: dict[str, list[PartitionInfo]] = {}
     for partition in cluster_state.partitions:
         by_topic.setdefault(partition.topic, []).append(partition)
@@ -64,7 +72,7 @@ async def topics_list(options: Options, session: Session) -> None:
             "under_replicated": sum(p.under_replicated() for p in by_topic.get(name, ())),
             "deleting": name in cluster_state.deleting,
         }
-        for name, info in sorted(cluster_state.topics.items())
+        for name, info in sorted(shown.items())
     ]
     columns = (
         "topic",
@@ -76,6 +84,7 @@ async def topics_list(options: Options, session: Session) -> None:
         "deleting",
     )
     print_rows(rows, columns, options.output)
+    note_left_out(len(cluster_state.topics) - len(shown), "topic")
     note_problems(cluster_state)
 
 
@@ -86,10 +95,9 @@ async def topics_list(options: Options, session: Session) -> None:
 @on_cluster
 async def topics_describe(options: Options, session: Session, topic: str, sizes: bool) -> None:
     """Describe the partitions of one topic."""
-    cluster_state = await cluster_reader.look(session, topics=[topic])
+    cluster_state = await cluster_reader.look(session, topics=[topic], configs=True)
     fail_without_readable_topic(cluster_state, topic)
-    registered = list(cluster_state.brokers)
-    rows = [partition_row(p, registered) for p in cluster_state.partitions]
+    rows = [partition_row(cluster_state, p) for p in cluster_state.partitions]
     if sizes:
         await add_sizes(options, session, rows, [topic])
     print_rows(rows, PARTITION_COLUMNS + SIZE_COLUMNS * sizes, options.output)
@@ -146,7 +154,10 @@ async def create_topic(
     assignment = _created(topic, await ask(options, session, "CreateTopics", request))
     if not no_wait:
         await wait_for_leaders(options, session, topic, sorted(assignment))
-    note(f"created topic {topic} with {len(assignment)} partitions")
+    replicas = counted(max(map(len, assignment.values()), default=0), "replica")
+    note(f"created topic {topic} with {counted(len(assignment), 'partition')} of {replicas}")
+    if not by_hand and (count, replication_factor) == (None, None):
+        note("these are the defaults: see --partitions and --replication-factor")
 
 
 def _created(topic: str, response: Any) -> dict[int, BrokerIds]:
@@ -160,12 +171,13 @@ def _created(topic: str, response: Any) -> dict[int, BrokerIds]:
 
 
 def _by_hand(text: str) -> dict[int, pb.ReplicaList]:
-    assignment = parse_assignment(text)
+    try:
+        assignment = parse_assignment(text)
+    except PlacementError as error:
+        fail(str(error))
     for number, ids in assignment.items():
         if max(ids) > codecs.INT_MAX:
-            raise PlacementError(
-                f"replica assignment of partition {number}: broker ids must be at most {codecs.INT_MAX}"
-            )
+            fail(f"replica assignment of partition {number}: broker ids must be at most {codecs.INT_MAX}")
     return {number: pb.ReplicaList(broker_ids=ids) for number, ids in assignment.items()}
 
 
@@ -230,7 +242,7 @@ async def alter_topic(
         sys.exit(code)
     if not no_wait:
         await wait_for_leaders(options, session, topic, sorted(answer.assignments))
-    note(f"topic {topic} has {count} partitions")
+    note(f"topic {topic} has {counted(count, 'partition')}")
 
 
 async def wait_for_leaders(options: Options, session: Session, topic: str, numbers: Sequence[int]) -> None:
@@ -251,7 +263,7 @@ async def wait_for_leaders(options: Options, session: Session, topic: str, numbe
         cluster_state = await cluster_reader.look(session, topics=[topic])
         known = {p.partition: p for p in cluster_state.partitions if p.partition in numbers}
         reasons = [
-            f"{topic}-{n} ({why(known[n], list(cluster_state.brokers)) if n in known else 'its topic is deleted'})"
+            f"{topic}-{n} ({why(cluster_state, known[n]) if n in known else 'its topic is deleted'})"
             for n in numbers
             if n not in known or not known[n].available
         ]
@@ -284,7 +296,7 @@ _DELETED_COLUMNS = ("topic", "id", "partitions", "replicas", "brokers", "size", 
 
 
 @topics.command("delete", cls=Verb)
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", nargs=-1, required=True, callback=list_of_names, metavar="TOPIC...")
 @reason_option(required=False)
 @yes_option
 @dry_run_option
@@ -320,7 +332,7 @@ async def delete_topics(
     code = report(refused)
     accepted = [name for name in names if name not in {one.name for one in refused}]
     if accepted and no_wait:
-        note(f"{len(accepted)} topics are being deleted")
+        note(f"{counted(len(accepted), 'topic')} {'is' if len(accepted) == 1 else 'are'} being deleted")
     elif accepted:
         await _wait_until_deleted(options, session, accepted)
     sys.exit(code)

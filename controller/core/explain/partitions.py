@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from controller.core.brokers.stop_approvals import standing
 from controller.core.context import CoreSettings
+from controller.core.explain.remedies import BROKERS, Change, Remedy
 from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
 from controller.core.names import ids_shown
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
@@ -30,7 +32,7 @@ class Deciding(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionExplanation:
-    """``summary``: the state in one sentence. ``decision``: who decided it. ``changes``: what would change it.
+    """``summary``: the state in one sentence. ``decision``: who decided it. ``advice``: what would change it.
 
     ``event_id`` and ``cause``: the event that decided it; 0 and empty where it is unknown.
     """
@@ -45,10 +47,15 @@ class PartitionExplanation:
     replicas: BrokerIds
     rules: tuple[Tried, ...]
     decision: str
-    changes: tuple[str, ...]
+    advice: tuple[Change, ...]
     notes: tuple[str, ...] = ()
     event_id: int = 0
     cause: str = ""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What would change it, as texts."""
+        return tuple(map(str, self.advice))
 
     def words(self) -> list[str]:
         lines = [f"{self.topic}-{self.partition}: {self.summary}"]
@@ -60,10 +67,36 @@ class PartitionExplanation:
         return lines
 
 
+class Deficit(Enum):
+    """What a broker lacks; the value is said of several partitions."""
+
+    NEVER_LED = "were never led"
+    DISK = "are on a disk that failed"
+    OUT_OF_SYNC = "have its replica out of sync"
+    NOT_LEADING = "prefer it but are not led by it"
+
+
+class Lack(NamedTuple):
+    """A deficit in one partition, and what is said of it alone."""
+
+    deficit: Deficit
+    topic: str
+    text: str
+
+
+def _grouped(lacks: Collection[Lack]) -> Iterator[str]:
+    """A line for each deficit and topic; with several partitions, their number."""
+    groups: dict[tuple[Deficit, str], list[str]] = {}
+    for lack in lacks:
+        groups.setdefault((lack.deficit, lack.topic), []).append(lack.text)
+    for (deficit, topic), texts in groups.items():
+        yield texts[0] if len(texts) == 1 else f"{topic}: {len(texts)} partitions {deficit.value}"
+
+
 @dataclass(frozen=True)
 class BrokerExplanation:
     """``preferred``: number of partitions with it as preferred replica; ``leads_preferred``: those of them it leads.
-    ``lacks``: texts of its deficits. ``notes``: drain and stop approval. ``changes``: what would change its state."""
+    ``lacks``: its deficits. ``notes``: drain and stop approval. ``changes``: what would change its state."""
 
     broker: int
     summary: str
@@ -73,7 +106,7 @@ class BrokerExplanation:
     leads_preferred: int
     replicas: int
     in_sync: int
-    lacks: tuple[str, ...]
+    lacks: tuple[Lack, ...]
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -84,7 +117,7 @@ class BrokerExplanation:
             f"in sync for {self.in_sync} of {self.replicas} replicas"
         )
         lines.extend(self.notes)
-        lines.extend(f"lacks: {text}" for text in self.lacks)
+        lines.extend(f"lacks: {text}" for text in _grouped(self.lacks))
         lines.extend(f"would change it: {text}" for text in self.changes)
         return lines
 
@@ -136,10 +169,7 @@ def explain_partition(
         partition.replicas,
         rules,
         _decision(cluster, state, controller_active, deciding),
-        (
-            *_changes(cluster, partition, state, rules, controller_active),
-            *_ends(cluster, state, rules, unclean_allowed),
-        ),
+        tuple(_changes(cluster, partition, state, rules, unclean_allowed, controller_active)),
         event_id=deciding.event_id if deciding else 0,
         cause=deciding.cause if deciding else "",
     )
@@ -227,32 +257,36 @@ def _changes(
     partition: Partition,
     state: LeaderAndIsr | None,
     rules: Sequence[Tried],
+    unclean_allowed: bool,
     controller_active: bool,
-) -> Iterator[str]:
+) -> Iterator[Change]:
     if not controller_active:
-        yield "a controller that is elected: until then nothing changes"
+        yield Change("a controller that is elected: until then nothing changes")
     if state is None:
-        absent = [b for b in partition.replicas if b not in cluster.brokers]
+        absent = tuple(b for b in partition.replicas if b not in cluster.brokers)
         if absent:
-            yield f"the return of any of {absent}: its first online replicas become the ISR"
+            text = f"the return of any of {BROKERS}: its first online replicas become the ISR"
+            yield from _also_unsuspended(cluster, Change(text, frozenset({Remedy.RETURN}), absent))
         else:
-            yield "the controller, which creates the state of a partition once it has seen its topic"
+            yield Change("the controller, which creates the state of a partition once it has seen its topic")
         return
     leads = state.leader in cluster.brokers and partition not in cluster.offline_dirs.get(state.leader, ())
     if not leads:
-        yield from _ways_to_a_leader(cluster, partition, state, rules)
+        yield from _ways_to_a_leader(cluster, partition, state, rules, unclean_allowed)
         return
     clean, preferred = _way(rules, Strategy.OFFLINE), _way(rules, Strategy.PREFERRED)
     if state.leader != partition.replicas[0]:
         if preferred.leader == NO_LEADER:
-            yield f"preferred replica {partition.replicas[0]} takes over once this is solved: " + (
-                "; ".join(map(str, preferred.candidates))
+            unsolved = "; ".join(map(str, preferred.candidates))
+            yield Change(
+                f"preferred replica {partition.replicas[0]} takes over once this is solved: {unsolved}"
             )
         else:
-            yield f"a preferred election gives it to {preferred.leader} (pctl elect)"
+            text = f"a preferred election gives it to {preferred.leader} (pctl elect)"
+            yield Change(text, frozenset({Remedy.ELECT_PREFERRED}), leader=preferred.leader)
     for candidate in clean.candidates:
         if candidate.unmet is not None and candidate.broker not in state.isr:
-            yield back_in_sync(cluster, partition, candidate.broker, state.leader)
+            yield Change(back_in_sync(cluster, partition, candidate.broker, state.leader))
 
 
 def back_in_sync(cluster: Cluster, partition: Partition, broker_id: int, leader: int) -> str:
@@ -267,43 +301,67 @@ def back_in_sync(cluster: Cluster, partition: Partition, broker_id: int, leader:
 
 
 def _ways_to_a_leader(
-    cluster: Cluster, partition: Partition, state: LeaderAndIsr, rules: Sequence[Tried]
-) -> Iterator[str]:
+    cluster: Cluster,
+    partition: Partition,
+    state: LeaderAndIsr,
+    rules: Sequence[Tried],
+    unclean_allowed: bool,
+) -> Iterator[Change]:
+    """What would give it a leader. Of a suspended controller, also what would do so once that has ended."""
     clean, unclean = _way(rules, Strategy.OFFLINE), _way(rules, Strategy.OFFLINE, unclean=True)
+    maintenance, acts = cluster.maintenance, frozenset[Remedy]()
     electable = clean.leader != NO_LEADER or (unclean.permitted and unclean.leader != NO_LEADER)
-    if electable and (mark := cluster.maintenance.paused) is not None:
+    if electable and (mark := maintenance.paused) is not None:
         who = clean.leader if clean.leader != NO_LEADER else unclean.leader
-        yield f"the end of the pause by {mark.author} ({mark.reason}): {who} qualifies, and is elected then"
+        text = f"the end of the pause by {mark.author} ({mark.reason}): {who} qualifies, and is elected then"
+        yield Change(text, frozenset({Remedy.RESUME}), leader=who)
         return
     if clean.leader != NO_LEADER:
-        yield f"an election: {clean.leader} qualifies, and the controller will elect it"
+        text = f"an election: {clean.leader} qualifies, and the controller will elect it"
+        yield Change(text, acts, leader=clean.leader)
         return
     if unclean.permitted and unclean.leader != NO_LEADER:
-        yield f"an election: {unclean.leader} qualifies uncleanly, and the controller will elect it"
+        text = f"an election: {unclean.leader} qualifies uncleanly, and the controller will elect it"
+        yield Change(text, acts, leader=unclean.leader)
         return
-    gone = [b for b in partition.replicas if b in state.isr and b not in cluster.brokers]
+    isr, name = ids_shown(state.isr), partition.topic.name
+    gone = tuple(b for b in partition.replicas if b in state.isr and b not in cluster.brokers)
     if gone:
-        yield f"the return of any of {gone} (ISR {ids_shown(state.isr)}): it leads at once, nothing is lost"
-    failed = [b for b in state.isr if partition in cluster.offline_dirs.get(b, ())]
+        text = f"the return of any of {BROKERS} (ISR {isr}): it leads at once, nothing is lost"
+        yield from _also_unsuspended(cluster, Change(text, frozenset({Remedy.RETURN}), gone))
+    failed = tuple(b for b in state.isr if partition in cluster.offline_dirs.get(b, ()))
     if failed:
-        yield f"the failed disk of any of {failed} is repaired"
-    if unclean.leader != NO_LEADER:
-        yield (
-            f"unclean.leader.election.enable=true for topic {partition.topic.name}: {unclean.leader} leads, and "
-            f"records that only {ids_shown(state.isr)} hold are lost"
-        )
-
-
-def _ends(
-    cluster: Cluster, state: LeaderAndIsr | None, rules: Sequence[Tried], unclean_allowed: bool
-) -> Iterator[str]:
-    """How the end of maintenance mode would change a partition without a leader."""
-    suspension = cluster.maintenance.suspension
-    if suspension is None or state is None or state.leader in cluster.brokers or not unclean_allowed:
+        text = f"the failed disk of any of {BROKERS} is repaired"
+        yield from _also_unsuspended(cluster, Change(text, frozenset({Remedy.REPAIR}), failed))
+    if unclean.leader == NO_LEADER:
         return
-    clean, unclean = _way(rules, Strategy.OFFLINE), _way(rules, Strategy.OFFLINE, unclean=True)
-    if clean.leader == NO_LEADER and unclean.leader != NO_LEADER:
-        yield f"the end of being {suspension}: {unclean.leader} is elected uncleanly then"
+    lost = f"{unclean.leader} leads, and records that only {isr} hold are lost"
+    leader = unclean.leader
+    if unclean_allowed and (suspension := maintenance.suspension) is not None:
+        text = f"the end of being {suspension}: {leader} is elected uncleanly then"
+        yield Change(text, _suspending(cluster), leader=leader)
+    else:
+        text = f"unclean.leader.election.enable=true for topic {name}: {lost}"
+        change = Change(text, frozenset({Remedy.ALLOW_UNCLEAN}), leader=leader)
+        yield from _also_unsuspended(cluster, change)
+    text = f"pctl elect unclean --partition {partition.name}: {lost}"
+    yield Change(text, frozenset({Remedy.ELECT_UNCLEAN}), leader=leader)
+
+
+def _suspending(cluster: Cluster) -> frozenset[Remedy]:
+    """The steps that end what suspends automatic work."""
+    state = cluster.maintenance
+    ends = ((state.paused, Remedy.RESUME), (state.entered, Remedy.LEAVE))
+    return frozenset(step for mark, step in ends if mark is not None)
+
+
+def _also_unsuspended(cluster: Cluster, change: Change) -> Iterator[Change]:
+    """The change; where automatic work is suspended, also the change and the end of that."""
+    yield change
+    suspension = cluster.maintenance.suspension
+    if suspension is not None and change.steps is not None:
+        text = f"{change.text}; once the controller is no longer {suspension}"
+        yield change._replace(text=text, steps=change.steps | _suspending(cluster))
 
 
 def explain_deletion(cluster: Cluster, topic: str) -> tuple[str, ...]:
@@ -395,33 +453,40 @@ def _broker_changes(
     states = [p.leadership for p in mine if p.leadership is not None]
     if lagging := sum(broker_id not in s.isr for s in states):
         yield f"{lagging} replicas catch up with their leaders, which then propose them for the ISR"
-    able = [
-        p for p in mine if p.leadership and broker_id in p.leadership.isr and cluster.is_online(p, broker_id)
-    ]
-    if back := sum(p.replicas[0] == broker_id and p not in led for p in able):
+    wanted = [p for p in mine if p.replicas[0] == broker_id and p not in led]
+    if back := sum(_preferred_leads(cluster, p) for p in wanted):
         yield f"a preferred election gives it {back} more leaderships (pctl elect --all)"
+
+
+def _preferred_leads(cluster: Cluster, partition: Partition) -> bool:
+    """Whether a preferred election finds a leader."""
+    state = partition.leadership
+    return state is not None and any(
+        tried.leader != NO_LEADER for tried in trace(Strategy.PREFERRED, _ballot(cluster, partition, state))
+    )
 
 
 def _lacks(
     cluster: Cluster, broker_id: int, mine: Collection[Partition], led: Collection[Partition]
-) -> Iterator[str]:
+) -> Iterator[Lack]:
     for partition in mine:
-        state = partition.leadership
+        state, topic = partition.leadership, partition.topic.name
         if state is None:
-            yield f"{partition.name} was never led"
+            yield Lack(Deficit.NEVER_LED, topic, f"{partition.name} was never led")
             continue
         if partition in cluster.offline_dirs.get(broker_id, ()):
-            yield f"{partition.name} is on a disk that failed"
+            yield Lack(Deficit.DISK, topic, f"{partition.name} is on a disk that failed")
         elif broker_id not in state.isr:
             added = " (it is being added)" if broker_id in partition.adding else ""
-            yield f"{partition.name}: its replica is not in the ISR {ids_shown(state.isr)}{added}"
+            text = f"{partition.name}: its replica is not in the ISR {ids_shown(state.isr)}{added}"
+            yield Lack(Deficit.OUT_OF_SYNC, topic, text)
         elif partition.replicas[0] == broker_id and partition not in led:
             (preferred,) = trace(Strategy.PREFERRED, _ballot(cluster, partition, state))
             found = next((c for c in preferred.candidates if c.unmet is not None), None)
             who = f"led by {state.leader}" if state.leader != NO_LEADER else "without a leader"
-            yield f"{partition.name} prefers it but is {who}: " + (
-                str(found) if found else "a preferred election would give it back"
-            )
+            why = str(found) if found else "a preferred election would give it back"
+            text = f"{partition.name} prefers it but is {who}: {why}"
+            yield Lack(Deficit.NOT_LEADING, topic, text)
 
 
 def explain_controller(

@@ -126,7 +126,13 @@ def _deletion_changes(cluster: Cluster, status: DeletionStatus) -> Iterator[str]
 def _repairs(cluster: Cluster, topic: str) -> Iterator[str]:
     known = cluster.topics.get(topic)
     partitions = list(known.partitions.values()) if known else []
-    ids = sorted({b for p in partitions for b in p.replicas})
+    left = [
+        b
+        for p in partitions
+        for b, state in zip(p.replicas, p.replica_states, strict=True)
+        if state is not ReplicaState.DELETION_SUCCESSFUL
+    ]
+    ids = sorted(set(left))
     if gone := [b for b in ids if b not in cluster.brokers]:
         yield f"brokers {_ids(gone)} return and delete theirs; one that is gone for good, by another with its id"
     failed = [b for b in ids if not cluster.offline_dirs.get(b, set()).isdisjoint(partitions)]

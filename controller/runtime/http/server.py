@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler as Answering
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
 from controller.runtime.http.connections import FIRST_REQUEST_S, Connection, Connections, Handler
+from controller.runtime.http.min_isr import MinIsrGauges
 from controller.runtime.limits import descriptors_share
 from controller.runtime.state import attention
 from controller.runtime.state import state as controller_state
@@ -54,7 +57,10 @@ def application(daemon: Daemon) -> web.Application:
         other = daemon.current_controller.controller_id
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 
+    min_isr = MinIsrGauges(daemon)
+
     async def metrics(_: web.Request) -> web.Response:
+        await min_isr.refresh()
         return web.Response(
             body=generate_latest(daemon.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
@@ -63,16 +69,24 @@ def application(daemon: Daemon) -> web.Application:
         body = msgspec.json.format(msgspec.json.encode(controller_state(daemon)), indent=2)
         return web.Response(body=body, content_type="application/json")
 
-    app.add_routes(
-        [
-            web.get("/live", live),
-            web.get("/ready", ready),
-            web.get("/leader", leader),
-            web.get("/metrics", metrics),
-            web.get("/state", state),
-        ]
-    )
+    routes = {
+        "/live": (live, "whether this process makes progress"),
+        "/ready": (ready, "whether it is active or could take over"),
+        "/leader": (leader, "whether it is the active controller"),
+        "/metrics": (metrics, "for Prometheus"),
+        "/state": (state, "the cluster as the active controller knows it"),
+    }
+
+    index = _index({path: words for path, (_, words) in routes.items()})
+    app.add_routes([web.get("/", index), *(web.get(path, handler) for path, (handler, _) in routes.items())])
     return app
+
+
+def _index(paths: Mapping[str, str]) -> Answering:
+    async def index(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="".join(f"{path}  {words}\n" for path, words in paths.items()))
+
+    return index
 
 
 def is_stuck(daemon: Daemon) -> bool:

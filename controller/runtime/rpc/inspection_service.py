@@ -29,6 +29,7 @@ from controller.core.names import name_shown
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import StopApprovalsReply, attribution_problem
 from controller.errors import ControllerError, LeadershipError
+from controller.planning.advice import checked
 from controller.planning.context import take
 from controller.planning.scenarios import Terms
 from controller.planning.snapshot import PlanError, Snapshot, unclean_by
@@ -159,7 +160,7 @@ class InspectionService:
 
     async def _partition(self, term: Term, topic: str, number: int) -> Explanation:
         _known(term, topic, number)
-        configs, _, _ = await _or_refused(cluster_reader.read_configs(term.session, [topic]))
+        configs, defaults, problems = await _or_refused(cluster_reader.read_configs(term.session, [topic]))
         # It may have been deleted while its settings were read.
         partition = _known(term, topic, number)
         machine, cluster = term.machine, term.machine.cluster
@@ -170,6 +171,10 @@ class InspectionService:
             partition,
             unclean_allowed=unclean_by(configs.get(topic, {}), default),
             deciding=self._deciding(partition),
+        )
+        taken = take(cluster, machine.settings, topic)
+        explained = await asyncio.to_thread(
+            lambda: checked(taken.snapshot(configs, defaults, problems), explained)
         )
         notes = (*explain_deletion(cluster, topic), *explain_move(cluster, machine.settings, partition))
         return replace(explained, notes=notes)

@@ -51,7 +51,12 @@ class LeadershipService:
             return ErrorCode.INVALID_REQUEST, problem
         if not self._daemon.active:
             return ErrorCode.NOT_CONTROLLER, ""
-        why = await self._daemon.resign(request.reason, request.author, to_kafka=request.to_kafka)
+        successor = request.successor if request.HasField("successor") else None
+        if request.to_kafka and successor is not None:
+            return ErrorCode.INVALID_REQUEST, "successor: only without to_kafka"
+        why = await self._daemon.resign(
+            request.reason, request.author, to_kafka=request.to_kafka, successor=successor
+        )
         return (ErrorCode.OPERATION_NOT_ATTEMPTED, why) if why else (ErrorCode.NONE, "")
 
     async def _claim(self, request: pb.ClaimControllerRequest) -> Answer:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
-
-from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
 from controller.core.brokers.stop_approvals import PATH as APPROVALS
@@ -18,7 +16,6 @@ from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
-from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
@@ -37,6 +34,21 @@ class ControllerInfo:
     active: bool
 
 
+def min_isr_in(*settings: Mapping[str, str]) -> int:
+    """``min.insync.replicas`` by the first settings that say it with a number; 1, Kafka's default, if none do."""
+    for found in settings:
+        text = found.get("min.insync.replicas", "").strip()
+        if text.isascii() and text.isdigit() and int(text[:10]) >= 1:
+            return int(text[:10])
+    return 1
+
+
+def spare(isr: BrokerIds, replicas: BrokerIds, min_isr: int) -> int:
+    """In-sync replicas beyond ``min.insync.replicas``, of which as many count as there are replicas (as in
+    ``kafka.cluster.Partition``); below 0, writes with acks=all fail."""
+    return len(isr) - min(min_isr, len(replicas))
+
+
 @dataclass(frozen=True)
 class PartitionInfo:
     """One partition. ``state`` is None when its znode is absent or unreadable."""
@@ -53,6 +65,10 @@ class PartitionInfo:
     def under_replicated(self) -> bool:
         """Whether an assigned replica is not in sync."""
         return self.state is None or not set(self.replicas) <= set(self.state.isr)
+
+    def spare_in_sync(self, min_isr: int) -> int | None:
+        """As ``spare``. None: without state."""
+        return None if self.state is None else spare(self.state.isr, self.replicas, min_isr)
 
 
 @dataclass
@@ -83,6 +99,22 @@ class ClusterState:
     #: The defaults of all brokers, if requested.
     broker_defaults: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def empty(self) -> bool:
+        """There is no cluster, and never was one."""
+        there = (self.controllers, self.brokers, self.topics, self.deleting, self.problems)
+        return self.controller_id < 0 and self.controller_epoch < 0 and not any(there)
+
+    @property
+    def gone(self) -> list[int]:
+        """Brokers that have replicas and are not registered."""
+        return sorted({b for p in self.partitions for b in p.replicas} - self.brokers.keys())
+
+    def min_isr(self, topic: str) -> int:
+        """``min.insync.replicas`` of a topic, by its settings or the brokers' defaults in ZooKeeper, which ``look``
+        reads with ``configs``; 1, Kafka's default, where they say nothing or no number."""
+        return min_isr_in(self.configs.get(topic, {}), self.broker_defaults)
+
 
 @asynccontextmanager
 async def connected(
@@ -90,8 +122,7 @@ async def connected(
 ) -> AsyncIterator[Session]:
     """A short session. Raises EnvironmentFault when ZooKeeper does not answer, refuses the login, or the chroot does
     not exist."""
-    metrics = ZooKeeperMetrics(CollectorRegistry())
-    session = Session(connect, timeout_ms, lambda _: None, metrics, access=access)
+    session = Session(connect, timeout_ms, lambda _: None, None, access=access)
     try:
         await session.start(timeout_ms / 1000, create_chroot=create_chroot)
         yield session

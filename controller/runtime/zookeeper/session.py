@@ -19,22 +19,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import structlog
 from kazoo import exceptions as zk_errors
 from kazoo.client import KazooState
 from kazoo.protocol.states import WatchedEvent
 
 from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredError, SessionLostError
 from controller.runtime import lease
-from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.access import packed_acl
 from controller.runtime.zookeeper.kazoo_client import Client
 from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 
-log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    # A tool's session measures and logs nothing, and a tool shall start fast.
+    from controller.runtime.observe.metrics import ZooKeeperMetrics
 
 ROUNDING_MS = 2
 #: kazoo logs each connection attempt; ``on_connection`` reports the changes instead.
@@ -43,6 +43,8 @@ _kazoo_log.setLevel(logging.CRITICAL + 1)
 
 #: How long ending a session may take; otherwise the server lets it expire.
 CLOSE_WAIT_S = 3.0
+#: A tool without connection asks this often whether anybody listens.
+REFUSED_AFTER_S = 0.5
 #: Paths in one bulk read, and operations in one bulk write.
 BULK_PATHS = 1000
 #: Bulk requests in flight.
@@ -53,6 +55,13 @@ IN_FLIGHT_MAX = 100
 SINGLE_WINDOW = 50
 #: How often a group of single reads is retried: a server without multiRead drops the connection.
 FALLBACK_TRIES = 3
+
+
+def _log() -> Any:
+    # Not imported above: tools, which log nothing here, start faster.
+    import structlog
+
+    return structlog.get_logger(__name__)
 
 
 class Connection(Enum):
@@ -115,6 +124,7 @@ class Session:
     """One session. ``on_connection`` and watch callbacks run on the event loop, and never after ``close``.
 
     ``timeout_ms`` is the requested session timeout; ``negotiated_ms`` is the one that the server granted.
+    ``metrics`` None: the session of a tool, which is not measured.
     """
 
     def __init__(
@@ -122,7 +132,7 @@ class Session:
         connect: str,
         timeout_ms: int,
         on_connection: Callable[[Connection], None],
-        metrics: ZooKeeperMetrics,
+        metrics: ZooKeeperMetrics | None,
         *,
         access: ZooKeeperAccess = OPEN_ACCESS,
         use_multi_read: bool = True,
@@ -161,13 +171,17 @@ class Session:
     async def start(self, timeout_s: float, *, create_chroot: bool = True) -> None:
         """Connect.
 
-        Raises EnvironmentFault when no server answers in time, naming the servers, when the login is refused, and
-        when the chroot is missing and ``create_chroot`` is False.
+        Raises EnvironmentFault when no server answers in time, naming the servers, and when the login is refused. With
+        ``create_chroot`` False, as in tools, also when the chroot is missing, and as soon as no server listens.
         """
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
+        deadline, refused_at = began + timeout_s, began + REFUSED_AFTER_S
         live = self._client.start_async()
         while not live.is_set():
             self._require_login()
+            if not create_chroot and time.monotonic() > refused_at:
+                await self._require_listener()
+                refused_at = time.monotonic() + REFUSED_AFTER_S
             if time.monotonic() > deadline:
                 hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
                 why = f": {self._client.problem}" if self._client.problem else ""
@@ -184,6 +198,21 @@ class Session:
         except SessionLostError:
             self._require_login()
             raise
+
+    async def _require_listener(self) -> None:
+        """Raises EnvironmentFault when every server's machine refuses connections: kazoo would try on."""
+        for host, port in self._client.hosts:
+            try:
+                async with asyncio.timeout(REFUSED_AFTER_S):
+                    _, writer = await asyncio.open_connection(host, port)
+            except ConnectionRefusedError:
+                continue
+            except (OSError, TimeoutError):
+                return
+            writer.close()
+            return
+        hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
+        raise EnvironmentFault(f"no ZooKeeper listens at {hosts}: the connection is refused")
 
     def _require_login(self) -> None:
         """At the start a session ends by itself only when its login is refused. Raises EnvironmentFault."""
@@ -244,7 +273,7 @@ class Session:
         """Log it if the servers granted another timeout than was requested."""
         # kazoo's own rounding to whole milliseconds and back.
         if abs(self.negotiated_ms - self._requested_ms) > ROUNDING_MS:
-            log.warning(
+            _log().warning(
                 "session_timeout_clamped",
                 requested_ms=self._requested_ms,
                 granted_ms=self.negotiated_ms,
@@ -285,7 +314,8 @@ class Session:
             change = Connection.EXPIRED
         else:
             change = Connection.CONNECTED if state == KazooState.CONNECTED else Connection.SUSPENDED
-        self._metrics.state(change.value)
+        if self._metrics is not None:
+            self._metrics.state(change.value)
         self._post(self._notify, change)
 
     def _notify(self, change: Connection) -> None:
@@ -445,8 +475,8 @@ class Session:
         return self.multi_read
 
     def _lacks_multi_read(self) -> None:
-        if self.multi_read:
-            log.info("bulk_read_unsupported", why="the server has no multiRead: single reads instead")
+        if self.multi_read and self._metrics is not None:
+            _log().info("bulk_read_unsupported", why="the server has no multiRead: single reads instead")
         self.multi_read = False
 
     async def _multi_read(self, packed: Sequence[bytes]) -> Any:
@@ -507,7 +537,7 @@ class Session:
             # The caller may be cancelled; the request stays outstanding until kazoo answers.
             answer = await asyncio.shield(answered)
         except Exception as error:
-            self._metrics.observe(time.monotonic() - sent_at)
+            self._measure(sent_at)
             for kazoo_error, translated in _TRANSLATED:
                 if isinstance(error, kazoo_error):
                     if quorum and translated in (NoNodeError, NodeExistsError, BadVersionError):
@@ -516,8 +546,12 @@ class Session:
             raise
         if quorum:
             self._answered_at = max(self._answered_at, sent_at)
-        self._metrics.observe(time.monotonic() - sent_at)
+        self._measure(sent_at)
         return answer
+
+    def _measure(self, sent_at: float) -> None:
+        if self._metrics is not None:
+            self._metrics.observe(time.monotonic() - sent_at)
 
     def _done_with(self, answered: asyncio.Future[Any]) -> None:
         self._in_flight.release()

@@ -102,6 +102,7 @@ def test_no_leader_and_what_would_give_one() -> None:
     assert found.changes == (
         "the return of any of [1, 2] (ISR [2, 1]): it leads at once, nothing is lost",
         "unclean.leader.election.enable=true for topic t: 3 leads, and records that only [2, 1] hold are lost",
+        "pctl elect unclean --partition t-0: 3 leads, and records that only [2, 1] hold are lost",
     )
     permitted = explained((1, 2, 3), state(-1, (2, 1), 3, 5), (3,), unclean=True)
     assert permitted.changes == ("an election: 3 qualifies uncleanly, and the controller will elect it",)
@@ -203,8 +204,7 @@ def test_brokers() -> None:
         "broker 1: it is online, broker epoch 51, rack r1",
         "leads 1 partitions, 1 of the 4 that prefer it; in sync for 2 of 5 replicas",
         "lacks: t-0 prefers it but is led by 2: a preferred election would give it back",
-        "lacks: t-2: its replica is not in the ISR [2]",
-        "lacks: t-3: its replica is not in the ISR [2]",
+        "lacks: t: 2 partitions have its replica out of sync",
         "lacks: t-4 was never led",
         "would change it: 2 replicas catch up with their leaders, which then propose them for the ISR",
         "would change it: a preferred election gives it 1 more leaderships (pctl elect --all)",
@@ -212,9 +212,9 @@ def test_brokers() -> None:
     cluster.shutting_down.add(1)
     found = explain_broker(cluster, 1)
     assert found.summary.startswith("it is shutting down")
-    assert found.lacks[0] == "t-0 prefers it but is led by 2: 1 is shutting down"
+    assert found.lacks[0].text == "t-0 prefers it but is led by 2: 1 is shutting down"
     cluster.offline_dirs[2] = {partition}
-    assert "t-0 is on a disk that failed" in explain_broker(cluster, 2).lacks
+    assert "t-0 is on a disk that failed" in [lack.text for lack in explain_broker(cluster, 2).lacks]
 
 
 def test_unknown_brokers() -> None:

@@ -315,7 +315,6 @@ def test_a_broker_with_everything() -> None:
         "the drain is ended: then leadership may return to it",
         "the disks of 1 replicas are repaired or replaced, and it is restarted",
         "1 replicas catch up with their leaders, which then propose them for the ISR",
-        "a preferred election gives it 1 more leaderships (pctl elect --all)",
     )
     assert set(found.notes) <= set(found.words())
     assert f"would change it: {found.changes[0]}" in found.words()

@@ -179,8 +179,11 @@ def _words(command: click.Command) -> Iterator[str]:
         if isinstance(parameter.type, click.Choice):
             yield from map(str, parameter.type.choices)
     if isinstance(command, click.Group):
-        for name, verb in command.commands.items():
+        context = click.Context(command)
+        for name in command.list_commands(context):
             yield name
+            verb = command.get_command(context, name)
+            assert verb is not None
             yield from _words(verb)
 
 

@@ -277,3 +277,22 @@ async def test_an_occupied_grpc_port_is_an_os_error(tmp_path: Path) -> None:
     finally:
         daemon.state_log.close()
         await broker.stop()
+
+
+async def test_min_isr_and_the_list_of_paths(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    broker = await FakeBroker(1).start()
+    zk.create("/config/topics/t", b'{"version":1,"config":{"min.insync.replicas":"2"}}', makepath=True)
+    zk.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2],"1":[1]}}', makepath=True)
+    async with observed(zookeeper, tmp_path) as cluster_state:
+        daemon = cluster_state.daemon
+        status, text = await cluster_state.get("/")
+        paths = [line.split()[0] for line in text.splitlines()]
+        assert (status, paths) == (200, ["/live", "/ready", "/leader", "/metrics", "/state"])
+        endpoint = f'{{"version":4,"endpoints":["GRPC://127.0.0.1:{broker.port}"]}}'.encode()
+        zk.create("/brokers/ids/1", endpoint, makepath=True)
+        await until(lambda: daemon.active and topic_online(daemon, 2), "the topic")
+        samples = await cluster_state.metrics()
+        prefix = "kafka_server_replicamanager_"
+        assert samples[f"{prefix}underminisrpartitioncount"] == 1
+        assert samples[f"{prefix}atminisrpartitioncount"] == 1
+    await broker.stop()

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.message import Message
 from kazoo.client import KazooClient
 
-from controller.cli.common.snapshots import snapshot_of
+from controller.cli.computed.snapshots import snapshot_of
 from controller.core.events import DiskReport
 from controller.core.explain.partitions import Deciding, explain_partition
 from controller.core.model import LeaderAndIsr

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from controller.core.cluster.features import supported_by_all
 from controller.core.model import NO_LEADER, Cluster, Partition, Topic
+from controller.core.names import INTERNAL_TOPICS
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.kafka.endpoints import Node, clients_endpoint, kafka_brokers
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
@@ -31,7 +32,6 @@ from proto.kafka.primitives import ZERO_UUID
 from proto.security.authorization import Operation, topic
 
 #: Topics of brokers' own (org.apache.kafka.common.internals.Topic).
-_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 #: From this version on, a topic in an answer may have no name; requests name topics by id from version 10 on.
 _NULL_NAMES = 12
 
@@ -128,7 +128,7 @@ def _topic(term: Term, known: Topic) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=known.name,
         topic_id=uuid_bytes(known.id),
-        is_internal=known.name in _INTERNAL,
+        is_internal=known.name in INTERNAL_TOPICS,
         partitions=[_partition(term, p) for p in partitions if p.leadership is not None],
     )
 

@@ -21,10 +21,15 @@ Explanation = PartitionExplanation | BrokerExplanation | ControllerExplanation |
 def explanation_data(explained: Explanation) -> dict[str, Any]:
     """All fields, and ``words``: the whole explanation as text."""
     words = explained.words()
+    if isinstance(explained, BrokerExplanation):
+        lacks = [lack.text for lack in explained.lacks]
+        return {**asdict(replace(explained, lacks=())), "lacks": lacks, "words": words}
     if not isinstance(explained, PartitionExplanation):
         return {**asdict(explained), "words": words}
     rules = _rules_data(explained)
-    return {**asdict(replace(explained, rules=())), "rules": rules, "words": words}
+    data = {**asdict(replace(explained, rules=(), advice=())), "changes": explained.changes, "rules": rules}
+    del data["advice"]
+    return {**data, "words": words}
 
 
 def _rules_data(explained: PartitionExplanation) -> list[dict[str, Any]]:

@@ -5,38 +5,43 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
-from controller.cli.common import snapshots
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
 from controller.cli.common.cluster_state import brokers_text, note_problems
 from controller.cli.common.confirmation import dry_run_option, yes_allowed
-from controller.cli.common.dry_run import print_dry_run, run_on_copy
+from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_data, print_rows
 from controller.cli.common.requests import ask
-from controller.cli.pctl.plan import broker_ids, terms_options
+from controller.cli.computed import snapshots
+from controller.cli.computed.dry_run import print_dry_run, run_on_copy
+from controller.cli.pctl.decisions.plan import terms_options
 from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.exit_codes import EXIT_REFUSED
-from controller.planning.scenarios import Terms
-from controller.planning.stoppable import stoppable as decide
-from controller.runtime.rpc.dry_run import APPROVE
-from controller.runtime.rpc.translate.plan_data import approval_rows, stoppable_data
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 
-#: Reasons printed as text; JSON has all.
+#: Groups of reasons that are printed without --all.
 REASONS_SHOWN = 50
+#: What is said of several partitions of a topic, by the kind of reason.
+SEVERAL = {
+    "offline": "would have no leader",
+    "under_min_isr": "would have fewer in-sync replicas than min.insync.replicas",
+    "unclean_election": "would be led by a replica outside the ISR: records are lost",
+    "already_under_replicated": "are under-replicated already",
+}
 _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 
 
 @click.command(cls=Listing)
-@click.argument("brokers", required=False, callback=lambda c, p, v: v if v is None else broker_ids(c, p, v))
+@click.argument("brokers", nargs=-1, callback=broker_ids, metavar="[BROKER]...")
 @click.option(
     "--tolerate-under-replicated",
     is_flag=True,
@@ -47,6 +52,9 @@ _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 )
 @click.option("--override", is_flag=True, help="record the approval despite all reasons against it")
 @click.option("--withdraw", is_flag=True, help="withdraw the approvals of these brokers")
+@click.option(
+    "--all", "every", is_flag=True, help="each reason, not one line for each topic and kind of reason"
+)
 @click.option("--list", "listed", is_flag=True, help="list the valid approvals")
 @reason_option(required=False)
 @author_option
@@ -58,12 +66,13 @@ _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 async def stoppable(
     options: Options,
     session: Session,
-    brokers: tuple[int, ...] | None,
+    brokers: tuple[int, ...],
     tolerate_under_replicated: bool,
     approve: bool,
     override: bool,
     withdraw: bool,
     listed: bool,
+    every: bool,
     reason: str | None,
     author: str | None,
     dry_run: bool,
@@ -86,7 +95,6 @@ async def stoppable(
     if listed:
         await _list(options, session)
         return
-    assert brokers is not None
     if withdraw:
         request = pb.WithdrawStopApprovalRequest(
             broker_ids=brokers, reason=reason, author=author_or_user(author)
@@ -108,21 +116,30 @@ async def stoppable(
             _show(options, await _approved(options, session, wanted))
         return
 
-    async def from_zookeeper() -> dict[str, Any]:
-        cluster_state, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
-        answer = decide(
-            snapshot,
-            brokers,
-            Terms(min_isr_default),
-            controller_active=cluster_state.controller_id >= 0,
-            tolerate_under_replicated=tolerate_under_replicated,
-        )
-        return stoppable_data(answer)
-
+    from_zookeeper = partial(_from_zookeeper, session, check, unclean_default)
     answer = await snapshots.from_controller_or_zookeeper(
         options, session, "CheckStoppable", check, "answer", from_zookeeper, offline=offline
     )
-    _show(options, answer)
+    _show(options, answer, every=every)
+
+
+async def _from_zookeeper(
+    session: Session, check: pb.CheckStoppableRequest, unclean_default: bool
+) -> dict[str, Any]:
+    # Not imported above: it is the whole core.
+    from controller.planning.scenarios import Terms
+    from controller.planning.stoppable import stoppable as decide
+    from controller.runtime.rpc.translate.plan_data import stoppable_data
+
+    cluster_state, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
+    answer = decide(
+        snapshot,
+        tuple(check.broker_ids),
+        Terms(check.min_isr_default),
+        controller_active=cluster_state.controller_id >= 0,
+        tolerate_under_replicated=check.tolerate_under_replicated,
+    )
+    return stoppable_data(answer)
 
 
 async def _withdraw(
@@ -137,7 +154,7 @@ async def _withdraw(
 
 
 def _check_options(
-    brokers: Sequence[int] | None,
+    brokers: Sequence[int],
     approving: bool,
     withdraw: bool,
     listed: bool,
@@ -147,8 +164,8 @@ def _check_options(
     """Raises click.UsageError for options that contradict each other."""
     if sum((approving, withdraw, listed)) > 1:
         raise click.UsageError("--approve (or --override), --withdraw and --list exclude each other")
-    if listed == (brokers is not None):
-        raise click.UsageError("name BROKERS, as 3,5, or use --list without BROKERS")
+    if listed == bool(brokers):
+        raise click.UsageError("name brokers, as 3,5, or use --list without any")
     if approving and reason is None:
         raise click.UsageError("--reason: must be given with --approve or --override")
     if (approving or withdraw) and offline:
@@ -167,6 +184,8 @@ async def _approved(options: Options, session: Session, request: pb.ApproveStopR
 
 async def _dry_run_approval(options: Options, session: Session, request: pb.ApproveStopRequest) -> None:
     """Print the verdict and the writes; ends the program with EXIT_REFUSED if the brokers may not stop."""
+    from controller.runtime.rpc.dry_run import APPROVE
+
     trial = await run_on_copy(options, session, (APPROVE, request))
     answer = msgspec.json.decode(trial.answers[0].answer)
     if options.output == "table":
@@ -180,6 +199,8 @@ async def _list(options: Options, session: Session) -> None:
     """Print the valid approvals, read from ZooKeeper."""
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
     note_problems(cluster_state)
+    from controller.runtime.rpc.translate.plan_data import approval_rows
+
     rows = approval_rows(standing(cluster_state.brokers, cluster_state.approvals))
     if options.output != "table":
         print_data(rows, options.output)
@@ -197,18 +218,30 @@ def _age(ms: int) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
-def _show(options: Options, answer: Mapping[str, Any]) -> None:
+def _show(options: Options, answer: Mapping[str, Any], *, every: bool = False) -> None:
     """Print the verdict; ends the program with EXIT_REFUSED if the brokers may not stop."""
     if options.output == "table":
-        _print(answer)
+        _print(answer, every=every)
     else:
         print_data(answer, options.output)
     if not answer["stoppable"]:
         sys.exit(EXIT_REFUSED)
 
 
-def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
-    """``recorded`` False: a dry run, so the note that nothing was recorded is left out."""
+def _grouped(reasons: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each kind of reason and topic; with several partitions, their number."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for place, reason in enumerate(reasons):
+        about = reason["topic"] or str(place)
+        groups.setdefault((reason["reason"], about), []).append(reason["text"])
+    return [
+        texts[0] if len(texts) == 1 else f"{topic}: {len(texts)} partitions {SEVERAL[kind]}"
+        for (kind, topic), texts in groups.items()
+    ]
+
+
+def _print(answer: Mapping[str, Any], *, recorded: bool = True, every: bool = False) -> None:
+    """``recorded`` False: a dry run, so the note that nothing was recorded is left out. ``every``: each reason."""
     brokers, reasons = answer["brokers"], answer["reasons"]
     named = ", ".join(map(str, brokers))
     others = [a for a in answer["approvals"] if a["broker"] not in brokers]
@@ -222,16 +255,21 @@ def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
         click.echo(f"yes: {named} may stop now" + (", despite:" if reasons else ""))
     else:
         click.echo(f"no: {named} may not stop now, for {len(reasons)} reason{'s' * (len(reasons) != 1)}")
-    for reason in reasons[:REASONS_SHOWN]:
-        click.echo(f"  {reason['text']}")
-    if (hidden := len(reasons) - REASONS_SHOWN) > 0:
-        click.echo(f"  and {hidden} more (-o json has all)")
+    lines = [reason["text"] for reason in reasons] if every else _grouped(reasons)
+    shown = len(lines) if every else REASONS_SHOWN
+    for line in lines[:shown]:
+        click.echo(f"  {line}")
+    if (hidden := len(lines) - shown) > 0:
+        click.echo(f"  and {hidden} more (--all)")
     for change in dict.fromkeys(reason["change"] for reason in reasons):
         click.echo(f"would change it: {change}")
     if reasons:
-        found = ", ".join(map(str, answer["largest_safe_set"])) or "none"
-        how = "" if answer["largest_is_exact"] else " (found greedily: a larger one may exist)"
-        click.echo(f"largest set of these that may, by its partitions: {found}{how}")
+        found = answer["largest_safe_set"]
+        how = "" if answer["largest_is_exact"] else "; found greedily: a larger one may exist"
+        which = brokers_text(found) if found else "none"
+        click.echo(
+            f"of these may stop together, by their partitions: {which} ({len(found)} of {len(brokers)}{how})"
+        )
     if answer["margin"] is not None:
         more = f"any {answer['margin']} more" if answer["margin"] else "not one more"
         click.echo(

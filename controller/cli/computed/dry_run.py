@@ -13,15 +13,10 @@ from typing import Any, NamedTuple
 import click
 from google.protobuf.message import Message
 
-from controller.cli.common import snapshots
 from controller.cli.common.options import Options
 from controller.cli.common.output import fail, note, print_data, print_rows
+from controller.cli.computed import snapshots
 from controller.core.outbox import PushKind
-from controller.planning.snapshot import PlanError
-from controller.runtime.rpc import dry_run
-from controller.runtime.rpc.methods import ADMIN_SERVICE, response_of
-from controller.runtime.rpc.translate.topics import BadRequestError
-from controller.runtime.zookeeper import single_codecs
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 
@@ -53,10 +48,18 @@ async def run_on_copy(options: Options, session: Session, *requests: tuple[str, 
 
 
 def _response_of(method: str) -> type[Message]:
+    from controller.runtime.rpc.methods import ADMIN_SERVICE, response_of
+
     return response_of(ADMIN_SERVICE, method)
 
 
 async def _from_zookeeper(session: Session, request: pb.DryRunRequest) -> DryRun:
+    # Not imported above: most commands use no dry run.
+    from controller.planning.snapshot import PlanError
+    from controller.runtime.rpc import dry_run
+    from controller.runtime.rpc.translate.topics import BadRequestError
+    from controller.runtime.zookeeper import single_codecs
+
     cluster_state, snapshot = await snapshots.read_snapshot(session)
     try:
         steps = dry_run.read(request)

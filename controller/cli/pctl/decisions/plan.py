@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from controller.cli.common import snapshots
-from controller.cli.common.dry_run import PUSH_COLUMNS
+from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import BROKER, Options, Verbs, on_cluster
 from controller.cli.common.output import note, print_data, print_fields, print_rows
+from controller.cli.computed import snapshots
+from controller.cli.computed.dry_run import PUSH_COLUMNS
 from controller.exit_codes import EXIT_REFUSED
-from controller.planning import scenarios
-from controller.planning.scenarios import Plan, Terms
-from controller.planning.snapshot import Snapshot
-from controller.runtime.rpc.translate.plan_data import plan_data
 from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 
+if TYPE_CHECKING:
+    # The planner is imported where no controller answers: it is the whole core.
+    from controller.planning.scenarios import Plan, Terms
+    from controller.planning.snapshot import Snapshot
+
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def broker_ids(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    """Callback of an argument: broker ids separated by commas."""
-    texts = [text.strip() for text in value.split(",")]
-    if not all(t.isascii() and t.isdigit() and int(t[:20]) <= codecs.INT_MAX for t in texts):
-        raise click.BadParameter(f"{value!r}: must be broker ids separated by commas, as 3,5")
-    return tuple(int(text) for text in texts)
 
 
 def terms_options(command: F) -> F:
@@ -49,6 +44,9 @@ def terms_options(command: F) -> F:
     )(command)
 
 
+_every = click.option(
+    "--all", "every", is_flag=True, help="each partition that moves, not one line for each topic"
+)
 _writes = click.option("--writes", is_flag=True, help="list every write: path, old and new state")
 
 
@@ -77,39 +75,59 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
             unclean_default: bool,
             offline: bool,
             writes: bool,
+            every: bool,
             **given: Any,
         ) -> None:
             request, scenario = request_of(**given)
             request.min_isr_default, request.list_writes = min_isr_default, writes
 
             async def from_zookeeper() -> dict[str, Any]:
+                from controller.planning.scenarios import Terms
+                from controller.runtime.rpc.translate.plan_data import plan_data
+
                 _, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
                 return plan_data(scenario(snapshot, Terms(min_isr_default)), writes)
 
             result = await snapshots.from_controller_or_zookeeper(
                 options, session, "Plan", request, "plan", from_zookeeper, offline=offline
             )
-            show(options, result, writes)
+            show(options, result, writes, every)
 
         command: Any = click.pass_obj(run)
-        for option in (_writes, terms_options, *reversed(arguments)):
+        for option in (_every, _writes, terms_options, *reversed(arguments)):
             command = option(command)
         return plan.command(name, help=request_of.__doc__)(command)
 
     return decorate
 
 
-@_planning("broker-loss", click.argument("brokers", callback=broker_ids))
+def _simulated(
+    scenario: str, call: Callable[[Any, Snapshot, Terms], Plan]
+) -> Callable[[Snapshot, Terms], Plan]:
+    """``call`` with a function of ``controller.planning.scenarios``, imported when the plan is computed here."""
+
+    def run(snapshot: Snapshot, terms: Terms) -> Plan:
+        from controller.planning import scenarios
+
+        return call(getattr(scenarios, scenario), snapshot, terms)
+
+    return run
+
+
+@_planning(
+    "broker-loss",
+    click.argument("brokers", nargs=-1, required=True, callback=broker_ids, metavar="BROKER..."),
+)
 def plan_broker_loss(brokers: tuple[int, ...]) -> Any:
-    """All BROKERS die at once."""
+    """These brokers die at once."""
     request = pb.PlanRequest(broker_loss=pb.BrokerSet(broker_ids=brokers))
-    return request, lambda snapshot, terms: scenarios.broker_loss(snapshot, brokers, terms)
+    return request, _simulated("broker_loss", lambda run, s, terms: run(s, brokers, terms))
 
 
 @_planning("rack-loss", click.argument("rack"))
 def plan_rack_loss(rack: str) -> Any:
     """All brokers of a rack die at once."""
-    return pb.PlanRequest(rack_loss=rack), lambda snapshot, terms: scenarios.rack_loss(snapshot, rack, terms)
+    return pb.PlanRequest(rack_loss=rack), _simulated("rack_loss", lambda run, s, terms: run(s, rack, terms))
 
 
 @_planning(
@@ -123,39 +141,42 @@ def plan_rack_loss(rack: str) -> Any:
     ),
     click.option(
         "--brokers",
-        callback=lambda c, p, v: v if v is None else broker_ids(c, p, v),
+        callback=broker_ids,
         help="only these brokers: 1,2,3",
     ),
 )
-def plan_rolling_restart(batch: int, brokers: tuple[int, ...] | None) -> Any:
+def plan_rolling_restart(batch: int, brokers: tuple[int, ...]) -> Any:
     """Brokers stop, return and catch up, batch by batch."""
-    ids = brokers or ()
+    ids = brokers
     request = pb.PlanRequest(rolling_restart=pb.BrokerSet(broker_ids=ids), batch=batch)
-    return request, lambda snapshot, terms: scenarios.rolling_restart(snapshot, terms, batch, ids)
+    return request, _simulated("rolling_restart", lambda run, s, terms: run(s, terms, batch, ids))
 
 
 @_planning("drain", click.argument("broker", type=BROKER))
 def plan_drain(broker: int) -> Any:
-    """A broker hands over what it leads and leaves its ISRs (controlled shutdown)."""
-    return pb.PlanRequest(drain=broker), lambda snapshot, terms: scenarios.drain(snapshot, broker, terms)
+    """A broker hands over what it leads and leaves its ISRs: a controlled shutdown. What pctl maintenance drain does
+    is planned by its --dry-run."""
+    return pb.PlanRequest(drain=broker), _simulated("drain", lambda run, s, terms: run(s, broker, terms))
 
 
 @_planning("preferred-election")
 def plan_preferred_election() -> Any:
     """Every partition is led by its first replica again, if that replica is alive and in sync."""
-    return pb.PlanRequest(preferred_election=True), scenarios.preferred_election
+    request = pb.PlanRequest(preferred_election=True)
+    return request, _simulated("preferred_election", lambda run, s, terms: run(s, terms))
 
 
 # --- showing -------------------------------------------------------------------------------------------------
 
 
-def show(options: Options, result: Mapping[str, Any], writes: bool) -> None:
-    """Print a plan in the form of ``plan_data``; ends the program with EXIT_REFUSED if it is not safe."""
+def show(options: Options, result: Mapping[str, Any], writes: bool, every: bool = False) -> None:
+    """Print a plan in the form of ``plan_data``, with ``every`` each partition that moves; ends the program with
+    EXIT_REFUSED if it is not safe."""
     steps = result["steps"]
     if options.output != "table":
         print_data(result, options.output)
     elif len(steps) == 1:
-        _print_step(result, steps[0])
+        _print_step(result, steps[0], every)
     else:
         _print_steps(result)
     if options.output == "table" and writes:
@@ -171,7 +192,7 @@ def show(options: Options, result: Mapping[str, Any], writes: bool) -> None:
         sys.exit(EXIT_REFUSED)
 
 
-def _print_step(result: Mapping[str, Any], step: Mapping[str, Any]) -> None:
+def _print_step(result: Mapping[str, Any], step: Mapping[str, Any], every: bool) -> None:
     fields = {
         result["plan"]: step["step"],
         "safe": result["safe"],
@@ -188,15 +209,27 @@ def _print_step(result: Mapping[str, Any], step: Mapping[str, Any]) -> None:
     _print_brokers([step])
     if step["moved"]:
         click.echo()
-        rows = [
-            {
-                "partition": m["partition"],
-                "from": _leader(m["from"]),
-                "to": _leader(m["to"]) + (" (unclean: records are lost)" if m["unclean"] else ""),
-            }
-            for m in step["moved"]
-        ]
-        print_rows(rows, ("partition", "from", "to"), "table")
+        print_rows(_moved(step["moved"], every), ("partition", "from", "to"), "table")
+
+
+def _moved(moves: Sequence[Mapping[str, Any]], every: bool) -> list[dict[str, Any]]:
+    """Rows of moved leaderships; without ``every`` one for those of a topic that move alike."""
+    groups: dict[tuple[str, int, int, bool], list[str]] = {}
+    for m in moves:
+        about = m["partition"] if every else _topic(m["partition"])
+        groups.setdefault((about, m["from"], m["to"], m["unclean"]), []).append(m["partition"])
+    return [
+        {
+            "partition": names[0] if len(names) == 1 else f"{about}: {len(names)} partitions",
+            "from": _leader(before),
+            "to": _leader(after) + (" (unclean: records are lost)" if unclean else ""),
+        }
+        for (about, before, after, unclean), names in groups.items()
+    ]
+
+
+def _topic(partition: str) -> str:
+    return partition.rpartition("-")[0]
 
 
 def _print_steps(result: Mapping[str, Any]) -> None:
@@ -245,7 +278,7 @@ def _leader(broker_id: int) -> str:
     return "none" if broker_id < 0 else str(broker_id)
 
 
-#: Partitions named in a table cell; JSON has all.
+#: Partitions, or else topics, named in a table cell; JSON has all.
 NAMED_MAX = 10
 
 
@@ -253,6 +286,10 @@ def _counted(names: Sequence[str], before: Sequence[str]) -> str:
     """Number and names, and how many of them are also in ``before``."""
     if not names:
         return "0"
-    shown = ", ".join(names[:NAMED_MAX]) + (", ..." if len(names) > NAMED_MAX else "")
+    groups = list(names)
+    if len(names) > NAMED_MAX:
+        topics = Counter(_topic(name) for name in names)
+        groups = [f"{topic} ({count})" for topic, count in topics.items()]
+    shown = ", ".join(groups[:NAMED_MAX]) + (", ..." if len(groups) > NAMED_MAX else "")
     already = len(set(names) & set(before))
     return f"{len(names)}: {shown}" + (f" ({already} before)" if already else "")

@@ -1,0 +1,150 @@
+"""What pctl health finds wrong, what pctl wait waits for, and min ISR, of a cluster state in memory."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controller.cli.common.options import Options
+from controller.cli.computed.well import Finding, Unfinished, Wrong, unfinished, wrong
+from controller.cli.pctl.health import _print
+from controller.cli.pctl.partitions import why
+from controller.core.model import Attribution, LeaderAndIsr, Maintenance
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from proto.gen import admin_service_pb2 as pb
+from tests.support.core.world import a_broker, state
+
+ANN = Attribution("disks", "ann")
+
+
+def a_partition(
+    number: int, leadership: LeaderAndIsr | None, replicas: tuple[int, ...] = (1, 2)
+) -> PartitionInfo:
+    return PartitionInfo("t", number, replicas, leadership)
+
+
+def a_cluster(*partitions: PartitionInfo) -> ClusterState:
+    return ClusterState(
+        100,
+        "c:1",
+        7,
+        brokers={b: a_broker(b, 50 + b) for b in (1, 2)},
+        partitions=list(partitions),
+        configs={"t": {"min.insync.replicas": "2"}},
+    )
+
+
+def answer(*, pending: int = 0, problem: str = "") -> pb.DescribeClusterResponse:
+    brokers = [
+        pb.BrokerDescription(broker_id=b, pending_pushes=pending, push_problem=problem) for b in (1, 2)
+    ]
+    return pb.DescribeClusterResponse(brokers=brokers)
+
+
+def found(
+    now: ClusterState, described: pb.DescribeClusterResponse | str | None
+) -> dict[Wrong | Unfinished, str]:
+    return {f.what: f.text for f in wrong(now, described)}
+
+
+def test_a_cluster_that_is_well() -> None:
+    assert found(a_cluster(a_partition(0, state(1, (1, 2), 3, 5))), answer()) == {}
+
+
+def test_each_thing_that_is_wrong_is_named() -> None:
+    now = a_cluster(
+        a_partition(0, state(1, (1,), 3, 5)),
+        a_partition(1, state(-1, (2,), 3, 5)),
+        a_partition(2, state(9, (9,), 3, 5), (9, 1)),
+        a_partition(3, None),
+        a_partition(4, state(1, (1, 2), 3, 5), (1, 2, 9)),
+    )
+    now.problems["/brokers/ids/7"] = "junk"
+    now.maintenance = Maintenance(paused=ANN, entered=ANN)
+    assert found(now, answer(problem="refused")) == {
+        Wrong.BROKERS_GONE: "broker 9 is gone: 2 partitions lack it",
+        Wrong.PUSH_PROBLEM: "broker 2 takes no pushes: refused",
+        Wrong.UNAVAILABLE: "3 partitions without a leader that is alive: t-1, t-2, t-3",
+        Wrong.UNDER_MIN_ISR: "1 partition below min.insync.replicas: writes with acks=all fail: t-0",
+        Wrong.UNDER_REPLICATED: "2 partitions with a replica out of sync: t-0, t-4",
+        Wrong.UNREADABLE: "1 unreadable znode: /brokers/ids/7",
+        Wrong.PAUSED: "paused by ann: disks",
+        Wrong.MAINTENANCE: "maintenance by ann: disks",
+    }
+
+
+def test_controllers() -> None:
+    now = a_cluster()
+    assert found(now, "UNAVAILABLE: refused") == {
+        Wrong.CONTROLLER_SILENT: "controller 100 does not answer: UNAVAILABLE: refused"
+    }
+    assert found(now, pb.DescribeClusterResponse()) == {
+        Wrong.IGNORED: "broker 2 is ignored by the controller"
+    }
+    now.controller_id = -1
+    assert found(now, None) == {Wrong.NO_CONTROLLER: "no controller is active"}
+
+
+def test_what_is_under_way() -> None:
+    now = a_cluster()
+    assert list(unfinished(now, answer(), (), 0)) == []
+    now.deleting = [f"t{n}" for n in range(7)]
+    assert [f.text for f in unfinished(now, answer(pending=2), (2,), 1)] == [
+        "pushes pending: 4",
+        "7 topics being deleted: t0, t1, t2, t3, t4 and 2 more",
+        "1 partition being reassigned",
+        "shutting down: 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("style", "well", "ill"),
+    [
+        ("table", "well\n", "x is wrong\n"),
+        ("tsv", "\n", "what\tcount\ttext\npaused\t1\tx is wrong\n"),
+    ],
+)
+def test_printed(style: str, well: str, ill: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = Options("z:1", style, 1)
+    _print(options, [])
+    assert capsys.readouterr().out == well
+    _print(options, [Finding(Wrong.PAUSED, 1, "x is wrong")])
+    assert capsys.readouterr().out == ill
+    _print(Options("z:1", "json", 1), [])
+    assert json.loads(capsys.readouterr().out) == {"well": True, "findings": []}
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "expected"),
+    [
+        ({}, {}, 1),
+        ({}, {"min.insync.replicas": "3"}, 3),
+        (None, {}, 2),
+        ({"min.insync.replicas": "x"}, {}, 1),
+    ],
+)
+def test_min_isr(own: dict[str, str] | None, default: dict[str, str], expected: int) -> None:
+    now = a_cluster()
+    now.broker_defaults = default
+    if own is not None:
+        now.configs = {"t": own}
+    assert now.min_isr("t") == expected
+
+
+def test_min_isr_of_few_replicas() -> None:
+    """As many replicas as there are suffice (kafka.cluster.Partition.effectiveMinIsr)."""
+    alone = a_partition(0, state(1, (1,), 3, 5), (1,))
+    assert (alone.spare_in_sync(2), alone.spare_in_sync(1)) == (0, 0)
+    two = a_partition(0, state(1, (1,), 3, 5))
+    assert (two.spare_in_sync(2), two.spare_in_sync(1)) == (-1, 0)
+    assert a_partition(0, None).spare_in_sync(1) is None
+
+
+def test_why_a_partition_has_no_leader() -> None:
+    now = a_cluster()
+    alive, dead = a_partition(0, state(-1, (2, 1), 3, 5)), a_partition(0, state(-1, (8, 9), 3, 5))
+    assert why(now, dead) == "no member of the ISR [8, 9] is alive"
+    assert why(now, alive) == "2, 1 of the ISR [2, 1] is alive, but no new leader is elected yet"
+    now.maintenance = Maintenance(paused=ANN)
+    assert why(now, alive) == "2, 1 of the ISR [2, 1] is alive, but elections are paused by ann: disks"
