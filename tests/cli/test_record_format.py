@@ -50,6 +50,7 @@ WORDS = {
     "reject": "refused: STALE_CONTROLLER_EPOCH",
     "unchanged": "LeaderAndIsr: 40 partitions unchanged",
     "log": "120 lines of the log were lost",
+    "request": "DeleteTopics of orders by User:CN=alice,O=Example at 192.0.2.7: done",
 }
 
 

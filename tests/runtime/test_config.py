@@ -148,6 +148,8 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("num_partitions", ["0", "-1", "1000001", "x"], "1 to 1000000"),
     ("default_replication_factor", ["0", "-1", "32768", "x"], "1 to 32767"),
     ("delegation_token_expiry_check_interval_ms", ["999", "-1", "1h"], "1000 to"),
+    ("grpc_connections_max", [3, "3", "many"], "4 to 1000000"),
+    ("http_connections_max", [3, "3", "many"], "4 to 100000"),
     ("kafka_takeover", ["", "on", "true", 1], "off, fallback, exclusive"),
     ("kafka_listen", ["", "x", ":9192", "h:65536", 5, "a://h:1", "A://h:1,h:2", "A://h:1,"], "HOST:PORT"),
     ("kafka_advertised_host", ["h:1", "a b", 7], "host name or address"),

@@ -112,7 +112,7 @@ class FuzzedController:
         settings = Settings(controller_id=1, zookeeper="controller:1", state_log_dir=self._directory)
         self.daemon = Daemon(settings)
         self._services = self._made_services()
-        ids = (f"{number:022d}" for number in itertools.count())
+        ids = (f"{number:021d}A" for number in itertools.count())
         self._stack.enter_context(mock.patch.object(term, "new_topic_id", side_effect=ids))
         self._task = asyncio.create_task(self.daemon.run())
         await self._until(lambda: self.daemon.session is not None and self.daemon.active)

@@ -76,13 +76,16 @@ class Process:
 
         Returns its tasks: they will never be done.
         """
-        tasks = [task for task in self._tasks if not task.done()]
+        tasks = []
         # What it asks of the loop meanwhile is a dead process's, too.
         context = OUTSIDE.copy()
         context.run(CURRENT.set, self)
-        for task in tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            context.run(_wind_up, task.get_coro())
+        # Grows meanwhile: ``finally`` blocks may begin more.
+        for task in self._tasks:
+            if not task.done():
+                tasks.append(task)
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                context.run(_wind_up, task.get_coro())
         self._tasks.clear()
         return tasks
 

@@ -110,6 +110,6 @@ self.learn(ControllerTerm(self._look, header.controller_epoch, header.controller
     Fault(
         "served-before-registration",
         "brokers obey before they are registered",
-        drop(STUB + "rpc.server:BrokerServer._in_worker.behaviour", "await _s._registered.wait()"),
+        drop(STUB + "rpc.server:BrokerServer._control.behaviour", "await _s._registered.wait()"),
     ),
 )
