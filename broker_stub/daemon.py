@@ -26,6 +26,7 @@ from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
+from proto.reload import Reloads
 from proto.statelog.writer import StateLogWriter
 
 _log = structlog.get_logger("broker_stub.daemon")
@@ -95,6 +96,8 @@ class Broker:
     def __init__(self, settings: Settings) -> None:
         """Open the data directory and recover its logs. Raises StorageFault or SettingError."""
         self._settings = settings
+        #: What SIGHUP reads again.
+        self.reloads = Reloads()
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
@@ -130,6 +133,7 @@ class Broker:
         self._ended = ended = loop.create_future()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._on_stop_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
         data = DataPlane(self._settings, self._logs, self._handlers, store, worker, self._end_from_thread)
@@ -233,6 +237,14 @@ class Broker:
             self._stop_now.set()
         self._end(None)
 
+    def _reload(self) -> None:
+        """SIGHUP: read files again. Settings stay as they are: they come from flags and the environment."""
+        outcome = self.reloads.reload()
+        for name, error in outcome:
+            if error is not None:
+                _log.error("not reloaded", name=name, error=str(error))
+        _log.info("reloaded", names=[name for name, error in outcome if error is None])
+
     def _end(self, error: BaseException | None) -> None:
         """End ``run``. Only the first call has an effect."""
         if self._ended is None or self._ended.done():
@@ -271,6 +283,8 @@ def _log_config(settings: Settings) -> LogConfig:
 def run(settings: Settings) -> int:
     """Run a broker until it ends. Returns the exit code: 0 after a signal, that of a BrokerError, 1 for a bug."""
     configure_logging(settings.log_format, settings.log_level, settings.broker_id)
+    # Until the handler is there, and after it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     broker: Broker | None = None
     try:
         broker = Broker(settings)

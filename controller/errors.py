@@ -9,6 +9,7 @@
     ├── EnvironmentFault            this machine lacks something (Java, a jar, a free port)
     └── LeadershipError             this process is not the active controller (any more): resign and reload
         ├── FencedError             a newer controller epoch exists
+        ├── OutrankedError          brokers have seen a higher controller epoch than ours
         ├── NamesakeError           a broker is registered with this controller's id
         ├── SessionLostError        the ZooKeeper session expired or was closed
         └── LeaseExpiredError       by the local clock the session may have expired
@@ -86,6 +87,20 @@ class LeadershipError(ControllerError):
 
 class FencedError(LeadershipError):
     """A write found a newer ``/controller_epoch`` (reference, section 1.2)."""
+
+
+class OutrankedError(LeadershipError):
+    """Brokers have seen controller epoch ``epoch``, higher than ours although ``/controller`` is ours.
+
+    ``/controller_epoch`` went back: it was deleted, or restored from a backup.
+    """
+
+    def __init__(self, epoch: int, ours: int) -> None:
+        super().__init__(
+            f"brokers have seen controller epoch {epoch}, ours is {ours}: /controller_epoch went back;"
+            f" the next election exceeds {epoch}"
+        )
+        self.epoch = epoch
 
 
 class NamesakeError(LeadershipError):

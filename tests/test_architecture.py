@@ -85,8 +85,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.security",
-        "proto.settings", "proto.statelog",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.reload",
+        "proto.security", "proto.settings", "proto.statelog",
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {

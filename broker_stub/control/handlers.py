@@ -133,7 +133,11 @@ class ControlHandlers:
         error, answers = self._change_replicas(
             "LeaderAndIsr", request, lambda: self.replicas.plan_leader_and_isr(items, self.metadata.is_live)
         )
-        return wire.LeaderAndIsrResponse(error_code=error, partition_errors=_partition_errors(answers))
+        return wire.LeaderAndIsrResponse(
+            error_code=error,
+            partition_errors=_partition_errors(answers),
+            controller_epoch=self._known_epoch(),
+        )
 
     def stop_replica(self, message: bytes) -> wire.StopReplicaResponse:
         """Serve StopReplica (section 10.2). Raises UnreadableRequest."""
@@ -142,7 +146,11 @@ class ControlHandlers:
         error, answers = self._change_replicas(
             "StopReplica", request, lambda: self.replicas.plan_stop_replica(items)
         )
-        return wire.StopReplicaResponse(error_code=error, partition_errors=_partition_errors(answers))
+        return wire.StopReplicaResponse(
+            error_code=error,
+            partition_errors=_partition_errors(answers),
+            controller_epoch=self._known_epoch(),
+        )
 
     def update_metadata(self, message: bytes) -> wire.UpdateMetadataResponse:
         """Serve UpdateMetadata (section 10.2). Raises UnreadableRequest.
@@ -160,7 +168,7 @@ class ControlHandlers:
                 error = admitted.error if isinstance(admitted, Refusal) else codes.INVALID_REQUEST
                 if error == codes.INVALID_REQUEST:
                     self.metadata.abandon_snapshot()
-                return wire.UpdateMetadataResponse(error_code=error)
+                return wire.UpdateMetadataResponse(error_code=error, controller_epoch=self._known_epoch())
             controller_epoch, broker_epoch = self._snapshot_epochs
             if admitted.controller_epoch > controller_epoch or admitted.broker_epoch > broker_epoch:
                 self._snapshot_epochs = admitted.controller_epoch, max(admitted.broker_epoch, broker_epoch)
@@ -178,7 +186,9 @@ class ControlHandlers:
             partitions=merged.updated,
             removed=len(merged.removed),
         )
-        return wire.UpdateMetadataResponse(error_code=codes.INVALID_REQUEST if rejects else codes.NONE)
+        return wire.UpdateMetadataResponse(
+            error_code=codes.INVALID_REQUEST if rejects else codes.NONE, controller_epoch=self._known_epoch()
+        )
 
     def isr_changed(self, change: IsrChange) -> None:
         """An ISR change that this broker proposed as leader is durable."""
@@ -253,6 +263,10 @@ class ControlHandlers:
         if applied.lost or refused:
             self._on_storage_lost(applied.lost or next(iter(refused.values())))
         return codes.NONE, outcome.answers
+
+    def _known_epoch(self) -> int:
+        """For the answers: with it, a controller that is refused learns which epoch it has to exceed."""
+        return max(self.gate.controller_epoch, 0)
 
     def _admit(self, cause: str, header: Header | Malformed) -> Header | Refusal:
         if isinstance(header, Malformed):

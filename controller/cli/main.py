@@ -46,7 +46,7 @@ def run(config_file: Path | None, **flags: object | None) -> None:
     """
     settings = load_settings(config_file, flags)
     try:
-        sys.exit(process.run(settings))
+        sys.exit(process.run(settings, lambda: config.load(flags, config_file)))
     except ConfigError as error:
         click.echo(f"partition-controller: {error}", err=True)
         sys.exit(EXIT_USAGE)
@@ -75,6 +75,7 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     """Run the ZooKeeper that PySpark ships, one server or an ensemble, until SIGTERM or SIGINT."""
     embedded = EmbeddedZooKeeper(data_dir.absolute(), int(servers), port)
     stop = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: click.echo("SIGHUP: there is nothing to reload", err=True))
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
     try:

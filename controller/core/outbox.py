@@ -357,6 +357,11 @@ class Outbox:
             return Push(PushKind.STOP_REPLICA, queue.broker, partitions, flags)
         return None
 
+    def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
+        """Whether LeaderAndIsr of a partition is still to be sent to a broker."""
+        queue = self.queues.get(broker_id)
+        return queue is not None and any(partition in round_.leader_and_isr for round_ in queue.rounds)
+
     def pending(self, broker_id: int) -> int:
         """Partitions (counted once per request kind) still pending for a broker."""
         queue = self.queues.get(broker_id)

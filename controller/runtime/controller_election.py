@@ -170,6 +170,21 @@ async def still_ours(session: Session, won: Won, on_change: Callable[[str, str],
     )
 
 
+async def raise_epoch(session: Session, won: Won, epoch: int) -> None:
+    """Let the next election exceed this controller epoch, unless another controller was elected meanwhile.
+
+    Call it after the end of the term: nothing is written or sent under the old epoch any more, and no controller ever
+    has the new one.
+    """
+    path = session.packed_path(znode_paths.CONTROLLER_EPOCH)
+    try:
+        await session.multi([jute.op_set(path, str(epoch).encode(), won.epoch_version)])
+        log.warning("epoch_raised", to=epoch, why="brokers have seen it")
+    except (jute.MultiError, ConnectionLossError) as error:
+        # Whoever leads next meets the same brokers.
+        log.warning("epoch_not_raised", to=epoch, why=str(error))
+
+
 async def resign(session: Session) -> None:
     """Delete ``/controller`` if this session owns it, so that a successor need not wait for the session's expiry."""
     try:

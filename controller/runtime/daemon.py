@@ -22,11 +22,18 @@ from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
-from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
+from controller.errors import (
+    ControllerError,
+    LeadershipError,
+    MalformedError,
+    OutrankedError,
+    SessionLostError,
+)
 from controller.runtime import controller_election, lease
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
+from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.kafka.security.acls import AclAuthorizer
@@ -40,6 +47,7 @@ from controller.runtime.term import Term
 from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from proto.reload import Reloads
 from proto.security.authorization import Authorizer
 from proto.statelog.writer import Rotation, StateLogWriter
 
@@ -76,6 +84,8 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.registry = CollectorRegistry()
+        #: What SIGHUP reads again.
+        self.reloads = Reloads()
         self.metrics = ControllerMetrics(self.registry)
         self.state_log = StateLogWriter(
             settings.state_log_dir,
@@ -95,6 +105,8 @@ class Daemon:
         self.session: Session | None = None
         #: Last controller seen in /controller: id and gRPC address.
         self.current_controller: Lost = Lost(-1)
+        #: How far brokers are ahead of the controller epoch, and how often that was put right.
+        self.outranked = Outranked()
         #: How sessions log in to ZooKeeper.
         self.zookeeper_access = zookeeper_access(settings)
         self.claimant = Claimant(settings, self.metrics.zookeeper, self.zookeeper_access)
@@ -296,19 +308,20 @@ class Daemon:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
         kafka = KafkaSide(listeners_of(self.settings), self.kafka_security, self.kafka_addresses)
-        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready, kafka)
+        term = self.term = Term(
+            session, won, self.settings, self._journal, self.metrics, self._ready, kafka, self.outranked
+        )
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.
             term.end(StopRequested("stop requested"))
         self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
         phase = FailoverPhase("election", 1, int(election_s * 1e6))
         self._journal.record(LogBatch([phase], "", "ControllerFailover", 1), won.epoch)
-        reason, resigned = "bug", None
+        reason, ended = "bug", None
         try:
             await term.run()
         except LeadershipError as error:
-            reason = type(error).__name__
-            resigned = error if isinstance(error, Resigned) else None
+            reason, ended = type(error).__name__, error
             log.warning("resigned", why=str(error))
             self._life(Role.STANDBY, str(error), "resigned")
         finally:
@@ -319,15 +332,17 @@ class Daemon:
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
-                        await self._give_up(session, won, resigned)
+                        await self._give_up(session, won, ended)
             self.recent.end_term()
 
-    async def _give_up(self, session: Session, won: Won, resigned: Resigned | None) -> None:
+    async def _give_up(self, session: Session, won: Won, ended: LeadershipError | None) -> None:
         """With ``kafka_takeover``, ``/controller`` stays: this process claims over its own, the end of its sessions
         hands it over, or the next attempt finds that it may not claim, and deletes it (``Claimant.attempt``)."""
+        if isinstance(ended, OutrankedError):
+            await controller_election.raise_epoch(session, won, ended.epoch)
         if self.claimant.mode is Takeover.OFF:
             await controller_election.resign(session)
-        elif resigned is not None and not resigned.to_kafka:
+        elif isinstance(ended, Resigned) and not ended.to_kafka:
             with suppress(ConnectionLossError):
                 await self.claimant.hand_over(session, won)
 

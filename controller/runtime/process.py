@@ -9,13 +9,15 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 import structlog
 
 from controller.errors import ConfigError, ControllerError, EnvironmentFault
 from controller.runtime import state
-from controller.runtime.config import Settings, join_address, kafka_addresses, split_address
+from controller.runtime.config import SETTINGS, Settings, join_address, kafka_addresses, split_address
 from controller.runtime.daemon import Daemon
 from controller.runtime.http import server
 from controller.runtime.http.server import start_http
@@ -24,10 +26,14 @@ from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERV
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
 from controller.runtime.rpc.server import start_server
+from proto.settings import shown
 
 log = structlog.get_logger(__name__)
 
 EXIT_OK, EXIT_BUG = 0, 70
+
+#: Settings that SIGHUP applies; the others need a restart.
+RELOADABLE = ("log_level", "log_format")
 
 
 def configure_logging(level: str, style: str) -> None:
@@ -98,8 +104,32 @@ async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
     daemon.kafka_addresses = reached
 
 
-async def serve(settings: Settings) -> int:
-    """Run one controller until it is stopped; return the exit code.
+def _reload(daemon: Daemon) -> None:
+    """SIGHUP: read settings and files again; what is not valid stays as it was."""
+    outcome = daemon.reloads.reload()
+    for name, error in outcome:
+        if error is not None:
+            log.error("not_reloaded", name=name, error=str(error))
+    log.info("reloaded", names=[name for name, error in outcome if error is None])
+
+
+def _settings_again(daemon: Daemon, load: Callable[[], Settings]) -> None:
+    """Apply what can be changed while the process runs. Raises ConfigError."""
+    found = load()
+    settings = daemon.settings
+    changed = [row.name for row in SETTINGS if getattr(found, row.name) != getattr(settings, row.name)]
+    applied = {name: getattr(found, name) for name in RELOADABLE if name in changed}
+    daemon.settings = replace(settings, **applied)
+    configure_logging(daemon.settings.log_level, daemon.settings.log_format)
+    for name in changed:
+        if name not in RELOADABLE:
+            log.warning("setting_needs_restart", name=name, file_says=shown(getattr(found, name)))
+    if applied:
+        log.info("settings_changed", **applied)
+
+
+async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
+    """Run one controller until it is stopped; return the exit code. ``load``: reads the settings again, for SIGHUP.
 
     Raises ConfigError when it cannot listen on an address or cannot write to the state log directory.
     """
@@ -117,6 +147,8 @@ async def serve(settings: Settings) -> int:
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, daemon.stop)
             stack.callback(loop.remove_signal_handler, signum)
+        daemon.reloads.on_reload("settings", lambda: _settings_again(daemon, load))
+        loop.add_signal_handler(signal.SIGHUP, _reload, daemon)
         grpc_host, grpc_port = split_address(settings.grpc_listen)
         http_host, http_port = split_address(settings.http_listen)
         try:
@@ -159,11 +191,16 @@ async def serve(settings: Settings) -> int:
     return EXIT_OK
 
 
-def run(settings: Settings) -> int:
-    """``partition-controller run``. Raises EnvironmentFault under ``python -O``: the asserts must stay enabled."""
+def run(settings: Settings, load: Callable[[], Settings]) -> int:
+    """``partition-controller run``. ``load``: as for ``serve``.
+
+    Raises EnvironmentFault under ``python -O``: the asserts must stay enabled.
+    """
     if not __debug__:
         raise EnvironmentFault("python -O strips the assertions this controller relies on: run without it")
     configure_logging(settings.log_level, settings.log_format)
+    # Until the handler is there, and after it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # A million long-lived objects make full garbage collections expensive, and the code creates few cycles.
     gc.set_threshold(100_000, 50, 100)
-    return asyncio.run(serve(settings))
+    return asyncio.run(serve(settings, load))

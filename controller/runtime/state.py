@@ -56,8 +56,23 @@ def state(daemon: Daemon) -> dict[str, Any]:
         },
     }
     if term is not None:
-        view["term"] = _term(term)
+        view["term"] = _term(daemon, term)
     return view
+
+
+def attention(daemon: Daemon) -> list[str]:
+    """What somebody has to look at although this controller leads, one line each."""
+    term = daemon.term
+    if term is None:
+        return []
+    found = [
+        f"broker {id_} {why}"
+        for id_, status in sorted(term.senders.status.items())
+        for why in status.refused.values()
+    ]
+    if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
+        found.append(ahead)
+    return found
 
 
 def _takeover(daemon: Daemon) -> dict[str, Any]:
@@ -82,7 +97,7 @@ def _not_led(term: Term) -> dict[str, str]:
     return {broker_path(broker.id): why for broker in kafka_brokers(term.machine.cluster)}
 
 
-def _term(term: Term) -> dict[str, Any]:
+def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
     machine, cluster = term.machine, term.machine.cluster
     offline = [
         p
@@ -114,6 +129,7 @@ def _term(term: Term) -> dict[str, Any]:
             }
             for p in offline[:_NAMED_MAX]
         ],
+        "attention": attention(daemon),
         "problems": {**cluster.problems, **_not_led(term)},
         "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
     }
@@ -147,6 +163,7 @@ def _broker(term: Term, broker_id: int) -> dict[str, Any]:
             else None
         ),
         "problem": status.problem if status else "",
+        "refuses": bool(status and status.refused),
     }
 
 
@@ -315,4 +332,6 @@ def _queue_gauges(daemon: Daemon) -> Iterator[Gauge]:
             )
             waiting = since if pending else 0.0
             yield channels + "queueage_seconds", "Since the last ack; 0: nothing waits.", label, waiting
+            refuses = int(bool(status and status.refused))
+            yield "partition_controller_broker_refuses_pushes", "1: a push was refused whole.", label, refuses
     yield channels + "totalqueuesize", "Sum over all brokers.", {}, total

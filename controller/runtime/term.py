@@ -32,10 +32,11 @@ from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, R
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
-from controller.errors import FencedError, NamesakeError
+from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
+from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka import delegation_tokens
 from controller.runtime.kafka.own_registration import OwnRegistration
 from controller.runtime.observe.history import Journal
@@ -83,10 +84,12 @@ class Term:
         metrics: ControllerMetrics,
         on_ready: Callable[[], None],
         kafka: KafkaSide,
+        outranked: Outranked,
     ) -> None:
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
+        self._outranked = outranked
         self.machine = Machine(
             settings.controller_id,
             won.epoch,
@@ -163,6 +166,8 @@ class Term:
         while True:
             await asyncio.sleep(RETRY_LOOK_S)
             cluster, now = self.machine.cluster, now_us()
+            if self._outranked.epoch > self.won.epoch:
+                self.verify()
             if not self.machine.ready:
                 continue
             if retry_due(cluster, now) or stray_replicas.due(cluster, now):
@@ -358,8 +363,10 @@ class Term:
 
     # leadership
 
-    def _suspect(self, why: str) -> None:
-        log.warning("suspect_superseded", why=why)
+    def _suspect(self, why: str, known_epoch: int) -> None:
+        log.warning("suspect_superseded", why=why, known_epoch=known_epoch or None)
+        if known_epoch > self.won.epoch:
+            self._outranked.seen(known_epoch)
         self.verify()
 
     def _controller_changed(self, kind: str, path: str) -> None:
@@ -370,6 +377,8 @@ class Term:
         with suppress(ConnectionLossError):
             if not await controller_election.still_ours(self.session, self.won, self._controller_changed):
                 self.end(FencedError(f"{CONTROLLER} does not belong to this session any more"))
+            elif self._outranked.may_exceed(self.won.epoch, time.monotonic()):
+                self.end(OutrankedError(self._outranked.epoch, self.won.epoch))
 
     async def _keep_lease(self) -> None:
         """Renew the lease often enough that an outage is noticed before the session can have expired."""

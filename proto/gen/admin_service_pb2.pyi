@@ -36,7 +36,7 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class BrokerDescription(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "endpoints", "rack", "leader_count", "replica_count", "pending_pushes", "push_problem")
+    __slots__ = ("broker_id", "broker_epoch", "endpoints", "rack", "leader_count", "replica_count", "pending_pushes", "push_problem", "refuses_pushes")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class BrokerDescription(_message.Message):
     REPLICA_COUNT_FIELD_NUMBER: _ClassVar[int]
     PENDING_PUSHES_FIELD_NUMBER: _ClassVar[int]
     PUSH_PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    REFUSES_PUSHES_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     endpoints: _containers.RepeatedCompositeFieldContainer[_broker_control_pb2.Endpoint]
@@ -53,7 +54,8 @@ class BrokerDescription(_message.Message):
     replica_count: int
     pending_pushes: int
     push_problem: str
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_broker_control_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., pending_pushes: _Optional[int] = ..., push_problem: _Optional[str] = ...) -> None: ...
+    refuses_pushes: bool
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_broker_control_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., pending_pushes: _Optional[int] = ..., push_problem: _Optional[str] = ..., refuses_pushes: _Optional[bool] = ...) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
     __slots__ = ("error_code", "controller_id", "controller_epoch", "event_id", "brokers", "topic_count", "partition_count", "offline_partition_count", "preferred_replica_imbalance_count", "problems")

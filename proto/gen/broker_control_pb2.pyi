@@ -71,12 +71,14 @@ class LeaderAndIsrRequest(_message.Message):
     def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., partition_states: _Optional[_Iterable[_Union[LeaderAndIsrPartitionState, _Mapping]]] = ..., topic_ids: _Optional[_Mapping[str, str]] = ..., live_leaders: _Optional[_Iterable[_Union[LiveLeader, _Mapping]]] = ...) -> None: ...
 
 class LeaderAndIsrResponse(_message.Message):
-    __slots__ = ("error_code", "partition_errors")
+    __slots__ = ("error_code", "partition_errors", "controller_epoch")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     partition_errors: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionError]
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., partition_errors: _Optional[_Iterable[_Union[_common_pb2.PartitionError, _Mapping]]] = ...) -> None: ...
+    controller_epoch: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., partition_errors: _Optional[_Iterable[_Union[_common_pb2.PartitionError, _Mapping]]] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
 
 class StopReplicaPartitionState(_message.Message):
     __slots__ = ("topic", "partition", "leader_epoch", "delete_partition")
@@ -105,12 +107,14 @@ class StopReplicaRequest(_message.Message):
     def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., partition_states: _Optional[_Iterable[_Union[StopReplicaPartitionState, _Mapping]]] = ...) -> None: ...
 
 class StopReplicaResponse(_message.Message):
-    __slots__ = ("error_code", "partition_errors")
+    __slots__ = ("error_code", "partition_errors", "controller_epoch")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     partition_errors: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionError]
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., partition_errors: _Optional[_Iterable[_Union[_common_pb2.PartitionError, _Mapping]]] = ...) -> None: ...
+    controller_epoch: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., partition_errors: _Optional[_Iterable[_Union[_common_pb2.PartitionError, _Mapping]]] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
 
 class UpdateMetadataPartitionState(_message.Message):
     __slots__ = ("topic", "partition", "controller_epoch", "leader", "leader_epoch", "isr", "partition_epoch", "replicas", "offline_replicas")
@@ -184,7 +188,9 @@ class UpdateMetadataRequest(_message.Message):
     def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., partition_states: _Optional[_Iterable[_Union[UpdateMetadataPartitionState, _Mapping]]] = ..., topic_ids: _Optional[_Mapping[str, str]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., ends_snapshot: _Optional[bool] = ...) -> None: ...
 
 class UpdateMetadataResponse(_message.Message):
-    __slots__ = ("error_code",)
+    __slots__ = ("error_code", "controller_epoch")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ...) -> None: ...
+    controller_epoch: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_epoch: _Optional[int] = ...) -> None: ...

@@ -73,6 +73,8 @@ def test_the_controller_is_supervised_by_its_own_word() -> None:
     assert int(directives("broker-stub@.service")["TimeoutStopSec"][0]) >= STOP_S_MIN
     assert found["EnvironmentFile"] == ["-/etc/partition-controller/env"]
     assert found["RestartPreventExitStatus"] == [str(EXIT_USAGE)]
+    for unit in ("partition-controller.service", "broker-stub@.service"):
+        assert directives(unit)["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
 
 
 @pytest.mark.parametrize("unit", UNITS)

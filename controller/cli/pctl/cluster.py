@@ -61,6 +61,7 @@ async def cluster(options: Options, session: Session) -> None:
         else:
             fields["controller_answers"] = "yes"
             fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)
+            fields["brokers_refusing_pushes"] = [b.broker_id for b in answer.brokers if b.refuses_pushes]
     print_fields(fields, options.output)
     note_problems(cluster_state)
 

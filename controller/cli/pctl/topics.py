@@ -28,6 +28,7 @@ from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
+from proto.gen import inspection_pb2
 
 
 @click.group(cls=Verbs)
@@ -87,7 +88,7 @@ async def topics_describe(options: Options, session: Session, topic: str) -> Non
 # --- create, alter ---------------------------------------------------------------------------------------
 
 
-_no_wait = no_wait_option("every partition has a leader")
+_no_wait = no_wait_option("every partition has a leader that has acknowledged it")
 
 
 @topics.command("create", cls=Verb)
@@ -114,7 +115,7 @@ async def create_topic(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Create a topic and wait until every partition has a leader."""
+    """Create a topic and wait until every partition has a leader that has acknowledged it."""
     by_hand = {} if replica_assignment is None else _by_hand(replica_assignment)
     if by_hand and (count, replication_factor) != (None, None):
         raise click.UsageError("--replica-assignment: leave out --partitions and --replication-factor")
@@ -222,7 +223,18 @@ async def alter_topic(
 
 
 async def wait_for_leaders(options: Options, session: Session, topic: str, numbers: Sequence[int]) -> None:
-    """Return when these partitions have leaders; after ``--timeout``, end the program with the reasons."""
+    """Return when their leaders have acknowledged that they lead; after ``--timeout``, end with the reasons."""
+
+    async def unacknowledged() -> list[str]:
+        answer = await ask(
+            options, session, "DescribeTopics", inspection_pb2.DescribeTopicsRequest(topics=[topic])
+        )
+        (described,) = answer.topics
+        if described.error_code:
+            return [f"{topic}: {described.error_message}"]
+        known = {p.partition: p for p in described.partitions}
+        reasons = {n: _leader_problem(known.get(n)) for n in numbers}
+        return [f"{topic}-{n} ({why_})" for n, why_ in reasons.items() if why_]
 
     async def progress() -> Progress:
         cluster_state = await cluster_reader.look(session, topics=[topic])
@@ -232,14 +244,26 @@ async def wait_for_leaders(options: Options, session: Session, topic: str, numbe
             for n in numbers
             if n not in known or not known[n].available
         ]
+        # The controller knows more than ZooKeeper: whether the leaders have been told.
+        reasons = reasons or await unacknowledged()
         return Progress(len(reasons), len(numbers), tuple(reasons))
 
-    last = await follow(options, "partitions have leaders", progress)
+    last = await follow(options, "partitions have leaders that know it", progress)
     if last.left:
         fail(
             f"topic {topic} is created, but after {options.timeout_s:g} s {last.left} of its partitions have no "
-            f"leader: {', '.join(last.reasons[:5])}; see pctl partitions --unavailable",
+            f"leader that has acknowledged it: {', '.join(last.reasons[:5])}; see pctl partitions --unavailable"
+            " and pctl brokers",
         )
+
+
+def _leader_problem(described: Any) -> str:
+    """Why a partition has no leader that acknowledged it; empty: it has. ``described``: None if it does not exist."""
+    if described is None:
+        return "the controller does not know it yet"
+    if described.error_code:
+        return "the controller knows no leader yet"
+    return str(described.leader_problem)
 
 
 # --- delete ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.state import attention
 from controller.runtime.state import state as controller_state
 
 #: A controller whose current event made no step for this long counts as stuck.
@@ -27,7 +28,8 @@ def application(daemon: Daemon) -> web.Application:
     async def ready(_: web.Request) -> web.Response:
         connected = daemon.session is not None and daemon.session.connected
         if daemon.active or (daemon.role is Role.STANDBY and connected):
-            return web.Response(text=f"ready: {daemon.role.value}\n")
+            lines = [f"ready: {daemon.role.value}", *attention(daemon)]
+            return web.Response(text="".join(f"{line}\n" for line in lines))
         return web.Response(status=503, text=f"not ready: {_why_not_ready(daemon)}\n")
 
     async def leader(_: web.Request) -> web.Response:

@@ -66,9 +66,9 @@ class GrpcTransport:
         except DecodeError as error:
             raise UnreachableError(f"the response does not decode: {error}") from None
         if isinstance(response, pb.UpdateMetadataResponse):
-            return Answer(response.error_code)
+            return Answer(response.error_code, controller_epoch=response.controller_epoch)
         errors = [PartitionError(e.topic, e.partition, e.error_code) for e in response.partition_errors]
-        return Answer(response.error_code, errors)
+        return Answer(response.error_code, errors, response.controller_epoch)
 
     async def close(self) -> None:
         if self._channel is not None:

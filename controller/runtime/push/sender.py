@@ -1,7 +1,8 @@
 """Senders: one per broker incarnation, one request in flight, in order (reference, section 9.2).
 
 A request that cannot be delivered is retried with backoff until the broker is offline or the term is over. A
-response is final, also when the broker refuses. How a request is built and sent is the transport's business.
+response is final, also when the broker refuses: that is no acknowledgement, and stays in its status. How a request is
+built and sent is the transport's business.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import structlog
 
 from controller.core.events import DiskReport, StopReport
-from controller.core.model import Broker, ControlProtocol, Partition
+from controller.core.model import NO_LEADER, Broker, ControlProtocol, Partition
 from controller.core.outbox import Outbox, Push, PushKind
 from controller.core.records import LogBatch, PushAcknowledged, PushSent
 from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.push.status import SenderStatus
 from controller.runtime.push.transport import (
     Answer,
     PartitionError,
@@ -42,26 +43,12 @@ _NOT_ANSWERED = common_pb2.UNKNOWN_SERVER_ERROR
 _STORAGE_ERROR = common_pb2.ErrorCode.Name(common_pb2.KAFKA_STORAGE_ERROR)
 
 
-@dataclass
-class SenderStatus:
-    """The status of the pushes to one broker, for operators."""
-
-    broker_epoch: int
-    acknowledged_requests: int = 0
-    acknowledged_partitions: int = 0
-    last_acknowledged_at: float | None = None
-    #: Why the last attempt failed; empty once one succeeds.
-    problem: str = ""
-    attempts: int = 0
-    #: The broker reported KAFKA_STORAGE_ERROR before: from then on its healthy partitions are reported, too.
-    disk_failed: bool = False
-
-
 class Senders:
     """All senders of one term.
 
     ``require_lease`` raises LeadershipError when nothing may be sent any more. ``record`` takes log batches.
-    ``suspect`` is called when a broker knows a newer controller epoch. ``on_disks`` receives the partitions on failed
+    ``suspect`` is called when a broker knows a newer controller epoch, with that epoch, 0 where it does not say.
+    ``on_disks`` receives the partitions on failed
     disks, and for a broker that reported such before, also those on healthy disks. ``on_stops`` receives the result
     for every partition that a StopReplica request was to delete. ``on_bug`` receives the exception of a sender.
     """
@@ -72,7 +59,7 @@ class Senders:
         transports: Mapping[ControlProtocol, Transports],
         require_lease: Callable[[], None],
         record: Callable[[LogBatch], None],
-        suspect: Callable[[str], None],
+        suspect: Callable[[str, int], None],
         metrics: ControllerMetrics,
         on_bug: Callable[[BaseException], None],
         on_disks: Callable[[DiskReport], None],
@@ -118,6 +105,18 @@ class Senders:
         """Whether a request to some broker is being built, or waits for its response."""
         return bool(self._busy)
 
+    def unacknowledged(self, partition: Partition) -> str:
+        """Why the leader of a partition has not acknowledged that it leads; empty: it has, or there is none."""
+        if partition.leadership is None or (leader := partition.leadership.leader) == NO_LEADER:
+            return ""
+        status = self.status.get(leader)
+        if status is None or self._outbox.owes_leadership(leader, partition):
+            why = "has not been told yet"
+            problem = status.problem if status else ""
+        else:
+            why, problem = status.why_not_led(partition), ""
+        return why and f"broker {leader} {why}" + (f" ({problem})" if problem else "")
+
     def _start(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
             previous.cancel()
@@ -151,6 +150,7 @@ class Senders:
             while True:
                 push = self._outbox.take(broker.id, TAKE_PARTITIONS)
                 if push is None:
+                    status.answered()
                     self._busy.discard(broker.id)
                     if not self._busy:
                         for transports in self._transports.values():
@@ -159,6 +159,7 @@ class Senders:
                     await wake.wait()
                     continue
                 self._busy.add(broker.id)
+                status.begin(push)
                 await self._connect(transport, push, status)
                 async with self._encoding:
                     # Decisions have priority: while an event is being handled, encoding is slowed down.
@@ -209,7 +210,7 @@ class Senders:
 
     def _attempt_failed(self, push: Push, error: UnreachableError, status: SenderStatus) -> None:
         status.attempts += 1
-        status.problem = str(error)
+        status.unreachable = str(error)
         self._metrics.pushes.labels(push.broker.id, push.kind.value, "unreachable").inc()
         # Log failure number 1, 2, 4, 8, ...: visible, but no flood.
         if status.attempts & (status.attempts - 1) == 0:
@@ -218,35 +219,48 @@ class Senders:
                 broker_id=push.broker.id,
                 kind=push.kind.value,
                 attempt=status.attempts,
-                problem=status.problem,
+                problem=status.unreachable,
             )
 
     def _handle_answer(
         self, push: Push, answer: Answer, part: slice, seconds: float, status: SenderStatus
     ) -> None:
         kind, broker, count = push.kind, push.broker, part.stop - part.start
-        status.acknowledged_requests += 1
-        status.acknowledged_partitions += count
-        status.last_acknowledged_at = time.time()
-        status.problem, status.attempts = "", 0
+        status.unreachable, status.attempts = "", 0
         self._metrics.push_seconds.labels(broker.id).observe(seconds)
         result, errors = "ok", ""
         if answer.code != common_pb2.NONE:
             result = errors = _error_name(answer.code)
-            log.warning("push_refused", broker_id=broker.id, kind=kind.value, error=result)
-            if answer.code == common_pb2.STALE_CONTROLLER_EPOCH:
-                self._suspect(f"broker {broker.id} knows a newer controller epoch")
+            self._refused_whole(push, answer, result, status)
         else:
+            status.acknowledge(kind, count, time.time())
             refused = _refused(answer.partition_errors, kind)
             if refused:
                 result = "partial"
                 errors = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
             if kind is PushKind.LEADER_AND_ISR:
+                _note_leadership(push, answer, status)
                 self._report_disks(push, answer, refused, status)
+            elif kind is PushKind.STOP_REPLICA:
+                status.forget(push.partitions[part])
         if kind is PushKind.STOP_REPLICA:
             self._report_deletions(push, answer, part)
         self._metrics.pushes.labels(broker.id, kind.value, result).inc()
         self._log(push, PushAcknowledged(broker.id, kind.value, count, int(seconds * 1e6), errors))
+
+    def _refused_whole(self, push: Push, answer: Answer, error: str, status: SenderStatus) -> None:
+        """The broker has carried out nothing of a message, or only a part that it does not name."""
+        stale = answer.code == common_pb2.STALE_CONTROLLER_EPOCH
+        status.refuse(push, error, answer.controller_epoch if stale else 0)
+        log.warning(
+            "push_refused",
+            broker_id=push.broker.id,
+            kind=push.kind.value,
+            error=error,
+            known_epoch=answer.controller_epoch or None,
+        )
+        if stale:
+            self._suspect(f"broker {push.broker.id} knows a newer controller epoch", answer.controller_epoch)
 
     def _report_disks(
         self, push: Push, answer: Answer, refused: dict[str, int], status: SenderStatus
@@ -295,6 +309,18 @@ def _error_name(code: int) -> str:
     """Kafka's name of an error; an unknown code by number."""
     known = common_pb2.ErrorCode.DESCRIPTOR.values_by_number.get(code)
     return known.name if known else f"error {code}"
+
+
+def _note_leadership(push: Push, answer: Answer, status: SenderStatus) -> None:
+    """Remember which partitions of LeaderAndIsr the broker did not accept. A broker that names none accepted all."""
+    codes = {(topic, number): code for topic, number, code in answer.partition_errors}
+    named = [p for p in push.partitions if not codes or (p.topic.name, p.number) in codes]
+    refused = {
+        p: _error_name(code)
+        for p in named
+        if (code := codes.get((p.topic.name, p.number), common_pb2.NONE)) not in _BENIGN
+    }
+    status.led([p for p in named if p not in refused], refused)
 
 
 def _refused(errors: Sequence[PartitionError], kind: PushKind) -> dict[str, int]:

@@ -18,10 +18,14 @@ class PartitionError(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A broker's answer to one message: the error of the whole request (0: none), and those of its partitions."""
+    """A broker's answer to one message: the error of the whole request (0: none), and those of its partitions.
+
+    ``controller_epoch``: the highest that the broker has accepted; 0: it does not say, as Kafka's brokers do not.
+    """
 
     code: int
     partition_errors: Sequence[PartitionError] = ()
+    controller_epoch: int = 0
 
 
 class UnreachableError(Exception):

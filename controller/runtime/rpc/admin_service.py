@@ -157,6 +157,7 @@ class AdminService:
                     replica_count=held.get(broker.id, 0),
                     pending_pushes=term.machine.outbox.pending(broker.id),
                     push_problem=status.problem if (status := term.senders.status.get(broker.id)) else "",
+                    refuses_pushes=bool(status and status.refused),
                 )
                 for _, broker in sorted(cluster.brokers.items())
             ],

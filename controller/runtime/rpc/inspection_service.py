@@ -101,7 +101,7 @@ class InspectionService:
                 if request.topics:
                     described.append(wire.unknown_topic(cluster, name))
                 continue
-            described.append(wire.show_topic(cluster, topic))
+            described.append(wire.show_topic(cluster, topic, term.senders.unacknowledged))
             since += len(topic.partitions)
             if since >= DESCRIBED_AT_ONCE:
                 since = 0

@@ -231,11 +231,60 @@ async def test_newer_controller_epoch_at_the_broker_is_suspect_and_final() -> No
     async with sender_harness(broker) as harness:
         harness.senders.sync(deciding=False)
         await until(lambda: bool(harness.suspicions), "suspicion")
-        assert "broker 1" in harness.suspicions[0]
+        # As Kafka's, this answer does not say which epoch the broker knows.
+        assert harness.suspicions == [("broker 1 knows a newer controller epoch", 0)]
         assert harness.rows("ack")[0]["error"] == "STALE_CONTROLLER_EPOCH"
         assert harness.counted(1, "UpdateMetadata", "STALE_CONTROLLER_EPOCH") == 1
         await asyncio.sleep(0.05)
         assert len(broker.received) == 1  # an answer is final: no retry
+
+
+async def test_a_push_refused_as_a_whole_is_no_acknowledgement_until_one_of_its_kind_succeeds() -> None:
+    broker = FakeBroker(1)
+    partitions = topic("t", 3, (1,))
+    refusing = True
+
+    async def answer(kind: str, request: Any) -> bytes:
+        if kind != "LeaderAndIsr" or not refusing:
+            return b""
+        return pb.LeaderAndIsrResponse(
+            error_code=common_pb2.CLUSTER_AUTHORIZATION_FAILED, controller_epoch=9
+        ).SerializeToString()
+
+    broker.answer = answer
+    async with sender_harness(broker) as harness:
+        harness.push([1], partitions)
+        assert harness.senders.unacknowledged(partitions[0]) == "broker 1 has not been told yet"
+        await until(harness.answered, "the answers")
+        status = harness.senders.status[1]
+        # UpdateMetadata, twice, was accepted meanwhile: that says nothing about who leads.
+        assert status.acknowledged_requests == 2
+        assert status.problem == "refuses LeaderAndIsr: CLUSTER_AUTHORIZATION_FAILED"
+        why = "broker 1 refused to lead it: CLUSTER_AUTHORIZATION_FAILED"
+        assert [harness.senders.unacknowledged(p) for p in partitions] == [why] * 3
+        assert not harness.suspicions
+
+        refusing = False
+        harness.push([1], partitions[:2], event_id=3)
+        await until(lambda: status.acknowledged_requests == 4, "acknowledgements")
+        assert status.problem == ""
+        assert [harness.senders.unacknowledged(p) for p in partitions] == ["", "", why]
+
+
+async def test_a_broker_says_which_epoch_it_has_seen() -> None:
+    broker = FakeBroker(1)
+
+    async def stale(kind: str, request: Any) -> bytes:
+        error = common_pb2.STALE_CONTROLLER_EPOCH
+        return pb.UpdateMetadataResponse(error_code=error, controller_epoch=9).SerializeToString()
+
+    broker.answer = stale
+    async with sender_harness(broker) as harness:
+        harness.senders.sync(deciding=False)
+        await until(lambda: bool(harness.suspicions), "suspicion")
+        assert [epoch for _, epoch in harness.suspicions] == [9]
+        problem = "refuses UpdateMetadata: STALE_CONTROLLER_EPOCH: it has seen controller epoch 9"
+        assert harness.senders.status[1].problem == problem
 
 
 async def test_partition_errors_are_counted_and_redundant_orders_are_not() -> None:

@@ -123,7 +123,7 @@ class SenderHarness:
     cluster: Cluster = field(default_factory=lambda: Cluster(100, 7))
     outbox: Outbox = field(default_factory=Outbox)
     records: list[LogBatch] = field(default_factory=list)
-    suspicions: list[str] = field(default_factory=list)
+    suspicions: list[tuple[str, int]] = field(default_factory=list)
     bugs: list[BaseException] = field(default_factory=list)
     disks: list[DiskReport] = field(default_factory=list)
     stops: list[StopReport] = field(default_factory=list)
@@ -141,7 +141,7 @@ class SenderHarness:
             self.transports,
             self._require_lease,
             self.records.append,
-            self.suspicions.append,
+            lambda why, epoch: self.suspicions.append((why, epoch)),
             ControllerMetrics(self.registry),
             self.bugs.append,
             self.disks.append,

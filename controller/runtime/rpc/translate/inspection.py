@@ -171,16 +171,18 @@ def show_withdrawal(reply: StopApprovalsReply) -> pb.WithdrawStopApprovalRespons
     )
 
 
-def show_topic(cluster: Cluster, topic: Topic) -> pb.TopicDescription:
-    """A topic with all partitions, in order of number."""
+def show_topic(
+    cluster: Cluster, topic: Topic, unacknowledged: Callable[[Partition], str]
+) -> pb.TopicDescription:
+    """A topic with all partitions, in order of number. ``unacknowledged``: why a leader does not know that it leads."""
     return pb.TopicDescription(
         name=topic.name,
         topic_id=topic.id,
-        partitions=[_partition(cluster, p) for _, p in sorted(topic.partitions.items())],
+        partitions=[_partition(cluster, p, unacknowledged(p)) for _, p in sorted(topic.partitions.items())],
     )
 
 
-def _partition(cluster: Cluster, partition: Partition) -> Any:
+def _partition(cluster: Cluster, partition: Partition, leader_problem: str) -> Any:
     """``offline_replicas``: on brokers that are offline or lost the disk, not on those only shutting down."""
     state = partition.leadership
     led = state is not None and state.leader != NO_LEADER
@@ -195,6 +197,7 @@ def _partition(cluster: Cluster, partition: Partition) -> Any:
         removing_replicas=partition.removing,
         offline_replicas=[b for b in partition.replicas if not cluster.is_reachable(partition, b)],
         error_code=common_pb2.NONE if led else common_pb2.LEADER_NOT_AVAILABLE,
+        leader_problem=leader_problem,
     )
 
 

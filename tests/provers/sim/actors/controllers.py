@@ -91,7 +91,7 @@ class SimController:
     async def _live(self, process: Process) -> None:
         _DAEMONS[process] = self
         try:
-            await process_module.serve(self._settings)
+            await process_module.serve(self._settings, lambda: self._settings)
         except Exception as error:  # noqa: BLE001  (a finding: whoever looks on reports it)
             if process.alive:
                 self.bugs.append(error)

@@ -1,0 +1,88 @@
+"""Brokers that refuse the controller: it is told, nothing counts as done, and an epoch that went back is exceeded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from proto.gen import broker_control_pb2 as pb
+from proto.gen import common_pb2
+from tests.support.cli.operator import pctl
+from tests.support.runtime.clusters import brokers, controller, http, lines
+from tests.support.runtime.pushes import FakeBroker
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_epoch_that_went_back_is_exceeded(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    zk.create("/controller_epoch", b"40")
+    with controller(zookeeper, tmp_path) as running, brokers(zookeeper, tmp_path, 3):
+        created = pctl(zookeeper, "topics", "create", "before", "--replication-factor", "3")
+        assert created.exit_code == 0, created.output
+        assert zk.get("/controller_epoch")[0] == b"41"
+
+        # As after the restoration of an old backup: nobody is told, and the next election takes epoch 3.
+        transaction = zk.transaction()
+        transaction.set_data("/controller_epoch", b"2")
+        transaction.delete("/controller")
+        assert not any(isinstance(r, Exception) for r in transaction.commit())
+        running.until(lambda: int(zk.get("/controller_epoch")[0]) > 41 and len(lines(running, "ready")) == 3)
+        (raised,) = lines(running, "epoch_raised")
+        assert raised["to"] == 41
+
+        created = pctl(zookeeper, "topics", "create", "after", "--replication-factor", "3")
+        assert created.exit_code == 0, created.output
+        produced = pctl(zookeeper, "produce", "after", "x")
+        assert produced.exit_code == 0, produced.output
+
+
+async def test_a_refusal_is_told_everywhere_and_no_topic_is_done(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    refusing = True
+
+    async def answer(kind: str, request: Any) -> bytes:
+        if kind != "LeaderAndIsr" or not refusing:
+            return b""
+        error = common_pb2.CLUSTER_AUTHORIZATION_FAILED
+        return pb.LeaderAndIsrResponse(error_code=error).SerializeToString()
+
+    broker = FakeBroker(1)
+    broker.answer = answer
+    await broker.start()
+    zk.ensure_path("/brokers/ids")
+    registration = {"version": 5, "endpoints": [f"GRPC://127.0.0.1:{broker.port}"],
+                    "listener_security_protocol_map": {"GRPC": "PLAINTEXT"}}  # fmt: skip
+    zk.create("/brokers/ids/1", json.dumps(registration).encode(), ephemeral=True)
+
+    def attack() -> None:
+        nonlocal refusing
+        with controller(zookeeper, tmp_path) as running:
+            created = pctl(zookeeper, "--timeout", "3", "topics", "create", "t")
+            assert created.exit_code == 1, created.output
+            assert "t-0 (broker 1 refused to lead it: CLUSTER_AUTHORIZATION_FAILED)" in created.output
+            (row,) = json.loads(pctl(zookeeper, "-o", "json", "brokers").stdout)
+            assert row["push_problem"] == "refuses LeaderAndIsr: CLUSTER_AUTHORIZATION_FAILED"
+            assert json.loads(pctl(zookeeper, "-o", "json", "cluster").stdout)["brokers_refusing_pushes"] == [
+                1
+            ]
+            assert "broker 1 refuses LeaderAndIsr: CLUSTER_AUTHORIZATION_FAILED" in http(running, "/ready")
+            assert 'partition_controller_broker_refuses_pushes{broker_id="1"} 1.0' in http(
+                running, "/metrics"
+            )
+            assert json.loads(http(running, "/state"))["term"]["brokers"]["1"]["refuses"]
+
+            refusing = False
+            created = pctl(zookeeper, "--timeout", "20", "topics", "create", "u")
+            assert created.exit_code == 0, created.output
+            assert http(running, "/ready") == "ready: active\n"
+
+    try:
+        await asyncio.to_thread(attack)
+    finally:
+        await broker.stop()

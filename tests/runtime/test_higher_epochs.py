@@ -1,0 +1,32 @@
+"""When a controller exceeds an epoch that brokers have seen, and when it does not."""
+
+from __future__ import annotations
+
+from controller.runtime.higher_epochs import RESERVE, TIMES_MAX, WINDOW_S, Outranked
+from controller.runtime.zookeeper.codecs import EPOCH_MAX
+
+
+def test_only_a_higher_epoch_is_exceeded() -> None:
+    outranked = Outranked()
+    assert not outranked.may_exceed(1, 0.0)
+    outranked.seen(5)
+    assert not outranked.may_exceed(5, 0.0)
+    assert outranked.may_exceed(4, 0.0)
+
+
+def test_a_broker_that_lies_makes_nobody_elect_for_ever() -> None:
+    outranked = Outranked()
+    times = 0
+    for epoch in range(1, 10):
+        outranked.seen(epoch + 1)
+        times += outranked.may_exceed(epoch, float(epoch))
+    assert times == TIMES_MAX
+    assert "a broker may be naming epochs" in outranked.problem(9, 9.0)
+    assert outranked.may_exceed(9, WINDOW_S + 10)
+
+
+def test_no_epoch_is_exceeded_that_leaves_too_few() -> None:
+    outranked = Outranked()
+    outranked.seen(EPOCH_MAX - RESERVE + 1)
+    assert not outranked.may_exceed(1, 0.0)
+    assert "restart them" in outranked.problem(1, 0.0)
