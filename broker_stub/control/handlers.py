@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 from google.protobuf.message import DecodeError
 
+from broker_stub.control import pages
 from broker_stub.control.gates import NO_EPOCH, Gate, Refusal
 from broker_stub.control.metadata import MetadataCache
 from broker_stub.control.replicas import (
@@ -40,7 +41,13 @@ from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
 
 _log = structlog.get_logger("broker_stub.control.handlers")
-_Request = TypeVar("_Request", wire.LeaderAndIsrRequest, wire.StopReplicaRequest, wire.UpdateMetadataRequest)
+_Request = TypeVar(
+    "_Request",
+    wire.LeaderAndIsrRequest,
+    wire.StopReplicaRequest,
+    wire.UpdateMetadataRequest,
+    wire.DescribeStateRequest,
+)
 
 
 class Storage(Protocol):
@@ -189,6 +196,12 @@ class ControlHandlers:
         return wire.UpdateMetadataResponse(
             error_code=codes.INVALID_REQUEST if rejects else codes.NONE, controller_epoch=self._known_epoch()
         )
+
+    def describe_state(self, message: bytes) -> wire.DescribeStateResponse:
+        """Serve DescribeState: what earlier requests told, as digests and in pages. Raises UnreadableRequest."""
+        request = self._parse(wire.DescribeStateRequest, message, "DescribeState")
+        with self._lock:
+            return pages.answer(request, self.gate, self._known_epoch(), self.replicas, self.metadata)
 
     def isr_changed(self, change: IsrChange) -> None:
         """An ISR change that this broker proposed as leader is durable."""

@@ -68,6 +68,7 @@ class BrokerServer:
             "LeaderAndIsr": handlers.leader_and_isr,
             "StopReplica": handlers.stop_replica,
             "UpdateMetadata": handlers.update_metadata,
+            "DescribeState": handlers.describe_state,
         }
         self._add(_CONTROL, {name: self._in_worker(handler) for name, handler in control_methods.items()})
         self._add(_DATA, data_methods)
