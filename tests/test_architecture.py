@@ -77,6 +77,7 @@ ROOMS: dict[str, set[str]] = {
         *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment", _CORE_ROOM + "topics",
         _CORE_ROOM + "cluster",
     },
+    "controller.core.audit": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.isr": {*_CORE, _CORE_ROOM + "reassignment.phases"},
     "controller.core.elections": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "cluster.maintenance"},
     "controller.core.explain": {
@@ -95,6 +96,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
     },
+    "controller.runtime.audit": {"controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "push", "proto"},
     "controller.runtime.kafka": {
         "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config",
         _RUNTIME + "zookeeper", "proto",

@@ -132,8 +132,19 @@ class PushAcknowledged(msgspec.Struct, frozen=True, gc=False):
     error: str = ""
 
 
+class AuditFinding(msgspec.Struct, frozen=True, gc=False):
+    """What the audit found or did about a partition. ``to``: differs, told_again, agrees, taken_over, put_right.
+    ``broker_id``: whose state it is; None: it is the state znode."""
+
+    partition: NamedPartition
+    broker_id: int | None
+    to: str
+    reason: str
+
+
 StateRecord = (
-    PartitionTransition
+    AuditFinding
+    | PartitionTransition
     | ReplicaTransition
     | LeadershipChange
     | Rejection

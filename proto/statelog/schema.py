@@ -75,6 +75,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "reassignment": (),
     "config": (),
     "feature": (),
+    "audit": ("topic", "partition", "to"),
     "reject": ("error",),
     "unchanged": (),
     "log": ("to",),

@@ -200,7 +200,7 @@ class Store:
                         partition.topic.name, partition.number, node.data, node.version
                     )
                 except MalformedError as error:
-                    found.append(Problem(error.path, error.problem))
+                    found.append(Problem(error.path, error.problem, version=node.version))
                     continue
                 known[key] = state
             found.append(state)

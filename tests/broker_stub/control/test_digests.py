@@ -42,10 +42,10 @@ def carry_out(broker: BrokerHarness, step: tuple[Any, ...]) -> None:
             )
         )
     elif kind == "update":
-        state = metadata_state(
+        known = metadata_state(
             topic, partition, leader=leader, leader_epoch=epoch, partition_epoch=epoch, isr=isr
         )
-        broker.update(state, topic_ids=topic_ids, ends_snapshot=flag, controller_epoch=7 + epoch // 3)
+        broker.update(known, topic_ids=topic_ids, ends_snapshot=flag, controller_epoch=7 + epoch // 3)
         broker.controller_epoch = max(broker.controller_epoch, 7 + epoch // 3)
     elif kind == "fail":
         broker.handlers.replicas_failed([(topic, partition)], "no space")
@@ -113,13 +113,15 @@ def test_pages_end_and_go_on(monkeypatch: Any) -> None:
     monkeypatch.setattr(pages, "PAGE_MAX", 2)
     broker = BrokerHarness()
     broker.update(*(metadata_state(f"t{n}", p) for n in range(5) for p in range(5)))
-    names_, after, more = [], "", True
+    names_: list[str] = []
+    after, more = "", True
     while more:
         answer = described(broker, topics=wire.TopicPage(after=after))
         names_ += [t.topic for t in answer.topics]
         after, more = names_[-1], answer.more
     assert names_ == [f"t{n}" for n in range(5)]
-    found, more = [], True
+    found: list[int] = []
+    more = True
     while more:
         first = found[-1] + 1 if found else 0
         answer = described(broker, partitions=wire.PartitionPage(topic="t3", first=first))
@@ -140,7 +142,7 @@ def test_any_difference_in_a_field_is_another_item() -> None:
         {**base, "topic_id": ID_X, "led_as": None, "partition": 1},
     ]
     assert len({hosted_item(**fields) for fields in hosted}) == len(hosted)
-    rest = {**base, "partition_epoch": 4, "isr": (1, 2), "replicas": (1, 2)}
+    rest: dict[str, Any] = {**base, "partition_epoch": 4, "isr": (1, 2), "replicas": (1, 2)}
     changes: list[dict[str, Any]] = [
         {},
         {"isr": (1,)},
