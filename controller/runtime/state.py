@@ -208,7 +208,7 @@ class _Counter:
 
     def counts(self, term: Term) -> _Counts:
         machine, cluster = term.machine, term.machine.cluster
-        key = (term.won.epoch, machine.event_id, machine.current_event)
+        key = (term.won.epoch, term.changes, machine.current_event)
         recent = time.monotonic() - self._counted_at < COUNT_EVERY_S
         if key != self._key or (machine.current_event is not None and not recent):
             self._counts = _Counts(

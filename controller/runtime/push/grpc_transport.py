@@ -17,6 +17,9 @@ from proto.limits import MESSAGE_LIMITS
 
 _SERVICE = "/partition_controller.v1.BrokerControl/"
 
+#: How long a broker may take to describe its state: it computes nothing.
+DESCRIBE_TIMEOUT_S = 5.0
+
 Response = pb.LeaderAndIsrResponse | pb.UpdateMetadataResponse | pb.StopReplicaResponse
 _PARSERS: dict[PushKind, Callable[[bytes], Response]] = {
     PushKind.LEADER_AND_ISR: pb.LeaderAndIsrResponse.FromString,
@@ -69,6 +72,24 @@ class GrpcTransport:
             return Answer(response.error_code, controller_epoch=response.controller_epoch)
         errors = [PartitionError(e.topic, e.partition, e.error_code) for e in response.partition_errors]
         return Answer(response.error_code, errors, response.controller_epoch)
+
+    async def describe_state(
+        self, broker: Broker, request: pb.DescribeStateRequest
+    ) -> pb.DescribeStateResponse:
+        """What the broker holds of what it was told. Raises UnreachableError."""
+        channel = await self._channel_to(broker)
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            _SERVICE + "DescribeState"
+        )
+        try:
+            message = await method(
+                request.SerializeToString(), timeout=min(self._timeout_s, DESCRIBE_TIMEOUT_S)
+            )
+            return pb.DescribeStateResponse.FromString(message)
+        except grpc.aio.AioRpcError as error:
+            raise UnreachableError(f"{error.code().name}: {error.details()}") from None
+        except DecodeError as error:
+            raise UnreachableError(f"the response does not decode: {error}") from None
 
     async def close(self) -> None:
         if self._channel is not None:

@@ -105,6 +105,10 @@ class Senders:
         """Whether a request to some broker is being built, or waits for its response."""
         return bool(self._busy)
 
+    def settled(self, broker_id: int) -> bool:
+        """Whether a broker has answered all that was to be sent."""
+        return broker_id not in self._busy and not self._outbox.pending(broker_id)
+
     def unacknowledged(self, partition: Partition) -> str:
         """Why the leader of a partition has not acknowledged that it leads; empty: it has, or there is none."""
         if partition.leadership is None or (leader := partition.leadership.leader) == NO_LEADER:
