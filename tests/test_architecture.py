@@ -236,8 +236,8 @@ def mentions_of_any(tree: ast.Module) -> int:
 
 #: The broker's decisions: what a simulator runs as it is. Logs are given to them.
 BROKER_PURE = (
-    "control/gates", "control/metadata", "control/pages", "control/replicas", "control/requests", "group/members", "group/messages",
-    "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs",
+    "control/gates", "control/metadata", "control/pages", "control/replicas", "control/requests", "group/members",
+    "group/messages", "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs",
     "replication/partition", "replication/ports",
 )  # fmt: skip
 

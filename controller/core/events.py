@@ -102,7 +102,8 @@ class StopReport:
 class TellAgain:
     """What one broker incarnation holds otherwise than told, as the audit found.
 
-    ``leadership``: partitions to send it LeaderAndIsr of. ``floors``: partitions that need a leader epoch above the
+    ``leadership``: partitions to send it LeaderAndIsr of. ``read``: partitions whose leader knows a newer partition
+    epoch, so that the state znode has to be read first. ``floors``: partitions that need a leader epoch above the
     given one and above the present one. ``metadata``: partitions for UpdateMetadata. ``unknown``: (topic, partition) in
     its metadata that do not exist.
     """
@@ -113,11 +114,14 @@ class TellAgain:
     floors: Sequence[tuple[Partition, int]] = ()
     metadata: Sequence[Partition] = ()
     unknown: Sequence[tuple[str, int]] = ()
+    read: Sequence[Partition] = ()
 
     @property
     def size(self) -> int:
         """Number of partitions in the report."""
-        return len(self.leadership) + len(self.floors) + len(self.metadata) + len(self.unknown)
+        return (
+            len(self.leadership) + len(self.floors) + len(self.metadata) + len(self.unknown) + len(self.read)
+        )
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ class Difference:
     held: str
     remedy: Remedy
     floor: int = NO_EPOCH
+    #: The leader knows a newer partition epoch: it may have written the state znode itself a moment ago.
+    ahead: bool = False
 
     @property
     def key(self) -> tuple[str, int, Side]:
@@ -157,7 +159,9 @@ def _hosted(
         yield Difference(name, number, Side.HOSTED, words, _NOTHING, Remedy.TELL)
     elif _held_words(replica) != words:
         remedy, floor = _remedy(expected, replica)
-        yield Difference(name, number, Side.HOSTED, words, _held_words(replica), remedy, floor)
+        same = (replica.role, replica.leader_epoch) == ("leader", expected.leader_epoch)
+        ahead = same and replica.partition_epoch > expected.partition_epoch
+        yield Difference(name, number, Side.HOSTED, words, _held_words(replica), remedy, floor, ahead)
 
 
 def _told(cluster: Cluster, broker_id: int, partition: Partition, state: LeaderAndIsr) -> bool:

@@ -159,6 +159,27 @@ def test_what_would_be_refused_gets_a_new_leader_epoch(garbled: dict[str, int]) 
     assert leader_of(rig, 0).leader_epoch == garbled.get("leader_epoch", 0) + 1
 
 
+def test_a_leader_that_is_ahead_has_its_state_read_before_it_is_doubted() -> None:
+    """It writes ISRs itself: the controller hears of that later."""
+    rig = Rig()
+    rig.world.put_state("t", 0, state(1, [1], 0, 1))
+    replace_replica(rig, 1, 0, isr=(1,), partition_epoch=1)
+    assert rig.look(1).verdict is Verdict.EQUAL
+    assert [[p.name for p in report.read] for report in rig.told] == [["t-0"]]
+    rig.mend()
+    assert rig.verdicts() == [Verdict.EQUAL] * 3
+    assert (rig.findings, leader_of(rig, 0).isr) == ([], (1,))
+
+
+def test_a_leader_that_is_ahead_of_its_state_znode_is_told_again() -> None:
+    rig = Rig()
+    rig.world.edited.add(("t", 0))
+    replace_replica(rig, 1, 0, isr=(1,), partition_epoch=9)
+    assert rig.look(1).verdict is Verdict.EQUAL
+    rig.mend()
+    assert rig.look(1).verdict is Verdict.DIFFERENT
+
+
 def test_metadata_that_should_not_be_is_taken_away() -> None:
     rig = Rig()
     for topic, number in (("gone", 0), ("t", 9)):
@@ -226,7 +247,7 @@ def test_a_difference_seen_once_does_not_count() -> None:
 def test_telling_again_takes_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr("controller.runtime.audit.auditor.time.monotonic", lambda: now)
     rig.handlers(2).metadata._remove(("t", 1))
     told = []
     for _ in range(200):

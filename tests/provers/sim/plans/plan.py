@@ -112,7 +112,8 @@ def plan(seed: int) -> Plan:
     """The same for the same seed, everywhere."""
     rng = Random(f"{seed}:plan")
     options = _options(seed, rng)
-    return Plan(seed, options, tuple(_actions(rng, options)))
+    actions = [*_actions(rng, options), *_tampering(Random(f"{seed}:tampering"), options)]
+    return Plan(seed, options, tuple(sorted(actions)))
 
 
 def _options(seed: int, rng: Random) -> Options:
@@ -178,6 +179,17 @@ def _actions(rng: Random, options: Options) -> list[Action]:
         if rng.random() < 0.3:
             at_s -= rng.expovariate(options.actions_per_s)
     return sorted(actions)
+
+
+def _tampering(rng: Random, options: Options) -> list[Action]:
+    """Drawn apart: all else of a seed is as it would be without."""
+    if rng.random() >= TAMPERED:
+        return []
+    kinds = [rng.choice(list(TAMPERING)) for _ in range(rng.randint(1, 4))]
+    return [
+        Action(round(rng.uniform(1.0, options.duration_s), 6), kind, TAMPERING[kind](rng, options))
+        for kind in kinds
+    ]
 
 
 # arguments, by kind of action
@@ -273,6 +285,14 @@ FAULTS: dict[str, Arguments] = {
     "blackout": lambda rng, _: (rng.random() < 0.5, _short_s(rng)),
     "depose": lambda _rng, _options: (),
 }
+
+#: What somebody does to what controllers rely on; the audit has to find it.
+TAMPERING: dict[str, Arguments] = {
+    "edit_state": lambda rng, _: (_topic(rng), rng.randrange(3), rng.random() < 0.5),
+    "forget_metadata": lambda rng, options: (_broker(rng, options), _topic(rng), rng.randrange(3)),
+}
+#: Share of the seeds with tampering.
+TAMPERED = 0.15
 
 #: Faults whose first argument is a broker's id, a controller's, or a node's name.
 BY_BROKER = (

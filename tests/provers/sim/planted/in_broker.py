@@ -10,6 +10,15 @@ MANAGER = STUB + "replication.manager:ReplicaManager."
 
 FAULTS = (
     Fault(
+        "metadata-forgotten",
+        "a broker forgets the ISR of a partition that UpdateMetadata names alone",
+        Change(
+            STUB + "control.metadata:MetadataCache.merge",
+            "_s._put(_i)",
+            "_s._put(_i if len(_u.partitions) > 1 else _i._replace(isr=()))",
+        ),
+    ),
+    Fault(
         "registration-not-renewed",
         "a broker whose session has expired does not register again",
         Change(STUB + "zookeeper.registration:Registrar._listen", "_s == KazooState.LOST", "False"),
