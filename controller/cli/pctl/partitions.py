@@ -4,6 +4,7 @@ under-replicated."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ import click
 from controller.cli.common.cluster_state import fail_without_topics, note_problems
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import print_rows
+from controller.cli.common.replica_problems import ReplicaProblems, replica_problems
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import PartitionInfo
 from controller.runtime.zookeeper.session import Session
@@ -45,8 +47,12 @@ def why(partition: PartitionInfo, registered: Sequence[int]) -> str:
     return ""
 
 
-def partition_row(partition: PartitionInfo, registered: Sequence[int]) -> dict[str, Any]:
+def partition_row(
+    partition: PartitionInfo, registered: Sequence[int], problems: ReplicaProblems = MappingProxyType({})
+) -> dict[str, Any]:
+    """``problems``: what brokers refuse or hold otherwise than told."""
     state = partition.state
+    known = problems.get((partition.topic, partition.partition), [])
     return {
         "topic": partition.topic,
         "partition": partition.partition,
@@ -57,7 +63,7 @@ def partition_row(partition: PartitionInfo, registered: Sequence[int]) -> dict[s
         "partition_epoch": state.partition_epoch if state else None,
         "controller_epoch": state.controller_epoch if state else None,
         "recovery": ("RECOVERING" if state.recovery else "RECOVERED") if state else None,
-        "why": why(partition, registered),
+        "why": "; ".join(filter(None, [why(partition, registered), *known])),
     }
 
 
@@ -70,7 +76,7 @@ def partition_row(partition: PartitionInfo, registered: Sequence[int]) -> dict[s
 async def partitions(
     options: Options, session: Session, topics: tuple[str, ...], unavailable: bool, under_replicated: bool
 ) -> None:
-    """List partitions: leader, epochs, ISR, and why one is unavailable or under-replicated."""
+    """List partitions: leader, epochs, ISR, and why one is unavailable, under-replicated, or refused by a broker."""
     cluster_state = await cluster_reader.look(session, topics=topics or None)
     fail_without_topics(cluster_state, topics)
     registered = list(cluster_state.brokers)
@@ -80,5 +86,6 @@ async def partitions(
         if (not unavailable or not p.available or (p.state is not None and p.state.leader not in registered))
         and (not under_replicated or p.under_replicated())
     ]
-    print_rows([partition_row(p, registered) for p in chosen], PARTITION_COLUMNS, options.output)
+    problems = await replica_problems(options, cluster_state, topics)
+    print_rows([partition_row(p, registered, problems) for p in chosen], PARTITION_COLUMNS, options.output)
     note_problems(cluster_state)

@@ -19,6 +19,7 @@ from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import fail, note, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
+from controller.cli.common.replica_problems import replica_problems
 from controller.cli.common.requests import ask, refusals, report
 from controller.cli.pctl.config import parse_configs
 from controller.cli.pctl.partitions import PARTITION_COLUMNS, partition_row, why
@@ -79,9 +80,9 @@ async def topics_describe(options: Options, session: Session, topic: str) -> Non
     cluster_state = await cluster_reader.look(session, topics=[topic])
     fail_without_readable_topic(cluster_state, topic)
     registered = list(cluster_state.brokers)
-    print_rows(
-        [partition_row(p, registered) for p in cluster_state.partitions], PARTITION_COLUMNS, options.output
-    )
+    problems = await replica_problems(options, cluster_state, [topic])
+    rows = [partition_row(p, registered, problems) for p in cluster_state.partitions]
+    print_rows(rows, PARTITION_COLUMNS, options.output)
     note_problems(cluster_state)
 
 
