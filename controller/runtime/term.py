@@ -185,7 +185,9 @@ class Term:
         self.enqueue(event_of(report, next(self._serials)))
 
     def _is_settled(self, broker_id: int) -> bool:
-        """Whether nothing is being decided, and a broker has answered all that was to be sent."""
+        """Whether nothing is being decided, and a broker has answered all that was to be sent. Raises LeadershipError:
+        who may not push any more compares nothing either."""
+        self.session.require_lease()
         return self.machine.current_event is None and not self._stimuli and self.senders.settled(broker_id)
 
     def _tell_again(self, report: TellAgain) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from itertools import islice
 
+from controller.errors import LeadershipError
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
 from controller.runtime.audit.problems import all_problems
+from controller.runtime.rpc.plan_queue import AbandonedError
 from controller.runtime.term import Term
 from proto.gen import inspection_pb2 as pb
 
@@ -25,7 +27,7 @@ _VERDICTS = {
 
 
 async def audit(term: Term, request: pb.AuditRequest) -> pb.AuditResponse:
-    """One result for each registered broker."""
+    """One result for each registered broker. Raises AbandonedError when the term ends meanwhile."""
     topics = set(request.topics)
     if not request.recorded:
         turns = asyncio.Semaphore(_AT_ONCE)
@@ -34,7 +36,10 @@ async def audit(term: Term, request: pb.AuditRequest) -> pb.AuditResponse:
             async with turns:
                 await term.auditor.look(broker_id, topics)
 
-        await asyncio.gather(*map(look, sorted(term.machine.cluster.brokers)))
+        try:
+            await asyncio.gather(*map(look, sorted(term.machine.cluster.brokers)))
+        except LeadershipError as error:
+            raise AbandonedError(str(error)) from None
     audits = term.auditor.brokers
     found = all_problems(term.machine.cluster, term.senders, term.auditor, topics)
     problems = [
