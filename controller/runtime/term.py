@@ -208,7 +208,7 @@ class Term:
             await asyncio.sleep(STATES_PAUSE_S)
             idle = self.session.connected and not self.machine.queue_size
             if idle and (partitions := self._state_rounds.next()):
-                self._metrics.states_checked.inc(len(partitions))
+                self._metrics.audit.states_checked.inc(len(partitions))
                 self.enqueue(event_of(StatesCheck(partitions), next(self._serials)))
 
     async def _look_again(self) -> None:
@@ -384,7 +384,7 @@ class Term:
         self._count_isr_changes(batch.of(LeadershipChange))
         for finding in batch.of(AuditFinding):
             if finding.broker_id is None:
-                self._metrics.states_edited.labels(finding.to).inc()
+                self._metrics.audit.states_edited.labels(finding.to).inc()
         self._journal.record(batch, self.won.epoch)
         for done in batch.of(FailoverPhase):
             self._metrics.failover_seconds.labels(done.phase).set(done.duration_us / 1e6)

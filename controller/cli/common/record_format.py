@@ -149,6 +149,9 @@ def what_happened(record: Record) -> str:
             return f"{after} to broker {replica} {answer}: {_partitions(count)}{_took(record)}"
         case "broker":
             return f"broker {replica if replica is not None else record['node']}: {_step(record)}"
+        case "audit":
+            where = "the state znode" if replica is None else f"broker {replica}"
+            return f"{name}: {where} {after}"
         case "reject":
             about = f"{name}: " if name else ""
             step = f", {_step(record)}" if after else ""

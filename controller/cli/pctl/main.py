@@ -9,8 +9,7 @@ import click
 from controller import __version__
 from controller.cli.common.options import FILE, STYLES, Options, Seconds, Verbs
 from controller.cli.common.output import log_to_stderr
-from controller.cli.pctl.audit import audit
-from controller.cli.pctl.brokers import brokers
+from controller.cli.pctl.brokers import audit, brokers
 from controller.cli.pctl.cluster import cluster, controllers
 from controller.cli.pctl.config import config
 from controller.cli.pctl.elect import elect

@@ -218,7 +218,7 @@ class Auditor:
         if findings:
             self._record(findings)
         if due:
-            self._metrics.told_again.labels(broker.id).inc(len(due))
+            self._metrics.audit.told_again.labels(broker.id).inc(len(due))
             log.warning("broker_told_again", broker_id=broker.id, differences=len(due))
             self._tell(self._report(broker, [h.difference for h in due]))
 
@@ -325,6 +325,10 @@ class _Look:
         await self._until_settled(self._broker.id)
         answer = await self._way.describe_state(self._broker, request)
         await self._until_settled(self._broker.id)
+        registered = self._cluster.brokers.get(self._broker.id)
+        if registered is None or registered.epoch != self._broker.epoch:
+            # Nothing is pending for a broker that is gone.
+            raise _NotNowError(Verdict.UNREACHABLE, "its registration has ended")
         if answer.broker_epoch != self._broker.epoch:
             why = f"it answers with broker epoch {answer.broker_epoch}, registered is {self._broker.epoch}"
             raise _NotNowError(Verdict.PENDING, why)

@@ -221,6 +221,20 @@ def test_nothing_is_said_while_pushes_are_pending_or_the_broker_does_not_answer(
     assert rig.findings == []
 
 
+def test_nothing_is_said_of_a_broker_whose_registration_ends_meanwhile() -> None:
+    """Nothing is pending for it, because nobody tells it any more."""
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    ask = rig.describe_state
+
+    async def leaves(broker: Broker, request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
+        rig.core.cluster.brokers.pop(2, None)
+        return await ask(broker, request)
+
+    rig.describe_state = leaves  # type: ignore[method-assign]
+    assert (rig.look(2).verdict, rig.findings) == (Verdict.UNREACHABLE, [])
+
+
 def test_a_difference_seen_once_does_not_count() -> None:
     rig = Rig()
     rig.handlers(2).metadata._remove(("t", 1))

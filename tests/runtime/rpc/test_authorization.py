@@ -153,7 +153,7 @@ def test_changes_need_more_than_looking() -> None:
     assert may == {
         "DescribeCluster", "ListTopicDeletions", "ListPartitionReassignments", "DescribeConfigs",
         "DescribeFeatures", "DescribeMaintenance", "DescribeTopics", "Explain", "Plan", "CheckStoppable",
-        "ListHistory", "Watch",
+        "Audit", "ListHistory", "Watch",
     }  # fmt: skip
 
 
