@@ -149,9 +149,6 @@ def what_happened(record: Record) -> str:
             return f"{after} to broker {replica} {answer}: {_partitions(count)}{_took(record)}"
         case "broker":
             return f"broker {replica if replica is not None else record['node']}: {_step(record)}"
-        case "audit":
-            where = "the state znode" if replica is None else f"broker {replica}"
-            return f"{name}: {where} {after}"
         case "reject":
             about = f"{name}: " if name else ""
             step = f", {_step(record)}" if after else ""
@@ -162,7 +159,8 @@ def what_happened(record: Record) -> str:
             return f"{after}: {_partitions(count)} unchanged"
     # Other kinds, including those of a newer schema.
     many = f" ({count})" if count is not None else ""
-    return f"{name or kind}: {_step(record)}{many}"
+    where = f"broker {replica} " if replica is not None else ""
+    return f"{name or kind}: {where}{_step(record)}{many}"
 
 
 def _subject(record: Record) -> str:

@@ -235,10 +235,13 @@ class Faults:
     def edit_state(self, topic: str, number: int, touch: bool) -> None:
         """Somebody writes a state by hand: as it was, or with another leader from the ISR."""
         path = f"/brokers/topics/{topic}/partitions/{number}/state"
-        found = self._cluster.ask_zookeeper(Get(path))
-        if not isinstance(found, Data) or not found.data:
+        found, epoch = (
+            self._cluster.ask_zookeeper(Get(path)),
+            self._cluster.ask_zookeeper(Get("/controller_epoch")),
+        )
+        if not isinstance(found, Data) or not found.data or not isinstance(epoch, Data):
             return
-        value = json.loads(found.data)
+        value = {**json.loads(found.data), "controller_epoch": int(epoch.data or b"0")}
         others = [id_ for id_ in value["isr"] if id_ != value["leader"]]
         if not touch and others:
             value["leader"], value["leader_epoch"] = others[0], value["leader_epoch"] + 1

@@ -11,11 +11,11 @@ MANAGER = STUB + "replication.manager:ReplicaManager."
 FAULTS = (
     Fault(
         "metadata-forgotten",
-        "a broker forgets the ISR of a partition that UpdateMetadata names alone",
+        "a broker forgets all of an ISR in its metadata but the first",
         Change(
             STUB + "control.metadata:MetadataCache.merge",
             "_s._put(_i)",
-            "_s._put(_i if len(_u.partitions) > 1 else _i._replace(isr=()))",
+            "_s._put(_i._replace(isr=_i.isr[:1]))",
         ),
     ),
     Fault(
