@@ -94,8 +94,8 @@ kafka-jars-old: $(READY) ## fetch the jars of Kafka 3.6.2, 3.3.2 and 2.8.2 too
 kafka: java kafka-jars kafka-jars-old ## run all tests on real Kafka brokers (3.9, 3.6, 3.3, 2.8); ARGS select some, as pytest's
 	$(PYTEST) tests/kafka $(ARGS)
 
-.PHONY: kafka-messages
 .PHONY: chaos-kafka
+chaos-kafka: MINUTES = 10
 chaos-kafka: java kafka-jars ## inject faults into real Kafka brokers, our controllers and ZooKeeper for MINUTES=10, from SEED=1; check the records
 	$(BIN)/python -m tests.kafka.chaos --minutes $(MINUTES) --seed $(SEED)
 
@@ -103,6 +103,7 @@ chaos-kafka: java kafka-jars ## inject faults into real Kafka brokers, our contr
 bench-kafka: java kafka-jars ## our controller against Kafka's own on the same three real brokers, 10,000 partitions; ARGS: --topics N, --runs N
 	$(BIN)/python -m tests.kafka.bench $(ARGS)
 
+.PHONY: kafka-messages
 kafka-messages: kafka-jars ## generate the code of Kafka's messages from the specifications in Kafka's jar; ARGS: --check
 	$(BIN)/python -m proto.kafka.generator --jar $(KAFKA_JARS)/3.9.1/kafka-clients-*.jar $(ARGS)
 

@@ -68,7 +68,8 @@ def _own_id(loaded: settings.Settings) -> int:
         raise StorageFault(f"data directory {loaded.data_dir} cannot be read: {error}") from error
     if found is not None:
         return found
-    return generate_broker_id(loaded.zookeeper, loaded.connection_timeout_ms)
+    access = settings.zookeeper_access(loaded)
+    return generate_broker_id(loaded.zookeeper, loaded.connection_timeout_ms, access)
 
 
 @main.command()

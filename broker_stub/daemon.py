@@ -17,16 +17,23 @@ import structlog
 
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.data_plane import DataPlane, RoleBridge
-from broker_stub.errors import BrokerError, StorageFault
+from broker_stub.errors import BrokerError, SettingError, StorageFault
 from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
+from broker_stub.rpc.access import Guard
 from broker_stub.rpc.server import BrokerServer
-from broker_stub.settings import Settings, unknown_variables
+from broker_stub.rpc.terms import Terms
+from broker_stub.settings import Settings, unknown_variables, zookeeper_access
 from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from proto.reload import Reloads
+from proto.security.access import Access, Listener, access_of, warn_if_open
+from proto.security.authorization import Principal
+from proto.security.expiry import warn_daily
+from proto.security.files import FileSettingError
+from proto.security.grpc_channels import GrpcTls, daemon_tls
 from proto.statelog.writer import StateLogWriter
 
 _log = structlog.get_logger("broker_stub.daemon")
@@ -96,8 +103,14 @@ class Broker:
     def __init__(self, settings: Settings) -> None:
         """Open the data directory and recover its logs. Raises StorageFault or SettingError."""
         self._settings = settings
+        self._access = _access(settings)
+        try:
+            self._tls: GrpcTls | None = daemon_tls(settings)
+        except FileSettingError as error:
+            raise SettingError(error.key, error.value, error.allowed) from None
         #: What SIGHUP reads again.
         self.reloads = Reloads()
+        self._zookeeper_access = zookeeper_access(settings)
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
@@ -136,8 +149,21 @@ class Broker:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
-        data = DataPlane(self._settings, self._logs, self._handlers, store, worker, self._end_from_thread)
-        server = BrokerServer(self._handlers, worker, data.methods(), self._end_from_thread, self._registered)
+        data = DataPlane(
+            self._settings, self._logs, self._handlers, store, worker, self._end_from_thread, self._tls
+        )
+        server = BrokerServer(
+            self._handlers,
+            worker,
+            data.methods(),
+            self._end_from_thread,
+            self._registered,
+            Terms(store.controller_term),
+            Guard(self._access, self._control_denied),
+            self._tls,
+        )
+        own = self._settings.tls_files
+        warnings = asyncio.create_task(warn_daily([own] if own else []))
         reason = "failed"
         try:
             self._report_start()
@@ -149,6 +175,7 @@ class Broker:
             await self._controlled_shutdown(data, store)
         finally:
             _log.info("stopping", reason=reason)
+            warnings.cancel()
             await data.stop_following()
             # Deregister first: the controller must elect new leaders before we refuse clients.
             if self._registrar is not None:
@@ -178,6 +205,7 @@ class Broker:
                 settings.advertised_host,
                 port,
                 settings.rack,
+                self._data_dir.incarnation,
                 settings.supported_features,
             ),
             settings.zookeeper,
@@ -185,6 +213,7 @@ class Broker:
             self._registered_from_thread,
             self._end_from_thread,
             store.session,
+            self._zookeeper_access,
         )
         self._registrar.start()
         if self._unopened:
@@ -224,8 +253,12 @@ class Broker:
             )
         for name in unknown_variables(os.environ):
             _log.warning("unknown setting in the environment", name=name)
+        warn_if_open(self._access.openness)
         _log.info("started", data_dir=str(self._settings.data_dir), partitions_found=found)
         self._handlers.lifecycle("started", "Startup", f"{found} partitions found on the disk")
+
+    def _control_denied(self, method: str, principal: Principal) -> None:
+        self._handlers.control_denied(method, str(principal), principal.host)
 
     def _storage_lost(self, _why: str) -> None:
         if self._registrar is not None:
@@ -270,6 +303,15 @@ class Broker:
         state = json.dumps(self._handlers.describe(), indent=1)
         path.write_text("".join(traceback.format_exception(error)) + "\n" + state + "\n")
         return path
+
+
+def _access(settings: Settings) -> Access:
+    """Who asks and what they may. Raises SettingError."""
+    host, _ = settings.listen
+    try:
+        return access_of(settings, [Listener("listen", host, settings.tls_files is not None)])
+    except FileSettingError as error:
+        raise SettingError(error.key, error.value, error.allowed) from None
 
 
 def _log_config(settings: Settings) -> LogConfig:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
 import structlog
+from google.protobuf.message import Message
 
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.replicas import IsrChange, Transition
@@ -29,11 +30,11 @@ from broker_stub.replication.ports import IsrWriter
 from broker_stub.replication.service import OFFSETS_TOPIC, DataService
 from broker_stub.replication.topic_configs import TopicConfigs
 from broker_stub.rpc.peers import Peers
-from broker_stub.rpc.server import Behaviour, data_method
+from broker_stub.rpc.server import DataMethod
 from broker_stub.settings import Settings
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.isr_writers import AlterPartitionWriter, NotificationWriter
-from proto.gen import broker_data_pb2 as wire
+from proto.security.grpc_channels import GrpcTls
 
 _log = structlog.get_logger("broker_stub.data_plane")
 
@@ -75,11 +76,12 @@ class DataPlane:
         store: ClusterStore,
         control_worker: Executor,
         on_bug: Callable[[BaseException], None],
+        tls: GrpcTls | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._settings, self._logs, self._handlers = settings, logs, handlers
         self._store, self._worker, self._on_bug = store, control_worker, on_bug
-        self.peers = Peers()
+        self.peers = Peers(tls)
         self._configs = TopicConfigs(store.topic_config, settings.min_insync_replicas, self._config_changed)
         self._isr_writer = self._make_isr_writer()
         self.manager = ReplicaManager(self._dependencies(), self._following, logs.high_watermarks)
@@ -175,25 +177,24 @@ class DataPlane:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_bug(error)
 
-    def methods(self) -> dict[str, Behaviour]:
+    def methods(self) -> dict[str, DataMethod]:
         """The methods of ``BrokerData`` by name."""
         data, groups = self.service, self._groups
-        return {
-            "Produce": data_method(wire.ProduceRequest, data.produce),
-            "Fetch": data_method(wire.FetchRequest, data.fetch),
-            "ListOffsets": data_method(wire.ListOffsetsRequest, data.list_offsets),
-            "OffsetsForLeaderEpoch": data_method(
-                wire.OffsetsForLeaderEpochRequest, data.offsets_for_leader_epoch
-            ),
-            "Metadata": data_method(wire.MetadataRequest, data.metadata),
-            "FindCoordinator": data_method(wire.FindCoordinatorRequest, groups.find_coordinator),
-            "JoinGroup": data_method(wire.JoinGroupRequest, groups.join_group),
-            "SyncGroup": data_method(wire.SyncGroupRequest, groups.sync_group),
-            "Heartbeat": data_method(wire.HeartbeatRequest, groups.heartbeat),
-            "LeaveGroup": data_method(wire.LeaveGroupRequest, groups.leave_group),
-            "OffsetCommit": data_method(wire.OffsetCommitRequest, groups.offset_commit),
-            "OffsetFetch": data_method(wire.OffsetFetchRequest, groups.offset_fetch),
+        handlers: dict[str, Callable[[Any], Awaitable[Message]]] = {
+            "Produce": data.produce,
+            "Fetch": data.fetch,
+            "ListOffsets": data.list_offsets,
+            "OffsetsForLeaderEpoch": data.offsets_for_leader_epoch,
+            "Metadata": data.metadata,
+            "FindCoordinator": groups.find_coordinator,
+            "JoinGroup": groups.join_group,
+            "SyncGroup": groups.sync_group,
+            "Heartbeat": groups.heartbeat,
+            "LeaveGroup": groups.leave_group,
+            "OffsetCommit": groups.offset_commit,
+            "OffsetFetch": groups.offset_fetch,
         }
+        return {name: DataMethod(name, handler) for name, handler in handlers.items()}
 
     async def stop_following(self) -> None:
         """Stop fetching from leaders: nothing is appended as a follower after this."""

@@ -43,6 +43,12 @@ class SettingError(BrokerError):
         self.key, self.value, self.allowed, self.source = key, value, allowed, source
         origin = f" (from {source})" if source else ""
         shown = repr(value)
+        lower = key.lower()
+        if (
+            any(word in lower for word in ("password", "secret", "token", "credential"))
+            and "_file" not in lower
+        ):
+            shown = "[hidden]"
         if len(shown) > _TEXT_MAX:
             shown = f"{shown[:_TEXT_MAX]}... ({len(shown)} characters)"
         super().__init__(f"{key} = {shown}{origin}: must be {allowed}")

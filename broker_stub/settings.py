@@ -17,7 +17,11 @@ from broker_stub.errors import SettingError
 from broker_stub.group.settings import GroupSettings
 from broker_stub.log.batches import HEADER_BYTES
 from broker_stub.storage import parse_folder_name
+from proto.security.access import AuthorizerSettings
+from proto.security.files import FileSettingError
+from proto.security.settings import TlsSettings
 from proto.settings import Schema, integer, parsed
+from proto.zookeeper_access import ZooKeeperAccess, ZooKeeperSettings
 
 ENV_PREFIX = "BROKER_STUB_"
 _SHORT_MAX = 2**15 - 1
@@ -91,7 +95,8 @@ def _connect_string(text: str) -> str:
     servers, slash, chroot = text.partition("/")
     for server in servers.split(","):
         parse_host_port(server, port_min=1)
-    if slash and (not chroot or chroot.endswith("/") or "//" in chroot or not chroot.isprintable()):
+    # ZooKeeper refuses paths with empty parts, and with the parts . and ..
+    if slash and (not chroot.isprintable() or not {"", ".", ".."}.isdisjoint(chroot.split("/"))):
         raise ValueError(text)
     return text
 
@@ -217,11 +222,28 @@ class ShutdownSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(GroupSettings, ShutdownSettings, ReplicationSettings, LogSettings, ProcessSettings):
+class Settings(
+    GroupSettings,
+    ShutdownSettings,
+    ReplicationSettings,
+    LogSettings,
+    TlsSettings,
+    ZooKeeperSettings,
+    AuthorizerSettings,
+    ProcessSettings,
+):
     """Checked settings of ``broker-stub run``; each part of the broker gets the base class that concerns it.
 
     The fields of the last base class come first.
     """
+
+
+def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
+    """How sessions connect and log in. Raises SettingError."""
+    try:
+        return settings.zookeeper_access()
+    except FileSettingError as error:
+        raise SettingError(error.key, error.value, error.allowed) from None
 
 
 _SCHEMA = Schema(Settings, ENV_PREFIX, SettingError)

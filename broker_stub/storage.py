@@ -3,6 +3,7 @@
 ::
 
     DIR/.lock                       held while a broker runs
+    DIR/.incarnations               of this broker and its former processes (`proto.incarnations`)
     DIR/meta.properties             broker.id, as Kafka writes it
     DIR/replica-states.jsonl        the journal (`broker_stub.control.journal`)
     DIR/*-checkpoint                see `broker_stub.log.directory`
@@ -15,7 +16,6 @@ Any other entry is reported and skipped; the broker never changes it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import queue
 import re
@@ -32,11 +32,19 @@ from broker_stub.control.replicas import Applied, Replica, Role, Step
 from broker_stub.control.requests import TOPIC_ID, Key, topic_name_problem
 from broker_stub.errors import SettingError, StorageFault
 from broker_stub.log.directory import OWN_FILES
+from proto import incarnations
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
-_LOCK = ".lock"
-_OWN_FILES = OWN_FILES | {META_PROPERTIES, f"{META_PROPERTIES}.tmp", _LOCK, FILE_NAME, "replica-states.tmp"}
+_OWN_FILES = OWN_FILES | {
+    META_PROPERTIES,
+    f"{META_PROPERTIES}.tmp",
+    incarnations.LOCK,
+    incarnations.FORMER,
+    f"{incarnations.FORMER}.tmp",
+    FILE_NAME,
+    "replica-states.tmp",
+}
 _FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})\Z", re.DOTALL)
 _DELETED_FOLDER = re.compile(r"[0-9a-f]{32}-delete\Z")
 _PARTITION_MAX = _ID_MAX = 2**31 - 1
@@ -141,6 +149,7 @@ class DataDir:
             self._dir_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             self._lock()
             self._claim(broker_id)
+            self.incarnation = incarnations.begin(path)
             contents = read_contents(path, ignored)
             self._journal = Journal(path / FILE_NAME, contents.replicas)
         except OSError as error:
@@ -160,17 +169,10 @@ class DataDir:
         self._remover.start()
 
     def _lock(self) -> None:
-        self._lock_fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(self._lock_fd, 20).decode(errors="replace").strip()
-            raise StorageFault(
-                f"data directory {self.path} is in use by another broker"
-                + (f" (process {holder})" if holder else "")
-            ) from None
-        os.ftruncate(self._lock_fd, 0)
-        os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode(), 0)
+            self._lock_fd = incarnations.lock(self.path)
+        except incarnations.InUseError as error:
+            raise StorageFault(f"data directory {self.path} is in use by another broker ({error})") from None
 
     def _claim(self, broker_id: int) -> None:
         found = read_broker_id(self.path)

@@ -7,6 +7,7 @@
     ├── MalformedError              external data does not decode: names path, field and problem
     ├── TooLargeError               a request above ZooKeeper's size limit; it was not sent
     ├── EnvironmentFault            this machine lacks something (Java, a jar, a free port)
+    ├── DuplicateIdError            another running controller has this controller's id; exit code 1
     └── LeadershipError             this process is not the active controller (any more): resign and reload
         ├── FencedError             a newer controller epoch exists
         ├── OutrankedError          brokers have seen a higher controller epoch than ours
@@ -14,8 +15,8 @@
         ├── SessionLostError        the ZooKeeper session expired or was closed
         └── LeaseExpiredError       by the local clock the session may have expired
 
-Any other exception that reaches the top is a bug: the state is dumped and the process exits
-non-zero, and systemd restarts it.
+Any other exception is a bug, and the state is dumped. In a term of leadership it ends the term, and is remembered
+(docs/adr/0014); elsewhere the process exits non-zero, and systemd restarts it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,14 @@ class ControllerError(Exception):
     """Base of all exceptions that this project raises deliberately."""
 
 
+def is_secret(setting: str) -> bool:
+    """Whether a setting, or a misspelt one, may hold a secret itself: ours name files that do."""
+    lower = setting.lower()
+    return any(word in lower for word in ("password", "secret", "token", "credential")) and not (
+        lower.endswith(("_file", "_ms"))
+    )
+
+
 class ConfigError(ControllerError):
     """A setting is invalid.
 
@@ -62,7 +71,8 @@ class ConfigError(ControllerError):
         self.key, self.value, self.allowed, self.source = key, value, allowed, source
         origin = f" (from {source})" if source else ""
         name = key if key.isprintable() else repr(key)
-        super().__init__(f"{name[:VALUE_CHARS_MAX]} = {_shown(value)}{origin}: must be {allowed}")
+        shown = "[hidden]" if is_secret(key) else _shown(value)
+        super().__init__(f"{name[:VALUE_CHARS_MAX]} = {shown}{origin}: must be {allowed}")
 
 
 class MalformedError(ControllerError):
@@ -79,6 +89,10 @@ class TooLargeError(ControllerError):
 
 class EnvironmentFault(ControllerError):  # noqa: N818  (a fault of the machine, not of a call)
     """The machine lacks something; the message says what to install or free."""
+
+
+class DuplicateIdError(ControllerError):
+    """Another process is running with this controller's id; the message names its host."""
 
 
 class LeadershipError(ControllerError):

@@ -46,9 +46,10 @@ build() {
 # Every container running, and healthy where it has a health check; within 3 minutes.
 wait_healthy() {
     local deadline=$((SECONDS + 180)) waiting
+    # The one-shot that makes the certificates has ended.
     while :; do
         waiting=$(docker inspect -f '{{.Name}} {{if .State.Health}}{{.State.Health.Status}}{{else}}{{.State.Status}}{{end}}' \
-            $(compose ps -q) | grep -Ev ' (healthy|running)$' || true)
+            $(compose ps -q) | grep -Ev ' (healthy|running)$|certificates' || true)
         [ -n "$waiting" ] || return 0
         [ $SECONDS -lt $deadline ] || { compose logs --tail 20; fail "not healthy: $waiting"; }
         sleep 1
@@ -70,11 +71,24 @@ scraped() { [ -n "$(query 'count(up) == 2')" ]; }
 # Python in a container that is on the cluster's network and outlives every step of the drill.
 inside() { compose exec -T zookeeper-1 python3 -c "$@"; }
 
+# What whoever asks a controller needs here: the admin's certificate, copied out of a container.
+own=$(mktemp -d)
+trap 'rm -rf "$own"' EXIT
+certificates() {
+    local name from
+    from=$(compose ps -q controller-1)
+    for name in ca.pem admin.pem admin.key; do
+        docker cp "$from:/etc/partition-controller/$name" "$own/$name" >/dev/null
+    done
+}
+# get PORT PATH, from a controller.
+get() { curl -sS "${@:3}" --cacert "$own/ca.pem" --cert "$own/admin.pem" --key "$own/admin.key" "https://127.0.0.1:$1$2"; }
+
 show() {
     compose ps
     local port
     for port in $HTTP_1_PORT $HTTP_2_PORT; do
-        echo "127.0.0.1:$port: $(curl -sS "http://127.0.0.1:$port/leader"), $(curl -sS "http://127.0.0.1:$port/ready")"
+        echo "127.0.0.1:$port: $(get "$port" /leader), $(get "$port" /ready)"
     done
     echo "Prometheus, at http://127.0.0.1:$PROMETHEUS_PORT: up and active controllers"
     await "first scrapes" scraped
@@ -106,10 +120,10 @@ await() {
     echo "   $what after $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
 }
 
-leads() { curl -fsS "http://127.0.0.1:$1/leader"; }
+leads() { get "$1" /leader -f; }
 # all_online PORT BROKERS: that controller sees so many brokers and at least one partition, all online.
 all_online() {
-    curl -fsS "http://127.0.0.1:$1/state" | python3 -c 'import json, sys
+    get "$1" /state -f | python3 -c 'import json, sys
 term = json.load(sys.stdin)["term"]
 sys.exit(not (term["partitions"] and not term["partitions_not_online"] and len(term["brokers"]) == int(sys.argv[1])))' "$2"
 }
@@ -168,5 +182,6 @@ esac
 if [ "${1:-}" = --build ] || ! have "$IMAGE"; then build; fi
 compose up -d --no-build || fail "not everything was started$(hint)"
 wait_healthy
+certificates
 if [ "${1:-}" = --drill ]; then drill; fi
 show

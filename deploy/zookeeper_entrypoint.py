@@ -3,18 +3,31 @@
 ``partition-controller zookeeper`` keeps to loopback; this writes a zoo.cfg for all interfaces and becomes
 Java. From the environment: ``ZOO_MY_ID`` (1, 2, ...), ``ZOO_SERVERS`` (the servers' host names in id order,
 space separated), ``ZOO_DATA_DIR``, ``ZOO_HEAP_MB``.
+
+Secured by ``ZOO_CERTIFICATE`` (PEM file: certificate and key), ``ZOO_CA`` (PEM file: authorities of the clients'
+certificates, which they must have), ``ZOO_USERS_FILE`` (``NAME=PASSWORD`` by line, for SASL DIGEST-MD5) and
+``ZOO_REQUIRED_SCHEMES`` (by which each session must log in: sasl, x509, digest; space separated).
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from controller.embedded_zookeeper.ensemble import JUTE_MAXBUFFER, MAIN_CLASS, classpath, find_java
+from controller.embedded_zookeeper.ensemble import (
+    JUTE_MAXBUFFER,
+    MAIN_CLASS,
+    Security,
+    classpath,
+    find_java,
+)
 from controller.errors import ControllerError
 
 CLIENT_PORT, QUORUM_PORT, ELECTION_PORT = 2181, 2888, 3888
+#: Of one address: ZooKeeper's own default.
+CONNECTIONS_MAX = 60
 
 _LOG4J2 = """\
 status = error
@@ -27,7 +40,23 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
-def zoo_cfg(data_dir: Path, hosts: list[str]) -> str:
+def security(environment: Mapping[str, str]) -> Security:
+    """As the environment says. Raises OSError, ValueError."""
+    certificate, ca = environment.get("ZOO_CERTIFICATE"), environment.get("ZOO_CA")
+    if bool(certificate) != bool(ca):
+        raise ValueError("ZOO_CERTIFICATE and ZOO_CA: must both be given, or neither")
+    users = {}
+    if file := environment.get("ZOO_USERS_FILE"):
+        for number, line in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), 1):
+            name, equals, password = line.partition("=")
+            if not (name and equals and password) or '"' in line:
+                raise ValueError(f"{file}, line {number}: must be NAME=PASSWORD without quotation marks")
+            users[name] = password
+    required = tuple(environment.get("ZOO_REQUIRED_SCHEMES", "").split())
+    return Security(Path(certificate) if certificate else None, Path(ca) if ca else None, users, required)
+
+
+def zoo_cfg(data_dir: Path, hosts: list[str], secured: Security) -> str:
     """The configuration, the same on every server: which one it is stands in ``myid``."""
     lines = [
         "tickTime=500",
@@ -36,17 +65,21 @@ def zoo_cfg(data_dir: Path, hosts: list[str]) -> str:
         f"dataDir={data_dir}",
         "minSessionTimeout=1000",
         "maxSessionTimeout=120000",
-        "maxClientCnxns=0",
+        f"maxClientCnxns={CONNECTIONS_MAX}",
         "admin.enableServer=false",
         "4lw.commands.whitelist=ruok,srvr,mntr,isro",
         "autopurge.snapRetainCount=3",
         "autopurge.purgeInterval=1",
     ]
+    clients = secured.lines(CLIENT_PORT, "0.0.0.0")  # noqa: S104  (in a container)
+    # An ensemble names its plain client port with each server.
+    lines += [line for line in clients if len(hosts) == 1 or not line.startswith("clientPort")]
     if len(hosts) == 1:
-        return "\n".join([*lines, f"clientPort={CLIENT_PORT}", "clientPortAddress=0.0.0.0", ""])
+        return "\n".join([*lines, ""])
     lines.append("quorumListenOnAllIPs=true")
     lines += [
-        f"server.{n}={host}:{QUORUM_PORT}:{ELECTION_PORT};0.0.0.0:{CLIENT_PORT}"
+        f"server.{n}={host}:{QUORUM_PORT}:{ELECTION_PORT}"
+        + ("" if secured.tls else f";0.0.0.0:{CLIENT_PORT}")
         for n, host in enumerate(hosts, start=1)
     ]
     return "\n".join([*lines, ""])
@@ -60,7 +93,16 @@ def main() -> None:
     data_dir = Path(os.environ.get("ZOO_DATA_DIR", "/var/lib/partition-controller/zookeeper"))
     data_dir.mkdir(parents=True, exist_ok=True)
     (data_dir / "myid").write_text(f"{my_id}\n")
-    (data_dir / "zoo.cfg").write_text(zoo_cfg(data_dir, hosts))
+    try:
+        secured = security(os.environ)
+    except (OSError, ValueError) as error:
+        sys.exit(f"zookeeper_entrypoint: {error}")
+    (data_dir / "zoo.cfg").write_text(zoo_cfg(data_dir, hosts, secured))
+    login: list[str] = []
+    if jaas := secured.jaas():
+        (data_dir / "jaas.conf").touch(mode=0o600)
+        (data_dir / "jaas.conf").write_text(jaas)
+        login = [f"-Djava.security.auth.login.config={data_dir / 'jaas.conf'}"]
     (data_dir / "log4j2.properties").write_text(_LOG4J2)
     try:
         java, jars = find_java(), classpath()
@@ -73,6 +115,7 @@ def main() -> None:
         "-XX:+ExitOnOutOfMemoryError",
         f"-Djute.maxbuffer={JUTE_MAXBUFFER}",
         f"-Dlog4j2.configurationFile={data_dir / 'log4j2.properties'}",
+        *login,
         "-cp",
         jars,
         MAIN_CLASS,

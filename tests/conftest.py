@@ -44,6 +44,7 @@ LONGEST = (
     "kafka/test_leading.py",
     "kafka/test_tools.py",
     "kafka/test_secured.py",
+    "kafka/test_chaos.py",
     "docs/test_readme.py",
     "integration/test_history_and_watch.py",
     "provers/durability/test_fault_cases.py",

@@ -36,17 +36,19 @@ ONLY_IN = {
     "kazoo": (
         "controller/runtime/zookeeper/session.py",
         "controller/runtime/zookeeper/kazoo_client.py",
-        "controller/runtime/zookeeper/access.py",
+        "proto/zookeeper_access.py",
         "broker_stub/zookeeper/registration.py",
         "broker_stub/zookeeper/client.py",
     ),
     "grpc": (
         "controller/runtime/push/grpc_transport.py",
+        "proto/security/grpc_channels.py",
         "controller/client/admin.py",
         "controller/runtime/rpc/server.py",
         "broker_stub/rpc/",
         "broker_stub/client/connection.py",
     ),
+    "cryptography": ("controller/certificates.py",),
     "pyspark": ("controller/analysis/",),
     "py4j": ("controller/analysis/",),
 }
@@ -66,7 +68,7 @@ _RUNTIME = "controller.runtime."
 ROOMS: dict[str, set[str]] = {
     "controller": set(),
     "controller.core": {"controller.core"},
-    "controller.core.requests": {"controller.core.model", "controller.core.reasons"},
+    "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
     "controller.core.partitions": _CORE,
     "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.topics": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment.topic_znode"},
@@ -86,12 +88,14 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.reload",
-        "proto.security", "proto.settings", "proto.statelog",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.incarnations",
+        "proto.library_logs", "proto.reload", "proto.security", "proto.settings", "proto.statelog",
+        "proto.zookeeper_access",
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {
         "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
+        "proto.zookeeper_access",
     },
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
@@ -104,9 +108,9 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.kafka.security": {
         "controller.core.znode_paths", "controller.errors", _RUNTIME + "config", _RUNTIME + "zookeeper", "proto",
     },
-    "controller.runtime.http": {_RUNTIME + "state",
+    "controller.runtime.http": {_RUNTIME + "state", _RUNTIME + "limits",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
-        _RUNTIME + "zookeeper",
+        _RUNTIME + "zookeeper", "proto.security",
     },
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",
@@ -126,7 +130,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.playground": {
         "controller.analysis", "controller.client", "controller.embedded_kafka", "controller.embedded_zookeeper",
-        "controller.errors",
+        "controller.certificates", "controller.errors",
         "controller.exit_codes", "controller.core.znode_paths",
         "controller.runtime", "controller.workload", "proto",
     },

@@ -13,6 +13,7 @@ from broker_stub.client.errors import FatalError, UnreachableError
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from proto.limits import MESSAGE_LIMITS
+from proto.security.grpc_channels import Channels, GrpcTls, details_of
 
 #: Timeout of a connection attempt; within one network it takes milliseconds.
 CONNECT_TIMEOUT_S = 3.0
@@ -30,6 +31,7 @@ _FATAL = {
     grpc.StatusCode.UNIMPLEMENTED: codes.INVALID_REQUEST,
     grpc.StatusCode.INVALID_ARGUMENT: codes.INVALID_REQUEST,
     grpc.StatusCode.RESOURCE_EXHAUSTED: codes.MESSAGE_TOO_LARGE,
+    grpc.StatusCode.UNAUTHENTICATED: codes.CLUSTER_AUTHORIZATION_FAILED,
 }
 
 Answer = TypeVar("Answer", bound=Message)
@@ -38,9 +40,12 @@ Answer = TypeVar("Answer", bound=Message)
 class Connections:
     """One channel per broker address, created when first needed. Used on one event loop."""
 
-    def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._calls: dict[tuple[str, str], grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = {}
+    def __init__(self, tls: GrpcTls | None = None) -> None:
+        self._channels = Channels(tls, _OPTIONS)
+        #: With the channel that each was made on.
+        self._calls: dict[
+            tuple[str, str], tuple[grpc.aio.Channel, grpc.aio.UnaryUnaryMultiCallable[Any, Any]]
+        ] = {}
 
     async def call(
         self, address: str, method: str, request: Message, answer: type[Answer], timeout_s: float
@@ -51,21 +56,21 @@ class Connections:
         the message itself.
         """
         asked = f"{method} at {address}"
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        await _connect(channel, asked, min(timeout_s, CONNECT_TIMEOUT_S))
-        call = self._calls.get((address, method))
-        if call is None:
-            call = self._calls[address, method] = channel.unary_unary(
+        channel = self._channels.to(address)
+        how = "without TLS" if self._channels.tls is None else "by TLS"
+        await _connect(channel, asked, how, min(timeout_s, CONNECT_TIMEOUT_S))
+        made_on, call = self._calls.get((address, method), (None, None))
+        if call is None or made_on is not channel:
+            call = channel.unary_unary(
                 f"/{_SERVICE}/{method}",
                 request_serializer=type(request).SerializeToString,
                 response_deserializer=answer.FromString,
             )
+            self._calls[address, method] = channel, call
         try:
             result: Answer = await call(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            detail = f"{error.code().name}: {error.details()}"
+            detail = f"{error.code().name}: {details_of(error, self._channels.tls)}"
             if error.code() in _FATAL:
                 raise FatalError(_FATAL[error.code()], asked, detail) from None
             raise UnreachableError(asked, detail, sent=True) from None
@@ -75,21 +80,18 @@ class Connections:
 
     async def close(self) -> None:
         """Close all connections; their calls fail."""
-        channels = list(self._channels.values())
-        self._channels.clear()
         self._calls.clear()
-        for channel in channels:
-            await channel.close()
+        await self._channels.close()
 
 
-async def _connect(channel: grpc.aio.Channel, asked: str, timeout_s: float) -> None:
+async def _connect(channel: grpc.aio.Channel, asked: str, how: str, timeout_s: float) -> None:
     """Wait until the channel is connected: before that, a failure proves that nothing was sent."""
     try:
         async with asyncio.timeout(timeout_s):
             while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
                 # Fail at once instead of waiting for gRPC's back-off: the caller can try another broker.
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                    raise UnreachableError(asked, "connection refused", sent=False)
+                    raise UnreachableError(asked, f"connection refused or ended ({how})", sent=False)
                 await channel.wait_for_state_change(state)
     except TimeoutError:
         raise UnreachableError(asked, f"not connected within {timeout_s:g} s", sent=False) from None

@@ -53,6 +53,7 @@ NOT_APPENDED = frozenset(
         codes.INVALID_TOPIC_EXCEPTION,
         codes.INVALID_REQUEST,
         codes.INVALID_RECORD,
+        codes.TOPIC_AUTHORIZATION_FAILED,
         codes.FENCED_LEADER_EPOCH,
         codes.UNKNOWN_LEADER_EPOCH,
     }

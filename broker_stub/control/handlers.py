@@ -14,7 +14,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from broker_stub.control import pages
-from broker_stub.control.gates import NO_EPOCH, Gate, Refusal
+from broker_stub.control.gates import ControllerTerm, Gate, Refusal
 from broker_stub.control.metadata import MetadataCache
 from broker_stub.control.replicas import (
     Answer,
@@ -39,8 +39,10 @@ from broker_stub.control.requests import (
 )
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.statelog.denials import DenialLimit
 
 _log = structlog.get_logger("broker_stub.control.handlers")
+_LIARS_MAX = 1000
 _Request = TypeVar(
     "_Request",
     wire.LeaderAndIsrRequest,
@@ -99,6 +101,9 @@ class UnreadableRequest(Exception):  # noqa: N818  (the sender's fault)
 class ControlHandlers:
     """The broker's side of ``BrokerControl``. Thread-safe.
 
+    ``sender`` is the caller's host. Each request may raise UnknownTerm: look at ZooKeeper, and call again with the
+    ``term`` that was found.
+
     ``found``: the replicas that the disk held at start. ``on_storage_lost`` is called, outside the lock, when the data
     directory or a log fails.
     """
@@ -118,9 +123,12 @@ class ControlHandlers:
         self._storage, self._state_log = storage, state_log
         self._on_storage_lost = on_storage_lost
         self._data_plane: DataPlane = data_plane or NoData()
-        #: Controller epoch and broker epoch of the last full metadata snapshot that began.
-        self._snapshot_epochs = (NO_EPOCH, NO_EPOCH)
+        #: Term and broker epoch of the last full metadata snapshot that began.
+        self._snapshot_term, self._snapshot_broker_epoch = (-1, -1), -1
+        #: Hosts that named a controller epoch which ZooKeeper does not have: each is logged once.
+        self._liars: set[str] = set()
         self._lock = threading.Lock()
+        self._denials = DenialLimit()
 
     def lifecycle(self, to: str, cause: str, reason: str) -> None:
         """Log a state of the broker itself: ``started``, ``registered`` or ``stopped``."""
@@ -133,12 +141,33 @@ class ControlHandlers:
             self.gate.broker_epoch = broker_epoch
         self.lifecycle("registered", "Registration", f"broker epoch {broker_epoch}")
 
-    def leader_and_isr(self, message: bytes) -> wire.LeaderAndIsrResponse:
-        """Serve LeaderAndIsr (section 10.1). Raises UnreadableRequest."""
+    def control_denied(self, method: str, principal: str, host: str) -> None:
+        """Log a control request of a caller who may not send any."""
+        count = self._denials.admit()
+        if not count:
+            return
+        record = {
+            "kind": "request",
+            "to": method,
+            "principal": principal,
+            "address": host,
+            "error": codes.ErrorCode.Name(codes.CLUSTER_AUTHORIZATION_FAILED),
+            **({"count": count} if count > 1 else {}),
+        }
+        self._state_log.append([record], cause=method, controller_epoch=self.gate.controller_epoch)
+
+    def leader_and_isr(
+        self, message: bytes, sender: str = "", term: ControllerTerm | None = None
+    ) -> wire.LeaderAndIsrResponse:
+        """Serve LeaderAndIsr (section 10.1). Raises UnreadableRequest, UnknownTerm."""
         request = self._parse(wire.LeaderAndIsrRequest, message, "LeaderAndIsr")
         items = read_leader_and_isr(request)
         error, answers = self._change_replicas(
-            "LeaderAndIsr", request, lambda: self.replicas.plan_leader_and_isr(items, self.metadata.is_live)
+            "LeaderAndIsr",
+            request,
+            sender,
+            term,
+            lambda: self.replicas.plan_leader_and_isr(items, self.metadata.is_live),
         )
         return wire.LeaderAndIsrResponse(
             error_code=error,
@@ -146,12 +175,14 @@ class ControlHandlers:
             controller_epoch=self._known_epoch(),
         )
 
-    def stop_replica(self, message: bytes) -> wire.StopReplicaResponse:
-        """Serve StopReplica (section 10.2). Raises UnreadableRequest."""
+    def stop_replica(
+        self, message: bytes, sender: str = "", term: ControllerTerm | None = None
+    ) -> wire.StopReplicaResponse:
+        """Serve StopReplica (section 10.2). Raises UnreadableRequest, UnknownTerm."""
         request = self._parse(wire.StopReplicaRequest, message, "StopReplica")
         items = read_stop_replica(request)
         error, answers = self._change_replicas(
-            "StopReplica", request, lambda: self.replicas.plan_stop_replica(items)
+            "StopReplica", request, sender, term, lambda: self.replicas.plan_stop_replica(items)
         )
         return wire.StopReplicaResponse(
             error_code=error,
@@ -159,8 +190,10 @@ class ControlHandlers:
             controller_epoch=self._known_epoch(),
         )
 
-    def update_metadata(self, message: bytes) -> wire.UpdateMetadataResponse:
-        """Serve UpdateMetadata (section 10.2). Raises UnreadableRequest.
+    def update_metadata(
+        self, message: bytes, sender: str = "", term: ControllerTerm | None = None
+    ) -> wire.UpdateMetadataResponse:
+        """Serve UpdateMetadata (section 10.2). Raises UnreadableRequest, UnknownTerm.
 
         A malformed partition is skipped and the rest is merged. The response is then INVALID_REQUEST, because it has no
         errors per partition.
@@ -170,15 +203,16 @@ class ControlHandlers:
         if isinstance(update, Malformed) and not isinstance(header, Malformed):
             header = update  # refused as a whole: its controller epoch is not remembered
         with self._lock:
-            admitted = self._admit("UpdateMetadata", header)
+            admitted = self._admit("UpdateMetadata", header, sender, term)
             if isinstance(admitted, Refusal) or isinstance(update, Malformed):
                 error = admitted.error if isinstance(admitted, Refusal) else codes.INVALID_REQUEST
                 if error == codes.INVALID_REQUEST:
                     self.metadata.abandon_snapshot()
                 return wire.UpdateMetadataResponse(error_code=error, controller_epoch=self._known_epoch())
-            controller_epoch, broker_epoch = self._snapshot_epochs
-            if admitted.controller_epoch > controller_epoch or admitted.broker_epoch > broker_epoch:
-                self._snapshot_epochs = admitted.controller_epoch, max(admitted.broker_epoch, broker_epoch)
+            known = self.gate.controller_epoch, self.gate.term_zxid
+            if known != self._snapshot_term or admitted.broker_epoch > self._snapshot_broker_epoch:
+                self._snapshot_term = known
+                self._snapshot_broker_epoch = max(admitted.broker_epoch, self._snapshot_broker_epoch)
                 self.metadata.begin_snapshot()
             merged = self.metadata.merge(admitted.controller_id, update)
             invalid = codes.ErrorCode.Name(codes.INVALID_REQUEST)
@@ -197,8 +231,11 @@ class ControlHandlers:
             error_code=codes.INVALID_REQUEST if rejects else codes.NONE, controller_epoch=self._known_epoch()
         )
 
-    def describe_state(self, message: bytes) -> wire.DescribeStateResponse:
+    def describe_state(
+        self, message: bytes, sender: str = "", term: ControllerTerm | None = None
+    ) -> wire.DescribeStateResponse:
         """Serve DescribeState: what earlier requests told, as digests and in pages. Raises UnreadableRequest."""
+        del sender, term  # it changes nothing
         request = self._parse(wire.DescribeStateRequest, message, "DescribeState")
         with self._lock:
             return pages.answer(request, self.gate, self._known_epoch(), self.replicas, self.metadata)
@@ -244,10 +281,15 @@ class ControlHandlers:
             raise UnreadableRequest(reason) from error
 
     def _change_replicas(
-        self, cause: str, request: ControlRequest, plan_of: Callable[[], Plan]
+        self,
+        cause: str,
+        request: ControlRequest,
+        sender: str,
+        term: ControllerTerm | None,
+        plan_of: Callable[[], Plan],
     ) -> tuple[codes.ErrorCode, list[Answer]]:
         with self._lock:
-            admitted = self._admit(cause, read_header(request))
+            admitted = self._admit(cause, read_header(request), sender, term)
             if isinstance(admitted, Refusal):
                 return admitted.error, []  # a response with a top-level error lists no partitions
             plan = plan_of()
@@ -281,13 +323,20 @@ class ControlHandlers:
         """For the answers: with it, a controller that is refused learns which epoch it has to exceed."""
         return max(self.gate.controller_epoch, 0)
 
-    def _admit(self, cause: str, header: Header | Malformed) -> Header | Refusal:
+    def _admit(
+        self, cause: str, header: Header | Malformed, sender: str, term: ControllerTerm | None
+    ) -> Header | Refusal:
         if isinstance(header, Malformed):
             refusal = Refusal(codes.INVALID_REQUEST, header.reason)
             self._reject_whole(cause, 0, refusal)
             return refusal
-        refused = self.gate.admit(header)
+        refused = self.gate.admit(header, term)
         if refused is not None:
+            if header.controller_epoch > self.gate.controller_epoch:
+                refused = refused._replace(reason=f"{refused.reason} (sent by {sender or 'nobody known'})")
+                if sender in self._liars:
+                    return refused
+                self._liars = {*self._liars, sender} if len(self._liars) < _LIARS_MAX else {sender}
             self._reject_whole(cause, header.event_id, refused)
             return refused
         return header

@@ -35,7 +35,7 @@ _QUOTE_CHARACTERS_MAX = 80
 
 
 class Header(NamedTuple):
-    """The header of every control request. ``broker_epoch`` -1: not checked."""
+    """The header of every control request."""
 
     controller_id: int
     controller_epoch: int
@@ -190,7 +190,7 @@ def read_header(request: ControlRequest) -> Header | Malformed:
     wrong = (
         _at_least("controller_id", header.controller_id, 0)
         or _at_least("controller_epoch", header.controller_epoch, 0)
-        or _at_least("broker_epoch", header.broker_epoch, -1)
+        or _at_least("broker_epoch", header.broker_epoch, 0)
         or _at_least("event_id", header.event_id, 0)
     )
     return Malformed(None, *wrong) if wrong else header

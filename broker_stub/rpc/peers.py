@@ -14,6 +14,7 @@ from broker_stub.errors import BrokerError
 from proto.gen import broker_data_pb2 as data
 from proto.gen import controller_service_pb2 as control
 from proto.limits import MESSAGE_LIMITS
+from proto.security.grpc_channels import Channels, GrpcTls, details_of
 
 #: Host and port of a gRPC server.
 Address = tuple[str, int]
@@ -57,14 +58,15 @@ def join_address(address: Address) -> str:
 class Peers:
     """One channel per address, opened at the first call. Belongs to one event loop."""
 
-    def __init__(self) -> None:
-        self._channels: dict[Address, grpc.aio.Channel] = {}
+    def __init__(self, tls: GrpcTls | None) -> None:
+        self._channels = Channels(tls, _OPTIONS)
+        self._by_name: dict[str, Address] = {}
         self._closed = False
 
     @property
     def addresses(self) -> frozenset[Address]:
         """Addresses with an open channel."""
-        return frozenset(self._channels)
+        return frozenset(self._by_name[name] for name in self._channels.addresses)
 
     async def call(
         self,
@@ -86,7 +88,7 @@ class Peers:
             answer = await stub(request.SerializeToString(), timeout=timeout_s)
             return response_type.FromString(answer)
         except grpc.aio.AioRpcError as error:
-            details = error.details() or "no details"
+            details = details_of(error, self._channels.tls)
             raise PeerUnavailable(address, method, error.code().name, details) from None
         except DecodeError as error:
             raise PeerUnavailable(address, method, "INTERNAL", f"unreadable response: {error}") from None
@@ -98,11 +100,9 @@ class Peers:
             raise PeerUnavailable(address, method, "CANCELLED", "the connection was closed") from None
 
     def _channel(self, address: Address) -> grpc.aio.Channel:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = grpc.aio.insecure_channel(join_address(address), options=_OPTIONS)
-            self._channels[address] = channel
-        return channel
+        name = join_address(address)
+        self._by_name[name] = address
+        return self._channels.to(name)
 
     async def fetch(
         self, address: Address, request: data.FetchRequest, timeout_s: float
@@ -139,11 +139,10 @@ class Peers:
 
     async def retain(self, addresses: Collection[Address]) -> None:
         """Close the channels to all other addresses; their calls raise PeerUnavailable."""
-        closed = [self._channels.pop(address) for address in list(self._channels) if address not in addresses]
-        for channel in closed:
-            await channel.close()
+        self._by_name = {join_address(address): address for address in addresses}
+        await self._channels.retain(self._by_name)
 
     async def close(self) -> None:
         """Close all channels; later calls raise PeerUnavailable."""
         self._closed = True
-        await self.retain(())
+        await self._channels.close()

@@ -28,6 +28,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 
+from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.requests import Key
 from broker_stub.errors import BrokerError
 from broker_stub.zookeeper import codecs
@@ -161,6 +162,28 @@ class ClusterStore:
         async with self._bounded(f"read of {codecs.CONTROLLER}"):
             found = await self._read(codecs.CONTROLLER)
             return codecs.decode_endpoint(found[0]) if found is not None else None
+
+    async def controller_term(self, look: int) -> ControllerTerm:
+        """The controller and its epoch, as of after this call. Raises StoreUnavailable, MalformedZnode.
+
+        ``look``: number for the result.
+        """
+        path = codecs.CONTROLLER_EPOCH
+        async with self._bounded(f"read of {path}"):
+            # The server that we are connected to may be behind.
+            await self._repeat(lambda client: client.sync_async(path))
+            while True:
+                try:
+                    data, stat = await self._repeat(lambda client: client.get_async(path))
+                except NoNodeError:
+                    raise StoreUnavailable(f"{path} does not exist") from None
+                found = await self._read(codecs.CONTROLLER)
+                after = await self._repeat(lambda client: client.exists_async(path))
+                if after is not None and after.mzxid == stat.mzxid:
+                    break
+        epoch = codecs.decode_epoch(data)
+        holder = codecs.decode_controller_id(found[0]) if found is not None else -1
+        return ControllerTerm(look, epoch, int(stat.mzxid), holder)
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """A topic's own settings, name to text. Raises StoreUnavailable, MalformedZnode."""

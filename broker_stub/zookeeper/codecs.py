@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ from broker_stub.errors import BrokerError, one_line
 from broker_stub.settings import parse_host_port
 
 CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
 #: Its version counts the ids that were given to brokers without one.
 BROKER_SEQUENCE = "/brokers/seqid"
@@ -44,6 +46,7 @@ PERSISTENT_PATHS = (
 )
 _INT_MAX = 2**31 - 1
 _QUOTED_BYTES_MAX = 80
+_HOST_CHARACTERS_MAX = 255
 _Id = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 _Epoch = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 
@@ -59,6 +62,11 @@ class MalformedZnode(BrokerError):  # noqa: N818  (the writer's fault)
 class _Controller(msgspec.Struct):
     brokerid: _Id
     endpoint: str = ""
+
+
+class _Registrant(msgspec.Struct):
+    host: str = ""
+    incarnation: str = ""
 
 
 class _Config(msgspec.Struct):
@@ -140,6 +148,32 @@ def decode_endpoint(data: bytes) -> tuple[str, int]:
         return parse_host_port(endpoint, port_min=1)
     except ValueError:
         raise MalformedZnode(CONTROLLER, f"endpoint = {endpoint[:80]!r}: must be HOST:PORT") from None
+
+
+def decode_controller_id(data: bytes) -> int:
+    """Id of the active controller; -1: unreadable."""
+    try:
+        return _decode(CONTROLLER, data, _Controller).brokerid
+    except MalformedZnode:
+        return -1
+
+
+def decode_epoch(data: bytes) -> int:
+    """The controller epoch, a bare decimal. Raises MalformedZnode."""
+    text = data.decode(errors="replace").strip()
+    if not re.fullmatch("[0-9]{1,10}", text) or int(text) > _INT_MAX:
+        problem = f"{text[:_QUOTED_BYTES_MAX]!r}: must be a decimal number from 0 to {_INT_MAX}"
+        raise MalformedZnode(CONTROLLER_EPOCH, problem)
+    return int(text)
+
+
+def decode_registrant(data: bytes) -> tuple[str, str]:
+    """Host and incarnation in a broker's registration; unreadable ones are empty."""
+    try:
+        found = _decode(BROKER_IDS, data, _Registrant)
+    except MalformedZnode:
+        return "an unknown host", ""
+    return repr(found.host[:_HOST_CHARACTERS_MAX]), found.incarnation
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:

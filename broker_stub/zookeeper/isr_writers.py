@@ -32,6 +32,8 @@ _log = structlog.get_logger("broker_stub.zookeeper.isr_writers")
 CHECK_INTERVAL_MS = 2_500
 QUIET_MS = 5_000
 SILENCE_MAX_MS = 60_000
+#: Proposals in one request: the controller refuses more. Those left out are not answered, so they are made again.
+PROPOSALS_MAX = 100_000
 
 
 class ControllerFinder(Protocol):
@@ -90,7 +92,7 @@ class AlterPartitionWriter:
         address = await self._find_controller()
         if (broker_epoch := self._broker_epoch()) < 0:
             raise IsrUnanswered("this broker is not registered: it has no broker epoch to propose ISRs with")
-        partitions = [_partition_state(proposal) for proposal in proposals]
+        partitions = [_partition_state(proposal) for proposal in proposals[:PROPOSALS_MAX]]
         request = wire.AlterPartitionRequest(
             broker_id=self._broker_id, broker_epoch=broker_epoch, partitions=partitions
         )

@@ -27,10 +27,13 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.hosts import collect_hosts
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from broker_stub.errors import RegistrationFault
 from broker_stub.zookeeper import codecs
+from proto.incarnations import Incarnation
+from proto.zookeeper_access import OPEN_ACCESS, Client, ZooKeeperAccess
 
 _log = structlog.get_logger("broker_stub.zookeeper.registration")
 
@@ -41,6 +44,8 @@ _RETRY_PAUSE_S = 0.5
 _REPORT_INTERVAL_S = 5.0
 #: Timeout of one call: without it kazoo waits as long as ZooKeeper is unreachable.
 _CALL_TIMEOUT_S = 5.0
+#: Between two logins that ZooKeeper refuses.
+_REFUSED_PAUSE_S = 5.0
 #: Errors of the connection: retried without limit. Any other error is retried a few times.
 _TRANSIENT = (
     ConnectionClosedError,
@@ -57,16 +62,20 @@ _BURST_QUIET_S, _BURST_MAX_S = 0.2, 2.0
 
 
 class Identity(NamedTuple):
-    """The content of the registration. ``rack`` None: no rack; ``features``: (name, min version, max version)."""
+    """The content of the registration. ``rack`` None: no rack; ``features``: (name, min version, max version).
+
+    ``incarnation``: of this process, and of its former selves, whose registrations are deleted at once.
+    """
 
     broker_id: int
     host: str
     port: int
     rack: str | None
+    incarnation: Incarnation
     features: tuple[tuple[str, int, int], ...] = ()
 
     def encode(self, timestamp_ms: int) -> bytes:
-        """Registration of version 5 (reference, section 1.1)."""
+        """Registration of version 5 (reference, section 1.1), and our incarnation."""
         authority = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         value: dict[str, Any] = {
             "version": 5,
@@ -79,6 +88,7 @@ class Identity(NamedTuple):
             value["rack"] = self.rack
         features = {name: {"min_version": low, "max_version": high} for name, low, high in self.features}
         value |= {"jmx_port": -1, "timestamp": str(timestamp_ms), "features": features}
+        value["incarnation"] = self.incarnation.own
         return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -91,6 +101,10 @@ class Timeouts(NamedTuple):
 
 class _Lost(Exception):  # noqa: N818  (control flow inside this module)
     """The session is over: register again."""
+
+
+class _Refused(_Lost):
+    """ZooKeeper refused the login; kazoo tries no more with this client."""
 
 
 class _Stopped(Exception):  # noqa: N818
@@ -114,18 +128,22 @@ class Registrar:
         on_registered: Callable[[int], None],
         on_failed: Callable[[BaseException], None],
         on_session: Callable[[KazooClient | None], None] = lambda _client: None,
+        access: ZooKeeperAccess = OPEN_ACCESS,
     ) -> None:
         self._identity, self._connect, self._timeouts = identity, connect, timeouts
         self._on_registered, self._on_failed, self._on_session = on_registered, on_failed, on_session
+        self._access = access
         self._path = f"{codecs.BROKER_IDS}/{identity.broker_id}"
         self._servers, _, chroot = connect.partition("/")
         self._chroot = f"/{chroot}" if chroot else ""
-        #: ``stop``, ``storage_lost`` from outside; (``lost``, client) from the client's listener.
+        #: ``stop``, ``storage_lost`` from outside; (``lost``, client), (``look``, client) from the client.
         self._events: queue.SimpleQueue[tuple[str, KazooClient | None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._storage_lost = False
-        #: Our former sessions: a registration of theirs is deleted at once.
-        self._past_sessions: set[int] = set()
+        #: The client whose login was refused last.
+        self._refused: KazooClient | None = None
+        #: Our registration may have changed.
+        self._look = True
         self._thread = threading.Thread(target=self._run, name="registrar", daemon=True)
 
     def start(self) -> None:
@@ -150,6 +168,8 @@ class Registrar:
             while not self._stopping.is_set():
                 try:
                     self._session(first)
+                except _Refused:
+                    self._login_refused(first)
                 except _Lost:
                     _log.warning("ZooKeeper session expired: registering again")
                 first = False
@@ -160,34 +180,41 @@ class Registrar:
 
     def _session(self, first: bool) -> None:
         """Run one session from connection to end. Raises _Lost, _Stopped or RegistrationFault."""
-        client = KazooClient(
+        client = Client(
+            self._access,
             hosts=self._servers,
             timeout=self._timeouts.session_ms / 1000,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             command_retry=KazooRetry(max_tries=0),
         )
         client.add_listener(lambda state: self._listen(client, state))
-        session_id, handed_over = None, False
+        handed_over = False
         try:
             self._await_connection(client, limited=first)
             session_id = _session_of(client)
             epoch = self._register(client, session_id)
-            _log.info("registered", broker_epoch=epoch, path=self._path, session=f"{session_id:#x}")
             handed_over = True
             self._on_session(client)
-            self._on_registered(epoch)
-            self._serve_events(client)
+            while True:
+                _log.info("registered", broker_epoch=epoch, path=self._path)
+                self._on_registered(epoch)
+                self._serve_events(client, epoch)
+                _log.warning("our registration was removed by another: registering again", path=self._path)
+                epoch = self._register(client, session_id)
         finally:
             if handed_over:
                 self._on_session(None)
-            if session_id is not None:
-                self._past_sessions.add(session_id)
             _dispose(client)
 
     def _listen(self, client: KazooClient, state: str) -> None:
         """Called by kazoo's own thread: must not block."""
         if state == KazooState.LOST:
+            if client._state == KeeperState.AUTH_FAILED:
+                self._refused = client
             self._events.put(("lost", client))
+        elif state == KazooState.CONNECTED:
+            # A watch may be lost with its connection.
+            self._events.put(("look", client))
         elif state == KazooState.SUSPENDED:
             _log.warning("connection to ZooKeeper lost: reconnecting")
 
@@ -202,9 +229,11 @@ class Registrar:
         if name == "stop":
             raise _Stopped
         if name == "lost" and source is client:
-            raise _Lost
+            raise _Refused if self._refused is client else _Lost
         if name == "storage_lost":
             self._storage_lost = True
+        if name == "look":
+            self._look = True
         return name
 
     def _await_connection(self, client: KazooClient, limited: bool) -> None:
@@ -216,15 +245,27 @@ class Registrar:
             if self._stopping.is_set():
                 raise _Stopped
             now = time.monotonic()
+            if self._refused is client:
+                raise _Refused
             if limited and now - started > self._timeouts.connection_ms / 1000:
-                why = why_unreachable(self._connect)
+                why = client.problem or why_unreachable(self._connect)
                 limit = f"{self._timeouts.connection_ms} ms (connection_timeout_ms)"
                 raise RegistrationFault(f"no connection to ZooKeeper {self._connect} within {limit}: {why}")
             if now >= report_at:
                 _log.warning(
-                    "waiting for ZooKeeper", connect=self._connect, why=why_unreachable(self._connect)
+                    "waiting for ZooKeeper",
+                    connect=self._connect,
+                    why=client.problem or why_unreachable(self._connect),
                 )
                 report_at = time.monotonic() + _REPORT_INTERVAL_S
+
+    def _login_refused(self, first: bool) -> None:
+        """Raises RegistrationFault at the start; later a password may be about to change on both sides."""
+        why = f"ZooKeeper {self._connect} refused the login of {self._access.name!r} by SASL {self._access.mechanism}"
+        if first:
+            raise RegistrationFault(why)
+        _log.error("login refused: trying again", why=why, pause_s=_REFUSED_PAUSE_S)
+        self._stopping.wait(_REFUSED_PAUSE_S)
 
     def _register(self, client: KazooClient, session_id: int) -> int:
         """Create the paths and the registration. Returns the broker epoch. Retries after connection losses."""
@@ -234,7 +275,7 @@ class Registrar:
             try:
                 self._enter_chroot(client)
                 _make_paths(client)
-                epoch, owner = self._try_register(client, session_id)
+                epoch, other = self._try_register(client, session_id)
                 if epoch is not None:
                     return epoch
             except (KazooException, KazooTimeoutError) as error:
@@ -249,14 +290,14 @@ class Registrar:
             vanish_by = vanish_by or time.monotonic() + patience_s
             if time.monotonic() > vanish_by:
                 raise RegistrationFault(
-                    f"{self._path} belongs to another session ({owner:#x}) and did not end within"
-                    f" {patience_s:g} s: another broker with id {self._identity.broker_id} is running"
+                    f"{self._path} is another process's and did not end within {patience_s:g} s: another broker with"
+                    f" id {self._identity.broker_id} is running on {other}"
                 )
             if not reported:
                 _log.warning(
-                    "our id is registered by another session: waiting for the end of that registration",
+                    "our id is registered by another process: waiting for the end of that registration",
                     path=self._path,
-                    session=f"{owner:#x}",
+                    host=other,
                     patience_s=patience_s,
                 )
                 reported = True
@@ -268,8 +309,8 @@ class Registrar:
             client.ensure_path_async(self._chroot).get(timeout=_CALL_TIMEOUT_S)
             client.chroot = self._chroot
 
-    def _try_register(self, client: KazooClient, session_id: int) -> tuple[int | None, int]:
-        """(broker epoch, 0), or (None, id of the session that holds our broker id). Raises _Lost.
+    def _try_register(self, client: KazooClient, session_id: int) -> tuple[int | None, str]:
+        """(broker epoch, ""), or (None, the host of the stranger that has our broker id). Raises _Lost.
 
         Create and set in one multi, because the response to the set contains the czxid (reference, section 1.1).
         """
@@ -278,26 +319,48 @@ class Registrar:
         transaction.set_data(self._path, self._identity.encode(time.time_ns() // 1_000_000), 0)
         results = transaction.commit_async().get(timeout=_CALL_TIMEOUT_S)
         if not any(isinstance(result, Exception) for result in results):
-            return int(results[1].czxid), 0
+            return int(results[1].czxid), ""
         if not isinstance(results[0], NodeExistsError):
             raise next(result for result in results if isinstance(result, Exception))
-        stat = client.exists_async(self._path).get(timeout=_CALL_TIMEOUT_S)
-        if stat is None:
+        try:
+            data, stat = client.get_async(self._path).get(timeout=_CALL_TIMEOUT_S)
+        except NoNodeError:
             return self._try_register(client, session_id)
         if _session_of(client) != session_id:
             raise _Lost
         if stat.ephemeralOwner == session_id:
-            return int(stat.czxid), 0  # the create succeeded; its response was lost
-        if stat.ephemeralOwner in self._past_sessions:
+            return int(stat.czxid), ""  # the create succeeded; its response was lost
+        host, incarnation = codecs.decode_registrant(data)
+        if self._identity.incarnation.includes(incarnation):
             try:
                 client.delete_async(self._path, stat.version).get(timeout=_CALL_TIMEOUT_S)
             except NoNodeError:
                 _log.debug("the registration of our former session has ended already")
             return self._try_register(client, session_id)
-        return None, int(stat.ephemeralOwner)
+        return None, host
 
-    def _serve_events(self, client: KazooClient) -> None:
+    def _is_registered(self, client: KazooClient, epoch: int) -> bool:
+        """Whether the registration of this epoch is there, or nobody knows; arms a watch on it."""
+        try:
+            stat = client.exists_async(self._path, self._changed).get(timeout=_CALL_TIMEOUT_S)
+        except (KazooException, KazooTimeoutError) as error:
+            # The next connection, or the end of the session, is an event of its own.
+            _log.debug("registration not looked at", why=f"{type(error).__name__}: {error}")
+            return True
+        return stat is not None and int(stat.czxid) == epoch
+
+    def _changed(self, _event: object) -> None:
+        """Called by kazoo. Always the same method: kazoo registers an equal watcher only once."""
+        self._events.put(("look", None))
+
+    def _serve_events(self, client: KazooClient, epoch: int) -> None:
+        """Until the registration of this epoch is gone although the session goes on."""
+        self._look = True
         while True:
+            if self._look:
+                self._look = False
+                if not self._is_registered(client, epoch):
+                    return
             if self._storage_lost:
                 self._await_burst_end(client)
                 try:
@@ -354,18 +417,19 @@ def why_unreachable(connect: str) -> str:
     return "; ".join(reasons)
 
 
-def generate_broker_id(connect: str, timeout_ms: int) -> int:
+def generate_broker_id(connect: str, timeout_ms: int, access: ZooKeeperAccess = OPEN_ACCESS) -> int:
     """A new broker id: `RESERVED_BROKER_ID_MAX` plus the version of ``/brokers/seqid`` after writing it (reference,
     section 1.1). Raises RegistrationFault."""
     servers, _, chroot = connect.partition("/")
-    client = KazooClient(hosts=servers, timeout=timeout_ms / 1000)
+    client = Client(access, hosts=servers, timeout=timeout_ms / 1000)
     prefix = f"/{chroot}" if chroot else ""
     try:
         client.start(timeout_ms / 1000)
         client.ensure_path(f"{prefix}{codecs.BROKER_SEQUENCE}")
         return int(client.set(f"{prefix}{codecs.BROKER_SEQUENCE}", b"").version) + RESERVED_BROKER_ID_MAX
     except (KazooException, KazooTimeoutError) as error:
-        why = why_unreachable(connect) if isinstance(error, KazooTimeoutError) else f"{type(error).__name__}"
+        unreachable = isinstance(error, KazooTimeoutError)
+        why = client.problem or (why_unreachable(connect) if unreachable else f"{type(error).__name__}")
         raise RegistrationFault(f"no broker id could be had from ZooKeeper {connect}: {why}") from error
     finally:
         _dispose(client)

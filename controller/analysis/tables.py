@@ -153,6 +153,26 @@ def rejects(records: DataFrame) -> DataFrame:
     )
 
 
+def requests(records: DataFrame) -> DataFrame:
+    """Requests that changed something, and denied ones: the audit log.
+
+    In: records. Out: ``ts``, ``role``, ``node``, ``request``, ``principal``, ``address``, ``subject``, ``outcome``
+    (done or the error), ``count`` (denials that the line stands for), ``reason``.
+    """
+    return records.where(F.col("kind") == "request").select(
+        "ts",
+        "role",
+        "node",
+        F.col("to").alias("request"),
+        "principal",
+        "address",
+        "subject",
+        F.coalesce("error", F.lit("done")).alias("outcome"),
+        F.coalesce("count", F.lit(1)).alias("count"),
+        "reason",
+    )
+
+
 def refusals(records: DataFrame) -> DataFrame:
     """Requests that brokers refused, as recorded by the controllers that sent them.
 
@@ -340,6 +360,18 @@ TABLES: Sequence[TableSpec] = (
         "Refused actions",
         "Illegal transitions, fenced writes, stale requests, as recorded by the node that refused.",
         [*texts("error", "role", "node"), *numbers("count"), *texts("first_ts", "last_ts", "examples")],
+    ),
+    TableSpec(
+        "requests",
+        lambda source, _: requests(source.records),
+        lambda: [F.desc("ts"), F.col("node"), F.col("request")],
+        "Who asked for what",
+        "Requests that changed something, and those that were denied, newest first.",
+        [
+            *texts("ts", "role", "node", "request", "principal", "address", "subject", "outcome"),
+            *numbers("count"),
+            *texts("reason"),
+        ],
     ),
     TableSpec(
         "refusals",

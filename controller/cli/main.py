@@ -1,4 +1,4 @@
-"""``partition-controller``: run, check-config, check-cluster, zookeeper, playground, workload, verdict."""
+"""``partition-controller``: run, check-config, check-cluster, zookeeper, playground, workload, and more."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from typing import Any
 import click
 
 from controller import __version__
+from controller.cli.certificates import certificates
 from controller.cli.check_cluster import check_cluster
 from controller.cli.common.output import print_table
-from controller.cli.common.settings import FLAGS, load_settings, with_settings
+from controller.cli.common.settings import FLAGS, check_access, load_settings, with_settings
+from controller.cli.tokens import tokens
 from controller.cli.workload import verdict, workload
+from controller.cli.zookeeper_security_migration import zookeeper_security_migration
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ConfigError, ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
@@ -61,6 +64,7 @@ def check_config(config_file: Path | None, **flags: object | None) -> None:
     """Validate the settings and print each with its effective value and its source."""
     settings = load_settings(config_file, flags)
     print_table(("setting", "value", "from"), config.describe(settings))
+    check_access(settings)
 
 
 @main.command()
@@ -125,6 +129,7 @@ class Brokers(click.IntRange):
 @click.option(
     "--zookeeper", "connect", help="HOST:PORT[,...] of a ZooKeeper to use instead of the embedded one"
 )
+@click.option("--secure", is_flag=True, help="gRPC and HTTP by mutual TLS, with throw-away certificates")
 @click.option(
     "--report/--no-report",
     "with_report",
@@ -133,7 +138,13 @@ class Brokers(click.IntRange):
     help="analyse the logs with Spark at the end",
 )
 def playground_(
-    script: str, brokers: int, controllers: int, data_dir: Path, connect: str | None, with_report: bool
+    script: str,
+    brokers: int,
+    controllers: int,
+    data_dir: Path,
+    connect: str | None,
+    secure: bool,
+    with_report: bool,
 ) -> None:
     """Run a whole cluster on this machine: ZooKeeper, controllers, brokers, failures, and the report."""
     # Imported here: no other command needs these modules.
@@ -141,7 +152,12 @@ def playground_(
     from controller.playground.cluster import Playground
 
     cluster = Playground(
-        ground.fresh_directory(data_dir), controllers, brokers or KAFKA_BROKERS, connect, kafka=not brokers
+        ground.fresh_directory(data_dir),
+        controllers,
+        brokers or KAFKA_BROKERS,
+        connect,
+        kafka=not brokers,
+        secure=secure,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -161,9 +177,12 @@ def playground_(
         cluster.stop()
 
 
+main.add_command(certificates)
 main.add_command(check_cluster)
+main.add_command(zookeeper_security_migration)
 main.add_command(workload)
 main.add_command(verdict)
+main.add_command(tokens)
 
 if __name__ == "__main__":
     main()

@@ -12,10 +12,12 @@ import click
 from broker_stub.client.errors import ClientError
 from broker_stub.client.metadata import parse_bootstrap
 from controller.cli.common.broker_addresses import broker_addresses
+from controller.cli.common.tls import with_tls
 from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
 from controller.workload import checker, history, load, replicas
+from proto.security.grpc_channels import GrpcTls
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 ZOOKEEPER_TIMEOUT_MS = 10_000
@@ -60,6 +62,7 @@ FINDINGS_SHOWN = 20
     help="time limit of one record, with all its retries",
 )
 @click.option("--duration-s", type=click.FloatRange(0, min_open=True), help="stop after this many seconds")
+@with_tls
 def workload(
     addresses: str | None,
     connect: str | None,
@@ -74,12 +77,15 @@ def workload(
     request_timeout_ms: int,
     delivery_timeout_ms: int,
     duration_s: float | None,
+    tls: GrpcTls | None,
 ) -> None:
     """Write numbered records and read them until SIGTERM; append every send and its result to a history file."""
     if (addresses is None) == (connect is None):
         raise click.UsageError("name either --bootstrap or --zookeeper")
     if kafka and addresses is None:
         raise click.UsageError("--kafka needs --bootstrap")
+    if kafka and tls is not None:
+        raise click.UsageError("--ssl-ca, --ssl-certificate and --ssl-key are not for --kafka")
     try:
         found = parse_bootstrap(addresses) if addresses is not None else []
     except ValueError as error:
@@ -97,6 +103,7 @@ def workload(
             {"all": -1, "1": 1, "0": 0}[acks],
             request_timeout_ms,
             delivery_timeout_ms,
+            tls=tls,
         )
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()

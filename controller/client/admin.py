@@ -13,6 +13,7 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, history_pb2
 from proto.gen.admin_service_pb2_grpc import AdminServiceStub
 from proto.limits import MESSAGE_LIMITS
+from proto.security.grpc_channels import GrpcTls, details_of, open_channel
 
 #: Status codes of a stream whose controller stopped.
 _GONE = (
@@ -43,19 +44,21 @@ class RefusedError(RequestFailedError):
         self.error, self.message = error, message
 
 
-async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeClusterResponse | str:
+async def describe_cluster(
+    endpoint: str, timeout_s: float, tls: GrpcTls | None = None
+) -> pb.DescribeClusterResponse | str:
     """The response of the controller at ``host:port``; as text why it did not answer, if it did not."""
-    async with grpc.aio.insecure_channel(endpoint) as channel:
+    async with open_channel(endpoint, tls) as channel:
         try:
             answer: pb.DescribeClusterResponse = await AdminServiceStub(channel).DescribeCluster(
                 pb.DescribeClusterRequest(), timeout=timeout_s
             )
         except grpc.aio.AioRpcError as error:
-            return f"{error.code().name}: {error.details()}"
+            return f"{error.code().name}: {details_of(error, tls)}"
     return answer
 
 
-async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any:
+async def ask(endpoint: str, method: str, request: Any, timeout_s: float, tls: GrpcTls | None = None) -> Any:
     """Call a method of AdminService at the controller at ``host:port``; return its response.
 
     Errors of single topics or partitions are in the response. Raises RefusedError when the request as a whole was
@@ -65,12 +68,12 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any
     if not endpoint:
         raise NoAnswerError("no controller is active: nothing was changed")
     harmless = method.startswith(_READING)
-    async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
+    async with open_channel(endpoint, tls, MESSAGE_LIMITS) as channel:
         try:
             answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise NoAnswerError(
-                f"the controller at {endpoint} did not answer {method} ({error.code().name}: {error.details()})"
+                f"the controller at {endpoint} did not answer {method} ({error.code().name}: {details_of(error, tls)})"
                 + ("" if harmless else f"; {_CHECK_FIRST}")
             ) from None
     if answer.error_code == common_pb2.NOT_CONTROLLER:
@@ -86,11 +89,11 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any
 
 
 async def watch(
-    endpoint: str, request: history_pb2.WatchRequest, timeout_s: float
+    endpoint: str, request: history_pb2.WatchRequest, timeout_s: float, tls: GrpcTls | None = None
 ) -> AsyncGenerator[history_pb2.WatchResponse, None]:
     """The stream of the controller at ``host:port``. It ends when the controller's term is over, when it stops, or when
     its first response, which it sends at once, takes longer than ``timeout_s``. Raises RefusedError."""
-    async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
+    async with open_channel(endpoint, tls, MESSAGE_LIMITS) as channel:
         call = AdminServiceStub(channel).Watch(request)
         try:
             async with asyncio.timeout(timeout_s):

@@ -8,10 +8,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+#: What is shown in place of a sensitive value (Kafka: ``Password.HIDDEN``).
+HIDDEN = "[hidden]"
+_SENSITIVE = ("password", "secret", "token", "credential", "jaas")
+#: Of type PASSWORD without one of these words in their names (KIP-651).
+_PASSWORDS = ("ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates")
+
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
 #: Returns the problem of a value as text; None: the value is valid.
 Check = Callable[[str], str | None]
+
+
+def is_sensitive(key: str) -> bool:
+    """Whether a value of this key is shown to nobody: of Kafka's type PASSWORD, also with a listener's prefix, or named
+    like one. Brokers may know more keys than we do."""
+    lower = key.lower()
+    return any(word in lower for word in _SENSITIVE) or lower.endswith(_PASSWORDS)
+
+
+def shown_value(key: str, value: str) -> str:
+    """A configured value for people, logs and dumps."""
+    return HIDDEN if is_sensitive(key) else value
 
 
 def _number(low: int, high: int = LONG_MAX) -> Check:

@@ -38,6 +38,10 @@ class Pause(Enum):
     YIELD = "yield"  #: let the driver perform effects and run other tasks, then step again at once
 
 
+#: Partitions, replicas or entries that a handler looks at between yields: what takes so long delays all other tasks.
+SLICE_MAX = 5000
+
+
 class FollowUp(Enum):
     """Deferred work, queued as its own event so that several triggers are handled in one batch."""
 

@@ -32,6 +32,10 @@ V_co = TypeVar("V_co", covariant=True)
 # --- reads ---------------------------------------------------------------------------------------------
 
 
+#: The category of znodes that do not decode. They stay unreadable until they change.
+MALFORMED = "MALFORMED"
+
+
 @dataclass(frozen=True)
 class Problem:
     """An unreadable znode. ``problem`` names the field and what is allowed; ``error`` is the category in records."""
@@ -40,7 +44,7 @@ class Problem:
     problem: str
     #: The incarnation of the znode; -1 where it is unknown.
     czxid: int = -1
-    error: str = "MALFORMED"
+    error: str = MALFORMED
     #: The version of a partition state that was read and does not decode; -1: it could not be read, or another znode.
     version: int = -1
 

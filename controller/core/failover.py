@@ -29,11 +29,13 @@ from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase
 from controller.core.topics import deletion, phantom
-from controller.core.topics.changes import add_topic, assign_missing_ids
+from controller.core.topics.changes import add_topic, assign_missing_ids, unreadable, with_own_ids
 from controller.core.znode_paths import CLUSTER, CLUSTER_ID
 
 #: Partition states in one read; several reads are in flight, so that decoding overlaps with reading.
 READ_STATES_CHUNK = 10_000
+#: Topics added to the cluster state between yields.
+ADDED_MAX = 500
 
 
 class _Phases:
@@ -78,9 +80,9 @@ def failover(context: EventContext) -> Handler[None]:
     yield from timings.done("brokers", len(cluster.brokers))
     yield from _load_topics(context)
     yield from timings.done("topics", len(cluster.topics))
-    yield from automatic_maintenance.reconsider(context)
     partitions = list(cluster.partitions())
     yield from load_states(context, partitions)
+    yield from automatic_maintenance.reconsider(context)
     partitions = yield from phantom.repair_loaded(context, partitions, new=new_id)
     yield from timings.done("partitions", len(partitions))
     deletions = yield from deletion.load(context)
@@ -132,10 +134,13 @@ def _load_topics(context: EventContext) -> Handler[None]:
     infos = yield from context.read(ReadTopics(names))
     for info in infos:
         if isinstance(info, Problem):
-            context.problem(info)
-        elif info is not None:
-            add_topic(context, info)
-    yield from assign_missing_ids(context, [i for i in infos if isinstance(i, TopicInfo)])
+            unreadable(context, info)
+    readable = with_own_ids(context, [i for i in infos if isinstance(i, TopicInfo)])
+    for count, info in enumerate(readable):
+        if count % ADDED_MAX == ADDED_MAX - 1:
+            yield Pause.YIELD
+        add_topic(context, info)
+    yield from assign_missing_ids(context, readable)
 
 
 def load_states(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:

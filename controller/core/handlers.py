@@ -116,6 +116,12 @@ def handle(context: EventContext, event: Event, gathered: Sequence[Event]) -> Ha
     context.end_snapshots()
 
 
+def skip(context: EventContext, event: Event) -> Handler[None]:
+    """Handle nothing of an event whose kind is in quarantine."""
+    context.reject("QUARANTINED", f"{event.kind.value}: this kind of event is in quarantine")
+    yield Pause.YIELD
+
+
 def gathers(event: Event) -> bool:
     """Whether following events with a body of this type are handled together with this one."""
     return event.body is not None and BODIES[type(event.body)].gathers
@@ -177,6 +183,7 @@ def _update_features(context: EventContext, serial: int, request: UpdateFeatures
 def _reconnected(context: EventContext) -> Handler[None]:
     """After a reconnect no watch is armed: read all watched znodes again, which arms the watches."""
     yield from _brokers_changed(context)
+    context.cluster.unreadable_topics.clear()
     yield from topics_changed(context)
     if context.cluster.topics:
         yield from topics_modified(context, list(context.cluster.topics))
@@ -303,6 +310,11 @@ def event_of(body: Body, serial: int) -> Event:
 
 def not_controller(request: ControllerRequest) -> ControllerResponse:
     """The response of a controller that is not active (reference, sections 3, 6, 8.4)."""
-    row = BODIES[type(request)]
-    assert row.answer is not None
-    return row.answer(row.not_active)
+    return answer_with(request, BODIES[type(request)].not_active)
+
+
+def answer_with(request: ControllerRequest, error: ErrorCode) -> ControllerResponse:
+    """The response that says nothing but this error."""
+    answer = BODIES[type(request)].answer
+    assert answer is not None
+    return answer(error)

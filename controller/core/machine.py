@@ -8,14 +8,14 @@ outcome back. A machine lives for one controller term.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
 
 from controller.core.context import CoreSettings, EventContext, Handler, Pause
 from controller.core.effects import Effect, Outcome
 from controller.core.events import Event, EventKind, Finished
-from controller.core.handlers import FOLLOW_UPS, gathers, handle
+from controller.core.handlers import FOLLOW_UPS, gathers, handle, skip
 from controller.core.model import Cluster
 from controller.core.outbox import Outbox
 from controller.core.records import LogBatch
@@ -38,7 +38,8 @@ class Ready:
 
 
 class Machine:
-    """Decides for one controller term. ``new_topic_id`` is injected, as it is random."""
+    """Decides for one controller term. ``new_topic_id`` is injected, as it is random. ``skipped``: kinds of events that
+    are not handled, because they raised again and again."""
 
     def __init__(
         self,
@@ -46,11 +47,13 @@ class Machine:
         controller_epoch: int,
         settings: CoreSettings,
         new_topic_id: Callable[[], str],
+        skipped: Collection[EventKind] = (),
     ) -> None:
         self.cluster = Cluster(controller_id, controller_epoch)
         self.outbox = Outbox()
         self.settings = settings
         self._new_topic_id = new_topic_id
+        self._skipped = skipped
         self._inbox: deque[tuple[Event, int]] = deque()
         self._waiting: set[Event] = set()
         self._event_id = 0
@@ -121,7 +124,11 @@ class Machine:
             cause=event.kind.value,
             now_us=now_us,
         )
-        self._handler = handle(self._context, event, self._gathered(event))
+        gathered = self._gathered(event)
+        if event.kind in self._skipped:
+            self._handler = skip(self._context, event)
+        else:
+            self._handler = handle(self._context, event, gathered)
 
     def _gathered(self, first: Event) -> list[Event]:
         """The events to handle together, the first one first: they share one round of reads and writes."""

@@ -6,9 +6,10 @@ replica states of a partition are one shared tuple parallel to ``Partition.repli
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
-from functools import cache
+from functools import lru_cache
+from itertools import islice
 
 import msgspec
 
@@ -61,15 +62,28 @@ class LeaderRecoveryState(Enum):
 
 RECOVERED, RECOVERING = LeaderRecoveryState.RECOVERED.value, LeaderRecoveryState.RECOVERING.value
 
+#: Unreadable znodes that one response names.
+PROBLEMS_SHOWN_MAX = 100
+#: Replicas of one partition: a znode that names more is malformed, a request for more is refused.
+REPLICAS_MAX = 1000
+#: Tuples up to this length are shared. Longer ones are too rare to repeat, and would fill the memory for ever.
+SHARED_LENGTH_MAX = 16
 _interned: dict[tuple[object, ...], tuple[object, ...]] = {}
 _INTERNED_MAX = 1_000_000
 
 
 def interned(ids: BrokerIds) -> BrokerIds:
     """The one shared copy of a tuple of broker ids (assignments and ISRs repeat endlessly)."""
+    if len(ids) > SHARED_LENGTH_MAX:
+        return ids
     if len(_interned) > _INTERNED_MAX:
         _interned.clear()
     return _interned.setdefault(ids, ids)  # type: ignore[return-value]
+
+
+def members(ids: BrokerIds) -> Collection[int]:
+    """The ids, to be asked for many members: to search a long tuple for each of another is quadratic."""
+    return ids if len(ids) <= SHARED_LENGTH_MAX else frozenset(ids)
 
 
 class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
@@ -221,12 +235,24 @@ class Partition:
         except ValueError:
             return self.departing.get(broker_id, ReplicaState.NON_EXISTENT)
 
-    def set_departing(self, broker_id: int, state: ReplicaState) -> None:
-        """Set the state of a replica outside the assignment; NonExistent removes it."""
-        others = {b: s for b, s in self.departing.items() if b != broker_id}
-        if state is not ReplicaState.NON_EXISTENT:
-            others[broker_id] = state
-        self.departing = others or _NO_DEPARTING
+    def states_by_broker(self) -> dict[int, ReplicaState]:
+        """States of all replicas, assigned or departing: for those who ask for many of one partition."""
+        return {**self.departing, **dict(zip(self.replicas, self.replica_states, strict=True))}
+
+    def set_departing(self, states: Mapping[int, ReplicaState]) -> None:
+        """Set the states of replicas outside the assignment; NonExistent removes them."""
+        both = {**self.departing, **states}
+        self.departing = {
+            b: s for b, s in both.items() if s is not ReplicaState.NON_EXISTENT
+        } or _NO_DEPARTING
+
+    def set_states(self, broker_ids: Collection[int], state: ReplicaState) -> None:
+        """Set the state of many replicas, assigned or departing."""
+        changed = frozenset(broker_ids)
+        both = zip(self.replicas, self.replica_states, strict=True)
+        self.replica_states = shared_states(tuple([state if b in changed else known for b, known in both]))
+        if outside := changed.difference(self.replicas):
+            self.set_departing(dict.fromkeys(outside, state))
 
     def set_replica_state(self, broker_id: int, state: ReplicaState) -> None:
         """Set the state of an assigned replica. Raises ValueError when the broker is not in the assignment."""
@@ -234,15 +260,18 @@ class Partition:
 
     def assign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
         """Replace the assignment. Replicas that stay keep their state, new ones start NonExistent."""
-        states = tuple([self.replica_state(broker_id) for broker_id in replicas])
+        known = self.states_by_broker()
+        states = tuple([known.get(broker_id, ReplicaState.NON_EXISTENT) for broker_id in replicas])
         self.replicas, self.adding, self.removing = interned(replicas), adding, removing
         self.replica_states = shared_states(states)
         if self.departing is not _NO_DEPARTING:
-            self.departing = {b: s for b, s in self.departing.items() if b not in replicas} or _NO_DEPARTING
+            assigned = frozenset(replicas)
+            self.departing = {b: s for b, s in self.departing.items() if b not in assigned} or _NO_DEPARTING
 
     def reassign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
         """As ``assign``, but removed replicas keep their state until they are deleted."""
-        leaving = {b: s for b, s in zip(self.replicas, self.replica_states, strict=True) if b not in replicas}
+        staying = frozenset(replicas)
+        leaving = {b: s for b, s in zip(self.replicas, self.replica_states, strict=True) if b not in staying}
         self.assign(replicas, adding, removing)
         if leaving:
             leaving = {b: s for b, s in leaving.items() if s is not ReplicaState.NON_EXISTENT}
@@ -257,14 +286,19 @@ class Partition:
 ReplicaStates = tuple[ReplicaState, ...]
 _shared_states: dict[ReplicaStates, ReplicaStates] = {}
 _with_state: dict[tuple[ReplicaStates, int, ReplicaState], ReplicaStates] = {}
+_SHARED_STATES_MAX = 100_000
 
 
 def shared_states(states: ReplicaStates) -> ReplicaStates:
     """The one shared copy of a tuple of replica states."""
+    if len(states) > SHARED_LENGTH_MAX:
+        return states
+    if len(_shared_states) >= _SHARED_STATES_MAX:
+        _shared_states.clear()
     return _shared_states.setdefault(states, states)
 
 
-@cache
+@lru_cache(1000)
 def uniform_states(state: ReplicaState, count: int) -> ReplicaStates:
     """The shared tuple of ``count`` times the same state."""
     return shared_states((state,) * count)
@@ -272,9 +306,13 @@ def uniform_states(state: ReplicaState, count: int) -> ReplicaStates:
 
 def with_state(states: ReplicaStates, index: int, state: ReplicaState) -> ReplicaStates:
     """The shared tuple of ``states`` with one replaced."""
+    if len(states) > SHARED_LENGTH_MAX:
+        return (*states[:index], state, *states[index + 1 :])
     key = (states, index, state)
     found = _with_state.get(key)
     if found is None:
+        if len(_with_state) >= _SHARED_STATES_MAX:
+            _with_state.clear()
         found = _with_state[key] = shared_states((*states[:index], state, *states[index + 1 :]))
     return found
 
@@ -425,6 +463,8 @@ class Cluster:
         self.controller_epoch = controller_epoch
         #: Registered brokers, by id.
         self.brokers: dict[int, Broker] = {}
+        #: Ids of the brokers that were registered at some time of this term.
+        self.registered_before: set[int] = set()
         #: Ids under which controllers of ours have led Kafka brokers, which take them for live brokers.
         self.kafka_ids: frozenset[int] = frozenset()
         #: Brokers in controlled shutdown: registered, but not eligible for leadership.
@@ -466,10 +506,17 @@ class Cluster:
         self.rebalancing: set[int] = set()
         #: Unreadable znodes, path to problem. They are reported, never fatal.
         self.problems: dict[str, str] = {}
+        #: Topics whose znode, as it was read last, does not decode or has another topic's id: by name, the name of that
+        #: topic or empty. They are read again when the znode changes, or when that topic is gone.
+        self.unreadable_topics: dict[str, str] = {}
         #: One of the partitions without a state, cached to avoid repeated searches.
         self.stateless: Partition | None = None
         #: For the metrics.
         self.unclean_elections = 0
+
+    def some_problems(self) -> dict[str, str]:
+        """The first ``PROBLEMS_SHOWN_MAX`` problems, for responses."""
+        return dict(islice(self.problems.items(), PROBLEMS_SHOWN_MAX))
 
     def phantoms(self) -> frozenset[int]:
         """Ids of our controllers that no broker has: they must never hold a replica."""

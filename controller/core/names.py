@@ -1,4 +1,4 @@
-"""Topic names (reference, section 7), and external texts in messages."""
+"""Topic names (reference, section 7), and external texts and long lists in messages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 #: Characters of an external text shown in a message.
 SHOWN_MAX = 100
+#: Broker ids shown in one message.
+IDS_SHOWN_MAX = 20
 #: Problems listed in one message.
 LISTED_MAX = 10
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -35,3 +37,9 @@ def listed(problems: Sequence[str]) -> str:
     """Problems joined for one message; only the first ``LISTED_MAX``."""
     more = f"; and {len(problems) - LISTED_MAX} more" if len(problems) > LISTED_MAX else ""
     return "; ".join(problems[:LISTED_MAX]) + more
+
+
+def ids_shown(ids: Sequence[int]) -> str:
+    """Broker ids for a message; only the first ``IDS_SHOWN_MAX``."""
+    more = f" and {len(ids) - IDS_SHOWN_MAX} more" if len(ids) > IDS_SHOWN_MAX else ""
+    return f"{list(ids[:IDS_SHOWN_MAX])}{more}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from controller.core.names import ids_shown
+
 
 class Reason(msgspec.Struct, frozen=True):
     """Code decides on the class and fields, never on the text."""
@@ -75,7 +77,7 @@ class NoReplicaOnline(Reason, frozen=True):
     replicas: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"none of its replicas {list(self.replicas)} is online"
+        return f"none of its replicas {ids_shown(self.replicas)} is online"
 
 
 class Refused(Reason, frozen=True):

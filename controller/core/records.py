@@ -142,6 +142,20 @@ class AuditFinding(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
+class RequestRecord(msgspec.Struct, frozen=True, gc=False):
+    """A request that was answered. ``principal``: ``User:alice``; ``address``: of the caller; ``subject``: what it
+    names; ``reason``: the caller's; ``error``: empty if it was carried out; ``count``: how many denied ones it stands
+    for."""
+
+    method: str
+    principal: str
+    address: str
+    subject: str
+    reason: str
+    error: str = ""
+    count: int | None = None
+
+
 StateRecord = (
     AuditFinding
     | PartitionTransition
@@ -158,6 +172,7 @@ StateRecord = (
     | FeatureChange
     | PushSent
     | PushAcknowledged
+    | RequestRecord
 )
 R = TypeVar("R", bound=StateRecord)
 

@@ -20,6 +20,8 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CONTROLLER_IDS = "/controllers/ids"
 MAINTENANCE = "/controllers/maintenance"
 APPROVALS = "/controllers/approvals"
+#: Ours: what raised unexpectedly, and what is left out because it raised again.
+QUARANTINE = "/controllers/quarantine"
 #: Ours: while it exists, none of our controllers claims ``/controller`` of a cluster of Kafka brokers.
 RESIGNED = "/controllers/resigned"
 #: Ours: ids under which controllers of ours have led Kafka brokers, and that no broker has, as names of its children.
@@ -56,10 +58,28 @@ ACLS = "/kafka-acl"
 PREFIXED_ACLS = "/kafka-acl-extended/prefixed"
 ACL_CHANGES = ("/kafka-acl-changes", "/kafka-acl-extended-changes")
 
-#: What others may not read even where they may read everything else (``ZkData.SensitiveRootPaths``).
-SENSITIVE = (f"{CONFIG}/users", BROKER_CONFIGS, "/delegation_token/tokens")
-#: Old consumers write below it, so that nobody owns it.
 CONSUMERS = "/consumers"
+
+#: What brokers and controllers create, with all that is below; but for `CONSUMERS`, which everybody may change
+#: (``ZkData.SecureRootPaths``).
+SECURED_ROOTS = (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    "/controllers",
+    CLUSTER,
+    BROKERS,
+    FEATURE,
+    PRODUCER_IDS,
+    CONFIG,
+    "/admin",
+    ISR_NOTIFICATIONS,
+    LOG_DIR_NOTIFICATIONS,
+    "/delegation_token",
+    ACLS,
+    "/kafka-acl-extended",
+    *ACL_CHANGES,
+    "/migration",
+)
 
 #: Created at startup by brokers and by the controller, so that either may start first.
 PERSISTENT = (

@@ -90,8 +90,60 @@ def lasting_ports(count: int, among: range = PORTS) -> list[int]:
     return found
 
 
+class Process:
+    """A process that can be started again. ``process``: None while it does not run."""
+
+    process: subprocess.Popen[bytes] | None = None
+
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the process, if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signum)
+
+    def kill(self) -> None:
+        """Send SIGKILL, and wait for the end: what it registered stays until its session times out."""
+        self.signal(signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait()
+            self._release()
+
+    def freeze(self) -> None:
+        """Send SIGSTOP."""
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Send SIGCONT."""
+        self.signal(signal.SIGCONT)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """Send SIGTERM, which begins a broker's controlled shutdown, and SIGKILL when the time is up.
+
+        Returns whether the process ended by itself.
+        """
+        if self.process is None:
+            return True
+        self.thaw()
+        self.signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return False
+        self._release()
+        return True
+
+    def _release(self) -> None:
+        """Close the standard input of a process that has ended, which ends the background process beside it."""
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process = None
+
+
 @dataclass
-class KafkaBroker:
+class KafkaBroker(Process):
     """One broker and its process.
 
     ``zookeeper``: connect string with chroot. ``directory``: for its configuration, logs and data; must be absolute.
@@ -175,9 +227,6 @@ class KafkaBroker:
                 command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
             )
 
-    def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
     def listening(self) -> bool:
         """Whether every listener accepts connections, which a broker begins to do after its registration."""
         for port in self.listeners.values():
@@ -185,43 +234,6 @@ class KafkaBroker:
                 socket.create_connection((LOOPBACK, port), timeout=1.0).close()
             except OSError:
                 return False
-        return True
-
-    def signal(self, signum: int) -> None:
-        """Send a signal to the process, if it runs."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signum)
-
-    def kill(self) -> None:
-        """Send SIGKILL, and wait for the end: its registration stays until the session times out."""
-        self.signal(signal.SIGKILL)
-        if self.process is not None:
-            self.process.wait()
-            self._release()
-
-    def freeze(self) -> None:
-        """Send SIGSTOP."""
-        self.signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Send SIGCONT."""
-        self.signal(signal.SIGCONT)
-
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """Send SIGTERM, which begins a controlled shutdown, and SIGKILL when the time is up.
-
-        Returns whether the broker ended by itself.
-        """
-        if self.process is None:
-            return True
-        self.thaw()
-        self.signal(signal.SIGTERM)
-        try:
-            self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return False
-        self._release()
         return True
 
     def check(self) -> None:
@@ -233,12 +245,6 @@ class KafkaBroker:
                 f"broker {self.broker_id} (Kafka {self.version}) ended with {self.process.returncode}; "
                 f"its logs in {self.directory} end: {ends}"
             )
-
-    def _release(self) -> None:
-        """Close the standard input of a process that has ended, which ends the background process beside it."""
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
-        self.process = None
 
 
 def start_all(brokers: Sequence[KafkaBroker], timeout_s: float = READY_TIMEOUT_S) -> None:

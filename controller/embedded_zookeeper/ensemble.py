@@ -8,8 +8,10 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +29,14 @@ JAR_PATTERNS = (
     "commons-cli-*.jar",
     "commons-io-*.jar",
 )
+#: Of JAAS, for SASL DIGEST-MD5.
+LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 JAVA_VERSION_MIN = 17
 #: jute.maxbuffer as Kafka's own client sets it (reference, section 11.3), bytes.
 JUTE_MAXBUFFER = 4 * 1024 * 1024
 LOOPBACK = "127.0.0.1"
+#: Connections of one address: ZooKeeper's own default of 60 is for one client machine, and here all clients share one.
+CONNECTIONS_MAX = 1000
 #: How often free ports are chosen when another process takes one before the server binds it.
 PORT_DRAWS = 3
 
@@ -117,10 +123,19 @@ def _require_free(port: int) -> None:
             ) from None
 
 
-def four_letter_word(port: int, word: str, timeout_s: float = 2.0, host: str = LOOPBACK) -> str:
-    """A server's response to ``ruok``, ``srvr``, ...; empty when there is none."""
+def four_letter_word(
+    port: int,
+    word: str,
+    timeout_s: float = 2.0,
+    host: str = LOOPBACK,
+    context: ssl.SSLContext | None = None,
+) -> str:
+    """A server's response to ``ruok``, ``srvr``, ...; empty when there is none. ``context``: for TLS."""
     try:
-        with socket.create_connection((host, port), timeout=timeout_s) as conn:
+        with ExitStack() as stack:
+            conn = stack.enter_context(socket.create_connection((host, port), timeout=timeout_s))
+            if context is not None:
+                conn = stack.enter_context(context.wrap_socket(conn, server_hostname=host))
             conn.sendall(word.encode())
             chunks = []
             while chunk := conn.recv(4096):
@@ -128,6 +143,60 @@ def four_letter_word(port: int, word: str, timeout_s: float = 2.0, host: str = L
             return b"".join(chunks).decode(errors="replace")
     except OSError:
         return ""
+
+
+@dataclass(frozen=True)
+class Security:
+    """``certificate``: PEM file with a server's certificate and its key (PKCS 8), ``ca``: with the authorities of the
+    clients' certificates, which they must have; both or none: then there is no TLS. ``users``: passwords by name, for
+    SASL DIGEST-MD5; ``required``: schemes (``sasl``, ``x509``, ``digest``) by one of which each session must log in.
+    """
+
+    certificate: Path | None = None
+    ca: Path | None = None
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    required: tuple[str, ...] = ()
+
+    @property
+    def tls(self) -> bool:
+        return self.certificate is not None
+
+    def lines(self, port: int, host: str) -> list[str]:
+        """Of the server's configuration."""
+        lines = [f"clientPort={port}", f"clientPortAddress={host}"]
+        if self.tls:
+            lines = [
+                f"secureClientPort={port}",
+                f"secureClientPortAddress={host}",
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+                f"ssl.keyStore.location={self.certificate}",
+                "ssl.keyStore.type=PEM",
+                f"ssl.trustStore.location={self.ca}",
+                "ssl.trustStore.type=PEM",
+                "ssl.clientAuth=need",
+                "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+            ]
+        if self.users:
+            lines.append("authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
+        if self.required:
+            lines += ["enforce.auth.enabled=true", f"enforce.auth.schemes={','.join(self.required)}"]
+        return lines
+
+    def jaas(self) -> str:
+        """Of the server's login; empty: it knows nobody."""
+        if not self.users:
+            return ""
+        users = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
+        return f"Server {{\n  {LOGIN_MODULE} required {users};\n}};\n"
+
+    def probe_context(self) -> ssl.SSLContext | None:
+        """For this machine's own look at a server: with its own certificate, whatever host that names."""
+        if self.certificate is None:
+            return None
+        context = ssl.create_default_context(cafile=self.ca)
+        context.check_hostname = False
+        context.load_cert_chain(self.certificate)
+        return context
 
 
 @dataclass
@@ -148,6 +217,9 @@ class ZooKeeperServer:
     heap_mb: int = 1024
     host: str = LOOPBACK
     launcher: tuple[str, ...] = ()
+    security: Security = field(default_factory=Security)
+    #: Of one address; here all clients have the same.
+    connections_max: int = CONNECTIONS_MAX
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
@@ -159,13 +231,12 @@ class ZooKeeperServer:
         config = [
             f"tickTime={self.tick_ms}",
             f"dataDir={self.data_dir}",
-            f"clientPort={self.client_port}",
-            f"clientPortAddress={self.host}",
+            *self.security.lines(self.client_port, self.host),
             "initLimit=20",
             "syncLimit=10",
             f"minSessionTimeout={2 * self.tick_ms}",
             "maxSessionTimeout=120000",
-            "maxClientCnxns=0",
+            f"maxClientCnxns={self.connections_max}",
             "admin.enableServer=false",
             "4lw.commands.whitelist=ruok,srvr,mntr,cons,isro",
             "autopurge.snapRetainCount=3",
@@ -176,6 +247,12 @@ class ZooKeeperServer:
         config_path.write_text("\n".join(config) + "\n")
         log4j_path = self.data_dir / "log4j2.properties"
         log4j_path.write_text(_LOG4J2)
+        login: list[str] = []
+        if jaas := self.security.jaas():
+            jaas_path = self.data_dir / "jaas.conf"
+            jaas_path.touch(mode=0o600)
+            jaas_path.write_text(jaas)
+            login = [f"-Djava.security.auth.login.config={jaas_path}"]
         command = [
             *self.launcher,
             *("/bin/sh", "-c", ENDS_WITH_ITS_PARENT, "sh"),
@@ -186,6 +263,7 @@ class ZooKeeperServer:
             f"-Dlog4j2.configurationFile={log4j_path}",
             f"-Dzookeeper.forceSync={'yes' if self.force_sync else 'no'}",
             f"-Dpc.zk.log={self.data_dir / 'zookeeper.log'}",
+            *login,
             "-cp",
             classpath(),
             MAIN_CLASS,
@@ -199,7 +277,8 @@ class ZooKeeperServer:
 
     def serving(self) -> bool:
         """Whether the server accepts client requests (in an ensemble: it belongs to a quorum)."""
-        return "Mode:" in four_letter_word(self.client_port, "srvr", host=self.host)
+        context = self.security.probe_context()
+        return "Mode:" in four_letter_word(self.client_port, "srvr", host=self.host, context=context)
 
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -235,7 +314,14 @@ class EmbeddedZooKeeper:
     """
 
     def __init__(
-        self, data_dir: Path, servers: int = 1, port: int = 0, heap_mb: int = 1024, *, force_sync: bool = True
+        self,
+        data_dir: Path,
+        servers: int = 1,
+        port: int = 0,
+        heap_mb: int = 1024,
+        *,
+        force_sync: bool = True,
+        security: Security | None = None,
     ) -> None:
         if servers not in (1, 3, 5):
             raise ValueError(f"servers = {servers}: must be 1, 3 or 5")
@@ -247,6 +333,7 @@ class EmbeddedZooKeeper:
                 server_id=n,
                 heap_mb=heap_mb,
                 force_sync=force_sync,
+                security=security or Security(),
             )
             for n in range(1, servers + 1)
         ]
@@ -260,7 +347,8 @@ class EmbeddedZooKeeper:
         if count == 1:
             return
         peers = tuple(
-            f"server.{server.server_id}={LOOPBACK}:{own}:{votes};{LOOPBACK}:{server.client_port}"
+            f"server.{server.server_id}={LOOPBACK}:{own}:{votes}"
+            + ("" if server.security.tls else f";{LOOPBACK}:{server.client_port}")
             for server, own, votes in zip(
                 self.servers, free[count : 2 * count], free[2 * count :], strict=True
             )
@@ -295,6 +383,9 @@ class EmbeddedZooKeeper:
         except EnvironmentFault:
             self.stop()
             raise
+        except OSError as error:
+            self.stop()
+            raise EnvironmentFault(f"ZooKeeper's data directory cannot be used: {error}") from error
         deadline = time.monotonic() + timeout_s
         for server in self.servers:
             while not server.serving():

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from rich.console import Console
@@ -26,10 +27,18 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
+from proto.security.grpc_channels import GrpcTls, PemTls
+from proto.security.tls import TlsFiles
 
 #: Short, so that a watching user sees soon that a killed process is noticed.
 SESSION_TIMEOUT_MS = 3000
 WAIT_S = 60.0
+#: Whose certificate ``pctl`` and the workload use.
+ADMIN = "admin"
+#: Who may do what on a cluster with certificates; ADMIN is a super user.
+RULES = """brokers = ["User:CN=broker-{id}"]
+controllers = ["User:CN=controller-*"]
+"""
 #: Controllers' ids where brokers are Kafka's: above reserved.broker.max.id.
 FIRST_ID_BESIDE_KAFKA = 9001
 
@@ -101,7 +110,7 @@ class KafkaMember(Member):
 @dataclass
 class Playground:
     """The cluster. ``directory``: for all data and logs; ``zookeeper`` None: use the embedded server; ``kafka``: the
-    brokers are Kafka's."""
+    brokers are Kafka's; ``secure``: gRPC and HTTP by mutual TLS."""
 
     directory: Path
     controllers: int = 2
@@ -112,6 +121,8 @@ class Playground:
     members: dict[str, Member] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     kafka: bool = False
+    #: Every member has a certificate, and whoever talks to it must have one.
+    secure: bool = False
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line with the time since the start."""
@@ -133,6 +144,42 @@ class Playground:
             return member.broker.data_dirs[0]
         return self.directory / name
 
+    @property
+    def certificates(self) -> Path:
+        """Where those of a secured cluster are: ``ca.pem``, and ``NAME.pem`` and ``NAME.key`` of members and admin."""
+        return self.directory.absolute() / "certificates"
+
+    def _ssl(self, prefix: str, name: str) -> dict[str, str]:
+        """Variables that give a process its certificate."""
+        if not self.secure:
+            return {}
+        base = self.certificates / name
+        files = {"CERTIFICATE": f"{base}.pem", "KEY": f"{base}.key", "CA": str(self.certificates / "ca.pem")}
+        return {f"{prefix}SSL_{which}": path for which, path in files.items()}
+
+    @property
+    def _rules(self) -> Path:
+        return self.certificates / "authorizer.toml"
+
+    def _access(self, prefix: str) -> dict[str, str]:
+        """Who may do what: with certificates their holders by rules. Kafka's brokers have none here."""
+        if not self.secure or self.kafka:
+            return {f"{prefix}ALLOW_EVERYONE": "true"}
+        return {f"{prefix}AUTHORIZER_FILE": str(self._rules), f"{prefix}SUPER_USERS": f"User:CN={ADMIN}"}
+
+    @property
+    def operator_environment(self) -> dict[str, str]:
+        """Variables that ``pctl`` and the workload need on this cluster."""
+        return self._ssl("PCTL_", ADMIN)
+
+    @cached_property
+    def tls(self) -> GrpcTls | None:
+        """The operator's. Of a started cluster."""
+        if not self.secure:
+            return None
+        folder = self.certificates
+        return PemTls(TlsFiles(folder / f"{ADMIN}.pem", folder / f"{ADMIN}.key", folder / "ca.pem"))
+
     def workload_flags(self) -> list[str]:
         """How the workload finds the brokers."""
         kafka = [m.broker.address for m in self.members.values() if isinstance(m, KafkaMember) and m.broker]
@@ -153,15 +200,27 @@ class Playground:
             self.embedded = EmbeddedZooKeeper(self.directory / "zookeeper", heap_mb=512)
             self.embedded.start()
         self.say(f"ZooKeeper serves at {self.connect}")
+        if self.secure:
+            # Imported here: nothing else needs it.
+            from controller.certificates import make
+
+            controllers = [f"controller-{id_}" for id_ in self._controller_ids]
+            brokers = [f"broker-{id_}" for id_ in range(1, self.brokers + 1)]
+            make(self.certificates, [*controllers, *brokers, ADMIN])
+            self._rules.write_text(RULES)
         self._add_controllers(Path(sys.executable).parent)
         if self.kafka:
             self._add_kafka_brokers()
         else:
             self._add_brokers(Path(sys.executable).parent)
 
-    def _add_controllers(self, bin_dir: Path) -> None:
+    @property
+    def _controller_ids(self) -> range:
         first = FIRST_ID_BESIDE_KAFKA if self.kafka else 1
-        for id_ in range(first, first + self.controllers):
+        return range(first, first + self.controllers)
+
+    def _add_controllers(self, bin_dir: Path) -> None:
+        for id_ in self._controller_ids:
             name = f"controller-{id_}"
             self._add(
                 name,
@@ -178,7 +237,9 @@ class Playground:
                 # The scripts run preferred elections; the controller must not do so before them.
                 {
                     f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false",
+                    **self._access(ENV_PREFIX),
                     **(self._takeover() if self.kafka else {}),
+                    **self._ssl(ENV_PREFIX, name),
                 },
             )
 
@@ -203,6 +264,7 @@ class Playground:
                     # When all brokers stop at once, none can take over: retries would only cost time.
                     "--controlled-shutdown-retry-backoff-ms=200",
                 ],
+                {**self._access("BROKER_STUB_"), **self._ssl("BROKER_STUB_", name)},
             )
 
     def _add_kafka_brokers(self) -> None:
@@ -272,7 +334,9 @@ class Playground:
             attempts += 1
             try:
                 (answer,) = (
-                    await admin.ask(cluster_state.controller_endpoint, "CreateTopics", request, WAIT_S)
+                    await admin.ask(
+                        cluster_state.controller_endpoint, "CreateTopics", request, WAIT_S, self.tls
+                    )
                 ).topics
             except admin.RequestFailedError as error:
                 if time.monotonic() - began > WAIT_S:
@@ -292,7 +356,7 @@ class Playground:
         while True:
             cluster_state = await cluster_reader.look(session, topics=(), states=False)
             if cluster_state.controller_endpoint and cluster_state.controller_id != other_than:
-                answer = await admin.describe_cluster(cluster_state.controller_endpoint, 1.0)
+                answer = await admin.describe_cluster(cluster_state.controller_endpoint, 1.0, self.tls)
                 if not isinstance(answer, str) and answer.error_code == 0:
                     return cluster_state.controller_id, time.monotonic() - started
             if time.monotonic() - started > WAIT_S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ async def _pctl(playground: Playground, command: str, expected: int = 0) -> None
         f"--zookeeper={playground.connect}",
         "--timeout=60",
         *shlex.split(command),
+        env={**os.environ, **playground.operator_environment},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -70,7 +72,7 @@ async def operations(playground: Playground, session: Session) -> None:
     await _pctl(playground, f"reassign execute --topic {TOPIC} --partition 0 --replicas 4,3 --yes --dry-run")
     await _pctl(playground, f"reassign execute --topic {TOPIC} --partition 0 --replicas 4,3 --yes")
     await _pctl(playground, f"topics describe {TOPIC}")
-    await _pctl(playground, f"topics delete {TOPIC} --yes")
+    await _pctl(playground, f"topics delete {TOPIC} --yes --reason playground")
     await _pctl(playground, f"history --topic {TOPIC} --kind topic")
     await playground.until(session, "every replica in sync", in_sync)
     await workload.verdict(session)

@@ -248,6 +248,8 @@ async def idle(playground: Playground, session: Session) -> None:
     ended_members: set[str] = set()
     async with _interruptible() as interrupted:
         # Printed only when Ctrl-C is handled: the user may press it at once.
+        for variable, value in playground.operator_environment.items():
+            playground.say(f"export {variable}={value}")
         playground.say(f"try: pctl --zookeeper {playground.connect} cluster   (Ctrl-C ends the playground)")
         while not interrupted.is_set():
             await asyncio.sleep(0.2)

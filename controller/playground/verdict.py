@@ -78,7 +78,8 @@ class WorkloadCheck:
             "--writers=3",
             "--readers=2",
         ]
-        self._member = Member(WORKLOAD, command, playground.directory / f"{WORKLOAD}.log")
+        log = playground.directory / f"{WORKLOAD}.log"
+        self._member = Member(WORKLOAD, command, log, playground.operator_environment)
 
     async def start(self) -> None:
         """Start writing and reading. Returns when every partition has acknowledged a record and one was read."""

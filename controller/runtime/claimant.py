@@ -18,15 +18,15 @@ from controller.core import znode_paths
 from controller.errors import ControllerError, MalformedError
 from controller.runtime import controller_election, takeover
 from controller.runtime.config import Settings
-from controller.runtime.controller_election import Found, Lost, Won
+from controller.runtime.controller_election import Candidate, Found, Lost, Won
 from controller.runtime.kafka import own_registration, registrations
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.takeover import Held, Takeover
 from controller.runtime.zookeeper import single_codecs
-from controller.runtime.zookeeper.access import ZooKeeperAccess
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from proto.zookeeper_access import ZooKeeperAccess
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class Claimant:
         return takeover.main_timeout_ms(self.mode, self._settings.session_timeout_ms)
 
     async def attempt(
-        self, session: Session, endpoint: str, on_change: OnChange, addresses: Addresses
+        self, session: Session, me: Candidate, on_change: OnChange, addresses: Addresses
     ) -> Won | Lost:
         """Claim ``/controller`` if the rules say so, and Kafka brokers can reach us at ``addresses``.
 
@@ -89,9 +89,7 @@ class Claimant:
             if found.held is Held.BROKER:
                 # Before the attempt: one whose outcome nobody learns counts, too.
                 self.claims.append(now_s)
-            won = await controller_election.claim(
-                session, holder, self._settings.controller_id, endpoint, found
-            )
+            won = await controller_election.claim(session, holder, me, found)
             if won is not None:
                 log.info("claimed", over=found.held.value, controller=found.controller_id, epoch=won.epoch)
                 self._reported = None
@@ -150,6 +148,7 @@ class Claimant:
             await holder.close()
             raise
         self.holder = holder
+        holder.report_timeout()
         if not takeover.outlives(holder.negotiated_ms, main_ms):
             log.warning(
                 "holder_session_short",

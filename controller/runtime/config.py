@@ -14,18 +14,24 @@ from msgspec import Meta
 
 from controller.errors import ConfigError
 from controller.runtime.takeover import Takeover
+from proto.security.access import AuthorizerSettings
 from proto.security.files import FileSettingError
+from proto.security.settings import TlsSettings
 from proto.settings import Schema, integer, parsed, shown, text
+from proto.zookeeper_access import ZooKeeperSettings
 
 ENV_PREFIX = "PARTITION_CONTROLLER_"
 
 _HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)"
 _PORT = r"(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_SERVERS = rf"{_HOST}(?::{_PORT})?"
-_CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/[^/\s]+)*/?")
+_SERVERS = rf"{_HOST}(?::(?!0+(?![0-9])){_PORT})?"
+#: ZooKeeper refuses paths with the parts . and ..
+_CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/(?!\.{{1,2}}(?:/|\Z))[^/\s]+)*/?")
 #: Kafka's default of ``reserved.broker.max.id``: the highest id that a broker is given by its configuration.
 RESERVED_BROKER_MAX_ID = 1000
-CONNECT_ALLOWED = "HOST:PORT[,HOST:PORT...][/chroot] with ports up to 65535"
+CONNECT_ALLOWED = (
+    "HOST:PORT[,HOST:PORT...][/chroot] with ports from 1 to 65535, without . and .. in the chroot"
+)
 
 HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
 _NAMED = rf"[A-Z0-9._-]+://{_HOST}:{_PORT}"
@@ -62,7 +68,7 @@ def connect_string(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(TlsSettings, AuthorizerSettings, ZooKeeperSettings):
     """The effective settings of one controller. ``sources`` maps each setting to where its value came from."""
 
     # fmt: off
@@ -74,6 +80,10 @@ class Settings:
         Meta(description="host under which others reach this controller, if not the one it listens on")] = ""
     http_listen: Annotated[HostPort,
         Meta(description="address of /live, /ready, /leader, /metrics, /state")] = "127.0.0.1:9191"
+    grpc_connections_max: Annotated[int, integer(4, 1_000_000, "open connections to grpc_listen; further ones are"
+        " refused. At most a quarter of the descriptors that the process may open")] = 5000
+    http_connections_max: Annotated[int, integer(4, 100_000, "open connections to http_listen; for one more the one"
+        " that is idle for longest is closed. At most a quarter of the descriptors")] = 200
     kafka_listen: Annotated[KafkaAddresses,
         Meta(description="address where Kafka brokers and clients ask this controller; if clients use other listeners"
         " than brokers do: one for each, as LISTENER://HOST:PORT,LISTENER://HOST:PORT")] = "127.0.0.1:9192"
@@ -114,12 +124,6 @@ class Settings:
         description="principals that may do everything (super.users)")] = ""
     kafka_allow_everyone_if_no_acl_found: Annotated[bool, Meta(description="allow what no ACL is about"
         " (allow.everyone.if.no.acl.found)")] = False
-    zookeeper_sasl_username: Annotated[UserName, Meta(description="as whom this controller logs in to ZooKeeper by"
-        " SASL DIGEST-MD5; empty: it does not")] = ""
-    zookeeper_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it")
-        ] = Path()
-    zookeeper_set_acl: Annotated[bool, Meta(description="only who logs in as this controller does may change the"
-        " znodes it creates (zookeeper.set.acl)")] = False
     delegation_token_expiry_check_interval_ms: Annotated[int, integer(1000, 2**31 - 1,
         "time between two searches for expired delegation tokens of Kafka brokers")] = 3_600_000
     state_log_dir: Annotated[Path, Meta(description="where the state-change log is written")] = Path("state-log")

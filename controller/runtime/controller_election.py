@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import structlog
 
 from controller.core import znode_paths
-from controller.errors import MalformedError, SessionLostError
+from controller.errors import DuplicateIdError, MalformedError, SessionLostError
+from controller.runtime import lease
 from controller.runtime.kafka import registrations
 from controller.runtime.takeover import Held, held_by
 from controller.runtime.zookeeper import codecs, jute
@@ -23,8 +27,10 @@ from controller.runtime.zookeeper.session import (
     NoNodeError,
     Session,
 )
+from proto.incarnations import Incarnation
 
 log = structlog.get_logger(__name__)
+HOST_CHARS_MAX = 255
 
 
 @dataclass(frozen=True)
@@ -45,30 +51,81 @@ class Lost:
     controller_id: int
     endpoint: str = ""
     kafka_brokers: tuple[int, ...] = ()
+    incarnation: str = field(default="", compare=False)
 
 
-async def ensure_paths(session: Session, controller_id: int, endpoint: str, http_endpoint: str) -> None:
-    """Create the persistent parents and this controller's registration; replace that of an earlier session."""
+class Candidate(NamedTuple):
+    """One process that takes part in elections. ``host``: its machine's name."""
+
+    controller_id: int
+    endpoint: str
+    incarnation: Incarnation
+    host: str = ""
+
+
+async def register(session: Session, me: Candidate, http_endpoint: str) -> None:
+    """Create the persistent parents and this controller's registration; replace that of a former self.
+
+    Waits for the end of another process's for a session timeout, and then raises DuplicateIdError.
+    """
     for path in znode_paths.PERSISTENT:
         await session.ensure(path)
-    path = znode_paths.candidate_path(controller_id)
-    data = codecs.encode_standby(controller_id, endpoint, http_endpoint)
+    path = znode_paths.candidate_path(me.controller_id)
+    data = codecs.encode_standby(me.controller_id, me.endpoint, http_endpoint, me.host, me.incarnation.own)
+    loop = asyncio.get_running_loop()
+    give_up_at: float | None = None
     while True:
         try:
             await session.create(path, data, ephemeral=True)
             return
         except NodeExistsError:
-            stat = await session.exists(path)
-            if stat is not None and stat.owner == session.id:
-                return
-            log.info("replace_registration", path=path, why="it belongs to an earlier session of this id")
-            await _delete_quietly(session, path)
+            stranger = await _registered_stranger(session, path, me)
+        if stranger is None:
+            return
+        if not stranger:
+            continue
+        patience_s = session.negotiated_ms / 1000 + lease.STRANGER_EXTRA_S
+        if give_up_at is None:
+            give_up_at = loop.time() + patience_s
+            log.warning("id_taken", path=path, host=stranger, patience_s=patience_s)
+        if loop.time() > give_up_at:
+            raise DuplicateIdError(
+                f"another controller with id {me.controller_id} is running on {stranger}: each needs a"
+                " controller_id of its own"
+            )
+        await asyncio.sleep(lease.ELECTION_RETRY_S)
+
+
+async def _registered_stranger(session: Session, path: str, me: Candidate) -> str | None:
+    """Host of whoever else is registered under our id; empty: nobody any more; None: it is this session."""
+    try:
+        data, stat = await session.get(path)
+    except NoNodeError:
+        return ""
+    if stat.owner == session.id:
+        return None
+    try:
+        host, incarnation = codecs.decode_registrant(path, data)
+    except MalformedError as error:
+        log.error("malformed_znode", path=path, problem=error.problem)
+        host = incarnation = ""
+    # One that no session owns is no running controller's.
+    if stat.owner == 0 or me.incarnation.includes(incarnation):
+        log.info("replace_registration", path=path, why="it belongs to a former process of this controller")
+        await _delete_quietly(session, path, stat.version)
+        return ""
+    return repr(host[:HOST_CHARS_MAX]) if host else "an unknown host"
+
+
+async def is_registered(session: Session, controller_id: int, on_change: Callable[[str, str], None]) -> bool:
+    """Whether this session's registration is there; arms a watch on it."""
+    stat = await session.exists(znode_paths.candidate_path(controller_id), on_change)
+    return stat is not None and stat.owner == session.id
 
 
 async def elect(
     session: Session,
-    controller_id: int,
-    endpoint: str,
+    me: Candidate,
     on_change: Callable[[str, str], None],
     *,
     leave_to_brokers: bool = False,
@@ -76,7 +133,7 @@ async def elect(
     """One attempt (reference, section 2.1), with the watch on ``/controller`` armed first.
 
     A ``/controller`` that names this id does not make it the controller: only the multi below does (reference,
-    section 14, point 1). One left by an earlier term of this session, or by an earlier session of this id, is deleted.
+    section 14, point 1). One left by an earlier term of this session, or by a former self, is deleted.
     ``leave_to_brokers``: an absent one is left to Kafka brokers while some are registered; they elect one, and would
     not find our address. Raises ConnectionLossError when the connection is lost; then call again.
     """
@@ -84,37 +141,43 @@ async def elect(
     if stat is not None:
         current = await _read_controller(session)
         if stat.owner == session.id:
-            log.warning(
-                "own_stale_controller",
-                why="it belongs to an earlier term of this session",
-            )
-            await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
-            return await elect(session, controller_id, endpoint, on_change, leave_to_brokers=leave_to_brokers)
-        if current.controller_id == controller_id and endpoint == current.endpoint:
+            log.warning("own_stale_controller", why="it belongs to an earlier term of this session")
+        elif current.controller_id == me.controller_id and me.incarnation.includes(current.incarnation):
             log.info(
-                "own_old_session",
-                why="it belongs to an earlier session of this id",
+                "own_old_session", why="it belongs to an earlier session, or a former process, of this one"
             )
-            await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
-            return await elect(session, controller_id, endpoint, on_change, leave_to_brokers=leave_to_brokers)
-        return current
+        else:
+            return current
+        await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
+        return await elect(session, me, on_change, leave_to_brokers=leave_to_brokers)
     if leave_to_brokers and (brokers := await registrations.kafka_brokers(session, on_change)):
         return Lost(-1, kafka_brokers=tuple([broker.id for broker in brokers]))
-    epoch, version = await _read_epoch(session)
+    former_epoch, version = await _read_epoch(session)
+    epoch = _epoch_after(former_epoch)
     try:
         new_version = await session.register_controller(
             znode_paths.CONTROLLER,
-            codecs.encode_controller(controller_id, endpoint),
+            codecs.encode_controller(me.controller_id, me.endpoint, incarnation=me.incarnation.own),
             znode_paths.CONTROLLER_EPOCH,
-            epoch + 1,
+            epoch,
             version,
         )
     except (jute.MultiError, ConnectionLossError):
-        outcome = await _outcome_of_multi(session, epoch + 1, version + 1)
+        outcome = await _outcome_of_multi(session, epoch, version + 1)
         if outcome is None:
-            return await elect(session, controller_id, endpoint, on_change, leave_to_brokers=leave_to_brokers)
+            return await elect(session, me, on_change, leave_to_brokers=leave_to_brokers)
         return outcome
-    return Won(epoch + 1, new_version)
+    return Won(epoch, new_version)
+
+
+def _epoch_after(epoch: int) -> int:
+    """Raises MalformedError when there is none: whoever took the last one could not be followed."""
+    if epoch >= codecs.EPOCH_MAX:
+        raise MalformedError(
+            znode_paths.CONTROLLER_EPOCH,
+            f"{epoch}: no controller epoch is left above it; set it to the highest one in the state-change logs",
+        )
+    return epoch + 1
 
 
 async def _outcome_of_multi(session: Session, epoch: int, version: int) -> Won | Lost | None:
@@ -133,12 +196,28 @@ async def _outcome_of_multi(session: Session, epoch: int, version: int) -> Won |
 async def _read_controller(session: Session) -> Lost:
     try:
         data, _ = await session.get(znode_paths.CONTROLLER)
-        return Lost(*codecs.decode_controller(data))
+        return Lost(*codecs.decode_controller(data), incarnation=codecs.decode_incarnation(data))
     except NoNodeError:
         return Lost(-1)
     except MalformedError as error:
-        log.error("malformed_znode", path=error.path, problem=error.problem)
+        _report(session, error)
         return Lost(-1)
+
+
+#: How often the same unreadable ``/controller`` is logged, s.
+REPORT_EVERY_S = 60.0
+_reported: tuple[object, float] = (None, 0.0)
+
+
+def _report(session: Session, error: MalformedError) -> None:
+    """Log an unreadable ``/controller``, which keeps everybody from leading, now and then."""
+    global _reported
+    key = (session.id, error.path, error.problem)
+    before, at_s = _reported
+    if key != before or time.monotonic() - at_s >= REPORT_EVERY_S:
+        _reported = key, time.monotonic()
+        todo = "nobody leads while it is there: if its owner does not replace it, delete it"
+        log.error("malformed_znode", path=error.path, problem=error.problem, todo=todo)
 
 
 async def _read_epoch(session: Session) -> tuple[int, int]:
@@ -227,7 +306,7 @@ async def find_holder(session: Session, on_change: Callable[[str, str], None]) -
     except NoNodeError:
         return await find_holder(session, on_change)
     except MalformedError as error:
-        log.error("malformed_znode", path=error.path, problem=error.problem)
+        _report(session, error)
         return Found(Held.UNREADABLE, epoch)
     registration = await session.exists(znode_paths.candidate_path(claim.controller_id), on_change)
     registered = 0 if registration is None else registration.owner
@@ -239,30 +318,29 @@ async def find_holder(session: Session, on_change: Callable[[str, str], None]) -
 _OVERTAKEN = (jute.NO_NODE, jute.BAD_VERSION, jute.NODE_EXISTS)
 
 
-async def claim(
-    session: Session, holder: Session | None, controller_id: int, endpoint: str, found: Found
-) -> Won | None:
+async def claim(session: Session, holder: Session | None, me: Candidate, found: Found) -> Won | None:
     """Take ``/controller`` over as it was found, by one multi; None: it has changed since, or nobody knows.
 
     The multi also fails when our main session is over, whose registration it checks, and when an operator has handed
     back in between: it creates and deletes ``RESIGNED``. ``holder``: the session that is to own ``/controller``; None:
     it is persistent. Raises ConnectionLossError, AccessError, SessionLostError.
     """
-    path = znode_paths.candidate_path(controller_id)
+    path = znode_paths.candidate_path(me.controller_id)
     registration = await session.exists(path)
     if registration is None or registration.owner != session.id:
         raise SessionLostError(f"{path} does not belong to this session any more")
     # The failover remembers our id below it.
     await session.ensure(znode_paths.KAFKA_IDS)
-    epoch, version = found.epoch
-    data = codecs.encode_controller(controller_id, endpoint, session.id)
+    former_epoch, version = found.epoch
+    epoch = _epoch_after(former_epoch)
+    data = codecs.encode_controller(me.controller_id, me.endpoint, session.id, me.incarnation.own)
     sender = holder or session
     pack = sender.packed_path
     ops = [
         jute.op_check(pack(path), registration.version),
         sender.op_create(znode_paths.RESIGNED, b""),
         jute.op_delete(pack(znode_paths.RESIGNED), -1),
-        jute.op_set(pack(znode_paths.CONTROLLER_EPOCH), str(epoch + 1).encode(), version),
+        jute.op_set(pack(znode_paths.CONTROLLER_EPOCH), str(epoch).encode(), version),
     ]
     if found.version is not None:
         ops.append(jute.op_delete(pack(znode_paths.CONTROLLER), found.version))
@@ -275,11 +353,11 @@ async def claim(
         return None
     except ConnectionLossError:
         # A claim that lands after this look is claimed over by the next one.
-        if not await _landed(sender, data, epoch + 1, version + 1):
+        if not await _landed(sender, data, epoch, version + 1):
             return None
     # Through another server than the holder's, our session could read what was there before the claim.
     await session.ping()
-    return Won(epoch + 1, version + 1, 0 if holder is None else holder.id)
+    return Won(epoch, version + 1, 0 if holder is None else holder.id)
 
 
 async def _landed(sender: Session, data: bytes, epoch: int, version: int) -> bool:

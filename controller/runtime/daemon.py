@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import ssl
 import sys
 import time
 import traceback
@@ -21,24 +23,34 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
+from controller.core.cluster.quarantine import Quarantine
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import (
     ControllerError,
+    DuplicateIdError,
+    FencedError,
     LeadershipError,
     MalformedError,
     OutrankedError,
     SessionLostError,
 )
-from controller.runtime import controller_election, lease
+from controller.runtime import controller_election, lease, quarantine
 from controller.runtime.claimant import Claimant
-from controller.runtime.config import Settings, describe
-from controller.runtime.controller_election import Lost, Won
+from controller.runtime.config import Settings, config_errors, describe
+from controller.runtime.controller_election import Candidate, Lost, Won
 from controller.runtime.higher_epochs import Outranked
+from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
-from controller.runtime.kafka.security.acls import AclAuthorizer
-from controller.runtime.kafka.security.setup import authorizer, client_security, zookeeper_access
+from controller.runtime.kafka.security.setup import (
+    access,
+    acl_authorizer,
+    client_security,
+    kafka_tls_files,
+    zookeeper_access,
+)
 from controller.runtime.observe import records
+from controller.runtime.observe.audit import Audit
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.kafka_transport import KafkaSide
@@ -47,14 +59,22 @@ from controller.runtime.term import Term
 from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from proto.incarnations import Incarnation, new_incarnation
 from proto.reload import Reloads
 from proto.security.authorization import Authorizer
+from proto.security.files import FromFiles
+from proto.security.grpc_channels import GrpcTls, daemon_tls
+from proto.security.tls import server_contexts
 from proto.statelog.writer import Rotation, StateLogWriter
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+#: Pause after a term that ended with a bug: it doubles with each one, until none has for this long.
+BUG_PAUSE_S, BUG_PAUSE_MAX_S, BUGS_FORGOTTEN_S = 0.5, 30.0, 600.0
+#: Crash files that are kept.
+CRASH_FILES_MAX = 20
 #: Characters of the current event in a crash file: a request can name tens of thousands of partitions.
 EVENT_CHARS_MAX = 100_000
 
@@ -78,11 +98,17 @@ class Resigned(LeadershipError):  # noqa: N818  (a request, not a fault)
         self.to_kafka = to_kafka
 
 
+class Released(LeadershipError):  # noqa: N818  (a request, not a fault)
+    """An operator let a suspect out of quarantine: the next term reads everything again."""
+
+
 class Daemon:
     """The state of the process, which servers read, and its main loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, incarnation: Incarnation | None = None) -> None:
+        """``incarnation``: None: one that has no former selves."""
         self.settings = settings
+        self._incarnation = incarnation or new_incarnation()
         self.registry = CollectorRegistry()
         #: What SIGHUP reads again.
         self.reloads = Reloads()
@@ -100,6 +126,7 @@ class Daemon:
         #: Records of all terms of this process.
         self.recent = Recent(settings.controller_id, settings.history_records_max)
         self._journal = Journal(self.state_log, self.recent)
+        self.audit = Audit(self._journal)
         self.role = Role.STARTING
         self.term: Term | None = None
         self.session: Session | None = None
@@ -116,13 +143,47 @@ class Daemon:
         self.kafka_addresses: Addresses = {}
         #: Secures the connections to Kafka brokers.
         self.kafka_security: ClientSecurity = client_security(settings)
-        #: Called before each RPC and each request of Kafka's protocol.
-        self.authorizer: Authorizer = authorizer(settings)
+        with config_errors(settings.sources):
+            #: Of gRPC, in both directions.
+            self.tls: GrpcTls | None = daemon_tls(settings)
+            #: Of HTTP; None: without TLS.
+            self.https: FromFiles[ssl.SSLContext] | None = None
+            if settings.https and settings.tls_files is not None:
+                self.https = server_contexts(settings.tls_files, settings.client_auth)
+        own = settings.tls_files
+        #: All of this process, for warnings before they end.
+        self.certificates = [*([own] if own else []), kafka_tls_files(settings)]
+        #: Kafka's ACLs; None: they are not followed.
+        self.acls = acl_authorizer(settings)
+        access_ = access(settings, self.acls)
+        #: Called before each RPC, and before each request of Kafka's protocol unless the ACLs are.
+        self.authorizer: Authorizer = access_.authorizer
+        self.callers, self.openness = access_.callers, access_.openness
+        #: Asks Kafka brokers what only they know.
+        self.questions = BrokerQuestions(
+            str(settings.controller_id), listeners_of(settings), self.kafka_security
+        )
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
         self._seen_kafkas_controller = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
+        #: Terms in a row that ended with a bug, and when the last one did.
+        self._bugs, self._last_bug_s = 0, -BUGS_FORGOTTEN_S
+        #: Our registration may have changed; it is away on purpose; and what ended the keeping of it.
+        self._registration_changed = asyncio.Event()
+        self._handing_over = False
+        self._fatal: BaseException | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Of this controller; -1: it does not lead."""
+        return self.term.won.epoch if self.term is not None else -1
+
+    @property
+    def kafka_authorizer(self) -> Authorizer:
+        """Called before each request of Kafka's protocol."""
+        return self.acls or self.authorizer
 
     @property
     def active(self) -> bool:
@@ -150,10 +211,12 @@ class Daemon:
             self.term.end(StopRequested("stop requested"))
 
     async def run(self) -> None:
-        """Run until stopped. A bug raises its exception; expected errors are handled here."""
+        """Run until stopped. A bug raises its exception; expected errors are handled here, except DuplicateIdError."""
         self._life(Role.STARTING, "started")
         try:
             await self._sessions()
+            if self._fatal is not None:
+                raise self._fatal
         finally:
             await self.claimant.close()
         self._life(Role.STOPPED, "stop requested")
@@ -165,6 +228,8 @@ class Daemon:
             began = time.monotonic()
             try:
                 await self._one_session()
+            except DuplicateIdError:
+                raise
             except (ControllerError, ConnectionLossError) as error:
                 if self._stopping.is_set():
                     break
@@ -185,26 +250,68 @@ class Daemon:
             self.metrics.zookeeper,
             access=self.zookeeper_access,
         )
-        following: asyncio.Task[None] | None = None
+        beside: list[asyncio.Task[None]] = []
         try:
             await self._unless_stopping(session.start(settings.connection_timeout_ms / 1000))
             if self._stopping.is_set():
                 return
+            session.report_timeout()
             self.session, self._suspended = session, False
-            if isinstance(self.authorizer, AclAuthorizer):
-                following = asyncio.create_task(self.authorizer.follow(session))
+            if self.acls is not None:
+                beside.append(asyncio.create_task(self.acls.follow(session)))
             await self._unless_stopping(self._register(session))
+            if self._stopping.is_set():
+                return
+            keeping = asyncio.create_task(self._keep_registered(session))
+            keeping.add_done_callback(self._keeping_ended)
+            beside.append(keeping)
             await self._candidate(session)
         finally:
             self.session = None
-            if following is not None:
-                following.cancel()
+            for task in beside:
+                task.cancel()
             await session.close()
 
+    @property
+    def _me(self) -> Candidate:
+        id_, host = self.settings.controller_id, socket.gethostname()
+        return Candidate(id_, self.grpc_endpoint, self._incarnation, host)
+
     async def _register(self, session: Session) -> None:
-        await controller_election.ensure_paths(
-            session, self.settings.controller_id, self.grpc_endpoint, self.http_endpoint
-        )
+        """Raises DuplicateIdError."""
+        await controller_election.register(session, self._me, self.http_endpoint)
+
+    async def _keep_registered(self, session: Session) -> None:
+        """While the session lives, register again when somebody removes our registration. Raises DuplicateIdError."""
+        id_ = self.settings.controller_id
+        while not session.over:
+            self._registration_changed.clear()
+            try:
+                if not self._handing_over and not await controller_election.is_registered(
+                    session, id_, self._registration_touched
+                ):
+                    log.warning("registration_removed", path=znode_paths.candidate_path(id_))
+                    await self._register(session)
+                    continue
+            except (ConnectionLossError, LeadershipError):
+                # The next connection, or the next session, sees to it.
+                log.debug("registration_not_looked_at")
+            except ControllerError as error:
+                if isinstance(error, DuplicateIdError):
+                    raise
+                log.warning("not_registered", why=str(error))
+                await asyncio.sleep(lease.ELECTION_RETRY_S)
+                continue
+            await self._registration_changed.wait()
+
+    def _registration_touched(self, _kind: str, _path: str) -> None:
+        self._registration_changed.set()
+
+    def _keeping_ended(self, task: asyncio.Task[None]) -> None:
+        """It ends with the session; else there is another process with our id, or a bug."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fatal = error
+            self.stop()
 
     def _connection_changed(self, change: Connection) -> None:
         log.info("zookeeper", connection=change.value)
@@ -212,13 +319,14 @@ class Daemon:
             self._suspended = True
         elif change is Connection.CONNECTED and self._suspended:
             self._suspended = False
-            if isinstance(self.authorizer, AclAuthorizer):
-                self.authorizer.reconnected()
+            if self.acls is not None:
+                self.acls.reconnected()
             if self.term is not None:
                 self.term.reconnected()
         elif change is Connection.EXPIRED and self.term is not None:
             self.term.end(SessionLostError("the ZooKeeper session expired"))
         self._changed.set()
+        self._registration_changed.set()
 
     def _controller_changed(self, kind: str, path: str) -> None:
         """The watch on /controller fired."""
@@ -250,10 +358,14 @@ class Daemon:
             if result is None:
                 return
             if isinstance(result, Won):
+                bugs = self._bugs
                 await self._lead(session, result, time.monotonic() - began)
-                if self.claimant.mode is not Takeover.OFF:
-                    # A hand-over begins with the end of the registration.
+                if self._bugs and self._bugs != bugs:
+                    await self._pause_after_bug()
+                if self._handing_over:
                     await self._unless_stopping(self._register(session))
+                    self._handing_over = False
+                    self._registration_changed.set()
             else:
                 self._follow(result)
                 # No known leader: /controller was deleted meanwhile, or cannot be read.
@@ -264,17 +376,14 @@ class Daemon:
         if self.claimant.mode is Takeover.OFF:
             result = await controller_election.elect(
                 session,
-                self.settings.controller_id,
-                self.grpc_endpoint,
+                self._me,
                 self._controller_changed,
                 leave_to_brokers=self._seen_kafkas_controller,
             )
             if isinstance(result, Lost) and result.controller_id >= 0 and not result.endpoint:
                 self._seen_kafkas_controller = True
             return result
-        return await self.claimant.attempt(
-            session, self.grpc_endpoint, self._controller_changed, self.kafka_addresses
-        )
+        return await self.claimant.attempt(session, self._me, self._controller_changed, self.kafka_addresses)
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result, or None when a stop comes first: kazoo keeps a request for as long as ZooKeeper is away."""
@@ -309,7 +418,16 @@ class Daemon:
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
         kafka = KafkaSide(listeners_of(self.settings), self.kafka_security, self.kafka_addresses)
         term = self.term = Term(
-            session, won, self.settings, self._journal, self.metrics, self._ready, kafka, self.outranked
+            session,
+            won,
+            self.settings,
+            self._journal,
+            self.metrics,
+            self._ready,
+            kafka,
+            self.outranked,
+            self.tls,
+            await self._quarantine(session),
         )
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.
@@ -317,13 +435,18 @@ class Daemon:
         self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
         phase = FailoverPhase("election", 1, int(election_s * 1e6))
         self._journal.record(LogBatch([phase], "", "ControllerFailover", 1), won.epoch)
-        reason, ended = "bug", None
+        reason, ended, bug = "bug", None, None
         try:
             await term.run()
         except LeadershipError as error:
             reason, ended = type(error).__name__, error
             log.warning("resigned", why=str(error))
             self._life(Role.STANDBY, str(error), "resigned")
+        except (ControllerError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  (remembered; the next term has fresh state)
+            bug = error
+            self._note_bug(term, bug)
         finally:
             self.term = None
             self.metrics.resignations.labels(reason).inc()
@@ -332,8 +455,51 @@ class Daemon:
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
+                        if bug is not None:
+                            await self._remember(term, bug)
                         await self._give_up(session, won, ended)
             self.recent.end_term()
+
+    async def _quarantine(self, session: Session) -> Quarantine:
+        """What the next term leaves out. Raises LeadershipError."""
+        while True:
+            try:
+                return await self._unless_stopping(quarantine.read(session)) or Quarantine()
+            except ConnectionLossError:
+                await asyncio.sleep(lease.ELECTION_RETRY_S)
+                session.require_lease()
+
+    def _note_bug(self, term: Term, bug: Exception) -> None:
+        """A term ended with an unexpected exception: write a crash file."""
+        dump: str | None = None
+        try:
+            dump = str(self.dump(bug))
+        except OSError as error:
+            log.error("not_dumped", why=str(error))
+        log.error("bug", dump=dump, error=repr(bug), epoch=term.won.epoch, exc_info=bug)
+        self._life(Role.STANDBY, f"unexpected {type(bug).__name__}", "resigned")
+        before, self._last_bug_s = self._last_bug_s, time.monotonic()
+        self._bugs = self._bugs + 1 if self._last_bug_s - before < BUGS_FORGOTTEN_S else 1
+
+    async def _remember(self, term: Term, bug: Exception) -> None:
+        """Let the next term know what raised."""
+        event = term.machine.current_event
+        noted = await quarantine.remember(term.session, term.won, self.settings.controller_id, bug, event)
+        if noted is not None:
+            log.error(
+                "quarantined" if noted.quarantined else "suspected",
+                name=str(noted.subject),
+                why=str(noted),
+                count=noted.count,
+            )
+
+    async def _pause_after_bug(self) -> None:
+        """Leave the next attempt to others: they may not meet what raised here."""
+        pause_s = min(BUG_PAUSE_S * 2 ** (self._bugs - 1), BUG_PAUSE_MAX_S)
+        log.warning("pause_after_bug", seconds=pause_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._stopping.wait()
 
     async def _give_up(self, session: Session, won: Won, ended: LeadershipError | None) -> None:
         """With ``kafka_takeover``, ``/controller`` stays: this process claims over its own, the end of its sessions
@@ -343,6 +509,8 @@ class Daemon:
         if self.claimant.mode is Takeover.OFF:
             await controller_election.resign(session)
         elif isinstance(ended, Resigned) and not ended.to_kafka:
+            # It begins with the end of our registration.
+            self._handing_over = True
             with suppress(ConnectionLossError):
                 await self.claimant.hand_over(session, won)
 
@@ -388,6 +556,24 @@ class Daemon:
         self._changed.set()
         return ""
 
+    async def release(self, name: str, reason: str, author: str) -> bool:
+        """Forget what raised, and lead a new term without leaving it out; False: there is nothing of that name.
+
+        Call it only while active. Raises ConnectionLossError, LeadershipError.
+        """
+        term = self.term
+        assert term is not None
+        try:
+            suspect = await quarantine.release(term.session, term.won, name)
+        except jute.MultiError as error:
+            raise FencedError(f"the quarantine could not be written: {error}") from None
+        if suspect is not None:
+            log.warning("released", name=name, reason=reason, author=author, raised=str(suspect))
+            skipped, term.quarantine = term.quarantine, term.quarantine.without(name)
+            if skipped.skips(suspect.subject):
+                term.end(Released(f"{author} released {name} from quarantine: {reason}"))
+        return suspect is not None
+
     def _ready(self) -> None:
         log.info("ready", why="failover completed")
 
@@ -411,7 +597,7 @@ class Daemon:
 
     def dump(self, error: BaseException) -> Path:
         """Write the state at a bug to a crash file; return its path."""
-        path = self.settings.state_log_dir / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
+        path = self.settings.state_log_dir / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
         term = self.term
         state = {
             "error": "".join(traceback.format_exception(error)),
@@ -420,8 +606,10 @@ class Daemon:
             "controller_epoch": term.won.epoch if term else -1,
             "event": str(term.machine.current_event)[:EVENT_CHARS_MAX] if term else "",
             "brokers": {str(b.id): b.epoch for b in term.machine.cluster.brokers.values()} if term else {},
-            "problems": term.machine.cluster.problems if term else {},
+            "problems": term.machine.cluster.some_problems() if term else {},
             "python": sys.version,
         }
         path.write_text(json.dumps(state, indent=1))
+        for old in sorted(self.settings.state_log_dir.glob("crash-*.json"))[:-CRASH_FILES_MAX]:
+            old.unlink(missing_ok=True)
         return path

@@ -19,6 +19,8 @@ WAIT_MIN_S = 0.001
 ELECTION_RETRY_S = 1.0
 #: Pause before a new session after one that ended, doubled up to the maximum.
 SESSION_RETRY_FIRST_S, SESSION_RETRY_MAX_S = 0.1, 5.0
+#: How much longer than a session timeout to wait for the end of another process's registration under our id.
+STRANGER_EXTRA_S = 5.0
 #: After a session that lived longer than this, the pause starts again from the first value.
 SESSION_LIVED_S = 2 * SESSION_RETRY_MAX_S
 

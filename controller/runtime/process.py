@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 
@@ -25,7 +26,14 @@ from controller.runtime.kafka.security.setup import server_security
 from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERVED_VERSIONS
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
+from controller.runtime.limits import require_address_space
+from controller.runtime.observe import loop_lag
 from controller.runtime.rpc.server import start_server
+from proto import incarnations
+from proto.incarnations import Incarnation
+from proto.library_logs import LibraryLogs
+from proto.security.access import warn_if_open
+from proto.security.expiry import warn_daily
 from proto.settings import shown
 
 log = structlog.get_logger(__name__)
@@ -56,6 +64,11 @@ def configure_logging(level: str, style: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+    # aiohttp's, asyncio's, gRPC's and kazoo's.
+    library = structlog.get_logger("library")
+    logging.getLogger().handlers[:] = [
+        LibraryLogs(lambda level, fields: library.log(level, "library", **fields))
+    ]
 
 
 def notify_systemd(message: str) -> None:
@@ -86,6 +99,11 @@ async def _watchdog(daemon: Daemon) -> None:
         await asyncio.sleep(interval_s)
 
 
+def _event(daemon: Daemon) -> str:
+    event = daemon.term.machine.current_event if daemon.term else None
+    return event.kind.value if event else ""
+
+
 async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
     """Start the server of Kafka's protocol. Raises ConfigError when it cannot listen."""
     settings = daemon.settings
@@ -102,6 +120,13 @@ async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
             ) from None
         reached[listener] = settings.kafka_advertised_host or _advertised(settings, host), actual
     daemon.kafka_addresses = reached
+
+
+def _claim_directory(directory: Path, stack: AsyncExitStack) -> Incarnation:
+    """Lock it until the stack is closed. Raises InUseError, OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    stack.callback(os.close, incarnations.lock(directory))
+    return incarnations.begin(directory)
 
 
 def _reload(daemon: Daemon) -> None:
@@ -134,14 +159,18 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
     Raises ConfigError when it cannot listen on an address or cannot write to the state log directory.
     """
     structlog.contextvars.bind_contextvars(controller_id=settings.controller_id)
-    try:
-        daemon = Daemon(settings)
-    except OSError as error:
-        raise ConfigError(
-            "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
-        ) from None
-    state.register_gauges(daemon)
     async with AsyncExitStack() as stack:
+        try:
+            daemon = Daemon(settings, _claim_directory(settings.state_log_dir, stack))
+        except incarnations.InUseError as error:
+            allowed = f"a directory of this process alone ({error} uses it)"
+            raise ConfigError("state_log_dir", str(settings.state_log_dir), allowed) from None
+        except OSError as error:
+            raise ConfigError(
+                "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
+            ) from None
+        warn_if_open(daemon.openness)
+        state.register_gauges(daemon)
         stack.callback(daemon.state_log.close)
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
@@ -177,6 +206,12 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
         )
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)
+        lag = asyncio.create_task(
+            loop_lag.measure(daemon.metrics.loop, lambda: _event(daemon)), name="loop-lag"
+        )
+        stack.callback(lag.cancel)
+        warnings = asyncio.create_task(warn_daily(daemon.certificates), name="certificates")
+        stack.callback(warnings.cancel)
         notify_systemd("READY=1")
         try:
             await daemon.run()
@@ -194,10 +229,11 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
 def run(settings: Settings, load: Callable[[], Settings]) -> int:
     """``partition-controller run``. ``load``: as for ``serve``.
 
-    Raises EnvironmentFault under ``python -O``: the asserts must stay enabled.
+    Raises EnvironmentFault under ``python -O`` (the asserts must stay enabled), and when memory is too little.
     """
     if not __debug__:
         raise EnvironmentFault("python -O strips the assertions this controller relies on: run without it")
+    require_address_space()
     configure_logging(settings.log_level, settings.log_format)
     # Until the handler is there, and after it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -20,6 +20,7 @@ from controller.runtime.daemon import Daemon, Role
 from controller.runtime.kafka.endpoints import kafka_brokers
 from controller.runtime.observe.metrics import ZOOKEEPER, GaugeSource, state_of
 from controller.runtime.term import Term, now_us
+from proto.security.expiry import Expiry, expiries
 
 #: Partitions that /state lists by name; the counts cover all.
 _NAMED_MAX = 100
@@ -39,11 +40,11 @@ def state(daemon: Daemon) -> dict[str, Any]:
         "active": daemon.active,
         "grpc": daemon.grpc_endpoint,
         "http": daemon.http_endpoint,
+        "access": daemon.openness.value,
         "current_controller": daemon.current_controller.controller_id,
         "zookeeper": {
             "connect": settings.zookeeper,
             "connected": bool(session and session.connected),
-            "session_id": f"0x{session.id:x}" if session else None,
             "session_timeout_ms": session.negotiated_ms if session else None,
             "lease_remaining_ms": round(session.lease_remaining_s() * 1000)
             if session and not session.over
@@ -58,6 +59,10 @@ def state(daemon: Daemon) -> dict[str, Any]:
             "dropped": daemon.state_log.dropped,
         },
     }
+    view["certificates"] = [
+        {"setting": found.setting, "file": str(found.file), "not_after": found.not_after.isoformat()}
+        for found in _expiries(daemon)
+    ]
     if term is not None:
         view["term"] = _term(daemon, term)
     return view
@@ -83,9 +88,14 @@ def attention(daemon: Daemon) -> list[str]:
         for id_, audit in sorted(term.auditor.brokers.items())
         if audit.known
     ]
+    found += [f"in quarantine: {suspect}" for suspect in term.quarantine.quarantined()]
     if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
         found.append(ahead)
     return found
+
+
+def _expiries(daemon: Daemon) -> list[Expiry]:
+    return [found for files in daemon.certificates for found in expiries(files)]
 
 
 def _takeover(daemon: Daemon) -> dict[str, Any]:
@@ -97,7 +107,6 @@ def _takeover(daemon: Daemon) -> dict[str, Any]:
         "claims_over_brokers": len(claimant.claims),
         "next_claim_in_s": None if wait_s is None else round(wait_s, 1),
         "handed_back": msgspec.to_builtins(claimant.resignation) if claimant.resignation else None,
-        "holder_session_id": f"0x{holder.id:x}" if holder and not holder.over else None,
         "holder_session_timeout_ms": holder.negotiated_ms if holder and not holder.over else None,
     }
 
@@ -112,6 +121,7 @@ def _not_led(term: Term) -> dict[str, str]:
 
 def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
     machine, cluster = term.machine, term.machine.cluster
+    not_led = _not_led(term)
     offline = [
         p
         for t in cluster.topics.values()
@@ -147,7 +157,9 @@ def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
             {**p._asdict(), "kind": p.kind.value}
             for p in islice(all_problems(cluster, term.senders, term.auditor), _NAMED_MAX)
         ],
-        "problems": {**cluster.problems, **_not_led(term)},
+        "problems": {**cluster.some_problems(), **not_led},
+        "problems_count": len(cluster.problems) + len(not_led),
+        "suspects": msgspec.to_builtins(term.quarantine.suspects),
         "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
     }
 
@@ -245,6 +257,13 @@ class _Counter:
 
 
 def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
+    for found in _expiries(daemon):
+        yield (
+            "partition_controller_certificate_not_after_seconds",
+            "When the first certificate in the file ends, seconds since 1970.",
+            {"setting": found.setting, "file": str(found.file)},
+            found.not_after.timestamp(),
+        )
     prefix = "kafka_controller_kafkacontroller_"
     active = daemon.active
     term = daemon.term if active else None
@@ -294,6 +313,13 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         "Last controller id read from /controller; -1: unknown.",
         {},
         daemon.current_controller.controller_id,
+    )
+    suspects = term.quarantine.suspects.values() if term else ()
+    yield (
+        "partition_controller_quarantined",
+        "What is left out because it raised in two terms.",
+        {},
+        sum(suspect.quarantined for suspect in suspects),
     )
     yield from _maintenance_gauges(cluster.maintenance if cluster else Maintenance())
     yield from _role_gauges(daemon)

@@ -7,13 +7,13 @@ empty state (KAFKA-5310).
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -21,26 +21,30 @@ import structlog
 
 from controller.core.cluster import maintenance
 from controller.core.cluster.configs import purge_due
+from controller.core.cluster.quarantine import Quarantine, Suspect
 from controller.core.context import CoreSettings
 from controller.core.effects import Effect, Outcome
 from controller.core.events import DiskReport, Event, EventKind, Finished, StatesCheck, StopReport, TellAgain
-from controller.core.handlers import event_of, not_controller
+from controller.core.handlers import answer_with, event_of, not_controller
 from controller.core.machine import Machine, Ready
 from controller.core.model import ControlProtocol
 from controller.core.reassignment import stray_replicas
 from controller.core.records import AuditFinding, FailoverPhase, LeadershipChange, LogBatch, Rejection
 from controller.core.requests.api import ControllerRequest, ControllerResponse
+from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.stored import StateRounds
+from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
 from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka import delegation_tokens
 from controller.runtime.kafka.own_registration import OwnRegistration
+from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.grpc_transport import GrpcTransports
@@ -48,6 +52,7 @@ from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.store import Store
+from proto.security.grpc_channels import GrpcTls
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +67,7 @@ FIRST_REBALANCE_S, PACED_REBALANCE_S = 5.0, 1.0
 def new_topic_id() -> str:
     """A random UUID as Kafka prints it: 22 characters of URL-safe base64, never beginning with a dash."""
     while True:
-        topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        topic_id = uuid_text(uuid.uuid4().bytes)
         if not topic_id.startswith("-"):
             return topic_id
 
@@ -89,28 +94,33 @@ class Term:
         on_ready: Callable[[], None],
         kafka: KafkaSide,
         outranked: Outranked,
+        tls: GrpcTls | None,
+        quarantine: Quarantine,
     ) -> None:
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
         self._outranked = outranked
+        #: What this term leaves out.
+        self.quarantine = quarantine
         self.machine = Machine(
             settings.controller_id,
             won.epoch,
             core_settings(settings),
             new_topic_id,
+            quarantine.events(),
         )
         self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
         #: Whether Kafka's brokers find this controller.
         self.leads_kafka = settings.leads_kafka
         self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
-        self._store = Store(session, won.epoch_version, self.enqueue)
+        self._store = Store(session, won.epoch_version, self.enqueue, quarantine.paths())
         cluster, bytes_max = self.machine.cluster, settings.message_bytes_max
         timeout_s = settings.request_timeout_ms / 1000
         #: Transports to Kafka brokers, which know their APIs.
         self.kafka = KafkaTransports(cluster, bytes_max, timeout_s, kafka)
-        grpc = GrpcTransports(cluster, bytes_max, timeout_s)
+        grpc = GrpcTransports(cluster, bytes_max, timeout_s, tls)
         self.senders = Senders(
             self.machine.outbox,
             {
@@ -167,11 +177,17 @@ class Term:
         """
         if self._ended or not self.machine.ready:
             return not_controller(request)
+        if self.refuses(request) is not None:
+            return answer_with(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         serial = next(self._serials)
         answer: asyncio.Future[ControllerResponse] = asyncio.get_running_loop().create_future()
         self._callers[serial] = (request, answer)
         self.enqueue(event_of(request, serial))
         return await answer
+
+    def refuses(self, request: ControllerRequest) -> Suspect | None:
+        """Why a request is refused: it, or its kind, is in quarantine."""
+        return self.quarantine.refuses(event_of(request, 0).kind, partial(request_digest, request))
 
     def _reply(self, serial: int, value: ControllerResponse) -> None:
         _, answer = self._callers.pop(serial)

@@ -58,6 +58,8 @@ class Writer(threading.Thread):
             "enable.idempotence": True,
             "acks": "all",
             "linger.ms": 0,
+            # With more, librdkafka may write a record twice when a leader changes (docs/kafka.md).
+            "max.in.flight": 1,
             "message.timeout.ms": 120_000,
             "topic.metadata.refresh.interval.ms": 10_000,
             **(

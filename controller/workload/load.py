@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker_stub.client.connection import Connections
 from broker_stub.client.producer import Producer
 from controller.workload.history import HistoryFile, load
 from controller.workload.readers import Reader
 from controller.workload.writers import Progress, Writer
+from proto.security.grpc_channels import GrpcTls
 
 FLUSH_S = 0.2
 
@@ -31,6 +33,7 @@ class Load:
     request_timeout_ms: int = 3_000
     delivery_timeout_ms: int = 120_000
     drain_s: float = 30.0
+    tls: GrpcTls | None = None
 
 
 async def run(
@@ -53,6 +56,7 @@ async def run(
                 load.acks,
                 request_timeout_ms=load.request_timeout_ms,
                 delivery_timeout_ms=load.delivery_timeout_ms,
+                connections=Connections(load.tls),
             ),
             history,
             progress,
@@ -63,7 +67,7 @@ async def run(
         for number in range(load.writers)
     ]
     readers = [
-        Reader(first_reader + number, list(load.bootstrap), history, progress, load.topic)
+        Reader(first_reader + number, list(load.bootstrap), history, progress, load.topic, load.tls)
         for number in range(load.readers)
     ]
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from broker_stub.client.connection import Connections
 from broker_stub.client.consumer import EARLIEST, ConsumedRecord, Consumer, Truncation
 from broker_stub.client.errors import ClientError
 from controller.workload.history import HistoryFile, Noted, Read, content_of
 from controller.workload.writers import Progress, now_us
+from proto.security.grpc_channels import GrpcTls
 
 POLL_MS = 200
 PAUSE_S = 0.2
@@ -17,10 +19,18 @@ class Reader:
     """One reader. It notes truncations and errors in the history, and continues."""
 
     def __init__(
-        self, reader: int, bootstrap: list[str], history: HistoryFile, progress: Progress, topic: str
+        self,
+        reader: int,
+        bootstrap: list[str],
+        history: HistoryFile,
+        progress: Progress,
+        topic: str,
+        tls: GrpcTls | None,
     ) -> None:
         self._id, self._history, self._progress, self._topic = reader, history, progress, topic
-        self._consumer = Consumer(bootstrap, reset="earliest", on_truncation=self._truncated)
+        self._consumer = Consumer(
+            bootstrap, reset="earliest", on_truncation=self._truncated, connections=Connections(tls)
+        )
 
     async def run(self, stop: asyncio.Event, drain_s: float) -> None:
         """Read until ``stop`` is set, and then until a poll returns no records, at most ``drain_s`` longer.

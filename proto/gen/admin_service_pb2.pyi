@@ -58,7 +58,7 @@ class BrokerDescription(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_broker_control_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., pending_pushes: _Optional[int] = ..., push_problem: _Optional[str] = ..., refuses_pushes: _Optional[bool] = ...) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("error_code", "controller_id", "controller_epoch", "event_id", "brokers", "topic_count", "partition_count", "offline_partition_count", "preferred_replica_imbalance_count", "problems")
+    __slots__ = ("error_code", "controller_id", "controller_epoch", "event_id", "brokers", "topic_count", "partition_count", "offline_partition_count", "preferred_replica_imbalance_count", "problems", "problem_count", "unguarded")
     class ProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,8 @@ class DescribeClusterResponse(_message.Message):
     OFFLINE_PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
     PREFERRED_REPLICA_IMBALANCE_COUNT_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNGUARDED_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     controller_id: int
     controller_epoch: int
@@ -86,7 +88,9 @@ class DescribeClusterResponse(_message.Message):
     offline_partition_count: int
     preferred_replica_imbalance_count: int
     problems: _containers.ScalarMap[str, str]
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., offline_partition_count: _Optional[int] = ..., preferred_replica_imbalance_count: _Optional[int] = ..., problems: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    problem_count: int
+    unguarded: bool
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., offline_partition_count: _Optional[int] = ..., preferred_replica_imbalance_count: _Optional[int] = ..., problems: _Optional[_Mapping[str, str]] = ..., problem_count: _Optional[int] = ..., unguarded: _Optional[bool] = ...) -> None: ...
 
 class ReplicaList(_message.Message):
     __slots__ = ("broker_ids",)
@@ -217,10 +221,12 @@ class DeletableTopic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class DeleteTopicsRequest(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "reason")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[DeletableTopic]
-    def __init__(self, topics: _Optional[_Iterable[_Union[DeletableTopic, _Mapping]]] = ...) -> None: ...
+    reason: str
+    def __init__(self, topics: _Optional[_Iterable[_Union[DeletableTopic, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DeletedTopic(_message.Message):
     __slots__ = ("name", "topic_id", "error_code", "error_message")
@@ -279,10 +285,12 @@ class ReassignablePartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Union[ReplicaList, _Mapping]] = ...) -> None: ...
 
 class AlterPartitionReassignmentsRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "reason")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[ReassignablePartition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[ReassignablePartition, _Mapping]]] = ...) -> None: ...
+    reason: str
+    def __init__(self, partitions: _Optional[_Iterable[_Union[ReassignablePartition, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PartitionResult(_message.Message):
     __slots__ = ("topic", "partition", "error_code", "error_message")
@@ -341,16 +349,18 @@ class ListPartitionReassignmentsResponse(_message.Message):
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., partitions: _Optional[_Iterable[_Union[OngoingPartitionReassignment, _Mapping]]] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class ElectLeadersRequest(_message.Message):
-    __slots__ = ("election_type", "topic_partitions", "all_partitions", "leader")
+    __slots__ = ("election_type", "topic_partitions", "all_partitions", "leader", "reason")
     ELECTION_TYPE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ALL_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     election_type: ElectionType
     topic_partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionName]
     all_partitions: bool
     leader: int
-    def __init__(self, election_type: _Optional[_Union[ElectionType, str]] = ..., topic_partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionName, _Mapping]]] = ..., all_partitions: _Optional[bool] = ..., leader: _Optional[int] = ...) -> None: ...
+    reason: str
+    def __init__(self, election_type: _Optional[_Union[ElectionType, str]] = ..., topic_partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionName, _Mapping]]] = ..., all_partitions: _Optional[bool] = ..., leader: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ElectLeadersResult(_message.Message):
     __slots__ = ("topic", "partition", "error_code", "error_message", "leader")

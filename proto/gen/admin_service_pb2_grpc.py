@@ -127,6 +127,16 @@ class AdminServiceStub:
                 request_serializer=proto_dot_maintenance__pb2.CancelShutdownRequest.SerializeToString,
                 response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
                 _registered_method=True)
+        self.ListQuarantine = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ListQuarantine',
+                request_serializer=proto_dot_maintenance__pb2.ListQuarantineRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.ListQuarantineResponse.FromString,
+                _registered_method=True)
+        self.ReleaseQuarantine = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ReleaseQuarantine',
+                request_serializer=proto_dot_maintenance__pb2.ReleaseQuarantineRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
         self.ResignController = channel.unary_unary(
                 '/partition_controller.v1.AdminService/ResignController',
                 request_serializer=proto_dot_maintenance__pb2.ResignControllerRequest.SerializeToString,
@@ -146,6 +156,11 @@ class AdminServiceStub:
                 '/partition_controller.v1.AdminService/Audit',
                 request_serializer=proto_dot_inspection__pb2.AuditRequest.SerializeToString,
                 response_deserializer=proto_dot_inspection__pb2.AuditResponse.FromString,
+                _registered_method=True)
+        self.DescribeReplicas = channel.unary_unary(
+                '/partition_controller.v1.AdminService/DescribeReplicas',
+                request_serializer=proto_dot_inspection__pb2.DescribeReplicasRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.DescribeReplicasResponse.FromString,
                 _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/partition_controller.v1.AdminService/Explain',
@@ -298,6 +313,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQuarantine(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseQuarantine(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResignController(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -317,6 +344,12 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Audit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeReplicas(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -458,6 +491,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=proto_dot_maintenance__pb2.CancelShutdownRequest.FromString,
                     response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
             ),
+            'ListQuarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuarantine,
+                    request_deserializer=proto_dot_maintenance__pb2.ListQuarantineRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.ListQuarantineResponse.SerializeToString,
+            ),
+            'ReleaseQuarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseQuarantine,
+                    request_deserializer=proto_dot_maintenance__pb2.ReleaseQuarantineRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
             'ResignController': grpc.unary_unary_rpc_method_handler(
                     servicer.ResignController,
                     request_deserializer=proto_dot_maintenance__pb2.ResignControllerRequest.FromString,
@@ -477,6 +520,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Audit,
                     request_deserializer=proto_dot_inspection__pb2.AuditRequest.FromString,
                     response_serializer=proto_dot_inspection__pb2.AuditResponse.SerializeToString,
+            ),
+            'DescribeReplicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeReplicas,
+                    request_deserializer=proto_dot_inspection__pb2.DescribeReplicasRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.DescribeReplicasResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -993,6 +1041,60 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def ListQuarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ListQuarantine',
+            proto_dot_maintenance__pb2.ListQuarantineRequest.SerializeToString,
+            proto_dot_maintenance__pb2.ListQuarantineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseQuarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ReleaseQuarantine',
+            proto_dot_maintenance__pb2.ReleaseQuarantineRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ResignController(request,
             target,
             options=(),
@@ -1090,6 +1192,33 @@ class AdminService:
             '/partition_controller.v1.AdminService/Audit',
             proto_dot_inspection__pb2.AuditRequest.SerializeToString,
             proto_dot_inspection__pb2.AuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/DescribeReplicas',
+            proto_dot_inspection__pb2.DescribeReplicasRequest.SerializeToString,
+            proto_dot_inspection__pb2.DescribeReplicasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -268,7 +268,7 @@ class KnownPartition(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DescribeStateResponse(_message.Message):
-    __slots__ = ("controller_epoch", "broker_epoch", "digests", "topics", "hosted", "known", "topic_id", "more")
+    __slots__ = ("controller_epoch", "broker_epoch", "digests", "topics", "hosted", "known", "topic_id", "more", "error_code")
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +277,7 @@ class DescribeStateResponse(_message.Message):
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     controller_epoch: int
     broker_epoch: int
     digests: StateDigests
@@ -285,4 +286,5 @@ class DescribeStateResponse(_message.Message):
     known: _containers.RepeatedCompositeFieldContainer[KnownPartition]
     topic_id: str
     more: bool
-    def __init__(self, controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., digests: _Optional[_Union[StateDigests, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicDigests, _Mapping]]] = ..., hosted: _Optional[_Iterable[_Union[HostedReplica, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPartition, _Mapping]]] = ..., topic_id: _Optional[str] = ..., more: _Optional[bool] = ...) -> None: ...
+    error_code: _common_pb2.ErrorCode
+    def __init__(self, controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., digests: _Optional[_Union[StateDigests, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicDigests, _Mapping]]] = ..., hosted: _Optional[_Iterable[_Union[HostedReplica, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPartition, _Mapping]]] = ..., topic_id: _Optional[str] = ..., more: _Optional[bool] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ...) -> None: ...

@@ -79,6 +79,54 @@ class DescribeTopicsResponse(_message.Message):
     topics: _containers.RepeatedCompositeFieldContainer[TopicDescription]
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicDescription, _Mapping]]] = ...) -> None: ...
 
+class DescribeReplicasRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReplicaOnDisk(_message.Message):
+    __slots__ = ("broker", "size_bytes", "offset_lag", "on_failed_disk")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_LAG_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILED_DISK_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    size_bytes: int
+    offset_lag: int
+    on_failed_disk: bool
+    def __init__(self, broker: _Optional[int] = ..., size_bytes: _Optional[int] = ..., offset_lag: _Optional[int] = ..., on_failed_disk: _Optional[bool] = ...) -> None: ...
+
+class PartitionOnDisk(_message.Message):
+    __slots__ = ("topic", "partition", "replicas")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaOnDisk]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaOnDisk, _Mapping]]] = ...) -> None: ...
+
+class SilentBroker(_message.Message):
+    __slots__ = ("broker", "why")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    why: str
+    def __init__(self, broker: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class DescribeReplicasResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "partitions", "silent")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionOnDisk]
+    silent: _containers.RepeatedCompositeFieldContainer[SilentBroker]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionOnDisk, _Mapping]]] = ..., silent: _Optional[_Iterable[_Union[SilentBroker, _Mapping]]] = ...) -> None: ...
+
 class ExplainRequest(_message.Message):
     __slots__ = ("partition", "broker", "controller", "deletion", "reassignment")
     PARTITION_FIELD_NUMBER: _ClassVar[int]

@@ -117,3 +117,51 @@ class ResignControllerRequest(_message.Message):
 class ClaimControllerRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ListQuarantineRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Suspect(_message.Message):
+    __slots__ = ("name", "event", "detail", "error", "digest", "count", "quarantined", "controller_id", "controller_epoch", "at_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    event: str
+    detail: str
+    error: str
+    digest: str
+    count: int
+    quarantined: bool
+    controller_id: int
+    controller_epoch: int
+    at_ms: int
+    def __init__(self, name: _Optional[str] = ..., event: _Optional[str] = ..., detail: _Optional[str] = ..., error: _Optional[str] = ..., digest: _Optional[str] = ..., count: _Optional[int] = ..., quarantined: _Optional[bool] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class ListQuarantineResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "suspects")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    suspects: _containers.RepeatedCompositeFieldContainer[Suspect]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ...) -> None: ...
+
+class ReleaseQuarantineRequest(_message.Message):
+    __slots__ = ("name", "reason", "author")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    reason: str
+    author: str
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...

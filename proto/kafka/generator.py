@@ -36,11 +36,12 @@ from proto.kafka.specifications import (
 #: What we ask brokers, what they and clients ask us, and what ours or tools ask brokers.
 SPOKEN = (
     "AllocateProducerIds", "AlterConfigs", "AlterPartition", "AlterPartitionReassignments",
-    "AlterUserScramCredentials", "ApiVersions", "ControlledShutdown", "CreatePartitions", "CreateTopics",
-    "DeleteTopics", "DescribeCluster", "DescribeConfigs", "DescribeGroups", "DescribeLogDirs",
-    "DescribeUserScramCredentials", "ElectLeaders", "FindCoordinator", "IncrementalAlterConfigs", "InitProducerId",
-    "LeaderAndIsr", "ListGroups", "ListOffsets", "ListPartitionReassignments", "ListTransactions", "Metadata",
-    "OffsetFetch", "SaslAuthenticate", "SaslHandshake", "StopReplica", "UpdateFeatures", "UpdateMetadata",
+    "AlterUserScramCredentials", "ApiVersions", "ControlledShutdown", "CreateAcls", "CreatePartitions",
+    "CreateTopics", "DeleteAcls", "DeleteTopics", "DescribeAcls", "DescribeCluster", "DescribeConfigs",
+    "DescribeGroups", "DescribeLogDirs", "DescribeUserScramCredentials", "ElectLeaders", "FindCoordinator",
+    "IncrementalAlterConfigs", "InitProducerId", "LeaderAndIsr", "ListGroups", "ListOffsets",
+    "ListPartitionReassignments", "ListTransactions", "Metadata", "OffsetFetch", "SaslAuthenticate",
+    "SaslHandshake", "StopReplica", "UpdateFeatures", "UpdateMetadata",
 )  # fmt: skip
 _RUFF = """
 line-length = 110

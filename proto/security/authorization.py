@@ -1,14 +1,16 @@
-"""Authorization: the interface of an authorizer, and the default one, which allows everything (docs/adr/0007).
+"""Authorization: the interface of an authorizer, and the one that allows everything (docs/adr/0007).
 
-Operations, resources and principals are Kafka's (KIP-11), so that the rules of Kafka's ACLs apply.
+Operations, resources and principals are Kafka's (KIP-11), so that the rules of Kafka's ACLs apply. ``LOSE_DATA`` is
+ours. The callers of an RPC are found by ``proto.security.callers``, rules of a file by ``proto.security.rules``.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 import structlog
@@ -21,7 +23,7 @@ LOGGED_DENIALS_MAX = 20
 
 
 class Operation(Enum):
-    """Kafka's names (``AclOperation``), without those that stand for several."""
+    """Kafka's names (``AclOperation``), without those that stand for several; and LOSE_DATA."""
 
     READ = "READ"
     WRITE = "WRITE"
@@ -35,6 +37,15 @@ class Operation(Enum):
     IDEMPOTENT_WRITE = "IDEMPOTENT_WRITE"
     CREATE_TOKENS = "CREATE_TOKENS"
     DESCRIBE_TOKENS = "DESCRIBE_TOKENS"
+    #: Beside the right to change: to do what may lose records (an unclean election), or to overrule a safety check.
+    LOSE_DATA = "LOSE_DATA"
+
+
+#: What allows an operation besides itself (``AclAuthorizer``).
+IMPLIED_BY: Mapping[Operation, tuple[Operation, ...]] = {
+    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
+}
 
 
 class ResourceType(Enum):
@@ -67,9 +78,13 @@ def topic(name: str) -> Resource:
     return Resource(ResourceType.TOPIC, name)
 
 
+def group(name: str) -> Resource:
+    return Resource(ResourceType.GROUP, name)
+
+
 class Principal(NamedTuple):
-    """The caller. ``name``: the identity that TLS or SASL authenticated, else ANONYMOUS; ``peer``: the address as gRPC
-    writes it (``ipv4:HOST:PORT``, ``ipv6:%5BHOST%5D:PORT``)."""
+    """The caller. ``name``: the identity that TLS, SASL or a token proved, else ANONYMOUS; ``peer``: the address as
+    gRPC writes it (``ipv4:HOST:PORT``, ``ipv6:%5BHOST%5D:PORT``)."""
 
     name: str
     peer: str
@@ -116,9 +131,29 @@ class Authorizer(Protocol):
 
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool: ...
 
+    def speaks_for(self, principal: Principal, broker_id: int) -> bool:
+        """Whether it may act as this broker, once it is allowed CLUSTER_ACTION."""
+        ...
 
-class AllowAll:
-    """The default: every caller may do everything."""
+    def is_controller(self, principal: Principal) -> bool:
+        """Whether it may send control requests to brokers, once it is allowed CLUSTER_ACTION."""
+        ...
+
+
+class AnyBroker:
+    """For authorizers, as Kafka's, that tell neither brokers from one another nor controllers from brokers."""
+
+    def speaks_for(self, principal: Principal, broker_id: int) -> bool:
+        del principal, broker_id
+        return True
+
+    def is_controller(self, principal: Principal) -> bool:
+        del principal
+        return True
+
+
+class AllowAll(AnyBroker):
+    """Every caller may do everything."""
 
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         del principal, operation, resource
@@ -136,8 +171,30 @@ def is_allowed(
         return False
 
 
-def principal_of(context: Any) -> Principal:
-    """The caller of an RPC, from its gRPC context. Of several authenticated identities the first one counts."""
-    identities = list(context.peer_identities() or ())
-    name = identities[0].decode("utf-8", errors="backslashreplace") if identities else ANONYMOUS
-    return Principal(name, context.peer())
+def speaks_for(authorizer: Authorizer, principal: Principal, broker_id: int) -> bool:
+    """Whether a principal may act as this broker; an exception counts as a denial and is logged."""
+    try:
+        return authorizer.speaks_for(principal, broker_id)
+    except Exception:
+        log.exception("authorizer_failed", principal=str(principal), broker_id=broker_id)
+        return False
+
+
+def is_controller(authorizer: Authorizer, principal: Principal) -> bool:
+    """Whether a principal may send control requests; an exception counts as a denial and is logged."""
+    try:
+        return authorizer.is_controller(principal)
+    except Exception:
+        log.exception("authorizer_failed", principal=str(principal))
+        return False
+
+
+SUPER_USERS_ALLOWED = "principals separated by semicolons, such as User:alice;User:CN=broker1,O=x"
+
+
+def super_users(text: str) -> frozenset[str]:
+    """``super.users``: principals separated by semicolons, ``User:a;User:CN=b,O=c``. Raises ValueError."""
+    users = [user.strip() for user in text.split(";") if user.strip()]
+    if not all(all(user.partition(":")) for user in users):
+        raise ValueError(SUPER_USERS_ALLOWED)
+    return frozenset(users)

@@ -50,6 +50,11 @@ class FromFiles(Generic[T]):
                 log.info("security_files_read", files=[str(file) for file in self._files])
         return self._value
 
+    def reload(self) -> None:
+        """Make the value again, changed or not. Raises FileSettingError: the last good value stays in use."""
+        self._seen = self._signature()
+        self._value = self._make()
+
     def _signature(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(map(_of_file, self._files))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 #: Keywords of RFC 2253 (``sun.security.x509.AVAKeyword``); any other attribute is printed by its object identifier.
@@ -14,6 +15,7 @@ _KEYWORDS = {
     "2.5.4.3": "CN", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "STREET", "2.5.4.10": "O",
     "2.5.4.11": "OU", "0.9.2342.19200300.100.1.25": "DC", "0.9.2342.19200300.100.1.1": "UID",
 }  # fmt: skip
+_UTC_TIME = 0x17
 _SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
 #: UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString: printed as text, all read as UTF-8.
 _TEXTS = {0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E}
@@ -59,6 +61,20 @@ def distinguished_name(certificate: bytes) -> str:
         for relative in _elements(fields[4].body)
     ]
     return ",".join(reversed(names))
+
+
+def not_after(certificate: bytes) -> datetime:
+    """Until when an X.509 certificate (DER) is valid. Raises ValueError."""
+    (whole, *_) = _elements(certificate)
+    (signed, *_) = _elements(whole.body)
+    fields = [element for element in _elements(signed.body) if element.tag != _VERSION]
+    if len(fields) < 4 or len(times := [*_elements(fields[3].body)]) != 2:
+        raise ValueError("a certificate has no validity")
+    text = times[1].body.decode("ascii")
+    if times[1].tag == _UTC_TIME:
+        # RFC 5280: years from 1950 to 2049 have two digits.
+        text = ("19" if text >= "50" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
 def _attribute(attribute: _Element) -> str:

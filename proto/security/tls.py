@@ -66,9 +66,25 @@ def server_contexts(files: TlsFiles, client_auth: ClientAuth) -> FromFiles[ssl.S
     return FromFiles(files.present, lambda: _server_context(files, client_auth))
 
 
+def listening(contexts: FromFiles[ssl.SSLContext]) -> ssl.SSLContext:
+    """A context for a whole listener, for servers that take no other: each connection goes on with the current one."""
+    first = contexts.current()
+
+    def switch(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = contexts.current()
+
+    first.sni_callback = switch
+    return first
+
+
 def client_contexts(files: TlsFiles) -> FromFiles[ssl.SSLContext]:
     """Contexts for the side that dials. Raises FileSettingError."""
     return FromFiles(files.present, lambda: _client_context(files))
+
+
+def check(files: TlsFiles) -> None:
+    """Raises FileSettingError if the files cannot be used as they are now."""
+    _context(ssl.PROTOCOL_TLS_CLIENT, files)
 
 
 def _server_context(files: TlsFiles, client_auth: ClientAuth) -> ssl.SSLContext:

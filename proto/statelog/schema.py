@@ -27,6 +27,9 @@ TEXT_CHARS_MAX = {
     "to": 200,
     "reason": 500,
     "error": 100,
+    "principal": 300,
+    "address": 64,
+    "subject": 1000,
 }
 #: Characters kept of an unreadable line.
 SAMPLE_CHARS_MAX = 200
@@ -77,6 +80,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "feature": (),
     "audit": ("topic", "partition", "to"),
     "reject": ("error",),
+    "request": ("to", "principal"),
     "unchanged": (),
     "log": ("to",),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections import deque
@@ -72,8 +73,8 @@ def envelope(
 class StateLogWriter:
     """Writes one node's state-change log. Thread-safe.
 
-    ``directory`` is created if absent. ``role`` is "controller" or "broker", ``node`` its id. At most
-    ``queue_max`` records are queued in memory.
+    ``directory`` is created if absent; OSError is raised if nothing can be written there. ``role`` is "controller" or
+    "broker", ``node`` its id. At most ``queue_max`` records are queued in memory.
     """
 
     def __init__(
@@ -101,7 +102,13 @@ class StateLogWriter:
         self._encoder = msgspec.json.Encoder()
         self._file: IO[bytes] | None = None
         self._opened_at = 0.0
+        #: Lines in the open file since it was opened.
+        self._in_file = 0
         directory.mkdir(parents=True, exist_ok=True)
+        # On a read-only file system an existing directory says nothing.
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(b"\n")
+            file.flush()
         self._thread = threading.Thread(target=self._run, name="state-log", daemon=True)
         self._thread.start()
 
@@ -157,6 +164,7 @@ class StateLogWriter:
             while self._queue:
                 self._write_entry(self._queue.popleft())
                 self._rotate_if_due()
+            self._leave_moved_file()
             self._report_dropped()
             self._rotate_if_due()
             with self._lock:
@@ -204,6 +212,7 @@ class StateLogWriter:
         """Write lines. Returns how many, from the end, were not written, and why."""
         data = b"\n".join(lines) + b"\n"
         rest = memoryview(data)
+        self._leave_moved_file()
         try:
             if self._file is None:
                 self._open()
@@ -217,10 +226,26 @@ class StateLogWriter:
             self.written += landed
             return len(lines) - landed, str(error.strerror or error)
         self.written += len(lines)
+        self._in_file += len(lines)
         return 0, ""
+
+    def _leave_moved_file(self) -> None:
+        """Begin a new file if the open one was removed or renamed: nobody would find what is written to it."""
+        if self._file is None:
+            return
+        try:
+            there = os.stat(self.directory / FILE_NAME)
+        except OSError:
+            there = None
+        if there is None or not os.path.samestat(there, os.fstat(self._file.fileno())):
+            with self._lock:
+                self._drop(self._in_file, f"{FILE_NAME} was removed or renamed with them in it")
+            self._abandon_file()
 
     def _open(self) -> None:
         path = self.directory / FILE_NAME
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._in_file = 0
         self._end_torn_line(path)
         self._file = path.open("ab", buffering=0)
         self._opened_at = time.monotonic()

@@ -20,11 +20,13 @@ import grpc.aio
 from rich.console import Console
 from rich.table import Table
 
+from broker_stub.client.connection import Connections
 from broker_stub.client.producer import Producer
 from broker_stub.log import batches
 from controller.playground.cluster import Playground
 from controller.runtime.zookeeper import cluster_reader
 from proto.gen import broker_data_pb2 as wire
+from proto.security.grpc_channels import GrpcTls
 
 RECORD_BYTES, BATCH_RECORDS = 100, 200
 #: Batches in one measurement, over all partitions.
@@ -37,11 +39,11 @@ def _records() -> list[tuple[bytes | None, bytes | None]]:
     return [(None, os.urandom(RECORD_BYTES)) for _ in range(BATCH_RECORDS)]
 
 
-async def produce(bootstrap: list[str], topic: str, partitions: int) -> float:
+async def produce(bootstrap: list[str], topic: str, partitions: int, tls: GrpcTls | None = None) -> float:
     """Seconds until all batches are acknowledged by all in-sync replicas."""
     records = _records()
     # One batch a request, as the echo gets it.
-    async with Producer(bootstrap, batch_bytes=1) as producer:
+    async with Producer(bootstrap, batch_bytes=1, connections=Connections(tls)) as producer:
 
         async def one(partition: int, count: int) -> None:
             for _ in range(count):

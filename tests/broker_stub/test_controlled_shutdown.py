@@ -48,7 +48,7 @@ async def controller() -> AsyncIterator[FakePeer]:
 
 @pytest.fixture
 async def peers() -> AsyncIterator[Peers]:
-    peers = Peers()
+    peers = Peers(None)
     yield peers
     await peers.close()
 

@@ -26,6 +26,7 @@ from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import broker_control_pb2_grpc as services
 from proto.gen import common_pb2 as codes
+from proto.incarnations import new_incarnation
 from tests.support.broker.builders import ID_X, leader_state, live, stop_state
 from tests.support.paths import ROOT
 
@@ -34,6 +35,8 @@ pytestmark = pytest.mark.slow
 #: Long enough that a stall of this machine ends nobody's session.
 SESSION_TIMEOUT_MS = 6000
 METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
+#: A broker epoch that no registration of a test's broker gets to.
+NEWEST = 2**62
 _Value = TypeVar("_Value")
 
 
@@ -95,9 +98,10 @@ Starter = Callable[..., BrokerProcess]
 
 
 @pytest.fixture
-def start(zookeeper: str, tmp_path: Path) -> Iterator[Starter]:
-    """Starts brokers in this test's chroot; ends those that still run."""
+def start(zookeeper: str, zk: KazooClient, tmp_path: Path) -> Iterator[Starter]:
+    """Starts brokers in this test's chroot, where controller epoch 0 is the last; ends those that still run."""
     started: list[BrokerProcess] = []
+    zk.create("/controller_epoch", b"0")
 
     def starter(
         connect: str = zookeeper, data: str = "data", broker_id: int = 1, **more: str
@@ -138,14 +142,14 @@ class Channel:
         self.channel.close()
 
     def lead(self, *states: wire.LeaderAndIsrPartitionState, **header: Any) -> list[str]:
-        request = wire.LeaderAndIsrRequest(partition_states=states, **{"broker_epoch": -1, **header})
+        request = wire.LeaderAndIsrRequest(partition_states=states, **{"broker_epoch": NEWEST, **header})
         response = self.control.LeaderAndIsr(request, timeout=60, wait_for_ready=True)
         if response.error_code != codes.NONE:
             return [codes.ErrorCode.Name(response.error_code)]
         return [codes.ErrorCode.Name(e.error_code) for e in response.partition_errors]
 
     def stop(self, *states: wire.StopReplicaPartitionState) -> list[str]:
-        request = wire.StopReplicaRequest(partition_states=states, broker_epoch=-1)
+        request = wire.StopReplicaRequest(partition_states=states, broker_epoch=NEWEST)
         response = self.control.StopReplica(request, timeout=60)
         return [codes.ErrorCode.Name(e.error_code) for e in response.partition_errors]
 
@@ -164,6 +168,7 @@ def test_registration(start: Starter, zk: KazooClient) -> None:
         "rack": "r1",
         "jmx_port": -1,
         "features": {},
+        "incarnation": (broker.data_dir / ".incarnations").read_text().strip(),
     }
     for path in PERSISTENT_PATHS:
         stat = zk.exists(path)
@@ -176,6 +181,7 @@ def test_registration(start: Starter, zk: KazooClient) -> None:
             wire.UpdateMetadataRequest(broker_epoch=epoch, live_brokers=live(1, 2))
         )
         assert response.error_code == codes.NONE
+        zk.set("/controller_epoch", b"4")
         states = [leader_state(leader=1, replicas=[1, 2]), leader_state("bar", leader=2, replicas=[1, 2])]
         assert channel.lead(*states, broker_epoch=epoch, controller_epoch=4, event_id=9) == ["NONE", "NONE"]
     broker.process.send_signal(signal.SIGTERM)
@@ -301,9 +307,32 @@ def test_a_second_broker_with_our_id_gives_up(start: Starter, zk: KazooClient) -
     _, epoch = registration(zk)
     second = start(data="other")
     assert second.wait() == 1
-    assert "our id is registered by another session" in second.log
-    assert "another broker with id 1 is running" in second.log
+    assert "our id is registered by another process" in second.log
+    assert "another broker with id 1 is running on '127.0.0.1'" in second.log
     assert registration(zk)[1] == epoch
+
+
+def test_a_restart_does_not_wait_for_its_former_session(start: Starter, zk: KazooClient) -> None:
+    first = start(session_timeout_ms="60000")
+    _, epoch = registration(zk)
+    first.process.kill()
+    first.wait()
+    second = start(session_timeout_ms="60000")
+    registration(zk, other_than=epoch)
+    assert "waiting for the end" not in second.log
+
+
+@pytest.mark.parametrize("removed", ["/brokers/ids/1", "/brokers"])
+def test_a_registration_that_was_removed_comes_back(start: Starter, zk: KazooClient, removed: str) -> None:
+    broker = start()
+    value, epoch = registration(zk)
+    zk.delete(removed, recursive=True)
+    again, new_epoch = registration(zk, other_than=epoch)
+    assert again["port"] == value["port"]
+    assert "our registration was removed by another: registering again" in broker.log
+    eventually("epoch is known", lambda: f'"broker_epoch": {new_epoch}' in broker.log)
+    with Channel(value["port"]) as channel:
+        assert channel.lead(leader_state(), broker_epoch=epoch) == ["STALE_BROKER_EPOCH"]
 
 
 def test_zookeeper_unreachable(start: Starter) -> None:
@@ -365,7 +394,11 @@ def test_a_session_that_ends_while_its_broker_registers_is_lost(
 ) -> None:
     """kazoo has no session between one that has expired and the next."""
     registrar = Registrar(
-        Identity(1, "h", 1, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
+        Identity(1, "h", 1, None, new_incarnation()),
+        zookeeper,
+        Timeouts(2000, 2000),
+        lambda _: None,
+        lambda _: None,
     )
     session_id, _ = zk.client_id
     zk.create("/brokers/ids/1", b"", ephemeral=True, makepath=True)
@@ -378,13 +411,21 @@ def test_a_session_that_ends_while_its_broker_registers_is_lost(
 def test_own_registration_counts(zookeeper: str, zk: KazooClient) -> None:
     """K514: the reply to a create may be lost: what our session owns is a success, and is kept as it is."""
     first = Registrar(
-        Identity(1, "h", 1, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
+        Identity(1, "h", 1, None, new_incarnation()),
+        zookeeper,
+        Timeouts(2000, 2000),
+        lambda _: None,
+        lambda _: None,
     )
     zk.ensure_path("/brokers/ids")
     epoch, _ = first._try_register(zk, zk.client_id[0])
     assert epoch == zk.exists("/brokers/ids/1").czxid
     other = Registrar(
-        Identity(1, "h", 2, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
+        Identity(1, "h", 2, None, new_incarnation()),
+        zookeeper,
+        Timeouts(2000, 2000),
+        lambda _: None,
+        lambda _: None,
     )
-    assert other._try_register(zk, zk.client_id[0]) == (epoch, 0)
+    assert other._try_register(zk, zk.client_id[0]) == (epoch, "")
     assert json.loads(zk.get("/brokers/ids/1")[0])["port"] == 1

@@ -15,6 +15,7 @@ from broker_stub.errors import SettingError
 from broker_stub.group.settings import GroupSettings
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.registration import Identity
+from proto.incarnations import Incarnation
 
 GIVEN = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dir": "/d"}
 
@@ -116,6 +117,8 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
         ("zookeeper", "zk:2181,", "HOST:PORT"),
         ("zookeeper", "zk:2181/", "HOST:PORT"),
         ("zookeeper", "zk:2181/a//b", "HOST:PORT"),
+        ("zookeeper", "zk:2181/a/../b", "HOST:PORT"),
+        ("broker_id", "٣", "number"),
         ("listen", "localhost", "HOST:PORT"),
         ("listen", ":9092", "HOST:PORT"),
         ("listen", "h:65536", "HOST:PORT"),
@@ -205,18 +208,21 @@ def test_help_names_every_setting() -> None:
         assert setting.env in output
 
 
+ME = Incarnation("me")
+
+
 def test_registration_is_version_5_byte_for_byte() -> None:
-    assert Identity(1, "h", 9092, "r1").encode(1700000000000) == (
+    assert Identity(1, "h", 9092, "r1", ME).encode(1700000000000) == (
         b'{"version":5,"host":"h","port":9092,"endpoints":["GRPC://h:9092"],'
         b'"listener_security_protocol_map":{"GRPC":"PLAINTEXT"},"rack":"r1","jmx_port":-1,'
-        b'"timestamp":"1700000000000","features":{}}'
+        b'"timestamp":"1700000000000","features":{},"incarnation":"me"}'
     )
-    assert b"rack" not in Identity(1, "h", 9092, None).encode(0)
-    supporting = Identity(1, "h", 9092, None, (("f", 1, 3), ("g", 0, 1))).encode(0)
+    assert b"rack" not in Identity(1, "h", 9092, None, ME).encode(0)
+    supporting = Identity(1, "h", 9092, None, ME, (("f", 1, 3), ("g", 0, 1))).encode(0)
     assert supporting.endswith(
-        b'"features":{"f":{"min_version":1,"max_version":3},"g":{"min_version":0,"max_version":1}}}'
+        b'"features":{"f":{"min_version":1,"max_version":3},"g":{"min_version":0,"max_version":1}},"incarnation":"me"}'
     )
-    assert b'"GRPC://[::1]:9092"' in Identity(1, "::1", 9092, None).encode(0)
+    assert b'"GRPC://[::1]:9092"' in Identity(1, "::1", 9092, None, ME).encode(0)
 
 
 def test_inspect_reads_the_disk_without_a_broker(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_stub.control import journal
+from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.journal import FILE_NAME, Journal, read
 from broker_stub.control.replicas import Replica, Role, Step
@@ -303,8 +304,13 @@ def test_a_lost_directory_through_the_handlers(opener: Opener, tmp_path: Path) -
     assert [e.error_code for e in handlers.stop_replica(stop.SerializeToString()).partition_errors] == [56]
 
 
+#: Of requests that say nothing else.
+TERM = ControllerTerm(1, 0, 0, 0)
+
+
 def _errors(handlers: ControlHandlers, request: wire.LeaderAndIsrRequest) -> list[int]:
-    return [e.error_code for e in handlers.leader_and_isr(request.SerializeToString()).partition_errors]
+    answer = handlers.leader_and_isr(request.SerializeToString(), "", TERM)
+    return [e.error_code for e in answer.partition_errors]
 
 
 def test_what_a_run_leaves_a_restart_finds(opener: Opener) -> None:

@@ -13,7 +13,7 @@ from proto.gen import common_pb2 as codes
 
 
 async def test_it_says_so_though_no_record_comes() -> None:
-    member = _Member(["127.0.0.1:1"], "t", "g", 0)
+    member = _Member(["127.0.0.1:1"], "t", "g", 0, None)
 
     class Empty(Consumer):
         async def poll(self, timeout_ms: int) -> list[object]:  # type: ignore[override]

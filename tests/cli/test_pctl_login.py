@@ -15,19 +15,19 @@ from kazoo.security import CREATOR_ALL_ACL
 from controller.cli.pctl.main import main
 from controller.core.znode_paths import BROKER_DEFAULTS, TOPICS
 from controller.runtime.zookeeper import cluster_reader
-from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
-from tests.support.runtime.secured_zookeeper import USERS, secured_zookeeper
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
+from tests.support.runtime.secured_zookeeper import USERS, access, secured_zookeeper
 
 pytestmark = pytest.mark.slow
 
-KAFKA = ZooKeeperAccess("kafka", USERS["kafka"])
+KAFKA = access("kafka")
 
 
 @pytest.fixture(scope="module")
 def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Connect string of a cluster whose topics and broker defaults nobody else may read."""
     with secured_zookeeper(tmp_path_factory.mktemp("zookeeper-owned")) as connect:
-        zk = KazooClient(connect, sasl_options=KAFKA.sasl_options)
+        zk = KazooClient(connect, **KAFKA.client_options())
         zk.start(20)
         config = json.dumps({"version": 1, "config": {"min.insync.replicas": "2"}})
         topic = json.dumps({"version": 2, "partitions": {"0": [1]}})
@@ -40,16 +40,16 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield connect
 
 
-def read(connect: str, access: ZooKeeperAccess) -> cluster_reader.ClusterState:
+def read(connect: str, login: ZooKeeperAccess) -> cluster_reader.ClusterState:
     async def look() -> cluster_reader.ClusterState:
-        async with cluster_reader.connected(connect, 10_000, access=access) as session:
+        async with cluster_reader.connected(connect, 10_000, access=login) as session:
             return await cluster_reader.look(session, states=False, configs=True)
 
     return asyncio.run(look())
 
 
 def test_what_may_not_be_read_is_a_problem_and_not_absent(owned: str) -> None:
-    zk = KazooClient(owned, sasl_options=KAFKA.sasl_options)
+    zk = KazooClient(owned, **KAFKA.client_options())
     zk.start(20)
     zk.delete("/brokers/ids")
     try:
@@ -95,10 +95,10 @@ def test_pctl_logs_in(owned: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("login", "why"),
     [
-        (["--zookeeper-sasl-username=kafka"], "--zookeeper-sasl-password-file is missing"),
+        (["--zookeeper-sasl-username=kafka"], "zookeeper_sasl_password_file"),
         (
             ["--zookeeper-sasl-username=kafka", "--zookeeper-sasl-password-file=/nowhere"],
-            "--zookeeper-sasl-password-file",
+            "zookeeper_sasl_password_file",
         ),
     ],
 )

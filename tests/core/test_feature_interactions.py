@@ -227,7 +227,7 @@ def test_the_isr_never_comes_down_to_a_replica_that_is_not_assigned() -> None:
     """Broker 3, leaving, leads; 2, in sync, is not to be added after all and deletes its replica; then 3 dies."""
     rig = active(1, 2, 3, 4, t=[[3]])
     assert ask(rig, {("t", 0): [4, 2]}) == {"t-0": "NONE"}
-    rig.ask(ControlledShutdown(3, -1))
+    rig.ask(ControlledShutdown(3, None))
     join(rig, [3, 2])
     assert ask(rig, {("t", 0): [3, 1]}) == {"t-0": "NONE"}
     assert ("t", 0) not in rig.world.folders[2]
@@ -250,7 +250,7 @@ def test_a_request_that_would_leave_a_led_partition_without_a_leader_is_refused(
     rig.world.broker_down(2)
     rig.run()
     assert ask(rig, {("t", 0): [3, 2]}) == {"t-0": "NONE"}
-    rig.ask(ControlledShutdown(1, -1))
+    rig.ask(ControlledShutdown(1, None))
     join(rig, [1, 3])
     rig.ask(ElectLeaders(ElectionType.CHOSEN, [("t", 0)], 3))
     before = rig.stored()

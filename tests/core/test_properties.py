@@ -141,7 +141,7 @@ class History:
         self.world.notify_isr((topic, number))
 
     def do_leave(self, broker_id: int) -> None:
-        self.asked.append(self.rig.send(ControlledShutdown(broker_id, -1)))
+        self.asked.append(self.rig.send(ControlledShutdown(broker_id, None)))
 
     def do_disk(self, broker_id: int, topic: str, number: int) -> None:
         if broker_id in self.world.brokers:

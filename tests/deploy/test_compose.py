@@ -6,15 +6,19 @@ import importlib.util
 import os
 import re
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from broker_stub import settings as broker_settings
 from controller.runtime import config
+from proto.security.grpc_channels import daemon_tls
 from tests.support.paths import ROOT
+from tests.support.runtime.programs import BIN, run_to_end
 
 DEPLOY = ROOT / "deploy"
 COMPOSE = (DEPLOY / "docker-compose.yml").read_text()
@@ -80,6 +84,32 @@ def test_prometheus_scrapes_every_controller() -> None:
     # Those of the profile kafka are scraped by whoever runs it.
     listening = re.findall(r"PARTITION_CONTROLLER_HTTP_LISTEN: (controller\S+)", COMPOSE)
     assert targets == listening == ["controller-1:9191", "controller-2:9191"]
+
+
+@pytest.mark.slow
+def test_every_certificate_that_is_named_is_made(tmp_path: Path) -> None:
+    """By the command of the service that makes them; what Prometheus reads, its group may read."""
+    folder = "/etc/partition-controller"
+    script = yaml.safe_load(COMPOSE)["services"]["certificates"]["command"][-1]
+    script = script.replace("$$", "$").replace(folder, str(tmp_path))
+    for _ in range(2):
+        done = run_to_end(["sh", "-ec", script], tmp_path, {"PATH": f"{BIN}:{os.environ['PATH']}"})
+        assert done.returncode == 0, done.stderr
+    prometheus = (DEPLOY / "prometheus.yml").read_text()
+    named = re.findall(rf"{folder}/([\w.-]+)", COMPOSE + prometheus)
+    assert len(set(named)) == 1 + 2 * (4 + 3 + 2), "authority; controllers, brokers, Prometheus and admin"
+    for name in named:
+        mode = stat.S_IMODE((tmp_path / name).stat().st_mode)
+        assert mode == (0o640 if name in prometheus else 0o600), name
+    for number in (1, 2):
+        environ = environment("PARTITION_CONTROLLER_", "x-controller-settings", f"controller-{number}")
+        settings = config.load({}, None, {k: v.replace(folder, str(tmp_path)) for k, v in environ.items()})
+        assert daemon_tls(settings) is not None
+        assert settings.https
+    for number in (1, 2, 3):
+        environ = environment("BROKER_STUB_", "x-broker-settings", f"broker-{number}")
+        loaded = broker_settings.load({}, {k: v.replace(folder, str(tmp_path)) for k, v in environ.items()})
+        assert daemon_tls(loaded) is not None
 
 
 def test_every_container_is_hardened_and_waits_for_what_it_needs() -> None:
@@ -151,4 +181,36 @@ def test_a_server_outside_the_ensemble_is_refused(
     monkeypatch.setenv("ZOO_SERVERS", "a b c")
     monkeypatch.setenv("ZOO_MY_ID", "4")
     with pytest.raises(SystemExit, match=r"ZOO_MY_ID = 4: must be 1 to 3"):
+        entrypoint.main()
+
+
+def test_an_ensemble_with_tls_and_users_has_no_plain_port(
+    entrypoint: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    users = tmp_path / "users"
+    users.write_text("kafka=secret\n")
+    monkeypatch.setattr(entrypoint.os, "execv", lambda _, command: ran.append(command))
+    for name, value in {
+        "ZOO_SERVERS": "a b c",
+        "ZOO_MY_ID": "1",
+        "ZOO_DATA_DIR": str(tmp_path),
+        "ZOO_CERTIFICATE": "/tls/zookeeper.pem",
+        "ZOO_CA": "/tls/ca.pem",
+        "ZOO_USERS_FILE": str(users),
+        "ZOO_REQUIRED_SCHEMES": "sasl x509",
+    }.items():
+        monkeypatch.setenv(name, value)
+    entrypoint.main()
+    configured = (tmp_path / "zoo.cfg").read_text().splitlines()
+    assert not [line for line in configured if line.startswith("clientPort")]
+    assert configured[-3:] == [f"server.{n}={host}:2888:3888" for n, host in enumerate("abc", 1)]
+    assert {"secureClientPort=2181", "ssl.clientAuth=need", "enforce.auth.schemes=sasl,x509"} <= {*configured}
+    assert f"-Djava.security.auth.login.config={tmp_path / 'jaas.conf'}" in ran[0]
+    assert (tmp_path / "jaas.conf").stat().st_mode & 0o077 == 0
+    users.write_text('kafka="secret"\n')
+    with pytest.raises(SystemExit, match="line 1: must be NAME=PASSWORD"):
+        entrypoint.main()
+    monkeypatch.delenv("ZOO_CA")
+    with pytest.raises(SystemExit, match="ZOO_CERTIFICATE and ZOO_CA"):
         entrypoint.main()

@@ -15,6 +15,7 @@ from typing import IO
 
 import pytest
 
+from controller.certificates import make
 from tests.support.paths import DOCS, ROOT
 
 ALERTS = ROOT / "deploy" / "alerts.yml"
@@ -30,13 +31,20 @@ def families(metrics: str) -> set[str]:
 
 
 @pytest.fixture
-def metrics(zookeeper: str, tmp_path: Path) -> Iterator[str]:
+def metrics(zookeeper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """What /metrics says on an active controller with one broker."""
     controller_log, broker_log = tmp_path / "controller.log", tmp_path / "broker.log"
     controller = f"partition-controller run --zookeeper {zookeeper} --http-listen 127.0.0.1:0"
     controller += f" --grpc-listen 127.0.0.1:0 --state-log-dir {tmp_path}/controller"
     broker = f"broker-stub run --broker-id 1 --zookeeper {zookeeper} --listen 127.0.0.1:0"
     broker += f" --data-dir {tmp_path}/broker"
+    folder = tmp_path / "certificates"
+    make(folder, ["own"])
+    files = {"CERTIFICATE": folder / "own.pem", "KEY": folder / "own.key", "CA": folder / "ca.pem"}
+    for prefix in ("PARTITION_CONTROLLER", "BROKER_STUB"):
+        for name, path in files.items():
+            monkeypatch.setenv(f"{prefix}_SSL_{name}", str(path))
+    monkeypatch.setenv("PARTITION_CONTROLLER_HTTP_SSL", "false")
     with controller_log.open("w") as out, broker_log.open("w") as broker_out:
         processes = [_start(controller, out), _start(broker, broker_out)]
         try:

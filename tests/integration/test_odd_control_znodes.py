@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 PATHS = (
     "/controllers/maintenance",
     "/controllers/approvals",
+    "/controllers/quarantine",
     "/feature",
     "/latest_producer_id_block",
     "/cluster/id",
@@ -54,6 +55,7 @@ null
 {"version":1,"partitions":[{"topic":"nosuch","partition":0},{"topic":"ok","partition":99}]}
 {"version":2,"entity_path":"topics/../../x"}
 {"version":1,"broker":1,"block_start":"9223372036854775000","block_end":"9223372036854775807"}
+{"version":1,"suspects":{"topic/ok":{"kind":"topic","name":"ok"}}}
 {"version":1,"config":{"unclean.leader.election.enable":"maybe"}}
 """.strip("\n").splitlines()
 #: The last one is as large as a server takes.
@@ -64,6 +66,7 @@ QUESTIONS = (
     "DescribeCluster",
     "DescribeMaintenance",
     "DescribeFeatures",
+    "DescribeReplicas",
     "DescribeTopics",
     "CheckStoppable",
     "WithdrawStopApproval",

@@ -26,6 +26,7 @@ from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.load import Load, Outcome
 
+KILL_ZOOKEEPER = "kill ZooKeeper"
 TOPIC, TRANSACTIONS = "chaos", "chaos-transactions"
 #: How long a fault lasts, and how long the cluster may take to be whole again.
 LASTS_S, RECOVERY_S = (1.0, 14.0), 120.0
@@ -90,7 +91,12 @@ class Chaos:
 
     def _zookeeper(self) -> Fault:
         (server,) = self.zookeeper.servers
-        return Fault("kill ZooKeeper", server.kill, server.start)
+
+        def start() -> None:
+            server.start()
+            self.cluster.until("ZooKeeper", server.serving)
+
+        return Fault(KILL_ZOOKEEPER, server.kill, start)
 
     def draw(self) -> list[Fault]:
         """One fault, or two of different processes at once."""
@@ -113,7 +119,8 @@ class Chaos:
             time.sleep(self.random.uniform(0, 1))
         lasts = self.random.uniform(*LASTS_S)
         time.sleep(lasts)
-        for fault in faults:
+        # A broker is started once its old registration is gone, which takes ZooKeeper.
+        for fault in sorted(faults, key=lambda f: f.name != KILL_ZOOKEEPER):
             fault.end()
         whole = self.cluster.until("a whole cluster", self.whole, RECOVERY_S)
         names = ", ".join(fault.name for fault in faults)
@@ -173,19 +180,24 @@ def run(cluster: KafkaCluster, zookeeper: EmbeddedZooKeeper, seconds: float, see
     return not shared and all(outcome.ok for outcome in outcomes)
 
 
+def run_in(directory: Path, seconds: float, seed: int) -> bool:
+    """A run on a cluster and a ZooKeeper of its own."""
+    with EmbeddedZooKeeper(directory / "zookeeper", force_sync=False) as zookeeper:
+        cluster = KafkaCluster(directory, f"{zookeeper.connect_string}/chaos", controllers_wanted=2)
+        try:
+            cluster.start()
+            return run(cluster, zookeeper, seconds, seed)
+        finally:
+            cluster.stop()
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kafka.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="chaos-kafka-"))
-    with EmbeddedZooKeeper(directory / "zookeeper", force_sync=False) as zookeeper:
-        cluster = KafkaCluster(directory, f"{zookeeper.connect_string}/chaos", controllers_wanted=2)
-        try:
-            cluster.start()
-            good = run(cluster, zookeeper, options.minutes * 60, options.seed)
-        finally:
-            cluster.stop()
+    good = run_in(directory, options.minutes * 60, options.seed)
     console.print(f"{'GOOD' if good else 'BAD'}; logs are in {directory}")
     return 0 if good else 1
 

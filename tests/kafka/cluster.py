@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from controller.embedded_kafka import jars
 from controller.embedded_kafka.brokers import (
     PORTS,
     KafkaBroker,
+    Process,
     await_registrations,
     lasting_ports,
     start_all,
@@ -53,7 +53,7 @@ class State(NamedTuple):
 
 
 @dataclass
-class Controller:
+class Controller(Process):
     """A controller of ours: this tree's code as a process. ``settings``: by name in lower case."""
 
     controller_id: int
@@ -81,45 +81,12 @@ class Controller:
                 env=environment(changes),
             )
 
-    def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
     def check(self) -> None:
         """Fails if the process has ended by itself."""
         if self.process is not None and (code := self.process.poll()) is not None:
             raise AssertionError(
                 f"controller {self.controller_id} ended with {code}: {self.log.read_text()[-1500:]}"
             )
-
-    def signal(self, signum: int) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signum)
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        if self.process is not None:
-            self.process.wait()
-            self.process = None
-
-    def freeze(self) -> None:
-        self.signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.signal(signal.SIGCONT)
-
-    def stop(self, timeout_s: float = 30.0) -> int | None:
-        """SIGTERM, and SIGKILL when the time is up. The exit code; None: it did not end by itself."""
-        if self.process is None:
-            return None
-        self.thaw()
-        self.signal(signal.SIGTERM)
-        try:
-            code = self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return None
-        self.process = None
-        return code
 
 
 @dataclass

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from controller.runtime.kafka.connection import Connection, Plaintext
 from proto.gen.kafka.alter_partition_reassignments_request import (
@@ -74,3 +78,18 @@ def reassign(cluster: KafkaCluster, targets: Mapping[tuple[str, int], Sequence[i
     errors = [(t.name, p) for t in answer.responses for p in t.partitions if p.error_code]
     assert not answer.error_code, answer
     assert not errors, errors
+
+
+def every_acl() -> AclBindingFilter:
+    """For librdkafka's admin client."""
+    # Its type does not say that None stands for all.
+    unset: Any = None
+    return AclBindingFilter(
+        ResourceType.ANY,
+        unset,
+        ResourcePatternType.ANY,
+        unset,
+        unset,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )

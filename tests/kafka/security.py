@@ -15,8 +15,9 @@ from controller.runtime.config import Settings, load
 from controller.runtime.kafka.security.scram import ScramMechanism, format_credential, make_credential
 from controller.runtime.kafka.security.users import user_path
 from tests.support.runtime.certificates import Authority
-from tests.support.runtime.secured_zookeeper import LOGIN_MODULE
 from tests.support.runtime.secured_zookeeper import USERS as ZOOKEEPER_USERS
+
+_LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 
 #: The brokers' and controllers' identity in ZooKeeper.
 ZOOKEEPER_USER = "kafka"
@@ -118,7 +119,7 @@ class Security:
         if not self.zookeeper_acl:
             return ()
         login = f'username="{ZOOKEEPER_USER}" password="{ZOOKEEPER_USERS[ZOOKEEPER_USER]}"'
-        path = self.secret("broker-jaas.conf", f"Client {{\n  {LOGIN_MODULE} required {login};\n}};")
+        path = self.secret("broker-jaas.conf", f"Client {{\n  {_LOGIN_MODULE} required {login};\n}};")
         return (f"-Djava.security.auth.login.config={path}",)
 
     def properties(self) -> dict[str, str]:

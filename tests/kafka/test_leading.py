@@ -80,6 +80,10 @@ def test_a_standby_takes_over_and_no_broker_becomes_controller(make_kafka: MakeC
             else:
                 cluster.controllers[active].start()
             load.run_for(3)
+            cluster.until(
+                "a standby",
+                lambda active=active: cluster.zk.exists(f"/controllers/ids/{active}"),  # type: ignore[misc]
+            )
             assert cluster.controller_epoch() == epoch + 1
         victim = leader_of(cluster, "t")
         cluster.brokers[victim].kill()

@@ -47,6 +47,14 @@ def test_replicas_on_a_failed_disk_are_offline_until_it_is_back(make_kafka: Make
         rows = json.loads(pctl(cluster.zookeeper, "-o", "json", "partitions", "--under-replicated").stdout)
         mine = {row["partition"]: row["why"] for row in rows if row["topic"] == "t"}
         assert mine == dict.fromkeys(sorted(lost), f"out of sync: {victim}")
+        sized = json.loads(
+            pctl(cluster.zookeeper, "-o", "json", "partitions", "--topic", "t", "--sizes").stdout
+        )
+        assert {row["partition"] for row in sized if row["failed_disks"] == [victim]} == lost
+        for row in sized:
+            unknown = [b for b, size in zip(row["replicas"], row["size_bytes"], strict=True) if size is None]
+            assert unknown == row["failed_disks"], row
+            assert max(size for size in row["size_bytes"] if size is not None) > 0, row
         explained = pctl(cluster.zookeeper, "explain", "partition", "t", str(number)).stdout
         assert "disk" in explained, explained
         # No client asks for the lost replicas: metadata names them offline.
@@ -60,6 +68,9 @@ def test_replicas_on_a_failed_disk_are_offline_until_it_is_back(make_kafka: Make
         outcome = load.finish()
     assert outcome.ok, outcome
     assert json.loads(pctl(cluster.zookeeper, "-o", "json", "partitions", "--under-replicated").stdout) == []
+    shown = pctl(cluster.zookeeper, "-o", "json", "topics", "delete", "t", "--yes").stdout
+    (going,) = json.JSONDecoder().raw_decode(shown)[0]
+    assert going["size"] > 0
 
 
 def gone_from(cluster: KafkaCluster, number: int, broker: int) -> bool:

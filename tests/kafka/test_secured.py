@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import KafkaException
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, UserScramCredentialUpsertion
 from confluent_kafka.admin._scram import ScramMechanism as LibrdkafkaMechanism
@@ -41,12 +43,19 @@ from proto.gen.kafka.alter_partition_request import (
     TopicData,
 )
 from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
+from proto.gen.kafka.create_acls_request import AclCreation, CreateAclsRequest
 from proto.gen.kafka.create_topics_request import CreatableTopic, CreateTopicsRequest
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from proto.gen.kafka.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from proto.kafka.apis import Message
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, Controller, KafkaCluster
 from tests.kafka.conftest import running
 from tests.kafka.load import Load
+from tests.kafka.requests import every_acl
 from tests.kafka.security import Security, password_of
 from tests.kafka.znodes import snapshot
 from tests.support.runtime.certificates import Authority
@@ -93,7 +102,7 @@ def allow(
     *granted: tuple[ResourceType, str, AclOperation],
     pattern: ResourcePatternType,
 ) -> None:
-    """Add ACLs at a broker, as the cluster's own client; only while a broker is controller: librdkafka asks it."""
+    """Add ACLs, as the cluster's own client; librdkafka asks the controller."""
     acls = [
         AclBinding(kind, name, pattern, principal, "*", operation, AclPermissionType.ALLOW)
         for kind, name, operation in granted
@@ -113,6 +122,9 @@ def prepared(cluster: KafkaCluster, security: Security) -> None:
         security.principal("controller"),
         (*cluster_wide, may.CLUSTER_ACTION),
         (*cluster_wide, may.DESCRIBE_CONFIGS),
+        # For what it forwards.
+        (*cluster_wide, may.DESCRIBE),
+        (*cluster_wide, may.ALTER),
         pattern=literal,
     )
     asked = [(kinds.TOPIC, "t", may.READ), (kinds.TOPIC, "t", may.WRITE), (kinds.GROUP, "t", may.READ)]
@@ -170,6 +182,18 @@ def changes_asked(cluster: KafkaCluster) -> dict[str, tuple[Message, int, int]]:
         "CreateTopics": (CreateTopicsRequest([CreatableTopic("stolen", 1, 1)]), 7, topic_denied),
         "DeleteTopics": (DeleteTopicsRequest([DeleteTopicState("t")], [], 5000), 6, topic_denied),
         "AlterPartitionReassignments": (AlterPartitionReassignmentsRequest(5000, [move]), 0, cluster_denied),
+        "IncrementalAlterConfigs": (
+            IncrementalAlterConfigsRequest(
+                [AlterConfigsResource(2, "t", [AlterableConfig("retention.ms", 0, "1")])]
+            ),
+            1,
+            topic_denied,
+        ),
+        "CreateAcls": (
+            CreateAclsRequest([AclCreation(2, "t", 3, "User:stranger", "*", 3, 3)]),
+            3,
+            cluster_denied,
+        ),
     }
 
 
@@ -177,7 +201,8 @@ def code_of(response: Any) -> int:
     """Its error, or that of its only entry."""
     if hasattr(response, "error_code"):
         return int(response.error_code)
-    entries = response.topics if hasattr(response, "topics") else response.responses
+    names = ("topics", "responses", "results")
+    entries = next(getattr(response, name) for name in names if hasattr(response, name))
     return int(entries[0].error_code)
 
 
@@ -211,7 +236,7 @@ async def strangers(cluster: KafkaCluster, security: Security) -> None:
     before, log = snapshot(cluster.zk), active(cluster).log
     await denied(cluster, security, "stranger")
     said = log.read_text()
-    assert said.count('"event": "denied"') >= 6, said[-3000:]
+    assert said.count('"event": "denied"') >= 8, said[-3000:]
     assert security.principal("stranger") in said
     wrong = client_security(security.settings("alice", "wrong"))
     await refused(cluster, wrong, "refused us with error 58")
@@ -389,6 +414,14 @@ def by_librdkafka(cluster: KafkaCluster, security: Security) -> None:
     )
     altered["alice"].result(30)
     cluster.until("the new password at a broker", lambda: lets_in(cluster, security, "by librdkafka"), 10)
+    # What ours forwards, brokers judge once more: by the rights of our controller's user.
+    before = len(admin.describe_acls(every_acl()).result(30))
+    own = (ResourceType.TOPIC, "of-carol", AclOperation.READ)
+    allow(cluster, security.principal("carol"), own, pattern=ResourcePatternType.LITERAL)
+    cluster.until("the new ACL", lambda: len(admin.describe_acls(every_acl()).result(30)) == before + 1)
+    with pytest.raises(KafkaException, match="_TRANSPORT"):
+        next(iter(admin.describe_configs([ConfigResource("topic", "t")]).values())).result(30)
+    assert '"event": "forwarding_denied"' in active(cluster).log.read_text()
 
 
 def lets_in(cluster: KafkaCluster, security: Security, password: str) -> bool:

@@ -120,8 +120,7 @@ def _cut(found: Compared) -> bool:
 
 def _no_address(found: Compared) -> bool:
     endpoints = found.kafka["value"]["endpoints"]
-    low = 1 if found.field("version") == 1 else 0
-    return not endpoints or not all(low <= port <= 65535 for *_, port in endpoints)
+    return not endpoints or not all(1 <= port <= 65535 for *_, port in endpoints)
 
 
 def _unread(found: Compared) -> bool:
@@ -239,6 +238,11 @@ def _spelt_twice(found: Compared) -> bool:
     return any(not re.fullmatch(r"0|[1-9]\d*", key, re.ASCII) for key in numbers)
 
 
+def _numbered_twice(found: Compared) -> bool:
+    spelt = [key for key in found.field("partitions") or () if re.fullmatch(r"[+-]?\d+", key)]
+    return len({int(key) for key in spelt}) < len(spelt)
+
+
 def _extras(found: Compared) -> bool:
     known = {"version", "partitions", "topic", "partition", "replicas"}
     names = set(re.findall(r'"((?:[^"\\]|\\.)*)"\s*:', found.data.decode(errors="replace"), re.DOTALL))
@@ -277,6 +281,18 @@ REFUSED = _of(
         "topic",
         "A partition without replicas can have no leader.",
         lambda found: found.who == "controller" and [] in found.kafka["value"]["partitions"].values(),
+    ),
+    (
+        "topic id",
+        "topic",
+        "Ids are compared, not computed with: one that is not spelt as Kafka spells it would be another one.",
+        _other_id,
+    ),
+    (
+        "partition twice",
+        "topic",
+        "0 and 00 are one partition: Kafka takes the last of them.",
+        _numbered_twice,
     ),
     (
         "no partitions",
@@ -370,7 +386,7 @@ ACCEPTED = _of(
         "Kafka's parser limits and validates what nobody reads, too.",
         _parser_limit,
     ),
-    ("topic id", "topic", "Ids are compared, not computed with: kept as they are written.", _other_id),
+    ("no topic id", "topic", "An empty one is none.", lambda found: found.field("topic_id") == ""),
     (
         "count only",
         "topic",
@@ -423,7 +439,6 @@ DIFFERENT = _of(
         "Where there are no endpoints, host and port are one, in any version.",
         _unlisted,
     ),
-    ("topic id", "topic", "Ids are compared, not computed with: kept as they are written.", _other_id),
     (
         "spelt otherwise",
         "topic",

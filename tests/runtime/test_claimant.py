@@ -17,13 +17,14 @@ from controller.errors import NamesakeError
 from controller.runtime import controller_election, state
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings
-from controller.runtime.controller_election import Lost, Won
+from controller.runtime.controller_election import Candidate, Lost, Won
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.endpoints import Addresses
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import jute
-from controller.runtime.zookeeper.access import OPEN_ACCESS
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from proto.incarnations import Incarnation
+from proto.zookeeper_access import OPEN_ACCESS
 from tests.support.runtime.daemons import running
 from tests.support.runtime.proxy import proxied
 from tests.support.runtime.sessions import opened, until
@@ -31,6 +32,7 @@ from tests.support.runtime.sessions import opened, until
 pytestmark = pytest.mark.slow
 
 ID = 9001
+ME = Candidate(ID, "h:1", Incarnation("me"))
 Mode = Literal["fallback", "exclusive"]
 MODES: tuple[Mode, ...] = ("fallback", "exclusive")
 BROKER = (
@@ -55,8 +57,8 @@ async def claimant(zookeeper: str, mode: Mode = "fallback") -> AsyncIterator[Cla
 
 
 async def attempt(claims: Claimant, session: Session, addresses: Addresses | None = None) -> Won | Lost:
-    await controller_election.ensure_paths(session, ID, "h:1", "h:2")
-    return await claims.attempt(session, "h:1", heard, addresses or {})
+    await controller_election.register(session, ME, "h:2")
+    return await claims.attempt(session, ME, heard, addresses or {})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -163,9 +165,9 @@ async def test_registrations_are_looked_at_again_when_they_change(
     zk.create(f"{znode_paths.BROKER_IDS}/1", BROKER.replace(b"127.0.0.1", b"far"), makepath=True)
     zk.create(f"{znode_paths.BROKER_IDS}/2", b"junk")
     async with claimant(zookeeper) as claims:
-        await controller_election.ensure_paths(session, ID, "h:1", "h:2")
+        await controller_election.register(session, ME, "h:2")
         addresses = {"": ("127.0.0.1", 1)}
-        lost = await claims.attempt(session, "h:1", lambda _, path: told.append(path), addresses)
+        lost = await claims.attempt(session, ME, lambda _, path: told.append(path), addresses)
         assert lost == Lost(-1)
         zk.delete(f"{znode_paths.BROKER_IDS}/1")
         await until(lambda: znode_paths.BROKER_IDS in told, "the watch")
@@ -194,10 +196,11 @@ async def test_a_controller_of_ours_that_lives_keeps_it(
     zookeeper: str, session: Session, zk: KazooClient
 ) -> None:
     async with claimant(zookeeper) as claims, opened(zookeeper) as (other, _):
-        await controller_election.ensure_paths(other, 9002, "h:3", "h:4")
+        theirs = Candidate(9002, "h:3", Incarnation("other"))
+        await controller_election.register(other, theirs, "h:4")
         settings = Settings(controller_id=9002, zookeeper=zookeeper, kafka_takeover="exclusive")
         leader = Claimant(settings, ZooKeeperMetrics(CollectorRegistry()), OPEN_ACCESS)
-        assert isinstance(await leader.attempt(other, "h:3", heard, {}), Won)
+        assert isinstance(await leader.attempt(other, theirs, heard, {}), Won)
         zk.create(znode_paths.RESIGNED, b"{}")
         zk.create(znode_paths.broker_path(ID), BROKER, makepath=True)
         assert await attempt(claims, session) == Lost(9002, "h:3")

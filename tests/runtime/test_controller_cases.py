@@ -109,7 +109,7 @@ async def test_k171_every_queued_caller_is_told(
         both = [("t", 0), ("t", 1)]
         queued: dict[str, ControllerRequest] = {
             "ReplicaLeaderElection": ElectLeaders(ElectionType.PREFERRED, both),
-            "ControlledShutdown": ControlledShutdown(0, -1),
+            "ControlledShutdown": ControlledShutdown(0, None),
             "ApiPartitionReassignment": AlterPartitionReassignments(
                 [PartitionReassignment(t, n, (0,)) for t, n in both]
             ),

@@ -8,11 +8,12 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.core import znode_paths
-from controller.errors import MalformedError
-from controller.runtime import controller_election
-from controller.runtime.controller_election import Lost, Won
+from controller.errors import DuplicateIdError, MalformedError
+from controller.runtime import controller_election, lease
+from controller.runtime.controller_election import Candidate, Lost, Won
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import BadVersionError, Session
+from proto.incarnations import Incarnation
 from tests.support.runtime.proxy import proxied
 from tests.support.runtime.sessions import opened, until
 
@@ -30,8 +31,13 @@ class Watch:
         self.kinds.append(kind)
 
 
+def candidate(id_: int, endpoint: str = "", incarnation: Incarnation | None = None) -> Candidate:
+    """One of the incarnation "me", unless said otherwise."""
+    return Candidate(id_, endpoint or f"h:{id_}", incarnation or Incarnation("me"), "here")
+
+
 async def elect(session: Session, id_: int = 1, watch: Watch | None = None) -> Won | Lost:
-    return await controller_election.elect(session, id_, f"h:{id_}", watch or Watch())
+    return await controller_election.elect(session, candidate(id_), watch or Watch())
 
 
 async def test_the_first_has_epoch_1_version_1_and_its_watch(session: Session, zk: KazooClient) -> None:
@@ -58,6 +64,16 @@ async def test_creation_and_epoch_are_one_transaction(zookeeper: str, zk: KazooC
         assert controller.czxid == epoch.mzxid > before
         assert proxy.requests.get(jute.OP_MULTI) == 1
         assert proxy.requests.get(jute.OP_SET_DATA) is None
+
+
+async def test_the_last_controller_epoch_is_not_taken(session: Session, zk: KazooClient) -> None:
+    """Whoever had it could never be followed."""
+    zk.create(znode_paths.CONTROLLER_EPOCH, b"2147483646")
+    with pytest.raises(MalformedError, match=r"^/controller_epoch: 2147483646: .* set it to the highest one"):
+        await elect(session)
+    assert zk.exists(znode_paths.CONTROLLER) is None
+    zk.set(znode_paths.CONTROLLER_EPOCH, b"2147483645")
+    assert await elect(session) == Won(2147483646, 2)
 
 
 async def test_of_many_candidates_one_wins_and_the_rest_know_whom(zookeeper: str, zk: KazooClient) -> None:
@@ -168,15 +184,63 @@ async def test_paths_are_made_and_the_registration_of_a_former_session_replaced(
     zookeeper: str, zk: KazooClient
 ) -> None:
     async with opened(zookeeper) as (old, _), opened(zookeeper) as (new, _):
-        await controller_election.ensure_paths(old, 3, "h:1", "h:2")
-        await controller_election.ensure_paths(old, 3, "h:1", "h:2")
+        await controller_election.register(old, candidate(3, "h:1"), "h:2")
+        await controller_election.register(old, candidate(3, "h:1"), "h:2")
         for path in znode_paths.PERSISTENT:
             assert zk.exists(path).ephemeralOwner == 0
         assert zk.exists("/controllers/ids/3").ephemeralOwner == old.id
-        await controller_election.ensure_paths(new, 3, "h:8", "h:9")
+        await controller_election.register(new, candidate(3, "h:8"), "h:9")
         data, stat = zk.get("/controllers/ids/3")
         assert stat.ephemeralOwner == new.id
         assert b'"endpoint":"h:8"' in data
+
+
+STRANGER = Incarnation("other")
+SUCCESSOR = Incarnation("next", frozenset({"me"}))
+
+
+async def test_a_stranger_with_our_id_and_address_stays_what_it_is(
+    zookeeper: str, zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of a living one is deleted; who came second ends, and names the other's host."""
+    monkeypatch.setattr(lease, "STRANGER_EXTRA_S", 0.0)
+    async with opened(zookeeper) as (theirs, _), opened(zookeeper, 1000) as (ours, _):
+        await controller_election.register(theirs, candidate(1), "h:2")
+        assert await elect(theirs) == Won(1, 1)
+        assert await controller_election.elect(ours, candidate(1, "", STRANGER), Watch()) == Lost(1, "h:1")
+        with pytest.raises(DuplicateIdError, match="another controller with id 1 is running on 'here'"):
+            await controller_election.register(ours, candidate(1, "", STRANGER), "h:2")
+        for path in (znode_paths.CONTROLLER, "/controllers/ids/1"):
+            assert zk.exists(path).ephemeralOwner == theirs.id
+
+
+async def test_a_stranger_that_ends_in_time_is_followed(zookeeper: str, zk: KazooClient) -> None:
+    async with opened(zookeeper) as (ours, _):
+        async with opened(zookeeper) as (theirs, _):
+            await controller_election.register(theirs, candidate(1), "h:2")
+            registering = asyncio.create_task(
+                controller_election.register(ours, candidate(1, "", STRANGER), "h:2")
+            )
+            await asyncio.wait([registering], timeout=0.5)
+            assert not registering.done()
+        await registering
+        assert zk.exists("/controllers/ids/1").ephemeralOwner == ours.id
+
+
+async def test_what_a_former_process_left_is_replaced_at_once(zookeeper: str, zk: KazooClient) -> None:
+    async with opened(zookeeper) as (old, _), opened(zookeeper) as (new, _):
+        await controller_election.register(old, candidate(1), "h:2")
+        assert await elect(old) == Won(1, 1)
+        successor = candidate(1, "another:7", SUCCESSOR)
+        await controller_election.register(new, successor, "h:2")
+        assert await controller_election.elect(new, successor, Watch()) == Won(2, 2)
+        assert zk.exists("/controllers/ids/1").ephemeralOwner == new.id
+
+
+async def test_a_registration_that_no_session_owns_is_nobody_s(session: Session, zk: KazooClient) -> None:
+    zk.create("/controllers/ids/1", b"junk", makepath=True)
+    await controller_election.register(session, candidate(1), "h:2")
+    assert zk.exists("/controllers/ids/1").ephemeralOwner == session.id
 
 
 async def test_register_controller_tells_which_operation_failed(session: Session, zk: KazooClient) -> None:

@@ -28,6 +28,15 @@ def broken(context):
 changes.brokers_changed = broken
 main()
 """
+#: And with one outside every term.
+WITH_A_BUG_OUTSIDE = """
+from controller.cli.main import main
+from controller.runtime.daemon import Daemon
+async def broken(self, session):
+    raise ZeroDivisionError("injected")
+Daemon._register = broken
+main()
+"""
 
 
 def arguments(zookeeper: str, *more: str) -> list[str]:
@@ -127,18 +136,33 @@ def test_sigint_and_sigterm_before_there_is_a_zookeeper(tmp_path: Path) -> None:
         assert running.terminate() == 0
 
 
-def test_a_bug_dumps_what_was_known_and_exits_70(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+def test_a_bug_in_a_term_dumps_what_was_known_and_ends_no_process(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
     command = [sys.executable, "-c", WITH_A_BUG, *arguments(zookeeper, "--controller-id=4")]
     with program(command, tmp_path) as running:
         running.until(lambda: leads(running))
         zk.create("/brokers/ids/1", b'{"version":4,"host":"127.0.0.1","port":1}')
-        assert running.process.wait(30) == 70
+        running.until(lambda: '"event": "bug"' in running.said())
+        # It was about the change itself, which the next failover reads without that handler.
+        running.until(lambda: running.said().count('"event": "ready"') == 2)
+        assert running.terminate() == 0
     (dump,) = (tmp_path / "log").glob("crash-*.json")
     state = json.loads(dump.read_text())
     assert "ZeroDivisionError: injected" in state["error"]
     assert (state["role"], state["settings"]["controller_id"]) == ("active", "4")
+    assert state["event"].startswith("Event(kind=<EventKind.BROKER_CHANGE")
     assert f'"dump": "{Path("log") / dump.name}"' in running.said()
-    assert not zk.exists("/controller")
+    (suspect,) = json.loads(zk.get("/controllers/quarantine")[0])["suspects"].values()
+    assert (suspect["name"], suspect["count"], suspect["quarantined"]) == ("BrokerChange", 1, False)
+
+
+def test_a_bug_outside_a_term_exits_70(zookeeper: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITH_A_BUG_OUTSIDE, *arguments(zookeeper)]
+    with program(command, tmp_path) as running:
+        assert running.process.wait(30) == 70
+    (dump,) = (tmp_path / "log").glob("crash-*.json")
+    assert "ZeroDivisionError: injected" in json.loads(dump.read_text())["error"]
 
 
 @pytest.mark.parametrize("taken", ["grpc_listen", "http_listen"])

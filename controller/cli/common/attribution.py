@@ -1,8 +1,10 @@
-"""``--reason`` and ``--author``: the attribution stored with a pause, maintenance, a drain or a stop approval."""
+"""``--reason`` and ``--author``: the attribution stored with a pause, maintenance, a drain or a stop approval, and the
+reason recorded with what may lose data."""
 
 from __future__ import annotations
 
 import getpass
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -42,3 +44,11 @@ def author_or_user(author: str | None) -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         raise click.UsageError("your user name is not known here: use --author") from None
+
+
+def reason_or_asked(reason: str | None, *, yes: bool) -> str:
+    """The reason as given, else what the user types at a terminal, else nothing: a controller whose authorizer is set
+    then refuses what may lose data."""
+    if reason is None and not yes and sys.stdin.isatty():
+        reason = str(click.prompt("Reason", default="", show_default=False, err=True))
+    return (reason or "").strip()[:REASON_MAX]

@@ -8,10 +8,16 @@ from controller.cli.common.output import fail, note
 from controller.core import znode_paths
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 
+#: Unreadable znodes that one command names.
+_NAMED_MAX = 100
+
 
 def note_problems(cluster_state: ClusterState) -> None:
-    for path, problem in sorted(cluster_state.problems.items()):
+    problems = sorted(cluster_state.problems.items())
+    for path, problem in problems[:_NAMED_MAX]:
         note(f"pctl: unreadable znode {path}: {problem}")
+    if len(problems) > _NAMED_MAX:
+        note(f"pctl: {len(problems) - _NAMED_MAX} more znodes are unreadable")
 
 
 def fail_without_topics(cluster_state: ClusterState, names: Iterable[str]) -> None:

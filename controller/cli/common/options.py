@@ -19,8 +19,9 @@ from controller.cli.common.output import fail, note
 from controller.core.partitions.replica_placement import PlacementError
 from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader, codecs
-from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from proto.security.grpc_channels import GrpcTls
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 
 STYLES = ("table", "json", "yaml")
 #: Types of options and arguments.
@@ -60,9 +61,16 @@ class Options:
     """The global options."""
 
     def __init__(
-        self, zookeeper: str, output: str, timeout_s: float, access: ZooKeeperAccess = OPEN_ACCESS
+        self,
+        zookeeper: str,
+        output: str,
+        timeout_s: float,
+        access: ZooKeeperAccess = OPEN_ACCESS,
+        tls: GrpcTls | None = None,
     ) -> None:
         self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
+        #: To controllers and brokers.
+        self.tls = tls
         self._access = access
         #: Seconds between two prints of a listing; None: print it once.
         self.watch_s: float | None = None

@@ -18,8 +18,12 @@ from controller.errors import printable
 from controller.exit_codes import EXIT_FAILED
 
 Row = Mapping[str, Any]
-#: Blanks at the end of a line, before the escape sequences that reset a terminal's style.
-_BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+#: Characters of a cell of a table; JSON and YAML have the whole value.
+CELL_CHARS_MAX = 500
+#: Escape sequences that reset a terminal's style, at the end of a line.
+_RESETS = re.compile(r"(?:\x1b\[[0-9;]{0,20}m){1,8}\Z")
+#: Where these can begin, seen from the end of a line.
+_RESETS_CHARS_MAX = 8 * 24
 
 
 def log_to_stderr() -> None:
@@ -56,7 +60,8 @@ def print_item(value: object, style: str) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table without cutting any cell: on a terminal long cells are folded, elsewhere lines are long."""
+    """Print a table. Very long cells are cut; on a terminal other long ones are folded, elsewhere lines are long."""
+    rows = [[cut(cell) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
         table.add_column(header, overflow="fold")
@@ -69,7 +74,23 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     )
     with console.capture() as capture:
         console.print(table)
-    click.echo(_BLANKS.sub(r"\1", capture.get()), nl=False)
+    click.echo("".join(map(_without_blanks, capture.get().splitlines(keepends=True))), nl=False)
+
+
+def _without_blanks(line: str) -> str:
+    """The line without the blanks at its end, in time linear in its length."""
+    text = line.rstrip("\n")
+    begins = max(len(text) - _RESETS_CHARS_MAX, 0)
+    resets = _RESETS.search(text, begins)
+    end = resets.start() if resets is not None else len(text)
+    return text[:end].rstrip(" ") + text[end:] + line[len(text) :]
+
+
+def cut(text: str) -> str:
+    """A text for a cell, which is cut where it is very long."""
+    if len(text) <= CELL_CHARS_MAX:
+        return text
+    return f"{text[:CELL_CHARS_MAX]}... ({len(text)} characters)"
 
 
 def print_fields(fields: Row, style: str) -> None:
@@ -79,7 +100,7 @@ def print_fields(fields: Row, style: str) -> None:
         return
     width = max(len(name) for name in fields)
     for name, value in fields.items():
-        click.echo(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
+        click.echo(f"{name.replace('_', ' '):<{width}}  {cut(_cell(value))}")
 
 
 def note(text: str) -> None:
@@ -99,7 +120,7 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return printable(",".join(map(str, value))) or "-"
+        return printable(",".join("-" if v is None else str(v) for v in value)) or "-"
     if isinstance(value, dict):
         return printable(", ".join(f"{k}={v}" for k, v in value.items())) or "-"
     return printable(str(value))

@@ -142,17 +142,16 @@ def what_happened(record: Record) -> str:
             return f"{name}: ISR {before} -> {after}" if after else f"{name}: ISR {record.get('isr')}"
         case "replica":
             return f"{name}: replica {replica} {_step(record)}"
-        case "push":
-            return f"{after} to broker {replica}: {_partitions(count)}"
-        case "ack":
-            answer = f"refused: {record['error']}" if "error" in record else "acknowledged"
-            return f"{after} to broker {replica} {answer}: {_partitions(count)}{_took(record)}"
+        case "push" | "ack":
+            return _push(record)
         case "broker":
             return f"broker {replica if replica is not None else record['node']}: {_step(record)}"
         case "reject":
             about = f"{name}: " if name else ""
             step = f", {_step(record)}" if after else ""
             return f"{about}refused: {record['error']}{step}"
+        case "request":
+            return _request(record)
         case "log" if after == "dropped":
             return f"{count} lines of the log were lost"
         case "unchanged":
@@ -161,6 +160,22 @@ def what_happened(record: Record) -> str:
     many = f" ({count})" if count is not None else ""
     where = f"broker {replica} " if replica is not None else ""
     return f"{name or kind}: {where}{_step(record)}{many}"
+
+
+def _push(record: Record) -> str:
+    to, count = f"{record.get('to')} to broker {record.get('replica')}", _partitions(record.get("count"))
+    if record["kind"] == "push":
+        return f"{to}: {count}"
+    answer = f"refused: {record['error']}" if "error" in record else "acknowledged"
+    return f"{to} {answer}: {count}{_took(record)}"
+
+
+def _request(record: Record) -> str:
+    about = f" of {record['subject']}" if "subject" in record else ""
+    outcome = f"refused: {record['error']}" if "error" in record else "done"
+    many = f", {record['count']} times" if "count" in record else ""
+    by = f"{record['principal']} at {record.get('address') or 'an unknown address'}"
+    return f"{record.get('to')}{about} by {by}: {outcome}{many}"
 
 
 def _subject(record: Record) -> str:

@@ -28,7 +28,7 @@ SAFETY = frozenset(
 async def ask(options: Options, session: Session, method: str, request: Any) -> Any:
     """Call a method of the active controller's AdminService. Raises RequestFailedError."""
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
-    return await admin.ask(cluster_state.controller_endpoint, method, request, options.timeout_s)
+    return await admin.ask(cluster_state.controller_endpoint, method, request, options.timeout_s, options.tls)
 
 
 class Refusal(NamedTuple):

@@ -12,6 +12,7 @@ import click
 from controller.errors import ConfigError
 from controller.exit_codes import EXIT_USAGE
 from controller.runtime import config
+from controller.runtime.kafka.security.setup import access, acl_authorizer
 
 #: Settings that have a flag; the others are set by file or environment variable only.
 FLAGS = (
@@ -44,6 +45,15 @@ def load_settings(config_file: Path | None, flags: dict[str, object | None]) -> 
     """The effective settings; an invalid one ends the program with exit code 2."""
     try:
         return config.load(flags, config_file)
+    except ConfigError as error:
+        click.echo(f"partition-controller: {error}", err=True)
+        sys.exit(EXIT_USAGE)
+
+
+def check_access(settings: config.Settings) -> None:
+    """Whether a daemon with these settings would start where they say; if not, the program ends with exit code 2."""
+    try:
+        access(settings, acl_authorizer(settings))
     except ConfigError as error:
         click.echo(f"partition-controller: {error}", err=True)
         sys.exit(EXIT_USAGE)

@@ -82,7 +82,9 @@ async def ask_unless_offline(
     if not offline:
         cluster_state = await cluster_reader.look(session, topics=(), states=False)
         try:
-            return await admin.ask(cluster_state.controller_endpoint, method, request, options.timeout_s)
+            return await admin.ask(
+                cluster_state.controller_endpoint, method, request, options.timeout_s, options.tls
+            )
         except admin.RefusedError as error:
             if error.error != "OPERATION_NOT_ATTEMPTED":
                 fail(error.message)

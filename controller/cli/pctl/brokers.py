@@ -82,7 +82,9 @@ async def _described_by_the_controller(
     """The controller's descriptions of brokers, None if no controller answers, and the brokers shutting down."""
     endpoint = cluster_state.controller_endpoint
     answer = (
-        await admin.describe_cluster(endpoint, options.timeout_s) if endpoint else "no controller is active"
+        await admin.describe_cluster(endpoint, options.timeout_s, options.tls)
+        if endpoint
+        else "no controller is active"
     )
     if isinstance(answer, str) or answer.error_code:
         why = answer if isinstance(answer, str) else admin.ACTIVE_ONLY
@@ -90,7 +92,7 @@ async def _described_by_the_controller(
         return None, ()
     request = maintenance_pb2.DescribeMaintenanceRequest()
     try:
-        described = await admin.ask(endpoint, "DescribeMaintenance", request, options.timeout_s)
+        described = await admin.ask(endpoint, "DescribeMaintenance", request, options.timeout_s, options.tls)
     except admin.RequestFailedError as error:
         note(f"pctl: {error}")
         return {b.broker_id: b for b in answer.brokers}, ()

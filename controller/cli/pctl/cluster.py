@@ -1,10 +1,12 @@
-"""``pctl cluster`` and ``pctl controllers``: the state of the cluster, the candidates, and who leads: of a cluster of
-Kafka's brokers a controller of ours, or one of them."""
+"""``pctl cluster``, ``controllers``, ``quarantine``: the state of the cluster, the candidates, and who leads (of a
+cluster of Kafka's brokers a controller of ours, or one of them); what is left out because it raised again, and its
+release."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -12,7 +14,7 @@ import click
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
 from controller.cli.common.cluster_state import note_problems
 from controller.cli.common.confirmation import confirm, yes_allowed, yes_option
-from controller.cli.common.options import Listing, ListingVerbs, Options, on_cluster
+from controller.cli.common.options import Listing, ListingVerbs, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import fail, note, print_fields, print_rows
 from controller.cli.common.requests import ask
 from controller.cli.pctl.maintenance import maintenance_fields
@@ -22,6 +24,7 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import maintenance_pb2 as pb
+from proto.security.access import EVERYONE_MAY
 
 #: Seconds between two looks for the next controller.
 _LOOK_S = 0.1
@@ -48,10 +51,13 @@ async def cluster(options: Options, session: Session) -> None:
         ),
         "topics_being_deleted": cluster_state.deleting,
         "unreadable_znodes": len(cluster_state.problems),
+        "in_quarantine": [str(suspect.subject) for suspect in cluster_state.quarantine.quarantined()],
         **maintenance_fields(cluster_state.maintenance),
     }
     if cluster_state.controller_endpoint:
-        answer = await admin.describe_cluster(cluster_state.controller_endpoint, options.timeout_s)
+        answer = await admin.describe_cluster(
+            cluster_state.controller_endpoint, options.timeout_s, options.tls
+        )
         if isinstance(answer, str):
             fields["controller_answers"] = f"no ({answer})"
         elif answer.error_code:
@@ -62,6 +68,8 @@ async def cluster(options: Options, session: Session) -> None:
             fields["controller_answers"] = "yes"
             fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)
             fields["brokers_refusing_pushes"] = [b.broker_id for b in answer.brokers if b.refuses_pushes]
+            if answer.unguarded:
+                fields["access"] = EVERYONE_MAY
     print_fields(fields, options.output)
     note_problems(cluster_state)
 
@@ -137,7 +145,11 @@ async def claim(options: Options, session: Session) -> None:
     for candidate in before.controllers:
         try:
             await admin.ask(
-                candidate.endpoint, "ClaimController", pb.ClaimControllerRequest(), options.timeout_s
+                candidate.endpoint,
+                "ClaimController",
+                pb.ClaimControllerRequest(),
+                options.timeout_s,
+                options.tls,
             )
             await _follow(options, session, before)
             return
@@ -161,3 +173,99 @@ async def _follow(options: Options, session: Session, before: ClusterState) -> N
             return
         await asyncio.sleep(_LOOK_S)
     fail(f"accepted, but nobody has taken over within {options.timeout_s:g} s")
+
+
+# --- quarantine ------------------------------------------------------------------------------------------
+
+
+_SUSPECT_COLUMNS = (
+    "name",
+    "state",
+    "event",
+    "detail",
+    "error",
+    "times",
+    "controller",
+    "epoch",
+    "last",
+    "traceback",
+)
+
+
+@click.group(cls=Verbs)
+def quarantine() -> None:
+    """What the controller leaves out because it raised an unexpected exception in two terms."""
+
+
+@quarantine.command("list", cls=Listing)
+@click.pass_obj
+@on_cluster
+async def list_suspects(options: Options, session: Session) -> None:
+    """List what raised.
+
+    STATE is suspect (it raised in one term) or left out. TRACEBACK is a digest: equal ones are the same fault.
+    """
+    print_rows(
+        [
+            {
+                "name": s.name,
+                "state": "left out" if s.quarantined else "suspect",
+                "event": s.event,
+                "detail": s.detail,
+                "error": s.error,
+                "times": s.count,
+                "controller": s.controller_id,
+                "epoch": s.controller_epoch,
+                "last": datetime.fromtimestamp(s.at_ms / 1000, UTC).isoformat(timespec="seconds"),
+                "traceback": s.digest,
+            }
+            for s in await _suspects(options, session)
+        ],
+        _SUSPECT_COLUMNS,
+        options.output,
+    )
+
+
+async def _suspects(options: Options, session: Session) -> list[pb.Suspect]:
+    """From the controller; if none answers, which may be why somebody asks, from ZooKeeper."""
+    try:
+        answer = await ask(options, session, "ListQuarantine", pb.ListQuarantineRequest())
+    except admin.RequestFailedError as error:
+        note(f"pctl: from ZooKeeper alone ({error})")
+        found = (await cluster_reader.look(session, topics=(), states=False)).quarantine.suspects
+        return [
+            pb.Suspect(
+                name=name,
+                event=s.event,
+                detail=s.detail,
+                error=s.error,
+                digest=s.digest,
+                count=s.count,
+                quarantined=s.quarantined,
+                controller_id=s.controller_id,
+                controller_epoch=s.controller_epoch,
+                at_ms=s.at_ms,
+            )
+            for name, s in sorted(found.items())
+        ]
+    return list(answer.suspects)
+
+
+@quarantine.command(cls=Verb)
+@click.argument("name")
+@reason_option(required=True)
+@author_option
+@yes_option
+@click.pass_obj
+@on_cluster
+async def release(
+    options: Options, session: Session, name: str, reason: str, author: str | None, yes: bool
+) -> None:
+    """Let the controller take NAME in again. It begins a new term for it, as after an election."""
+    confirm(f"Release {name}? If it raises again, the controller fails over twice more.", yes=yes)
+    request = pb.ReleaseQuarantineRequest(name=name, reason=reason, author=author_or_user(author))
+    try:
+        await ask(options, session, "ReleaseQuarantine", request)
+    except admin.RefusedError as error:
+        fail(f"{error.error}: {error.message}")
+    note(f"released {name}")

@@ -13,6 +13,7 @@ from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import BROKER, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import note, print_rows
 from controller.cli.common.requests import ask, refusals, report
+from controller.core.config_keys import shown_value
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 
@@ -158,7 +159,7 @@ async def _show_present(
             "key": key,
             "present": present[key].value if key in present else None,
             "source": present[key].source if key in present else None,
-            "new": value,
+            "new": None if value is None else shown_value(key, value),
         }
         for key, value in changes.items()
     ]

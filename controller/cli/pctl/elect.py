@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from controller.cli.common.attribution import reason_option, reason_or_asked
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_allowed, yes_option
 from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import BROKER, FILE, Options, Verb, Verbs, on_cluster
@@ -135,6 +136,7 @@ async def leader(
 
 @elect.command("unclean", cls=Verb)
 @_partition_options
+@reason_option(required=False)
 @yes_option
 @click.pass_obj
 @on_cluster
@@ -146,6 +148,7 @@ async def unclean(
     listed: Path | None,
     everything: bool,
     dry_run: bool,
+    reason: str | None,
     yes: bool,
 ) -> None:
     """Elect any live replica as leader of partitions without one. Records that only other replicas have are lost."""
@@ -172,6 +175,7 @@ async def unclean(
         fail("no replica of any of them is alive: nothing would change", EXIT_REFUSED)
     many = "s" * (len(wanted) > 1)
     confirm(f"Elect in {len(wanted)} partition{many} and lose records that no live replica has?", yes=yes)
+    request.reason = reason_or_asked(reason, yes=yes)
     await _elect(options, session, request, "led")
 
 

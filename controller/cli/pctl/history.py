@@ -252,7 +252,7 @@ class _Watcher:
         if again:
             wanted = replace(wanted, since_us=self._last_us + 1)
         request = pb.WatchRequest(filter=filter_message(wanted), whole_epoch=self._controller is not None)
-        answers = admin.watch(endpoint, request, self._options.timeout_s)
+        answers = admin.watch(endpoint, request, self._options.timeout_s, self._options.tls)
         async with aclosing(answers):
             async for answer in answers:
                 if answer.controller_epoch:

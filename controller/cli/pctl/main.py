@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+from collections.abc import Callable, Mapping
 
 import click
 
 from controller import __version__
-from controller.cli.common.options import FILE, STYLES, Options, Seconds, Verbs
+from controller.cli.common.options import STYLES, Options, Seconds, Verbs
 from controller.cli.common.output import log_to_stderr
+from controller.cli.common.tls import with_tls
 from controller.cli.pctl.brokers import audit, brokers
-from controller.cli.pctl.cluster import cluster, controllers
+from controller.cli.pctl.cluster import cluster, controllers, quarantine
 from controller.cli.pctl.config import config
 from controller.cli.pctl.elect import elect
 from controller.cli.pctl.explain import explain
@@ -26,8 +28,19 @@ from controller.cli.pctl.stoppable import stoppable
 from controller.cli.pctl.topics import topics
 from controller.errors import ConfigError
 from controller.runtime.config import config_errors, connect_string
-from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
-from proto.security.files import password_in
+from proto.security.grpc_channels import GrpcTls
+from proto.settings import Schema
+from proto.zookeeper_access import ZooKeeperAccess, ZooKeeperSettings
+
+#: How to get to ZooKeeper; pctl creates few znodes, and those as a controller would.
+_ACCESS = Schema(ZooKeeperSettings, "PCTL_", ConfigError)
+
+
+def _zookeeper_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A flag for each of `_ACCESS`. Values are texts, checked when loaded."""
+    for setting in reversed(_ACCESS.settings):
+        command = click.option(setting.flag, setting.name, metavar="VALUE", help=setting.help)(command)
+    return command
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -48,29 +61,17 @@ from proto.security.files import password_in
     show_default=True,
     help="seconds to wait for ZooKeeper, for a response, and for work to be done",
 )
-@click.option(
-    "--zookeeper-sasl-username",
-    "user",
-    envvar="PCTL_ZOOKEEPER_SASL_USERNAME",
-    default="",
-    help="log in to ZooKeeper by SASL DIGEST-MD5, where znodes have owners; environment variable:"
-    " PCTL_ZOOKEEPER_SASL_USERNAME",
-)
-@click.option(
-    "--zookeeper-sasl-password-file",
-    "password_file",
-    envvar="PCTL_ZOOKEEPER_SASL_PASSWORD_FILE",
-    type=FILE,
-    help="file whose first line is the password for it; environment variable: PCTL_ZOOKEEPER_SASL_PASSWORD_FILE",
-)
+@_zookeeper_options
+@with_tls
 @click.pass_context
 def main(
     context: click.Context,
+    /,
     zookeeper: str,
     output: str,
     timeout_s: float,
-    user: str,
-    password_file: Path | None,
+    tls: GrpcTls | None,
+    **access: object,
 ) -> None:
     """Inspect and change a cluster.
 
@@ -81,21 +82,15 @@ def main(
         servers = connect_string(zookeeper)
     except ValueError as error:
         raise click.UsageError(f"--zookeeper {zookeeper!r}: must be {error}") from None
-    context.obj = Options(servers, output, timeout_s, _access(user, password_file))
+    context.obj = Options(servers, output, timeout_s, _access(access), tls)
 
 
-def _access(user: str, password_file: Path | None) -> ZooKeeperAccess:
-    if not user:
-        return OPEN_ACCESS
-    if password_file is None:
-        raise click.UsageError(
-            f"--zookeeper-sasl-username {user!r}: --zookeeper-sasl-password-file is missing"
-        )
+def _access(flags: Mapping[str, object]) -> ZooKeeperAccess:
+    """Of flags, else of environment variables."""
     try:
-        with config_errors({}):
-            return ZooKeeperAccess(
-                user, password_in("--zookeeper-sasl-password-file", password_file).current()
-            )
+        values, sources = _ACCESS.load(flags, os.environ)
+        with config_errors(sources):
+            return ZooKeeperSettings(**values).zookeeper_access()
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
 
@@ -111,6 +106,7 @@ for command in (
     reassign,
     elect,
     maintenance,
+    quarantine,
     config,
     features,
     plan,

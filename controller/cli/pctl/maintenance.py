@@ -137,6 +137,7 @@ async def show(options: Options, session: Session) -> None:
             "DescribeMaintenance",
             pb.DescribeMaintenanceRequest(),
             options.timeout_s,
+            options.tls,
         )
     except admin.RequestFailedError as error:
         note(f"pctl: {error}; the state below is read from ZooKeeper")
@@ -434,6 +435,7 @@ async def _read_cluster(options: Options, session: Session) -> Cluster:
         "DescribeMaintenance",
         pb.DescribeMaintenanceRequest(),
         options.timeout_s,
+        options.tls,
     )
     cluster = cluster_of(snapshots.snapshot_of(cluster_state))
     cluster.shutting_down.update(answer.shutting_down)

@@ -11,11 +11,13 @@ import click
 
 from controller.cli.common.cluster_state import fail_without_topics, note_problems
 from controller.cli.common.options import Listing, Options, on_cluster
-from controller.cli.common.output import print_rows
+from controller.cli.common.output import note, print_rows
 from controller.cli.common.replica_problems import ReplicaProblems, replica_problems
+from controller.cli.common.requests import ask
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import PartitionInfo
 from controller.runtime.zookeeper.session import Session
+from proto.gen import inspection_pb2
 
 PARTITION_COLUMNS = (
     "topic",
@@ -29,6 +31,35 @@ PARTITION_COLUMNS = (
     "recovery",
     "why",
 )
+
+
+#: What brokers say of each replica, in the order of ``replicas``.
+SIZE_COLUMNS = ("size_bytes", "offset_lag", "failed_disks")
+sizes_option = click.option(
+    "--sizes",
+    is_flag=True,
+    help="also each replica's size and lag, and failed disks, which the controller asks of Kafka brokers",
+)
+
+
+async def add_sizes(
+    options: Options, session: Session, rows: Sequence[dict[str, Any]], topics: Sequence[str]
+) -> None:
+    """Fill SIZE_COLUMNS of these topics' rows, with None for what is not known. Raises RequestFailedError."""
+    answer = await ask(
+        options, session, "DescribeReplicas", inspection_pb2.DescribeReplicasRequest(topics=topics)
+    )
+    for silent in answer.silent:
+        note(f"pctl: broker {silent.broker} does not say what is on its disks: {silent.why}")
+    known = {(p.topic, p.partition): {r.broker: r for r in p.replicas} for p in answer.partitions}
+    for row in rows:
+        found = known.get((row["topic"], row["partition"]), {})
+        for name in ("size_bytes", "offset_lag"):
+            row[name] = [
+                getattr(found[b], name) if b in found and getattr(found[b], name) >= 0 else None
+                for b in row["replicas"]
+            ]
+        row["failed_disks"] = [b for b, replica in found.items() if replica.on_failed_disk]
 
 
 def why(partition: PartitionInfo, registered: Sequence[int]) -> str:
@@ -71,10 +102,16 @@ def partition_row(
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
 @click.option("--unavailable", is_flag=True, help="only partitions without a leader")
 @click.option("--under-replicated", is_flag=True, help="only partitions with a replica out of sync")
+@sizes_option
 @click.pass_obj
 @on_cluster
 async def partitions(
-    options: Options, session: Session, topics: tuple[str, ...], unavailable: bool, under_replicated: bool
+    options: Options,
+    session: Session,
+    topics: tuple[str, ...],
+    unavailable: bool,
+    under_replicated: bool,
+    sizes: bool,
 ) -> None:
     """List partitions: leader, epochs, ISR, and why one is unavailable, under-replicated, or refused by a broker."""
     cluster_state = await cluster_reader.look(session, topics=topics or None)
@@ -87,5 +124,8 @@ async def partitions(
         and (not under_replicated or p.under_replicated())
     ]
     problems = await replica_problems(options, cluster_state, topics)
-    print_rows([partition_row(p, registered, problems) for p in chosen], PARTITION_COLUMNS, options.output)
+    rows = [partition_row(p, registered, problems) for p in chosen]
+    if sizes:
+        await add_sizes(options, session, rows, topics)
+    print_rows(rows, PARTITION_COLUMNS + SIZE_COLUMNS * sizes, options.output)
     note_problems(cluster_state)

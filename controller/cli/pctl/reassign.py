@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from controller.cli.common.attribution import reason_option
 from controller.cli.common.cluster_state import (
     fail_without_brokers,
     fail_without_readable_topic,
@@ -104,6 +105,7 @@ def _current_assignment(info: TopicInfo, number: int) -> Assignment:
 @_TOPIC
 @_PARTITION
 @click.option("--replicas", help="target broker ids, preferred leader first: 1,2,3")
+@reason_option(required=False)
 @yes_option
 @dry_run_option
 @no_wait_option("the reassignments are completed")
@@ -116,6 +118,7 @@ async def execute(
     topic: str | None,
     partition: int | None,
     replicas: str | None,
+    reason: str | None,
     yes: bool,
     dry_run: bool,
     no_wait: bool,
@@ -129,7 +132,7 @@ async def execute(
     if dry_run:
         await _dry_run(options, session, wanted, rows)
     confirm(f"Reassign {len(wanted)} partition{'s' * (len(wanted) > 1)}?", yes=yes)
-    code, accepted = await _send(options, session, wanted)
+    code, accepted = await _send(options, session, wanted, reason or "")
     accepted_targets = {key: ids for key, ids in wanted.items() if key in accepted}
     if accepted_targets and no_wait:
         note(f"{len(accepted_targets)} partitions are being reassigned; see pctl reassign list")
@@ -169,9 +172,11 @@ async def _dry_run(options: Options, session: Session, wanted: Changes, rows: Se
     sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in answers), _SAFETY))
 
 
-async def _send(options: Options, session: Session, wanted: Changes) -> tuple[int, set[Key]]:
+async def _send(options: Options, session: Session, wanted: Changes, reason: str) -> tuple[int, set[Key]]:
     """Request reassignments. Returns the exit code and the accepted partitions."""
-    answer = await ask(options, session, "AlterPartitionReassignments", _request(wanted))
+    request = _request(wanted)
+    request.reason = reason
+    answer = await ask(options, session, "AlterPartitionReassignments", request)
     code = report(refusals((f"{r.topic}-{r.partition}", r) for r in answer.responses), _SAFETY)
     return code, {(r.topic, r.partition) for r in answer.responses if not r.error_code}
 
@@ -298,7 +303,7 @@ async def cancel(
     if dry_run:
         await _dry_run(options, session, ends, rows)
     confirm(f"Cancel {len(ongoing)} reassignment{'s' * (len(ongoing) > 1)}?", yes=yes)
-    code, accepted = await _send(options, session, ends)
+    code, accepted = await _send(options, session, ends, "cancelled")
     if accepted and not no_wait:
         progress = await follow(
             options,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import click
 
+from broker_stub.client.connection import Connections
 from broker_stub.client.consumer import EARLIEST, LATEST, ConsumedRecord, Consumer
 from broker_stub.client.errors import ClientError, DeliveryError, GaveUpError, MemberError
 from broker_stub.client.group import GroupMember, Membership
@@ -27,6 +28,7 @@ from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2 as codes
+from proto.security.grpc_channels import GrpcTls
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 POLL_MS = 200
@@ -104,6 +106,7 @@ async def produce(
         ACKS[acks],
         delivery_timeout_ms=int(options.timeout_s * 1000),
         request_timeout_ms=min(5000, int(options.timeout_s * 1000)),
+        connections=Connections(options.tls),
     )
     async with producer, _client_errors_fail():
         sent: asyncio.Queue[Sent | None] = asyncio.Queue(1000)
@@ -238,11 +241,13 @@ async def consume(
     async with _client_errors_fail(), _interruptible() as stop:
         if group is not None:
             start = EARLIEST if from_beginning else LATEST
-            count = await read_as_member(addresses, topic, group, start, partial(_read, stop, limits, show))
+            count = await read_as_member(
+                addresses, topic, group, start, partial(_read, stop, limits, show), options.tls
+            )
         else:
             begin = EARLIEST if from_beginning else LATEST if offset is None else offset
             numbers = sorted(info.partitions) if partition is None else [partition]
-            async with Consumer(addresses, reset="error") as consumer:
+            async with Consumer(addresses, reset="error", connections=Connections(options.tls)) as consumer:
                 await consumer.assign({(topic, number): begin for number in numbers}, options.timeout_s)
                 ends = None
                 if begin != LATEST and not follow:
@@ -351,12 +356,18 @@ class Reading(Protocol):
 class _Member:
     """Assigns the group member's partitions to a consumer. ``start``: position without a committed offset."""
 
-    def __init__(self, addresses: list[str], topic: str, group: str, start: int) -> None:
+    def __init__(self, addresses: list[str], topic: str, group: str, start: int, tls: GrpcTls | None) -> None:
         self._start = start
         self._topic = topic
-        self.consumer = Consumer(addresses, reset="earliest")
+        self.consumer = Consumer(addresses, reset="earliest", connections=Connections(tls))
         self.member = GroupMember(
-            addresses, group, [topic], client_id="pctl", on_assigned=self._assigned, on_lost=self._lost
+            addresses,
+            group,
+            [topic],
+            client_id="pctl",
+            on_assigned=self._assigned,
+            on_lost=self._lost,
+            connections=Connections(tls),
         )
         self._committed: dict[tuple[str, int], int] = {}
 
@@ -391,9 +402,11 @@ class _Member:
         self._committed.update(changed)
 
 
-async def read_as_member(addresses: list[str], topic: str, group: str, start: int, read: Reading) -> int:
+async def read_as_member(
+    addresses: list[str], topic: str, group: str, start: int, read: Reading, tls: GrpcTls | None
+) -> int:
     """Join, read, commit and leave. Returns the number of records read. Raises ClientError."""
-    own = _Member(addresses, topic, group, start)
+    own = _Member(addresses, topic, group, start, tls)
     try:
         async with own.member:
             await own.member.joined(JOIN_TIMEOUT_S)

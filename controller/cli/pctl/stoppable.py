@@ -159,7 +159,9 @@ def _check_options(
 
 async def _approved(options: Options, session: Session, request: pb.ApproveStopRequest) -> dict[str, Any]:
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
-    response = await admin.ask(cluster_state.controller_endpoint, "ApproveStop", request, options.timeout_s)
+    response = await admin.ask(
+        cluster_state.controller_endpoint, "ApproveStop", request, options.timeout_s, options.tls
+    )
     return snapshots.from_response(response, "answer")
 
 

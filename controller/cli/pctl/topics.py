@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from controller.cli.common.attribution import reason_option, reason_or_asked
 from controller.cli.common.cluster_state import (
     fail_without_readable_topic,
     fail_without_topics,
@@ -22,7 +23,15 @@ from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.replica_problems import replica_problems
 from controller.cli.common.requests import ask, refusals, report
 from controller.cli.pctl.config import parse_configs
-from controller.cli.pctl.partitions import PARTITION_COLUMNS, partition_row, why
+from controller.cli.pctl.partitions import (
+    PARTITION_COLUMNS,
+    SIZE_COLUMNS,
+    add_sizes,
+    partition_row,
+    sizes_option,
+    why,
+)
+from controller.client.admin import RequestFailedError
 from controller.core.model import BrokerIds
 from controller.core.partitions.replica_placement import PlacementError, parse_assignment
 from controller.runtime.zookeeper import cluster_reader, codecs
@@ -73,16 +82,19 @@ async def topics_list(options: Options, session: Session) -> None:
 
 @topics.command("describe", cls=Listing)
 @click.argument("topic")
+@sizes_option
 @click.pass_obj
 @on_cluster
-async def topics_describe(options: Options, session: Session, topic: str) -> None:
+async def topics_describe(options: Options, session: Session, topic: str, sizes: bool) -> None:
     """Describe the partitions of one topic."""
     cluster_state = await cluster_reader.look(session, topics=[topic])
     fail_without_readable_topic(cluster_state, topic)
     registered = list(cluster_state.brokers)
     problems = await replica_problems(options, cluster_state, [topic])
     rows = [partition_row(p, registered, problems) for p in cluster_state.partitions]
-    print_rows(rows, PARTITION_COLUMNS, options.output)
+    if sizes:
+        await add_sizes(options, session, rows, [topic])
+    print_rows(rows, PARTITION_COLUMNS + SIZE_COLUMNS * sizes, options.output)
     note_problems(cluster_state)
 
 
@@ -275,19 +287,27 @@ _DELETED_COLUMNS = ("topic", "id", "partitions", "replicas", "brokers", "size", 
 
 @topics.command("delete", cls=Verb)
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@reason_option(required=False)
 @yes_option
 @dry_run_option
 @no_wait_option("they are deleted")
 @click.pass_obj
 @on_cluster
 async def delete_topics(
-    options: Options, session: Session, names: tuple[str, ...], yes: bool, dry_run: bool, no_wait: bool
+    options: Options,
+    session: Session,
+    names: tuple[str, ...],
+    reason: str | None,
+    yes: bool,
+    dry_run: bool,
+    no_wait: bool,
 ) -> None:
     """Delete topics with all their records. This cannot be undone."""
     names = tuple(dict.fromkeys(names))
     cluster_state = await cluster_reader.look(session, topics=names)
     fail_without_topics(cluster_state, names)
     present = [_topic_row(cluster_state, name) for name in names]
+    await _add_sizes(options, session, present)
     request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names])
     if not dry_run or options.output == "table":
         print_rows(present, _DELETED_COLUMNS, options.output)
@@ -296,6 +316,7 @@ async def delete_topics(
         print_dry_run(options, trial, topics=present)
         sys.exit(report(refusals((entry.name, entry) for entry in trial.answers[0].responses)))
     confirm(f"Delete {len(names)} topic{'s' * (len(names) > 1)} with all records?", yes=yes)
+    request.reason = reason_or_asked(reason, yes=yes)
     answer = await ask(options, session, "DeleteTopics", request)
     refused = refusals((entry.name, entry) for entry in answer.responses)
     code = report(refused)
@@ -308,7 +329,7 @@ async def delete_topics(
 
 
 def _topic_row(cluster_state: ClusterState, name: str) -> dict[str, Any]:
-    """A topic as a row. Its size is unknown: only its brokers know it."""
+    """A topic as a row, with its size not known."""
     info = cluster_state.topics.get(name)
     replicas = [b for ids in info.partitions.values() for b in ids] if info else []
     return {
@@ -321,6 +342,19 @@ def _topic_row(cluster_state: ClusterState, name: str) -> dict[str, Any]:
         "unavailable": sum(not p.available for p in cluster_state.partitions if p.topic == name),
         "deleting": name in cluster_state.deleting,
     }
+
+
+async def _add_sizes(options: Options, session: Session, rows: list[dict[str, Any]]) -> None:
+    """Bytes of all replicas together, where every one's broker says its size."""
+    request = inspection_pb2.DescribeReplicasRequest(topics=[row["topic"] for row in rows])
+    try:
+        answer = await ask(options, session, "DescribeReplicas", request)
+    except RequestFailedError:
+        return
+    for row in rows:
+        sizes = [r.size_bytes for p in answer.partitions if p.topic == row["topic"] for r in p.replicas]
+        if sizes and min(sizes) >= 0:
+            row["size"] = sum(sizes)
 
 
 async def _wait_until_deleted(options: Options, session: Session, names: list[str]) -> None:

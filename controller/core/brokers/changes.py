@@ -54,6 +54,7 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     yield from phantom.forget(context, {*cluster.brokers, *current})
     _channels(context, new, bounced, dead)
     _record(context, new, bounced, dead, modified)
+    cluster.registered_before.update(cluster.brokers)
     yield from automatic_maintenance.reconsider(context, current.keys())
     if modified:
         _modified(context, modified)

@@ -10,7 +10,7 @@ from controller.core.context import EventContext, Handler, Pause
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.records import BrokerChange
-from controller.core.requests.brokers import UNKNOWN_BROKER_EPOCH, ControlledShutdown, ControlledShutdownReply
+from controller.core.requests.brokers import ControlledShutdown, ControlledShutdownReply
 from controller.core.requests.errors import ErrorCode
 
 
@@ -25,7 +25,7 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     error = ErrorCode.NONE
     if broker is None:
         error, why = ErrorCode.BROKER_NOT_AVAILABLE, "no such broker is registered"
-    elif request.broker_epoch != UNKNOWN_BROKER_EPOCH and request.broker_epoch < broker.epoch:
+    elif request.broker_epoch is not None and request.broker_epoch < broker.epoch:
         error, why = ErrorCode.STALE_BROKER_EPOCH, f"its present epoch is {broker.epoch}"
     if error is not ErrorCode.NONE:
         epoch = request.broker_epoch

@@ -4,8 +4,10 @@ Durable in ``/controllers/maintenance`` (ours), so that the next controller cont
 same time have a common cause (a rack, a network, a bad rollout); reassignments, deletions and unclean elections would
 make such an outage worse. (Helix has a similar maintenance mode.)
 
-*Known* brokers are registered or named by an assignment; *gone* ones are known but not registered. Both come from
-ZooKeeper alone, so every controller gets the same result. The controller enters the mode when
+*Known* brokers are registered, or hold replicas: they are assigned, and were registered in this term, are in a stored
+ISR, or are assigned in two or more topics without being added there. *Gone* ones are known but not registered. So the
+ids that one topic or one reassignment names, of brokers that never were, cause nothing. All but the first of these
+come from ZooKeeper, so a new controller mostly gets the same result. The controller enters the mode when
 
     gone >= max(minimum, percentage of known, rounded up)
 
@@ -58,16 +60,40 @@ def offline_brokers(
 ) -> OfflineBrokers:
     """Count brokers. ``registered``: the ids registered now, if the cluster state is not updated yet."""
     present = frozenset(cluster.brokers if registered is None else registered)
-    # Assignments are shared tuples: few are distinct.
-    assignments = {p.replicas for topic in cluster.topics.values() for p in topic.partitions.values()}
-    known = present.union(*assignments)
-    gone = tuple(sorted(known - present))
+    missing = _missing(cluster, present)
+    known = present | missing
+    gone = tuple(sorted(missing))
     percentage = settings.maintenance_offline_brokers_percentage
     limit = 0
     if percentage:
         limit = max(settings.maintenance_offline_brokers_min, -(-len(known) * percentage // 100))
     accepted = tuple(b for b in cluster.maintenance.accepted if b in gone)
     return OfflineBrokers(len(known), gone, limit, accepted)
+
+
+def _missing(cluster: Cluster, present: frozenset[int]) -> set[int]:
+    """Assigned brokers that are not ``present``, and have been there."""
+    proven: set[int] = set()
+    named_once: set[int] = set()
+    named_twice: set[int] = set()
+    for topic in cluster.topics.values():
+        # Assignments and ISRs are shared tuples: few are distinct.
+        partitions = topic.partitions.values()
+        assigned = set[int]().union(*{p.replicas for p in partitions}) - present
+        if not assigned:
+            continue
+        proven |= assigned & cluster.registered_before
+        isrs = {p.leadership.isr for p in partitions if p.leadership is not None}
+        proven |= assigned.intersection(set[int]().union(*isrs))
+        moving = [p for p in partitions if p.adding]
+        settled = assigned
+        if moving:
+            still = {p.replicas for p in partitions if not p.adding}
+            still.update(tuple(set(p.replicas).difference(p.adding)) for p in moving)
+            settled = set[int]().union(*still) - present
+        named_twice |= named_once & settled
+        named_once |= settled
+    return proven | named_twice
 
 
 def load(context: EventContext) -> Handler[None]:

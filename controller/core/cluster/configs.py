@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from controller.core.commits import ATTEMPTS_MAX, delete_notifications
-from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS, UNCLEAN, Check
+from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS, UNCLEAN, Check, shown_value
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
     Committed,
@@ -292,7 +292,11 @@ def _entries(scope: ConfigScope, entity: str, node: StoredNode[Mapping[str, str]
     known = _KEYS[scope]
     return [
         ConfigEntry(
-            key, value, entity, key in known, (check(value) or "") if (check := known.get(key)) else ""
+            key,
+            shown_value(key, value),
+            entity,
+            key in known,
+            (check(value) or "") if (check := known.get(key)) else "",
         )
         for key, value in sorted(node.value.items())
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, Unconfirmed
 from controller.core.model import NO_LEADER, Partition
 from controller.core.names import name_shown
@@ -16,7 +16,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.znode_paths import PREFERRED_ELECTION
 
 #: Partitions of one request examined between yields.
-EXAMINED_MAX = 5000
+EXAMINED_MAX = SLICE_MAX
 
 
 def process_preferred_znode(context: EventContext) -> Handler[int]:

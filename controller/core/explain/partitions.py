@@ -13,6 +13,7 @@ from typing import NamedTuple
 from controller.core.brokers.stop_approvals import standing
 from controller.core.context import CoreSettings
 from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
+from controller.core.names import ids_shown
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.znode_paths import broker_path, state_path
@@ -51,7 +52,7 @@ class PartitionExplanation:
 
     def words(self) -> list[str]:
         lines = [f"{self.topic}-{self.partition}: {self.summary}"]
-        lines.append(f"replicas {list(self.replicas)}, in sync {list(self.isr)}")
+        lines.append(f"replicas {ids_shown(self.replicas)}, in sync {ids_shown(self.isr)}")
         lines.append(self.decision)
         lines.extend(f"rule {n}: {_tried_words(tried)}" for n, tried in enumerate(self.rules, 1))
         lines.extend(self.notes)
@@ -286,14 +287,14 @@ def _ways_to_a_leader(
         return
     gone = [b for b in partition.replicas if b in state.isr and b not in cluster.brokers]
     if gone:
-        yield f"the return of any of {gone} (ISR {list(state.isr)}): it leads at once, nothing is lost"
+        yield f"the return of any of {gone} (ISR {ids_shown(state.isr)}): it leads at once, nothing is lost"
     failed = [b for b in state.isr if partition in cluster.offline_dirs.get(b, ())]
     if failed:
         yield f"the failed disk of any of {failed} is repaired"
     if unclean.leader != NO_LEADER:
         yield (
             f"unclean.leader.election.enable=true for topic {partition.topic.name}: {unclean.leader} leads, and "
-            f"records that only {list(state.isr)} hold are lost"
+            f"records that only {ids_shown(state.isr)} hold are lost"
         )
 
 
@@ -328,7 +329,8 @@ def explain_move(cluster: Cluster, settings: CoreSettings, partition: Partition)
     notified = [f"reassignment: {reason}" for reason in pending_reasons(cluster, settings, partition)]
     if moving:
         notified.insert(
-            0, f"it is being reassigned: adding {list(partition.adding)}, removing {list(partition.removing)}"
+            0,
+            f"it is being reassigned: adding {ids_shown(partition.adding)}, removing {ids_shown(partition.removing)}",
         )
     return tuple(notified)
 
@@ -416,7 +418,7 @@ def _lacks(
             yield f"{partition.name} is on a disk that failed"
         elif broker_id not in state.isr:
             added = " (it is being added)" if broker_id in partition.adding else ""
-            yield f"{partition.name}: its replica is not in the ISR {list(state.isr)}{added}"
+            yield f"{partition.name}: its replica is not in the ISR {ids_shown(state.isr)}{added}"
         elif partition.replicas[0] == broker_id and partition not in led:
             (preferred,) = trace(Strategy.PREFERRED, _ballot(cluster, partition, state))
             found = next((c for c in preferred.candidates if c.unmet is not None), None)

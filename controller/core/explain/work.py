@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from controller.core.context import CoreSettings
 from controller.core.explain.partitions import back_in_sync
 from controller.core.model import NO_LEADER, BrokerIds, Cluster, Partition, ReplicaState
+from controller.core.names import ids_shown
+from controller.core.reassignment.assignment import assignment_of
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.znode_paths import BROKER_DEFAULTS, topic_path
@@ -144,20 +146,19 @@ def explain_reassignment(cluster: Cluster, settings: CoreSettings, partition: Pa
     changes = tuple(_move_changes(cluster, settings, partition))
     if partition in reassignments.ongoing or partition.adding or partition.removing:
         phase = "ongoing"
-        target = [b for b in partition.replicas if b not in partition.removing]
-        summary = (
-            f"it is moving to {target}: adding {list(partition.adding)}, removing {list(partition.removing)}"
-        )
+        target = assignment_of(partition).target
+        both = f"adding {ids_shown(partition.adding)}, removing {ids_shown(partition.removing)}"
+        summary = f"it is moving to {ids_shown(target)}: {both}"
         if partition in reassignments.queued:
-            summary += f"; after that to {list(reassignments.queued[partition])}"
+            summary += f"; after that to {ids_shown(reassignments.queued[partition])}"
     elif partition in reassignments.queued:
         phase = "queued"
-        summary = f"its move to {list(reassignments.queued[partition])} waits in the queue"
+        summary = f"its move to {ids_shown(reassignments.queued[partition])} waits in the queue"
     elif partition in reassignments.strays:
         phase = "stray_replicas"
         summary = f"it has moved; brokers {_ids(reassignments.strays_of(partition))} are still to delete what they have"
     else:
-        phase, summary = NONE, f"it is not being reassigned; its replicas are {list(partition.replicas)}"
+        phase, summary = NONE, f"it is not being reassigned; its replicas are {ids_shown(partition.replicas)}"
     return WorkExplanation(partition.name, phase, summary, reasons, changes)
 
 

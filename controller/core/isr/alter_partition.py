@@ -13,19 +13,27 @@ The checks have the reference's order, with these differences (reference, sectio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from controller.core.commits import StateChange, write_states
-from controller.core.context import EventContext, Handler
-from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
+from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned, members
+from controller.core.names import ids_shown
 from controller.core.reasons import NewerController, Reason, StateGone
 from controller.core.reassignment.phases import isr_changed
 from controller.core.records import LeadershipChange, Rejection
 from controller.core.requests.brokers import Altered, AlterPartition, AlterPartitionReply, Proposal
 from controller.core.requests.errors import ErrorCode
+
+#: Proposals looked at between yields.
+EXAMINED_MAX = SLICE_MAX
+#: Refusals of one event and error that are recorded one by one.
+REFUSALS_RECORDED_MAX = 1000
+NAMED_TWICE = "the request names the partition more than once: only the first counts"
 
 
 class Verdict(NamedTuple):
@@ -72,10 +80,11 @@ def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Prop
         )
     if problem := _invalid(partition, current, sender, proposal):
         return Verdict(ErrorCode.INVALID_REQUEST, problem)
-    unfit = [b for b in proposal.new_isr if b not in current.isr and not cluster.is_online(partition, b)]
+    in_sync = members(current.isr)
+    unfit = [b for b in proposal.new_isr if b not in in_sync and not cluster.is_online(partition, b)]
     if unfit:
         error = ErrorCode.INELIGIBLE_REPLICA if proposal.topic_id else ErrorCode.OPERATION_NOT_ATTEMPTED
-        return Verdict(error, f"{unfit} may not join the ISR: not online, or shutting down")
+        return Verdict(error, f"{ids_shown(unfit)} may not join the ISR: not online, or shutting down")
     new = LeaderAndIsr(
         current.leader,
         current.leader_epoch,
@@ -111,11 +120,12 @@ def _invalid(partition: Partition, current: LeaderAndIsr, sender: int, proposal:
     if proposal.recovery == RECOVERING and current.recovery == RECOVERED:
         return "RECOVERED does not become RECOVERING again"
     if sender not in isr:
-        return f"the ISR {list(isr)} must contain its leader {sender}"
+        return f"the ISR {ids_shown(isr)} must contain its leader {sender}"
     if len(set(isr)) != len(isr):
-        return f"the ISR {list(isr)} names a broker twice"
-    if foreign := [b for b in isr if b not in partition.replicas and b not in current.isr]:
-        return f"{foreign} hold no replica, assigned are {list(partition.replicas)}"
+        return f"the ISR {ids_shown(isr)} names a broker twice"
+    assigned, in_sync = members(partition.replicas), members(current.isr)
+    if foreign := [b for b in isr if b not in assigned and b not in in_sync]:
+        return f"{ids_shown(foreign)} hold no replica, assigned are {ids_shown(partition.replicas)}"
     return ""
 
 
@@ -156,46 +166,62 @@ def alter_partitions(context: EventContext, calls: Sequence[tuple[int, AlterPart
             )
             context.reply(serial, AlterPartitionReply(ErrorCode.STALE_BROKER_EPOCH))
         else:
-            answers.append((serial, [_Item(request.broker_id, p) for p in request.proposals]))
-    waiting = _resolved(context, (item for _, items in answers for item in items))
-    # A partition named twice needs two writes, one after the other.
-    named = dict.fromkeys(item.partition for item in waiting if item.partition is not None)
+            answers.append((serial, (yield from _items(request))))
+    waiting = yield from _resolved(context, [item for _, items in answers for item in items])
+    named = tuple(waiting)
+    # Several requests may name a partition: that takes several writes, one after the other.
     while waiting:
-        waiting = yield from _round(context, waiting)
+        yield from _round(context, {partition: items.popleft() for partition, items in waiting.items()})
+        waiting = {partition: items for partition, items in waiting.items() if items}
     context.push_metadata(named)
     _record_refusals(context, [item for _, items in answers for item in items])
     for serial, items in answers:
-        context.reply(serial, AlterPartitionReply(ErrorCode.NONE, [item.answer() for item in items]))
+        altered: list[Altered] = []
+        for start in range(0, len(items), EXAMINED_MAX):
+            altered += [item.answer() for item in items[start : start + EXAMINED_MAX]]
+            yield Pause.YIELD
+        context.reply(serial, AlterPartitionReply(ErrorCode.NONE, altered))
     isr_changed(context, named)
 
 
-def _resolved(context: EventContext, items: Iterable[_Item]) -> list[_Item]:
+def _items(request: AlterPartition) -> Handler[list[_Item]]:
+    """The proposals of one request. A partition is taken once: each of its repetitions is refused."""
+    items: list[_Item] = []
+    seen: set[tuple[str, str, int]] = set()
+    for asked in request.proposals:
+        if len(items) % EXAMINED_MAX == EXAMINED_MAX - 1:
+            yield Pause.YIELD
+        item = _Item(request.broker_id, asked)
+        items.append(item)
+        if (key := (asked.topic, asked.topic_id, asked.partition)) in seen:
+            item.refuse(ErrorCode.INVALID_REQUEST, NAMED_TWICE)
+        seen.add(key)
+    return items
+
+
+def _resolved(context: EventContext, items: Sequence[_Item]) -> Handler[dict[Partition, deque[_Item]]]:
     """The items that name a known partition; the others are refused."""
-    known = []
-    for item in items:
-        found = resolve(context.cluster, item.proposal)
+    known: dict[Partition, deque[_Item]] = {}
+    for position, item in enumerate(items):
+        if position % EXAMINED_MAX == EXAMINED_MAX - 1:
+            yield Pause.YIELD
+        if item.error is not ErrorCode.NONE:
+            continue
+        asked = item.proposal
+        found = resolve(context.cluster, asked)
         if isinstance(found, Partition):
             item.partition = found
-            known.append(item)
+            known.setdefault(found, deque()).append(item)
         else:
-            asked = item.proposal
             item.refuse(found, f"{asked.topic}-{asked.partition}, topic id {asked.topic_id or 'not given'}")
     return known
 
 
-def _round(context: EventContext, items: Sequence[_Item]) -> Handler[list[_Item]]:
-    """Decide and write the first proposal of each partition; returns the rest."""
-    first: dict[Partition, _Item] = {}
-    later: list[_Item] = []
-    for item in items:
-        assert item.partition is not None
-        if item.partition in first:
-            later.append(item)
-        else:
-            first[item.partition] = item
+def _round(context: EventContext, items: Mapping[Partition, _Item]) -> Handler[None]:
+    """Decide and write one proposal of each partition."""
 
     def decide(partition: Partition) -> StateChange | None:
-        item = first[partition]
+        item = items[partition]
         verdict = evaluate(context.cluster, partition, item.sender, item.proposal)
         item.refuse(verdict.error, verdict.why)
         if verdict.new is None:
@@ -204,15 +230,14 @@ def _round(context: EventContext, items: Sequence[_Item]) -> Handler[list[_Item]
         return StateChange(partition, partition.leadership, verdict.new)
 
     def overtaken(partition: Partition) -> StateChange | None:
-        first[partition].refuse(ErrorCode.INVALID_UPDATE_VERSION, "another process wrote its state meanwhile")
+        items[partition].refuse(ErrorCode.INVALID_UPDATE_VERSION, "another process wrote its state meanwhile")
         return None
 
     failed = yield from write_states(
-        context, map(decide, first), lambda batch: _applied(context, batch), overtaken
+        context, map(decide, items), lambda batch: _applied(context, batch), overtaken
     )
     for partition, why in failed.items():
-        first[partition].refuse(_error_of(why), str(why))
-    return later
+        items[partition].refuse(_error_of(why), str(why))
 
 
 def _applied(context: EventContext, batch: list[StateChange]) -> None:
@@ -233,10 +258,20 @@ def _error_of(why: Reason) -> ErrorCode:
 
 
 def _record_refusals(context: EventContext, items: Iterable[_Item]) -> None:
+    """Record refusals by error, of each one only the first ``REFUSALS_RECORDED_MAX`` and the number of the others."""
     by_error: dict[ErrorCode, list[Rejection]] = {}
+    more: Counter[ErrorCode] = Counter()
     for item in items:
         if item.error is not ErrorCode.NONE:
+            recorded = by_error.setdefault(item.error, [])
+            if len(recorded) == REFUSALS_RECORDED_MAX:
+                more[item.error] += 1
+                continue
             why = f"AlterPartition of broker {item.sender}: {item.why}"
-            by_error.setdefault(item.error, []).append(Rejection(item.error.name, why, item.partition))
-    for rejections in by_error.values():
+            recorded.append(Rejection(item.error.name, why, item.partition))
+    for error, rejections in by_error.items():
+        if more[error]:
+            rejections.append(
+                Rejection(error.name, f"AlterPartition: {more[error]} more, which are not recorded")
+            )
         context.log(rejections)

@@ -6,7 +6,7 @@ The table ``STRATEGIES`` has each strategy's ways to a leader, in order, and eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -23,8 +23,13 @@ from controller.core.model import (
     LeaderAndIsr,
     Suspension,
     interned,
+    members,
 )
+from controller.core.names import ids_shown
 from controller.core.reasons import Reason
+
+#: Candidates that a message about a failed election shows.
+CANDIDATES_SHOWN_MAX = 20
 
 
 class Strategy(Enum):
@@ -126,7 +131,8 @@ def _drained_last(ballot: Ballot) -> BrokerIds:
 
 def _online_isr(ballot: Ballot, leader: int) -> Elected:
     online, replicas, current = ballot.online, ballot.replicas, ballot.current
-    survivors = tuple([b for b in current.isr if b in online and b in replicas])
+    assigned = members(replicas)
+    survivors = tuple([b for b in current.isr if b in online and b in assigned])
     notified = tuple([b for b in _drained_last(ballot) if b in online])
     return Elected(leader, interned(survivors), current.recovery, notified)
 
@@ -150,7 +156,8 @@ def _chosen(ballot: Ballot) -> BrokerIds:
 
 
 def _targets(ballot: Ballot) -> BrokerIds:
-    return tuple([b for b in _drained_last(ballot) if b not in ballot.removing])
+    removing = members(ballot.removing)
+    return tuple([b for b in _drained_last(ballot) if b not in removing])
 
 
 def _told_targets(ballot: Ballot, leader: int) -> Elected:
@@ -202,8 +209,9 @@ def elect(strategy: Strategy, ballot: Ballot) -> Elected | None:
     for way in STRATEGIES[strategy].ways:
         if way.unclean and not ballot.unclean_allowed:
             continue
+        in_sync = members(ballot.current.isr)
         for broker_id in way.candidates(ballot):
-            if unmet(way, ballot, broker_id) is None:
+            if unmet(way, ballot, in_sync, broker_id) is None:
                 return way.elected(ballot, broker_id)
     return None
 
@@ -225,15 +233,15 @@ class Rule(Enum):
     IN_SYNC = "is in the ISR"
 
 
-def unmet(way: Way, ballot: Ballot, broker_id: int) -> Rule | None:
-    """The first rule that a candidate does not meet; None: it qualifies."""
+def unmet(way: Way, ballot: Ballot, in_sync: Collection[int], broker_id: int) -> Rule | None:
+    """The first rule that a candidate does not meet; None: it qualifies. ``in_sync``: the members of the ISR."""
     if not way.drained and broker_id in ballot.drained:
         return Rule.UNDRAINED
     if broker_id in ballot.shutting_down:
         return Rule.STAYS
     if broker_id not in ballot.online:
         return Rule.ONLINE
-    if not way.unclean and broker_id not in ballot.current.isr:
+    if not way.unclean and broker_id not in in_sync:
         return Rule.IN_SYNC
     return None
 
@@ -258,7 +266,7 @@ class Candidate(msgspec.Struct, frozen=True):
             case Rule.ONLINE:
                 return f"{self.broker} is not online"
             case Rule.IN_SYNC:
-                return f"{self.broker} is not in the ISR {list(self.isr)}"
+                return f"{self.broker} is not in the ISR {ids_shown(self.isr)}"
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -274,9 +282,10 @@ class Tried(msgspec.Struct, frozen=True):
 
 def trace(strategy: Strategy, ballot: Ballot) -> Iterator[Tried]:
     """Every way of a strategy, also those that ``elect`` does not need or may not use."""
+    in_sync = members(ballot.current.isr)
     for way in STRATEGIES[strategy].ways:
         candidates = tuple(
-            Candidate(b, unmet(way, ballot, b), ballot.current.isr, ballot.drained.get(b))
+            Candidate(b, unmet(way, ballot, in_sync, b), ballot.current.isr, ballot.drained.get(b))
             for b in way.candidates(ballot)
         )
         leader = next((c.broker for c in candidates if c.unmet is None), NO_LEADER)
@@ -292,7 +301,9 @@ class NoEligibleLeader(Reason, frozen=True):
     suspension: Suspension | None = None
 
     def __str__(self) -> str:
-        failed = ", ".join(map(_in_election, self.tried)) or "no replica is assigned"
+        failed = ", ".join(map(_in_election, self.tried[:CANDIDATES_SHOWN_MAX])) or "no replica is assigned"
+        if len(self.tried) > CANDIDATES_SHOWN_MAX:
+            failed += f", and {len(self.tried) - CANDIDATES_SHOWN_MAX} more"
         unclean = "; unclean election is not enabled" if self.tried and self.unclean_forbidden else ""
         suspension = f": {self.suspension}" if self.suspension else ""
         return f"no eligible leader: {failed}{unclean}{suspension}"
@@ -323,7 +334,8 @@ def remove_from_isr(
     the assigned ``replicas``: any member of an ISR that failed as a whole can lead cleanly when it returns.
     """
     remaining = tuple([b for b in current.isr if b not in leaving])
-    if not any(b in online and b in replicas for b in remaining):
+    assigned = members(replicas)
+    if not any(b in online and b in assigned for b in remaining):
         remaining = current.isr
     leader = -1 if current.leader in leaving else current.leader
     return leader, interned(remaining)

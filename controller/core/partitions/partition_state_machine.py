@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from controller.core.commits import StateChange, refresh, write_states
 from controller.core.config_keys import UNCLEAN
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.effects import Problem, ReadTopicConfigs
 from controller.core.model import LeaderAndIsr, Partition, PartitionState
 from controller.core.partitions import leader_election
@@ -115,7 +115,9 @@ def startup(context: EventContext) -> Handler[None]:
     cluster = context.cluster
     live = cluster.live_ids()
     simple = not cluster.offline_dirs
-    for partition in cluster.partitions():
+    for count, partition in enumerate(cluster.partitions()):
+        if count % (2 * SLICE_MAX) == 2 * SLICE_MAX - 1:
+            yield Pause.YIELD
         leadership = partition.leadership
         if leadership is None:
             partition.state = NEW

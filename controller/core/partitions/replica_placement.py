@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 
-from controller.core.model import Broker, BrokerIds
+from controller.core.model import REPLICAS_MAX, Broker, BrokerIds
 
 
 class PlacementError(ValueError):
@@ -112,6 +112,10 @@ def check_assignment(assignment: Mapping[int, BrokerIds]) -> None:
     if len(factors) != 1 or 0 in factors:
         raise PlacementError(
             "replica assignment: every partition must have the same number of replicas, at least 1"
+        )
+    if (factor := max(factors)) > REPLICAS_MAX:
+        raise PlacementError(
+            f"replica assignment: {factor} replicas of a partition: must be at most {REPLICAS_MAX}"
         )
     for number, replicas in assignment.items():
         if len(set(replicas)) != len(replicas) or any(id_ < 0 for id_ in replicas):

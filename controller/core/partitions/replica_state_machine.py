@@ -7,13 +7,14 @@ leads, loses leadership. The replicas of a partition that go offline in one even
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from controller.core.commits import StateChange, refresh, write_states
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.model import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
+    SHARED_LENGTH_MAX,
     Partition,
     ReplicaState,
     shared_states,
@@ -42,16 +43,35 @@ VALID_PREVIOUS: dict[ReplicaState, frozenset[ReplicaState]] = {
 Replica = tuple[Partition, int]
 
 
+def states(replicas: Iterable[Replica]) -> Iterator[tuple[Replica, ReplicaState]]:
+    """Each replica with its state. A partition with many replicas is looked up once for those that follow each
+    other."""
+    wide: Partition | None = None
+    known: dict[int, ReplicaState] = {}
+    for replica in replicas:
+        partition, broker_id = replica
+        if len(partition.replicas) + len(partition.departing) <= SHARED_LENGTH_MAX:
+            yield replica, partition.replica_state(broker_id)
+            continue
+        if partition is not wide:
+            wide, known = partition, partition.states_by_broker()
+        yield replica, known.get(broker_id, NON_EXISTENT)
+
+
+def in_states(replicas: Iterable[Replica], wanted: Collection[ReplicaState]) -> list[Replica]:
+    """Those of the replicas that are in one of these states."""
+    return [replica for replica, state in states(replicas) if state in wanted]
+
+
 def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaState) -> list[Replica]:
     """The replicas with a legal transition to ``target``; each other one is refused with a record."""
     previous = VALID_PREVIOUS[target]
     allowed = []
-    for replica in replicas:
-        partition, broker_id = replica
-        state = partition.replica_state(broker_id)
+    for replica, state in states(replicas):
         if state in previous:
             allowed.append(replica)
         else:
+            partition, broker_id = replica
             context.reject(
                 "ILLEGAL_TRANSITION",
                 f"replica {broker_id}: {target.value} is only reached from {sorted(s.value for s in previous)}",
@@ -64,12 +84,16 @@ def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaSta
 
 def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
     """Change states in memory and log them; an untracked replica outside the assignment joins it."""
-    records = []
+    records: list[ReplicaTransition] = []
+    wide: dict[Partition, list[int]] = {}
     for partition, broker_id in replicas:
+        if len(partition.replicas) + len(partition.departing) > SHARED_LENGTH_MAX:
+            wide.setdefault(partition, []).append(broker_id)
+            continue
         assigned = partition.replicas
         if broker_id not in assigned:
             if (departing := partition.departing.get(broker_id)) is not None:
-                partition.set_departing(broker_id, target)
+                partition.set_departing({broker_id: target})
                 if departing is not target:
                     records.append(ReplicaTransition(partition, broker_id, departing, target))
                 continue
@@ -81,7 +105,20 @@ def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaStat
         if previous is not target:
             partition.replica_states = with_state(states, index, target)
             records.append(ReplicaTransition(partition, broker_id, previous, target))
+    for partition, ids in wide.items():
+        records.extend(_set_wide(partition, ids, target))
     context.log(records, reason)
+
+
+def _set_wide(partition: Partition, ids: Sequence[int], target: ReplicaState) -> list[ReplicaTransition]:
+    """As ``_set``, for replicas of one partition with many: they change together."""
+    before = partition.states_by_broker()
+    untracked = [b for b in dict.fromkeys(ids) if b not in before]
+    if untracked:
+        partition.assign((*partition.replicas, *untracked), partition.adding, partition.removing)
+    changed = [b for b in dict.fromkeys(ids) if before.get(b, NON_EXISTENT) is not target]
+    partition.set_states(changed, target)
+    return [ReplicaTransition(partition, b, before.get(b, NON_EXISTENT), target) for b in changed]
 
 
 def to_new(context: EventContext, replicas: Iterable[Replica]) -> None:
@@ -111,8 +148,8 @@ def to_online(context: EventContext, replicas: Iterable[Replica], reason: str) -
     """Set replicas to Online; queue LeaderAndIsr, except from New or where the partition has no leadership."""
     allowed = legal(context, replicas, ONLINE)
     by_broker: dict[int, list[Partition]] = {}
-    for partition, broker_id in allowed:
-        if partition.replica_state(broker_id) is not NEW and partition.leadership is not None:
+    for (partition, broker_id), state in states(allowed):
+        if state is not NEW and partition.leadership is not None:
             by_broker.setdefault(broker_id, []).append(partition)
     for broker_id, partitions in by_broker.items():
         context.push_leadership_all(broker_id, partitions)
@@ -249,17 +286,20 @@ def startup(context: EventContext) -> Handler[None]:
     offline: list[Replica] = []
     notified: list[Partition] = []
     by_broker: dict[int, list[Partition]] = {broker_id: [] for broker_id in live}
-    for partition in cluster.partitions():
+    for count, partition in enumerate(cluster.partitions()):
+        if count % (2 * SLICE_MAX) == 2 * SLICE_MAX - 1:
+            yield Pause.YIELD
         replicas = partition.replicas
         if healthy and live.issuperset(replicas):
             partition.replica_states = uniform_states(ONLINE, len(replicas))
             online: Sequence[int] = replicas
         else:
             online = cluster.online_replicas(partition)
+            up = frozenset(online)
             partition.replica_states = shared_states(
-                tuple(ONLINE if b in online else INELIGIBLE for b in replicas)
+                tuple([ONLINE if b in up else INELIGIBLE for b in replicas])
             )
-            offline.extend((partition, b) for b in replicas if b not in online)
+            offline.extend((partition, b) for b in replicas if b not in up)
         if partition.leadership is not None:
             notified.append(partition)
             if cluster.is_deleting(partition):

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.effects import ReadReassignment
 from controller.core.effects import ReassignmentRequest as Listed
-from controller.core.model import BrokerIds, Cluster, Partition
+from controller.core.model import REPLICAS_MAX, BrokerIds, Cluster, Partition, members
+from controller.core.names import ids_shown
 from controller.core.reasons import Reason
 from controller.core.reassignment import concurrency
 from controller.core.reassignment.admin_znode import delete_malformed, remove_listed, trim
-from controller.core.reassignment.assignment import assignment_of, ids_shown, target_problem
+from controller.core.reassignment.assignment import Assignment, assignment_of, target_problem
 from controller.core.reassignment.phases import cancel, drops_isr, reassign
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import (
@@ -31,7 +32,7 @@ from controller.core.znode_paths import REASSIGN_PARTITIONS
 
 Key = tuple[str, int]
 #: Partitions of one request examined between yields.
-EXAMINED_MAX = 5000
+EXAMINED_MAX = SLICE_MAX
 Refusal = tuple[ErrorCode, str]
 
 
@@ -89,7 +90,7 @@ def validate(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
     if asked.replicas is not None:
         if problem := target_problem(asked.replicas):
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
-        origin = assignment_of(partition).origin if partition is not None else ()
+        origin = members(assignment_of(partition).origin) if partition is not None else ()
         live = cluster.live_ids()
         dead = [b for b in asked.replicas if b not in origin and b not in live]
         if dead:
@@ -110,16 +111,28 @@ def _unsafe(cluster: Cluster, partition: Partition, target: Sequence[int] | None
     now = assignment_of(partition)
     original = cluster.reassignments.ongoing.get(partition, ())
     plan = now.cancelled(original) if target is None else now.reassign_to(target)
+    if problem := _too_wide(cluster, partition, plan):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
     if drops_isr(partition, plan):
-        isr = list(partition.leadership.isr) if partition.leadership else []
-        why = f"none of {list(plan.replicas)} is in the ISR {isr}: acknowledged records would be lost"
+        isr = ids_shown(partition.leadership.isr) if partition.leadership else "[]"
+        why = f"none of {ids_shown(plan.replicas)} is in the ISR {isr}: acknowledged records would be lost"
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     if _loses_its_leader(cluster, partition, plan.replicas):
         assert partition.leadership is not None
-        leader, isr = partition.leadership.leader, list(partition.leadership.isr)
-        why = f"it removes the leader {leader}, and none of {list(plan.replicas)} in the ISR {isr} is online"
+        leader, isr = partition.leadership.leader, ids_shown(partition.leadership.isr)
+        why = f"it removes the leader {leader}, and none of {ids_shown(plan.replicas)} in the ISR {isr} is online"
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     return None
+
+
+def _too_wide(cluster: Cluster, partition: Partition, plan: Assignment) -> str:
+    """What would be too many for the topic's znode, as text: replicas during the reassignment, or stray ones."""
+    if len(plan.replicas) > REPLICAS_MAX:
+        return f"{len(plan.replicas)} replicas while it is reassigned: must be at most {REPLICAS_MAX}"
+    strays = cluster.reassignments.strays.get(partition, {})
+    if strays and (count := len({*strays, *partition.replicas}.difference(plan.target))) > REPLICAS_MAX:
+        return f"{count} replicas to be deleted: must be at most {REPLICAS_MAX}"
+    return ""
 
 
 def _loses_its_leader(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
@@ -127,7 +140,8 @@ def _loses_its_leader(cluster: Cluster, partition: Partition, replicas: BrokerId
     known = partition.leadership
     if known is None or known.leader in replicas or not cluster.is_online(partition, known.leader):
         return False
-    return not any(b in known.isr and cluster.is_online(partition, b) for b in replicas)
+    in_sync = members(known.isr)
+    return not any(b in in_sync and cluster.is_online(partition, b) for b in replicas)
 
 
 def _answer(
@@ -157,22 +171,23 @@ def list_reassignments(
 
 
 def ongoing(context: EventContext, request: ListPartitionReassignments) -> list[Ongoing]:
-    """The reassignments, in the order of the request, or sorted by topic and partition."""
+    """The reassignments, each once, in the order of the request, or sorted by topic and partition."""
     cluster = context.cluster
     known = cluster.reassignments
     if request.partitions is None:
         every = {(p.topic.name, p.number): p for p in (*known.ongoing, *known.queued)}
         found: list[Partition | None] = [every[key] for key in sorted(every)]
     else:
-        found = [cluster.partition(*key) for key in request.partitions]
+        found = [cluster.partition(*key) for key in dict.fromkeys(request.partitions)]
     listed = []
+    running = concurrency.ConcurrencyLimit(cluster, context.settings)
     for partition in found:
         if partition is None or not (partition in known.queued or assignment_of(partition).being_reassigned):
             continue
         now = assignment_of(partition)
         waiting = partition not in known.ongoing
         plan = now.reassign_to(known.queued[partition]) if waiting else now
-        reasons = concurrency.pending_reasons(cluster, context.settings, partition)
+        reasons = concurrency.pending_reasons(cluster, context.settings, partition, running)
         listed.append(Ongoing(partition.topic.name, partition.number, *plan, waiting, tuple(reasons)))
     return listed
 
@@ -199,7 +214,9 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
     cluster = context.cluster
     finished: set[Key] = set()
     wanted: dict[Partition, BrokerIds] = {}
-    for topic, number, replicas in found.entries:
+    for position, (topic, number, replicas) in enumerate(found.entries):
+        if position % EXAMINED_MAX == EXAMINED_MAX - 1:
+            yield Pause.YIELD
         why = _entry_problem(cluster, topic, number, replicas)
         if why is not None:
             finished.add((topic, number))

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from controller.core.model import BROKER_ID_MAX, BrokerIds, Partition
-
-#: Broker ids shown in one message.
-IDS_SHOWN_MAX = 20
+from controller.core.model import BROKER_ID_MAX, REPLICAS_MAX, BrokerIds, Partition, members
+from controller.core.names import ids_shown
 
 
 class Assignment(NamedTuple):
@@ -22,12 +20,18 @@ class Assignment(NamedTuple):
     @property
     def origin(self) -> BrokerIds:
         """Replicas without those being added: the original ones, perhaps in another order."""
-        return tuple([b for b in self.replicas if b not in self.adding]) if self.adding else self.replicas
+        if not self.adding:
+            return self.replicas
+        adding = members(self.adding)
+        return tuple([b for b in self.replicas if b not in adding])
 
     @property
     def target(self) -> BrokerIds:
         """Replicas without those being removed: the final ones, in order."""
-        return tuple([b for b in self.replicas if b not in self.removing]) if self.removing else self.replicas
+        if not self.removing:
+            return self.replicas
+        removing = members(self.removing)
+        return tuple([b for b in self.replicas if b not in removing])
 
     @property
     def being_reassigned(self) -> bool:
@@ -37,10 +41,11 @@ class Assignment(NamedTuple):
         """The assignment during a reassignment to ``target``: the target first, then the replicas to remove."""
         origin = self.origin
         replicas = tuple(dict.fromkeys((*target, *origin)))
+        before, after = members(origin), members(tuple(target))
         return Assignment(
             replicas,
-            tuple([b for b in replicas if b not in origin]),
-            tuple([b for b in replicas if b not in target]),
+            tuple([b for b in replicas if b not in before]),
+            tuple([b for b in replicas if b not in after]),
         )
 
     def cancelled(self, original: Sequence[int] = ()) -> Assignment:
@@ -54,16 +59,12 @@ def assignment_of(partition: Partition) -> Assignment:
     return Assignment(partition.replicas, partition.adding, partition.removing)
 
 
-def ids_shown(ids: Sequence[int]) -> str:
-    """Broker ids for a message; only the first ``IDS_SHOWN_MAX``."""
-    more = f" and {len(ids) - IDS_SHOWN_MAX} more" if len(ids) > IDS_SHOWN_MAX else ""
-    return f"{list(ids[:IDS_SHOWN_MAX])}{more}"
-
-
 def target_problem(target: Sequence[int]) -> str:
     """Why a list of broker ids is not a valid target, as text; empty when it is valid."""
     if not target:
         return "the replica list is empty: must name at least one broker"
+    if len(target) > REPLICAS_MAX:
+        return f"{len(target)} replicas: must be at most {REPLICAS_MAX}"
     times = Counter(target)
     if duplicates := sorted(b for b in times if times[b] > 1):
         return f"replicas {ids_shown(target)}: broker ids must be distinct, {ids_shown(duplicates)} are not"

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from controller.core.context import CoreSettings
-from controller.core.model import NO_LEADER, Cluster, Partition, SuspensionKind
+from controller.core.model import NO_LEADER, Cluster, Partition, SuspensionKind, members
 from controller.core.reasons import Reason
 from controller.core.reassignment.assignment import Assignment, assignment_of
 from controller.core.reassignment.reasons import (
@@ -76,8 +76,11 @@ def _taking_part(plan: Assignment) -> frozenset[int]:
     return frozenset((*plan.adding, *plan.removing))
 
 
-def pending_reasons(cluster: Cluster, settings: CoreSettings, partition: Partition) -> list[Reason]:
-    """Why the reassignment of a partition is not complete yet; empty without one.
+def pending_reasons(
+    cluster: Cluster, settings: CoreSettings, partition: Partition, running: ConcurrencyLimit | None = None
+) -> list[Reason]:
+    """Why the reassignment of a partition is not complete yet; empty without one. ``running``: for one who asks about
+    many partitions.
 
     Covers a queued reassignment, targets outside the ISR, a missing leader, a failed step, and stray replicas.
     """
@@ -85,9 +88,8 @@ def pending_reasons(cluster: Cluster, settings: CoreSettings, partition: Partiti
     reasons: list[Reason] = []
     if (queued := reassignments.queued.get(partition)) is not None:
         plan = assignment_of(partition).reassign_to(queued)
-        limit = cluster.maintenance.suspension or ConcurrencyLimit(cluster, settings).why_wait(
-            partition, plan
-        )
+        running = running or ConcurrencyLimit(cluster, settings)
+        limit = cluster.maintenance.suspension or running.why_wait(partition, plan)
         reasons.append(Queued(queued, limit or NextInLine()))
     if partition in reassignments.ongoing:
         reasons.extend(_waiting_for(cluster, partition) or _paused(cluster, partition))
@@ -107,9 +109,9 @@ def _waiting_for(cluster: Cluster, partition: Partition) -> list[Reason]:
         return [NeverLed()]
     if not target:
         return [NoTarget()]
-    isr = leadership.isr
+    isr, in_sync = leadership.isr, members(leadership.isr)
     reasons: list[Reason] = [
-        TargetOutOfSync(b, isr, _why_outside(cluster, partition, b)) for b in target if b not in isr
+        TargetOutOfSync(b, isr, _why_outside(cluster, partition, b)) for b in target if b not in in_sync
     ]
     if reasons and leadership.leader == NO_LEADER:
         reasons.append(NoSource())

@@ -16,7 +16,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from controller.core.commits import refresh
 from controller.core.context import EventContext, FollowUp, Handler
-from controller.core.model import NO_EPOCH, NO_LEADER, BrokerIds, Partition, PartitionState, ReplicaState
+from controller.core.model import (
+    NO_EPOCH,
+    NO_LEADER,
+    BrokerIds,
+    Partition,
+    PartitionState,
+    ReplicaState,
+    members,
+)
+from controller.core.names import ids_shown
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.partitions.leader_epochs import raise_leader_epochs
 from controller.core.partitions.replica_state_machine import Replica
@@ -63,7 +72,7 @@ def reassign(
         elif (why := limit.why_wait(partition, plan)) is not None:
             waiting[partition] = target
             if cluster.reassignments.queued.get(partition) != target:
-                queued.append(ReassignmentStep(partition, "queued", f"to {list(target)}: {why}"))
+                queued.append(ReassignmentStep(partition, "queued", f"to {ids_shown(target)}: {why}"))
         else:
             limit.take(partition, plan)
             plans[partition] = plan
@@ -166,8 +175,9 @@ def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Han
     for partition, plan in plans.items():
         original = known.ongoing.get(partition, partition.replicas) if plan.being_reassigned else ()
         originals[partition] = original
-        gone = [b for b in partition.replicas if b not in plan.replicas]
-        left = [b for b in known.strays_of(partition) if b not in plan.replicas]
+        planned = members(plan.replicas)
+        gone = [b for b in partition.replicas if b not in planned]
+        left = [b for b in known.strays_of(partition) if b not in planned]
         entry = Entry(*plan, original, (), tuple(dict.fromkeys((*left, *gone))))
         if entry != entry_of(context.cluster, partition):
             entries[partition] = entry
@@ -179,7 +189,8 @@ def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Han
             continue
         known.queued.pop(partition, None)
         known.ongoing[partition] = originals[partition]
-        gone = [b for b in partition.replicas if b not in plan.replicas]
+        planned = members(plan.replicas)
+        gone = [b for b in partition.replicas if b not in planned]
         to = "moving" if plan.being_reassigned else "settling"
         begun.append(ReassignmentStep(partition, to, _plan_text(plan)))
         partition.reassign(*plan)
@@ -328,7 +339,8 @@ def _copy(context: EventContext, partitions: Sequence[Partition]) -> Handler[Non
 
 
 def _notify_new(context: EventContext, partitions: Iterable[Partition]) -> None:
-    fresh = [(p, b) for p in partitions for b in p.adding if p.replica_state(b) is NON_EXISTENT]
+    adding = [(p, b) for p in partitions for b in p.adding]
+    fresh = [r for r, state in replica_state_machine.states(adding) if state is NON_EXISTENT]
     replica_state_machine.to_new(context, fresh)
 
 
@@ -351,7 +363,8 @@ def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     """B, in the reference's order, for many partitions together."""
     known = context.cluster.reassignments
     before = {p: assignment_of(p) for p in partitions}
-    caught_up = [(p, b) for p in partitions for b in p.adding if _has_joined(context, p, b)]
+    adding = [(p, b) for p in partitions for b in p.adding]
+    caught_up = [r for r, state in replica_state_machine.states(adding) if _has_joined(context, r, state)]
     replica_state_machine.to_online(context, caught_up, "caught up")
     for partition, plan in before.items():
         partition.reassign(plan.target)
@@ -373,17 +386,16 @@ def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     for partition in done:
         known.ongoing.pop(partition, None)
         known.problems.pop(partition, None)
-    context.log([ReassignmentStep(p, "moved", f"replicas {list(p.replicas)}") for p in done])
+    context.log([ReassignmentStep(p, "moved", f"replicas {ids_shown(p.replicas)}") for p in done])
     context.push_metadata(done)
     if any(p.topic.name in context.cluster.deletions_waiting for p in done):
         context.later(FollowUp.DELETIONS)
     yield from start_queued(context)
 
 
-def _has_joined(context: EventContext, partition: Partition, broker_id: int) -> bool:
+def _has_joined(context: EventContext, replica: Replica, state: ReplicaState) -> bool:
     """Whether an adding replica becomes Online now. It is Offline, not New, if it was to be deleted before."""
-    state = partition.replica_state(broker_id)
-    return state is NEW or (state is OFFLINE and context.cluster.is_online(partition, broker_id))
+    return state is NEW or (state is OFFLINE and context.cluster.is_online(*replica))
 
 
 def _settle_leaders(
@@ -440,4 +452,4 @@ def _give_up(
 
 
 def _plan_text(plan: Assignment) -> str:
-    return f"replicas {list(plan.replicas)}, adding {list(plan.adding)}, removing {list(plan.removing)}"
+    return f"replicas {ids_shown(plan.replicas)}, adding {ids_shown(plan.adding)}, removing {ids_shown(plan.removing)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from controller.core.model import BrokerIds, Suspension
+from controller.core.names import ids_shown
 from controller.core.reasons import Reason
 
 # --- stray replicas ------------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ class Queued(Reason, frozen=True):
     why: Suspension | TotalLimit | BrokerLimit | NextInLine
 
     def __str__(self) -> str:
-        return f"the move to {list(self.target)} waits: {self.why}"
+        return f"the move to {ids_shown(self.target)} waits: {self.why}"
 
 
 # --- ongoing moves -------------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ class TargetOutOfSync(Reason, frozen=True):
     why: OutOfSync
 
     def __str__(self) -> str:
-        return f"target {self.broker_id} is not in the ISR {list(self.isr)}: {self.why}"
+        return f"target {self.broker_id} is not in the ISR {ids_shown(self.isr)}: {self.why}"
 
 
 class NoSource(Reason, frozen=True):
@@ -163,7 +164,7 @@ class TargetLeftIsr(Reason, frozen=True):
     isr: BrokerIds
 
     def __str__(self) -> str:
-        return f"a target left the ISR {list(self.isr)} meanwhile"
+        return f"a target left the ISR {ids_shown(self.isr)} meanwhile"
 
 
 # --- topic znodes --------------------------------------------------------------------------------------------

@@ -15,13 +15,14 @@ from controller.core.context import EventContext, FollowUp, Handler
 from controller.core.events import StopReport
 from controller.core.model import (
     NO_LEADER,
-    BrokerIds,
+    SHARED_LENGTH_MAX,
     Cluster,
     Ineligible,
     Partition,
     PartitionState,
     ReplicaState,
     Topic,
+    members,
 )
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
@@ -32,15 +33,16 @@ from controller.core.reassignment.topic_znode import entry_of, write_entries
 #: The longest delay before deleted replicas are removed from a topic znode, while responses for other replicas of the
 #: topic are awaited.
 RECORD_LATEST_US = 1_000_000
-#: The reason in records: the replica leaves the state machine before its broker's response.
+#: The reasons in records: an ISR shrinks; the replica leaves the state machine before its broker's response.
+NOT_ASSIGNED = "not assigned any more"
 NOT_AWAITED = "it left the assignment; its broker has not answered yet"
 
 
 def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
     """Set replicas outside the assignment Offline, then delete them without waiting for the response."""
-    going: dict[Partition, BrokerIds] = {}
+    going: dict[Partition, list[int]] = {}
     for partition, broker_id in replicas:
-        going[partition] = (*going.get(partition, ()), broker_id)
+        going.setdefault(partition, []).append(broker_id)
     failed = yield from out_of_isr(context, going)
     for partition, why in failed.items():
         for broker_id in going[partition]:
@@ -58,16 +60,24 @@ def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
 
 
 def out_of_isr(
-    context: EventContext, going: Mapping[Partition, BrokerIds]
+    context: EventContext, going: Mapping[Partition, Sequence[int]]
 ) -> Handler[dict[Partition, Reason]]:
     """Set replicas Offline, one per partition at a time: each gets its own leader epoch (reference, section 8.2).
 
-    Returns the partitions that failed, with the reason.
+    Where there are many, those outside the ISR need none, and go together. Returns the partitions that failed, with
+    the reason.
     """
     failed: dict[Partition, Reason] = {}
+    going = dict(going)
+    for partition, ids in going.items():
+        if len(ids) > SHARED_LENGTH_MAX and partition.leadership is not None:
+            in_sync = members(partition.leadership.isr)
+            outside = [(partition, b) for b in ids if b not in in_sync]
+            failed.update((yield from replica_state_machine.to_offline(context, outside, NOT_ASSIGNED)))
+            going[partition] = [b for b in ids if b in in_sync]
     for position in range(max(map(len, going.values()), default=0)):
         each = [(p, ids[position]) for p, ids in going.items() if p not in failed and position < len(ids)]
-        failed.update((yield from replica_state_machine.to_offline(context, each, "not assigned any more")))
+        failed.update((yield from replica_state_machine.to_offline(context, each, NOT_ASSIGNED)))
     return failed
 
 
@@ -126,8 +136,10 @@ def _all(cluster: Cluster) -> Iterator[tuple[Partition, int, Ineligible]]:
 
 def _again(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
     present = [r for r in replicas if not context.cluster.is_deleting(r[0])]
-    tracked = [r for r in present if r[0].replica_state(r[1]) is not ReplicaState.NON_EXISTENT]
-    untracked = [r for r in present if r[0].replica_state(r[1]) is ReplicaState.NON_EXISTENT]
+    tracked: list[Replica] = []
+    untracked: list[Replica] = []
+    for replica, state in replica_state_machine.states(present):
+        (untracked if state is ReplicaState.NON_EXISTENT else tracked).append(replica)
     yield from stop(context, tracked)
     for partition, broker_id in untracked:
         context.push_stop(broker_id, partition, delete=True)

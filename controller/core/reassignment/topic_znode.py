@@ -149,8 +149,9 @@ def restore(cluster: Cluster, topic: Topic, info: TopicInfo) -> None:
         if partition is None:
             continue
         # A hand-written znode may name brokers that are not replicas: ignore them.
-        partition.adding = tuple(b for b in partition.adding if b in partition.replicas)
-        partition.removing = tuple(b for b in partition.removing if b in partition.replicas)
+        assigned = frozenset(partition.replicas)
+        partition.adding = tuple(b for b in partition.adding if b in assigned)
+        partition.removing = tuple(b for b in partition.removing if b in assigned)
         if partition.adding or partition.removing:
             reassignments.ongoing[partition] = info.original.get(number, ())
     for number, target in info.queued.items():
@@ -158,7 +159,8 @@ def restore(cluster: Cluster, topic: Topic, info: TopicInfo) -> None:
             reassignments.queued[partition] = target
     for number, ids in info.stray.items():
         if (partition := topic.partitions.get(number)) is not None:
-            for broker_id in ids:
-                if broker_id not in partition.replicas:
-                    partition.set_departing(broker_id, ReplicaState.OFFLINE)
-                    reassignments.keep_stray(partition, broker_id, Ineligible(NotifiedEarlier()))
+            assigned = frozenset(partition.replicas)
+            outside = [b for b in ids if b not in assigned]
+            partition.set_departing(dict.fromkeys(outside, ReplicaState.OFFLINE))
+            for broker_id in outside:
+                reassignments.keep_stray(partition, broker_id, Ineligible(NotifiedEarlier()))

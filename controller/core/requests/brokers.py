@@ -58,10 +58,11 @@ class AlterPartitionReply:
 
 @dataclass(frozen=True)
 class ControlledShutdown(ControllerRequest):
-    """A broker requests to shut down: its leaderships move first. ``broker_epoch`` -1 is not checked."""
+    """A broker requests to shut down: its leaderships move first. ``broker_epoch`` None: a request of Kafka before 2.2,
+    which has none."""
 
     broker_id: int
-    broker_epoch: int
+    broker_epoch: int | None
 
 
 @dataclass(frozen=True)
@@ -89,5 +90,5 @@ class AllocateProducerIdsReply:
     length: int = 0
 
 
-#: The broker epoch of a sender that does not know its own; it is not checked.
+#: An operator names no broker epoch: any will do.
 UNKNOWN_BROKER_EPOCH = -1

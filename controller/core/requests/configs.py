@@ -8,6 +8,7 @@ from enum import Enum
 
 import msgspec
 
+from controller.core.config_keys import shown_value
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode as ErrorCode
 
@@ -36,6 +37,10 @@ class ConfigChange(msgspec.Struct, frozen=True):
 
     key: str
     value: str | None
+
+    def __repr__(self) -> str:
+        shown = None if self.value is None else shown_value(self.key, self.value)
+        return f"ConfigChange(key={self.key!r}, value={shown!r})"
 
 
 class ConfigAlteration(msgspec.Struct, frozen=True):
@@ -75,7 +80,8 @@ class DescribeConfigs(ControllerRequest):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """One configured key. ``source``: the entity that sets it; ``problem``: what is wrong with the value."""
+    """One configured key. ``value``: by ``shown_value``; ``source``: the entity that sets it; ``problem``: what is
+    wrong with the value."""
 
     key: str
     value: str

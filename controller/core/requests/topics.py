@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from controller.core.config_keys import shown_value
 from controller.core.model import BrokerIds
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode
@@ -21,6 +22,13 @@ class NewTopic(msgspec.Struct, frozen=True):
     replication_factor: int | None = None
     assignment: Mapping[int, BrokerIds] = {}
     configs: Mapping[str, str] = {}
+
+    def __repr__(self) -> str:
+        shown = {key: shown_value(key, value) for key, value in self.configs.items()}
+        return (
+            f"NewTopic(name={self.name!r}, partitions={self.partitions}, "
+            f"replication_factor={self.replication_factor}, assignment={self.assignment!r}, configs={shown!r})"
+        )
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from controller.core.commits import ATTEMPTS_MAX
-from controller.core.context import EventContext, Handler
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.effects import (
+    MALFORMED,
     Committed,
     Problem,
     ReadTopicNames,
@@ -16,7 +17,8 @@ from controller.core.effects import (
     TopicInfo,
     Unconfirmed,
 )
-from controller.core.model import Partition, Topic
+from controller.core.model import Cluster, Partition, Topic
+from controller.core.names import ids_shown
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.reassignment.topic_znode import restore
 from controller.core.records import TopicChange
@@ -24,6 +26,8 @@ from controller.core.topics import phantom
 from controller.core.topics.reasons import CreatedAnew
 from controller.core.znode_paths import topic_of, topic_path
 
+#: New topics that are read and initialised together; a write of all of them begins sooner, and others get a turn.
+READ_TOPICS = 500
 #: ``Topic.czxid`` of a topic whose znode was deleted.
 VANISHED = -1
 
@@ -33,9 +37,32 @@ def add_topic(context: EventContext, info: TopicInfo) -> Topic:
     topic = Topic(info.name, info.topic_id, info.czxid, info.version)
     add_partitions(topic, info, info.partitions.keys())
     restore(context.cluster, topic, info)
+    _record_ignored(context, info)
     context.cluster.add_topic(topic)
     context.solved(topic_path(info.name))
     return topic
+
+
+def _record_ignored(context: EventContext, info: TopicInfo) -> None:
+    """Record what a topic znode says about partitions that it does not have, or adds and removes without assigning."""
+    for field, by_number in (
+        ("adding_replicas", info.adding),
+        ("removing_replicas", info.removing),
+        ("original_replicas", info.original),
+        ("queued_replicas", info.queued),
+        ("stray_replicas", info.stray),
+    ):
+        if odd := sorted(by_number.keys() - info.partitions.keys()):
+            why = f"{field}: partitions {ids_shown(odd)} are not among its partitions: ignored"
+            context.reject("INVALID_REPLICA_ASSIGNMENT", f"{topic_path(info.name)}: {why}")
+        if by_number is info.adding or by_number is info.removing:
+            for number in by_number.keys() & info.partitions.keys():
+                outside = set(by_number[number]).difference(info.partitions[number])
+                if outside:
+                    why = (
+                        f"{field}.{number}: {ids_shown(sorted(outside))} are not among its replicas: ignored"
+                    )
+                    context.reject("INVALID_REPLICA_ASSIGNMENT", f"{topic_path(info.name)}: {why}")
 
 
 def add_partitions(topic: Topic, info: TopicInfo, numbers: Iterable[int]) -> list[Partition]:
@@ -102,14 +129,58 @@ def topics_changed(context: EventContext) -> Handler[None]:
     present = frozenset(names)
     for name in [n for n in cluster.topics if n not in present]:
         _vanished(context, name)
-    for path in [p for p in cluster.problems if topic_of(p) not in present | {None}]:
+    for path in [p for p in cluster.problems if (of := topic_of(p)) is not None and of not in present]:
         context.solved(path)
-    fresh = [n for n in names if n not in cluster.topics or cluster.topics[n].czxid == VANISHED]
-    infos = yield from context.read(ReadTopics(fresh))
-    for info in infos:
-        if info is not None and _name_of(info) in cluster.topics:
-            _reborn(context, _name_of(info))
-    yield from _create(context, infos)
+    # A watch reports a change of what could not be read. So each of these is not read again and again.
+    unreadable = cluster.unreadable_topics
+    for name in [n for n, holder in unreadable.items() if n not in present or _is_gone(cluster, holder)]:
+        del unreadable[name]
+    fresh = [
+        n
+        for n in names
+        if n not in unreadable and (n not in cluster.topics or cluster.topics[n].czxid == VANISHED)
+    ]
+    for start in range(0, len(fresh) or 1, READ_TOPICS):
+        infos = yield from context.read(ReadTopics(fresh[start : start + READ_TOPICS]))
+        for info in infos:
+            if info is not None and _name_of(info) in cluster.topics:
+                _reborn(context, _name_of(info))
+        yield from _create(context, infos)
+
+
+def _is_gone(cluster: Cluster, holder: str) -> bool:
+    return bool(holder) and holder not in cluster.topics
+
+
+def unreadable(context: EventContext, problem: Problem) -> None:
+    """Remember and report a topic whose znode was just read and does not decode."""
+    context.problem(problem)
+    if problem.error == MALFORMED:
+        context.cluster.unreadable_topics[_name_of(problem)] = ""
+
+
+def with_own_ids(context: EventContext, infos: Iterable[TopicInfo]) -> list[TopicInfo]:
+    """The topics without those that have another one's id, which are reported: a topic is known to brokers by its id.
+
+    The id is that of the topic that is known already, else of the one that was created first.
+    """
+    cluster = context.cluster
+    infos = list(infos)
+    holders: dict[str, str] = {}
+    own: list[TopicInfo] = []
+    for info in sorted(infos, key=lambda info: info.czxid):
+        known = cluster.topic_by_id(info.topic_id) if info.topic_id else None
+        holder = (
+            known.name if known is not None else holders.setdefault(info.topic_id or info.name, info.name)
+        )
+        if not info.topic_id or holder == info.name:
+            cluster.unreadable_topics.pop(info.name, None)
+            own.append(info)
+        else:
+            why = f"topic_id = {info.topic_id}: is the id of topic {holder}, too: must be its own"
+            context.problem(Problem(topic_path(info.name), why, info.czxid))
+            cluster.unreadable_topics[info.name] = holder
+    return own if len(own) < len(infos) else infos
 
 
 def _name_of(info: TopicInfo | Problem) -> str:
@@ -154,8 +225,9 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
     without_id: list[TopicInfo] = []
     for name, info in zip(names, infos, strict=True):
         if isinstance(info, Problem):
-            context.problem(info)
+            unreadable(context, info)
             continue
+        cluster.unreadable_topics.pop(name, None)
         if info is None:
             context.solved(topic_path(name))
             _vanished(context, name)
@@ -167,7 +239,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
             continue
         context.solved(topic_path(info.name))
         topic.version = info.version
-        if not topic.id:
+        if not topic.id and with_own_ids(context, [info]):
             cluster.know_topic_id(topic, info.topic_id)
             without_id.extend([info] if not info.topic_id else [])
         missing = info.partitions.keys() - topic.partitions.keys()
@@ -196,20 +268,36 @@ def _create(context: EventContext, infos: Sequence[TopicInfo | Problem | None]) 
     readable: list[TopicInfo] = []
     for info in infos:
         if isinstance(info, Problem):
-            context.problem(info)
+            unreadable(context, info)
         elif info is not None:
             readable.append(info)
-            created.extend(add_topic(context, info).partitions.values())
+    readable = with_own_ids(context, readable)
+    for info in readable:
+        created.extend(add_topic(context, info).partitions.values())
     yield from assign_missing_ids(context, readable)
     yield from _initialise(context, (yield from phantom.repair(context, created)))
 
 
 def _initialise(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
-    """onNewPartitionCreation: partitions New, replicas New, partitions Online, replicas Online."""
-    if not partitions:
-        return
-    replicas = [(p, b) for p in partitions for b in p.replicas]
-    partition_state_machine.to_new(context, partitions)
-    replica_state_machine.to_new(context, replicas)
-    yield from partition_state_machine.to_online(context, partitions, leader_election.OFFLINE)
-    replica_state_machine.to_online(context, replicas, "created")
+    """onNewPartitionCreation: partitions New, replicas New, partitions Online, replicas Online; in slices."""
+    for some in _slices(partitions):
+        replicas = [(p, b) for p in some for b in p.replicas]
+        partition_state_machine.to_new(context, some)
+        replica_state_machine.to_new(context, replicas)
+        yield from partition_state_machine.to_online(context, some, leader_election.OFFLINE)
+        replica_state_machine.to_online(context, replicas, "created")
+        yield Pause.YIELD
+
+
+def _slices(partitions: Iterable[Partition]) -> Iterator[list[Partition]]:
+    """The partitions in lists of at most ``SLICE_MAX`` replicas, but at least one partition."""
+    some: list[Partition] = []
+    replicas = 0
+    for partition in partitions:
+        if some and replicas + len(partition.replicas) > SLICE_MAX:
+            yield some
+            some, replicas = [], 0
+        some.append(partition)
+        replicas += len(partition.replicas)
+    if some:
+        yield some

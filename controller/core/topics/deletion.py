@@ -19,7 +19,7 @@ from controller.core.commits import BATCH_WRITES
 from controller.core.context import EventContext, FollowUp, Handler
 from controller.core.effects import DeleteNode, ReadPendingDeletions, Unconfirmed
 from controller.core.events import StopReport
-from controller.core.model import Cluster, Ineligible, Partition, PartitionState, ReplicaState, Topic
+from controller.core.model import Cluster, Ineligible, Partition, PartitionState, ReplicaState, Topic, members
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reasons import Reason, Refused
@@ -191,7 +191,7 @@ def resume(context: EventContext, names: Iterable[str] | None = None) -> Handler
                 again.append(name)
             if name not in cluster.deletions_ineligible:
                 eligible.append(name)
-    failed = [r for r in _replicas(cluster, again) if r[0].replica_state(r[1]) is INELIGIBLE]
+    failed = replica_state_machine.in_states(_replicas(cluster, again), (INELIGIBLE,))
     if failed:
         yield from replica_state_machine.to_offline(context, failed, "its deletion is to be tried again")
     if eligible:
@@ -226,10 +226,10 @@ def _begin(context: EventContext, names: Sequence[str]) -> Handler[None]:
     context.push_metadata(partitions)
     reachable: list[Replica] = []
     dead: list[Replica] = []
-    for replica in _replicas(cluster, names):
-        if replica[0].replica_state(replica[1]) is not SUCCESSFUL:
+    for replica, state in replica_state_machine.states(_replicas(cluster, names)):
+        if state is not SUCCESSFUL:
             (reachable if cluster.is_reachable(*replica) else dead).append(replica)
-    running = [r for r in dead if r[0].replica_state(r[1]) in (NEW, ONLINE)]
+    running = replica_state_machine.in_states(dead, (NEW, ONLINE))
     yield from replica_state_machine.to_offline(context, [*reachable, *running], "its topic is being deleted")
     replica_state_machine.to_deletion_started(context, reachable)
     if dead:
@@ -240,16 +240,18 @@ def _adopt_strays(cluster: Cluster, names: frozenset[str]) -> None:
     """Include stray replicas in the deletion of their topic."""
     reassignments = cluster.reassignments
     for partition in [p for p in reassignments.strays if p.topic.name in names]:
-        for broker_id in reassignments.strays_of(partition):
+        strays = reassignments.strays_of(partition)
+        for broker_id in strays:
             reassignments.drop_stray(partition, broker_id)
-            if broker_id not in partition.replicas:
-                partition.assign((*partition.replicas, broker_id), partition.adding, partition.removing)
-                partition.set_replica_state(broker_id, OFFLINE)
+        assigned = members(partition.replicas)
+        if outside := [b for b in strays if b not in assigned]:
+            partition.assign((*partition.replicas, *outside), partition.adding, partition.removing)
+            partition.set_states(outside, OFFLINE)
 
 
 def _set_ineligible(context: EventContext, replicas: Sequence[Replica], why: Unreachable | Refused) -> None:
     """Set replicas and their topics ineligible."""
-    legal = [r for r in replicas if r[0].replica_state(r[1]) in (OFFLINE, STARTED)]
+    legal = replica_state_machine.in_states(replicas, (OFFLINE, STARTED))
     replica_state_machine.to_deletion_ineligible(context, legal, str(why))
     by_topic: dict[str, list[Replica]] = {}
     for replica in replicas:
@@ -263,8 +265,8 @@ def _hold(context: EventContext, name: str, replicas: Sequence[Replica], why: Un
     reason = ReplicaNotDeleted(broker_id, partition.name, why, len(replicas))
     # Without a reachable replica a retry is useless before a broker or disk is back.
     retry = any(
-        context.cluster.is_reachable(p, b) and p.replica_state(b) not in (SUCCESSFUL, STARTED)
-        for p, b in _replicas(context.cluster, [name])
+        state not in (SUCCESSFUL, STARTED) and context.cluster.is_reachable(*replica)
+        for replica, state in replica_state_machine.states(_replicas(context.cluster, [name]))
     )
     _hold_for(context, name, reason, retry=retry)
 
@@ -352,7 +354,7 @@ def replicas_failed(context: EventContext, replicas: Sequence[Replica], why: Unr
     """failReplicaDeletion: replicas of queued topics became unreachable."""
     if not replicas:
         return
-    running = [r for r in replicas if r[0].replica_state(r[1]) in (NEW, ONLINE)]
+    running = replica_state_machine.in_states(replicas, (NEW, ONLINE))
     if running:
         yield from replica_state_machine.to_offline(context, running, why.value)
         led = {p: None for p, _ in running if p.leadership is not None and p.leadership.leader < 0}
@@ -371,9 +373,11 @@ def replicas_back(context: EventContext, replicas: Sequence[Replica]) -> Handler
 def _unfinished(cluster: Cluster, ids: Collection[int]) -> list[Replica]:
     """Replicas of queued topics on these brokers that are not known to be deleted."""
     return [
-        (p, b)
-        for p, b in _replicas(cluster, sorted(cluster.topics_to_delete))
-        if b in ids and p.replica_state(b) is not SUCCESSFUL
+        replica
+        for replica, state in replica_state_machine.states(
+            r for r in _replicas(cluster, sorted(cluster.topics_to_delete)) if r[1] in ids
+        )
+        if state is not SUCCESSFUL
     ]
 
 

@@ -22,7 +22,7 @@ from controller.core.model import Cluster, ReplicaState
 from controller.core.partitions import replica_state_machine
 from controller.core.records import TopicChange
 from controller.core.topics.reasons import CreatedAnew, ZnodesNotDeleted
-from controller.core.znode_paths import deletion_path, is_below, topic_config_path, topic_path
+from controller.core.znode_paths import deletion_path, topic_config_path, topic_path
 
 
 def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[str, ZnodesNotDeleted]]:
@@ -31,17 +31,17 @@ def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[s
     Returns the topics whose znodes could not be deleted, with the reason.
     """
     cluster = context.cluster
-    replica_state_machine.to_non_existent(
-        context,
-        [
-            (p, b)
-            for name in names
-            if (topic := cluster.topics.get(name)) is not None
-            for p in topic.partitions.values()
-            for b in p.replicas
-            if p.replica_state(b) is not ReplicaState.NON_EXISTENT
-        ],
+    replicas = (
+        (p, b)
+        for name in names
+        if (topic := cluster.topics.get(name)) is not None
+        for p in topic.partitions.values()
+        for b in p.replicas
     )
+    left_over = [
+        r for r, state in replica_state_machine.states(replicas) if state is not ReplicaState.NON_EXISTENT
+    ]
+    replica_state_machine.to_non_existent(context, left_over)
     left: Sequence[str] = names
     reason = ""
     for attempt in range(ATTEMPTS_MAX):
@@ -56,7 +56,8 @@ def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[s
         gone = left if not reason else (yield from _gone(context, left))
         for name in gone:
             _forget(context, name)
-        left = [name for name in left if name not in set(gone)]
+        deleted = frozenset(gone)
+        left = [name for name in left if name not in deleted]
         if not left:
             return {}
     return dict.fromkeys(left, ZnodesNotDeleted(reason))
@@ -150,7 +151,8 @@ def _forget(context: EventContext, name: str) -> None:
     topic = context.cluster.topics.get(name)
     if topic is not None:
         topic.deleted = True
+        for partition in topic.partitions.values():
+            context.solved_state(partition)
     context.cluster.remove_topic(name)
-    for path in [p for p in context.cluster.problems if is_below(topic_path(name), p)]:
-        context.solved(path)
+    context.solved(topic_path(name))
     context.log([TopicChange(name, "deleting", "deleted")])

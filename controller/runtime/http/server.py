@@ -1,7 +1,11 @@
-"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state."""
+"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state.
+
+All of them are behind ``access.guard``.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
@@ -9,8 +13,13 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.http.access import MAY_DESCRIBE, guard
+from controller.runtime.http.connections import FIRST_REQUEST_S, Connection, Connections, Handler
+from controller.runtime.limits import descriptors_share
 from controller.runtime.state import attention
 from controller.runtime.state import state as controller_state
+from proto.security.access import EVERYONE_MAY, Openness
+from proto.security.tls import listening
 
 #: A controller whose current event made no step for this long counts as stuck.
 STUCK_AFTER_S = 60.0
@@ -18,23 +27,30 @@ STUCK_AFTER_S = 60.0
 
 def application(daemon: Daemon) -> web.Application:
     """The routes of one daemon. Handlers only read, on the daemon's event loop, so they see consistent state."""
-    app = web.Application()
+    app = web.Application(middlewares=[guard(daemon)])
 
     async def live(_: web.Request) -> web.Response:
         if is_stuck(daemon):
             return web.Response(status=503, text="stuck: an event makes no progress\n")
         return web.Response(text="live\n")
 
-    async def ready(_: web.Request) -> web.Response:
+    async def ready(request: web.Request) -> web.Response:
         connected = daemon.session is not None and daemon.session.connected
-        if daemon.active or (daemon.role is Role.STANDBY and connected):
-            lines = [f"ready: {daemon.role.value}", *attention(daemon)]
-            return web.Response(text="".join(f"{line}\n" for line in lines))
-        return web.Response(status=503, text=f"not ready: {_why_not_ready(daemon)}\n")
+        well = daemon.active or (daemon.role is Role.STANDBY and connected)
+        lines = ["ready" if well else "not ready"]
+        if request[MAY_DESCRIBE]:
+            lines[0] += f": {daemon.role.value if well else _why_not_ready(daemon)}"
+            if daemon.openness is Openness.BY_DEFAULT:
+                lines.append(EVERYONE_MAY)
+            if well:
+                lines += attention(daemon)
+        return web.Response(status=200 if well else 503, text="".join(f"{line}\n" for line in lines))
 
-    async def leader(_: web.Request) -> web.Response:
+    async def leader(request: web.Request) -> web.Response:
         if daemon.active:
             return web.Response(text="leader\n")
+        if not request[MAY_DESCRIBE]:
+            return web.Response(status=503, text="not the leader\n")
         other = daemon.current_controller.controller_id
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 
@@ -77,10 +93,42 @@ def _why_not_ready(daemon: Daemon) -> str:
     return f"role is {daemon.role.value}"
 
 
-async def start_http(daemon: Daemon, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Start serving; return the runner (to clean up) and the actual port. Raises OSError."""
-    runner = web.AppRunner(application(daemon), access_log=None)
+class HttpServer:
+    """A started server; ``port``: the actual one."""
+
+    def __init__(self, runner: web.AppRunner, server: asyncio.Server, watch: asyncio.Task[None]) -> None:
+        self._runner, self._server, self._watch = runner, server, watch
+        self.port = int(server.sockets[0].getsockname()[1])
+
+    async def cleanup(self) -> None:
+        """End it with all connections."""
+        self._watch.cancel()
+        self._server.close()
+        await self._runner.cleanup()
+
+
+async def start_http(daemon: Daemon, host: str, port: int) -> tuple[HttpServer, int]:
+    """Start serving; return the server (to clean up) and the actual port. Raises OSError."""
+    context = None if daemon.https is None else listening(daemon.https)
+    connections = Connections(descriptors_share(daemon.settings.http_connections_max, 0.25))
+    app = application(daemon)
+
+    @web.middleware
+    async def measured(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await connections.measured(request, handler)
+
+    app.middlewares.append(measured)
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, host, port)
-    await site.start()
-    return runner, int(runner.addresses[0][1])
+    server, loop = runner.server, asyncio.get_running_loop()
+    assert server is not None
+    opened = await loop.create_server(
+        lambda: Connection(connections, server, loop),
+        host,
+        port,
+        ssl=context,
+        ssl_handshake_timeout=FIRST_REQUEST_S if context is not None else None,
+    )
+    watch = asyncio.create_task(connections.watch(), name="http-connections")
+    started = HttpServer(runner, opened, watch)
+    return started, started.port

@@ -74,6 +74,7 @@ class Check(StrEnum):
     RACKS = "racks"
     AUTHORIZER = "authorizer"
     ZOOKEEPER_ACL = "zookeeper.set.acl"
+    POLICIES = "policies"
     CONTROLLER = "controller"
     TOPICS = "topics"
 
@@ -189,6 +190,7 @@ def judge(facts: ClusterFacts, wanted: Wanted) -> list[Finding]:
         *_racks(facts),
         *_authorizer(facts, wanted),
         *_zookeeper_acl(facts),
+        *_policies(facts),
         *_controller(facts),
         *_topics(facts),
     ]
@@ -409,6 +411,21 @@ def _zookeeper_acl(facts: ClusterFacts) -> Iterator[Finding]:
         if (known.config("zookeeper.set.acl") or "").lower() == "true":
             text = "znodes belong to the brokers' identity in ZooKeeper: we must log in with the same one"
             yield Finding(Level.WARNING, Check.ZOOKEEPER_ACL, known.broker.id, text)
+
+
+#: Classes in brokers' JVMs that judge requests, and which of them they will not judge.
+_POLICIES = {
+    "create.topic.policy.class.name": "CreateTopics and CreatePartitions, which the controller carries out",
+    "alter.config.policy.class.name": "changes of configurations by pctl; brokers apply it to all others",
+}
+
+
+def _policies(facts: ClusterFacts) -> Iterator[Finding]:
+    for known in facts.brokers:
+        for setting, what in _POLICIES.items():
+            if name := known.config(setting):
+                text = f"{setting} = {name} is not applied to {what}"
+                yield Finding(Level.WARNING, Check.POLICIES, known.broker.id, text)
 
 
 def _controller(facts: ClusterFacts) -> Iterator[Finding]:

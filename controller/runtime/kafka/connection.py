@@ -18,7 +18,7 @@ from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import ApiVersionsResponse
 from proto.kafka.apis import ApiKey, MalformedMessageError, Message, decode_response, encode_request
 
-#: A longer response is refused, bytes. Those to control requests have a few bytes for each partition.
+#: Responses to control requests have a few bytes for each partition.
 RESPONSE_BYTES_MAX = 16 * 2**20
 #: The first flexible version; brokers speak it since Kafka 2.4.
 API_VERSIONS_VERSION = 3
@@ -68,9 +68,17 @@ class Connection:
     """Opened on demand, and again after a failure; who waits how long between attempts, the caller decides.
 
     ``timeout_s`` limits each request, and opening as a whole with TLS, authentication and the question for versions.
+    ``response_bytes_max``: a longer response is refused.
     """
 
-    def __init__(self, client_id: str, security: ClientSecurity, timeout_s: float) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        security: ClientSecurity,
+        timeout_s: float,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+    ) -> None:
+        self._response_bytes_max = response_bytes_max
         self._client_id, self._security, self._timeout_s = client_id, security, timeout_s
         self._address = ("", 0)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -159,8 +167,8 @@ class Connection:
         writer.writelines((start, memoryview(encoded)[_REQUEST_START.size :]))
         await writer.drain()
         (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
-        if not 0 <= size <= RESPONSE_BYTES_MAX:
-            raise self._failed(f"a response of {size} bytes; at most {RESPONSE_BYTES_MAX} are read")
+        if not 0 <= size <= self._response_bytes_max:
+            raise self._failed(f"a response of {size} bytes; at most {self._response_bytes_max} are read")
         correlation_id, response = decode_response(api_key, version, await reader.readexactly(size))
         if correlation_id != self._correlation_id:
             raise self._failed(

@@ -11,17 +11,28 @@ from functools import partial
 from typing import Any
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.kafka_api.apis import brokers, cluster, operations, own_node, topics, users
+from controller.runtime.kafka_api.apis import (
+    brokers,
+    cluster,
+    configs,
+    forwarded,
+    operations,
+    own_node,
+    topics,
+    users,
+)
 from controller.runtime.kafka_api.call import Call
 from proto.kafka.apis import APIS, ApiKey
 
 
 @dataclass(frozen=True)
 class Served:
-    """``handle`` answers; None: hang up. ``fail`` makes the response to a request that a bug stopped."""
+    """``handle`` answers; None: hang up. ``fail`` makes the response to a request that a bug stopped. ``recorded``: a
+    request that was carried out is in the audit log."""
 
     handle: Callable[[Call[Any]], Awaitable[Any]]
     fail: Callable[[Call[Any]], Any]
+    recorded: bool
 
 
 def _failed(key: ApiKey, call: Call[Any]) -> Any:
@@ -41,6 +52,11 @@ def _without_elections(key: ApiKey, call: Call[Any]) -> Any:
     return operations.no_elections(call, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
+def _without_coordinators(key: ApiKey, call: Call[Any]) -> Any:
+    del key
+    return forwarded.no_coordinators(call)
+
+
 _HANDLERS: Mapping[
     ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable[[ApiKey, Call[Any]], Any]]
 ] = {
@@ -58,16 +74,40 @@ _HANDLERS: Mapping[
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (operations.list_reassignments, _failed),
     ApiKey.UPDATE_FEATURES: (operations.update_features, _failed),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (users.alter_scram_credentials, _without),
-    ApiKey.DESCRIBE_CONFIGS: (own_node.describe_configs, _without),
-    ApiKey.ALTER_CONFIGS: (own_node.alter_configs, _without),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (own_node.incremental_alter_configs, _without),
+    ApiKey.DESCRIBE_CONFIGS: (configs.describe_configs, _without),
+    ApiKey.ALTER_CONFIGS: (configs.alter_configs, _without),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (configs.incremental_alter_configs, _without),
+    ApiKey.DESCRIBE_ACLS: (forwarded.describe_acls, _failed),
+    ApiKey.CREATE_ACLS: (forwarded.create_acls, _without),
+    ApiKey.DELETE_ACLS: (forwarded.delete_acls, _without),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (forwarded.describe_scram_credentials, _failed),
+    ApiKey.FIND_COORDINATOR: (forwarded.find_coordinator, _without_coordinators),
     ApiKey.DESCRIBE_LOG_DIRS: (own_node.describe_log_dirs, _failed),
     ApiKey.LIST_GROUPS: (own_node.list_groups, _failed),
     ApiKey.LIST_TRANSACTIONS: (own_node.list_transactions, _failed),
 }
 
+#: Of those that change something. An AlterPartition that is carried out has records of its own.
+_RECORDED = {
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+}
+
 SERVED: Mapping[ApiKey, Served] = {
-    key: Served(handle, partial(fail, key)) for key, (handle, fail) in _HANDLERS.items()
+    key: Served(handle, partial(fail, key), key in _RECORDED) for key, (handle, fail) in _HANDLERS.items()
+}
+#: As gRPC and Kafka's documentation write them: ``DeleteTopics``.
+METHOD_NAMES: Mapping[ApiKey, str] = {
+    key: "".join(word.capitalize() for word in key.name.split("_")) for key in SERVED
 }
 
 #: What authenticates a connection, in the versions that are spoken: SaslHandshake 0 comes without headers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +16,11 @@ from controller.core.model import Broker
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
-from controller.runtime.kafka.endpoints import Node, listeners_of, own_rack
+from controller.runtime.kafka.asking import NotAskedError
+from controller.runtime.kafka.connection import ConnectionFailedError
+from controller.runtime.kafka.endpoints import Node, kafka_brokers, listeners_of, own_rack
 from controller.runtime.term import Term
+from proto.kafka.apis import ApiKey, Message
 from proto.security.authorization import (
     CLUSTER,
     LOGGED_DENIALS_MAX,
@@ -24,6 +28,7 @@ from proto.security.authorization import (
     Principal,
     Resource,
     is_allowed,
+    speaks_for,
     topic,
 )
 
@@ -37,6 +42,21 @@ LOOK_FIRST_S, LOOK_LAST_S = 0.01, 0.25
 WAIT_MAX_S = 60.0
 #: How long an answer waits for brokers to hear of what it says, after it is durable.
 HEARD_S = 1.0
+DENIALS = frozenset(code for code in ErrorCode if code.name.endswith("_AUTHORIZATION_FAILED"))
+#: How many brokers are tried until one takes a request that is forwarded.
+BROKERS_TRIED = 3
+#: What brokers answer, and change, for callers of this controller. Versions are those that both speak.
+FORWARDED = frozenset(
+    {
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    }
+)
+FORWARDED_CHANGES = frozenset(
+    {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
+)
 
 
 class Controller:
@@ -51,7 +71,36 @@ class Controller:
     def advertised(self) -> Mapping[int, range]:
         """Versions of all APIs, by number: those served here, and those that brokers serve."""
         term = self.term
-        return {**(term.kafka.apis if term is not None else {}), **self._served}
+        theirs = term.kafka.apis if term is not None else {}
+        ours = {
+            key: _common(served, theirs[key])
+            if key in theirs and key in FORWARDED | FORWARDED_CHANGES
+            else served
+            for key, served in self._served.items()
+        }
+        return {**theirs, **ours}
+
+    async def forward(self, request: Message, version: int, broker_id: int | None = None) -> Message | None:
+        """The answer of a broker, which is asked with this controller's identity: the caller must be authorised
+        before. ``broker_id``: of the only one that can answer, if it lives. None: no broker answered, or this
+        controller's user may not at brokers; whether one carried some of the request out is unknown."""
+        term = self.term
+        brokers = kafka_brokers(term.machine.cluster) if term is not None else []
+        live = [b for b in brokers if b.id == broker_id] or random.sample(brokers, len(brokers))
+        for broker in live[:BROKERS_TRIED]:
+            try:
+                answer = await self.daemon.questions.ask(broker, request, version)
+                if not _is_denied(answer):
+                    return answer
+                # The caller may, and another node that it asks will tell it so.
+                log.warning("forwarding_denied", broker=broker.id, api=ApiKey(request.API_KEY).name)
+                return None
+            except NotAskedError as error:
+                log.warning("not_forwarded", broker=broker.id, why=str(error))
+            except ConnectionFailedError as error:
+                log.warning("forwarded_without_answer", broker=broker.id, why=str(error))
+                return None
+        return None
 
     def own_node(self, brokers: Iterable[Broker], listener: str) -> Node:
         """This controller as clients on a listener see it."""
@@ -78,7 +127,7 @@ class Controller:
         self, principal: Principal, operation: Operation, resource: Resource, *, quiet: bool = False
     ) -> bool:
         """Whether the authorizer allows it. ``quiet``: a denial is not logged."""
-        allowed = is_allowed(self.daemon.authorizer, principal, operation, resource)
+        allowed = is_allowed(self.daemon.kafka_authorizer, principal, operation, resource)
         if not allowed and not quiet:
             log.warning(
                 "denied",
@@ -107,6 +156,18 @@ class Call(Generic[R_co]):
     def may(self, operation: Operation, resource: Resource = CLUSTER) -> bool:
         return self.controller.allows(self.principal, operation, resource)
 
+    def may_act_as(self, broker_id: int) -> bool:
+        """Whether the caller may send requests of this broker."""
+        if not self.may(Operation.CLUSTER_ACTION):
+            return False
+        authorizer = self.controller.daemon.kafka_authorizer
+        allowed = speaks_for(authorizer, self.principal, broker_id)
+        if not allowed:
+            log.warning(
+                "denied", principal=str(self.principal), peer=self.principal.peer, as_broker=broker_id
+            )
+        return allowed
+
     def may_topic(self, operation: Operation, name: str) -> bool:
         """A denial is logged once for each topic, up to a limit: one request can name very many."""
         quiet = name in self.denied or len(self.denied) >= LOGGED_DENIALS_MAX
@@ -118,6 +179,13 @@ class Call(Generic[R_co]):
     async def ask(self, request: ControllerRequest) -> Any:
         """The core's response, of the type that belongs to the request."""
         return await self.controller.ask(request)
+
+    async def forward(self, request: Message, broker_id: int | None = None) -> Message | None:
+        """As ``Controller.forward``. Brokers see changes as this controller's, so the log says whose they are."""
+        key = ApiKey(request.API_KEY)
+        if key in FORWARDED_CHANGES:
+            log.info("forwarded", api=key.name, principal=str(self.principal), peer=self.principal.peer)
+        return await self.controller.forward(request, self.version, broker_id)
 
     async def wait_for(self, condition: Callable[[Term], bool], timeout_ms: int) -> bool:
         """Whether a condition on the term becomes true in time; if so, it waits a moment for brokers to hear of it.
@@ -147,6 +215,19 @@ class Call(Generic[R_co]):
                 return False
             await asyncio.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, LOOK_LAST_S)
+
+
+def _is_denied(answer: Message) -> bool:
+    """Whether the response or one of its results is a denial."""
+    values = [getattr(answer, name) for name in answer.__struct_fields__]
+    rows = [answer, *(row for value in values if isinstance(value, list) for row in value)]
+    return any(getattr(row, "error_code", ErrorCode.NONE) in DENIALS for row in rows)
+
+
+def _common(ours: range, theirs: range) -> range:
+    """The versions that both speak; ours if there are none."""
+    common = range(max(ours.start, theirs.start), min(ours.stop, theirs.stop))
+    return common or ours
 
 
 def message_of(error: ErrorCode, text: str) -> str | None:

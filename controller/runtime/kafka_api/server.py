@@ -34,7 +34,12 @@ from controller.runtime.kafka_api.admission import (
     Slot,
     request_bytes_max,
 )
-from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERVED, SERVED_VERSIONS
+from controller.runtime.kafka_api.api_table import (
+    AUTHENTICATION_VERSIONS,
+    METHOD_NAMES,
+    SERVED,
+    SERVED_VERSIONS,
+)
 from controller.runtime.kafka_api.apis.cluster import api_versions
 from controller.runtime.kafka_api.call import Call, Controller
 from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
@@ -269,9 +274,16 @@ class _Connection:
         if response is None:
             raise _HangUpError(f"{key.name}: another node answers this")
         self._count(key, response)
+        self._record(key, call, response)
         if key in CLUSTER_ACTIONS and response.error_code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             self._slot.broker = True
         return response
+
+    def _record(self, key: ApiKey, call: Call[Any], response: Any) -> None:
+        daemon, principal = self._controller.daemon, call.principal
+        caller, method = (str(principal), principal.host), METHOD_NAMES[key]
+        changes = SERVED[key].recorded
+        daemon.audit.answered(method, caller, call.request, response, daemon.epoch, changes=changes)
 
     def _count(self, key: ApiKey, response: Any) -> None:
         code = getattr(response, "error_code", 0)

@@ -106,12 +106,30 @@ class AuditMetrics:
         )
 
 
+class LoopMetrics:
+    """How late the event loop runs what is due."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lag_seconds = Histogram(
+            "partition_controller_event_loop_lag_seconds",
+            "Delay with which the event loop runs what is due.",
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self.lag_max_seconds = Gauge(
+            "partition_controller_event_loop_lag_max_seconds",
+            "Longest delay of the event loop since the process started.",
+            registry=registry,
+        )
+
+
 class ControllerMetrics:
     """Counters and histograms of the controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.zookeeper = ZooKeeperMetrics(registry)
+        self.loop = LoopMetrics(registry)
         self.failover_seconds = Gauge(
             "partition_controller_failover_seconds",
             "Duration of the last failover, by phase; phase ready: the whole failover.",

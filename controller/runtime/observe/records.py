@@ -25,6 +25,7 @@ from controller.core.records import (
     ReassignmentStep,
     Rejection,
     ReplicaTransition,
+    RequestRecord,
     StateRecord,
     TopicChange,
     UncleanElectionEnabled,
@@ -144,6 +145,18 @@ def _ack(record: PushAcknowledged) -> Record:
     return {**line, "duration_us": record.duration_us, **_unless_empty("error", record.error)}
 
 
+def _request(record: RequestRecord) -> Record:
+    return {
+        "to": record.method,
+        "principal": record.principal,
+        **_unless_empty("address", record.address),
+        **_unless_empty("subject", record.subject),
+        **_unless_empty("error", record.error),
+        **({} if record.count is None else {"count": record.count}),
+        **_unless_empty("reason", record.reason),
+    }
+
+
 class _Lines(NamedTuple):
     """How records of one class are formatted. ``of`` takes the records and their batch's reason."""
 
@@ -185,6 +198,7 @@ _LINES: _Table = {
     **_one(FeatureChange, "feature", _feature),
     **_one(PushSent, "push", _push),
     **_one(PushAcknowledged, "ack", _ack),
+    **_one(RequestRecord, "request", _request),
 }
 #: Every kind of line that a controller writes.
 WRITTEN_KINDS = frozenset(kind for lines in _LINES.values() for kind in lines.kinds)

@@ -13,8 +13,17 @@ from controller.runtime.config import join_address
 from controller.runtime.push.messages import MessageBuilder
 from controller.runtime.push.transport import Answer, PartitionError, UnreachableError
 from proto.gen import broker_control_pb2 as pb
+from proto.gen import common_pb2
 from proto.limits import MESSAGE_LIMITS
+from proto.security.grpc_channels import Channels, GrpcTls, details_of
 
+_OPTIONS = [
+    *MESSAGE_LIMITS,
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
 _SERVICE = "/partition_controller.v1.BrokerControl/"
 
 #: How long a broker may take to describe its state: it computes nothing.
@@ -31,24 +40,23 @@ _PARSERS: dict[PushKind, Callable[[bytes], Response]] = {
 class GrpcTransports:
     """The gRPC transports of one term. ``bytes_max`` limits the partition entries of each message."""
 
-    def __init__(self, cluster: Cluster, bytes_max: int, timeout_s: float) -> None:
+    def __init__(self, cluster: Cluster, bytes_max: int, timeout_s: float, tls: GrpcTls | None) -> None:
         self.builder = MessageBuilder(cluster, bytes_max)
-        self._timeout_s = timeout_s
+        self._timeout_s, self._tls = timeout_s, tls
 
     def open(self) -> GrpcTransport:
-        return GrpcTransport(self.builder, self._timeout_s)
+        return GrpcTransport(self.builder, self._timeout_s, self._tls)
 
     def forget(self) -> None:
         self.builder.forget()
 
 
 class GrpcTransport:
-    """The channel to one broker, reopened when its address changes."""
+    """The channel to one broker, reopened when its address or our certificate changes."""
 
-    def __init__(self, builder: MessageBuilder, timeout_s: float) -> None:
+    def __init__(self, builder: MessageBuilder, timeout_s: float, tls: GrpcTls | None) -> None:
         self._builder, self._timeout_s = builder, timeout_s
-        self._address = ""
-        self._channel: grpc.aio.Channel | None = None
+        self._channels = Channels(tls, _OPTIONS)
 
     async def connect(self, broker: Broker) -> None:
         """Nothing: every gRPC broker takes the same messages, and the channel connects by itself."""
@@ -65,7 +73,8 @@ class GrpcTransport:
         try:
             response = _PARSERS[push.kind](await method(message, timeout=self._timeout_s))
         except grpc.aio.AioRpcError as error:
-            raise UnreachableError(f"{error.code().name}: {error.details()}") from None
+            details = details_of(error, self._channels.tls)
+            raise UnreachableError(f"{error.code().name}: {details}") from None
         except DecodeError as error:
             raise UnreachableError(f"the response does not decode: {error}") from None
         if isinstance(response, pb.UpdateMetadataResponse):
@@ -85,31 +94,20 @@ class GrpcTransport:
             message = await method(
                 request.SerializeToString(), timeout=min(self._timeout_s, DESCRIBE_TIMEOUT_S)
             )
-            return pb.DescribeStateResponse.FromString(message)
+            answer = pb.DescribeStateResponse.FromString(message)
         except grpc.aio.AioRpcError as error:
             raise UnreachableError(f"{error.code().name}: {error.details()}") from None
         except DecodeError as error:
             raise UnreachableError(f"the response does not decode: {error}") from None
+        if answer.error_code:
+            raise UnreachableError(f"it refuses: {common_pb2.ErrorCode.Name(answer.error_code)}")
+        return answer
 
     async def close(self) -> None:
-        if self._channel is not None:
-            await self._channel.close()
-            self._channel = None
+        await self._channels.close()
 
     async def _channel_to(self, broker: Broker) -> grpc.aio.Channel:
         endpoint = broker.control_endpoint
         address = join_address(endpoint.host, endpoint.port)
-        if self._channel is None or address != self._address:
-            await self.close()
-            self._address = address
-            self._channel = grpc.aio.insecure_channel(
-                address,
-                options=[
-                    *MESSAGE_LIMITS,
-                    ("grpc.use_local_subchannel_pool", 1),
-                    ("grpc.initial_reconnect_backoff_ms", 100),
-                    ("grpc.min_reconnect_backoff_ms", 100),
-                    ("grpc.max_reconnect_backoff_ms", 1000),
-                ],
-            )
-        return self._channel
+        await self._channels.retain([address])
+        return self._channels.to(address)

@@ -16,7 +16,8 @@ from google.protobuf.message import Message
 
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
-from controller.runtime.rpc.methods import METHODS, Each, Rule, Shown, Whole, response_of
+from controller.runtime.rpc.methods import METHODS, Each, Rule, Shown, Whole, never, response_of
+from proto.security.access import Openness
 from proto.security.authorization import (
     ANONYMOUS,
     CLUSTER,
@@ -26,7 +27,7 @@ from proto.security.authorization import (
     Resource,
     ResourceType,
     is_allowed,
-    principal_of,
+    speaks_for,
     topic,
 )
 
@@ -34,6 +35,9 @@ log = structlog.get_logger(__name__)
 
 Unary = Callable[[Any, Any], Awaitable[Message]]
 Stream = Callable[[Any, Any], AsyncGenerator[Message, None]]
+
+
+_REASON_NEEDED = "reason: must be given for what may lose data"
 
 
 class Guard:
@@ -47,12 +51,20 @@ class Guard:
         self._daemon, self._response = daemon, response_of(service, self._method)
         known = METHODS[service].get(self._method)
         self._rule: Rule | None = known.rule if known is not None else None
+        self._changes = known is not None and known.recorded
+        self._loses = known.loses if known is not None else never
 
     def unary(self, handler: Unary) -> Unary:
-        """The handler behind the authorizer."""
+        """The handler behind the authorizer. It raises UnauthenticatedError."""
 
         async def handle(request: Any, context: Any) -> Message:
-            principal, rule = principal_of(context), self._rule
+            principal = self._daemon.callers.of_rpc(context)
+            answer = await answered(principal, request, context)
+            self._record(principal, request, answer)
+            return answer
+
+        async def answered(principal: Principal, request: Any, context: Any) -> Message:
+            rule = self._rule
             match rule:
                 case Each() if request is not None:
                     return await self._each(rule, principal, handler, request, context)
@@ -71,8 +83,10 @@ class Guard:
         """As ``unary``, for a streaming method: a refusal is its only response."""
 
         async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
-            refusal = self._refused(principal_of(context), request)
+            principal = self._daemon.callers.of_rpc(context)
+            refusal = self._refused(principal, request)
             if refusal is not None:
+                self._record(principal, request, refusal)
                 yield refusal
                 return
             async with aclosing(handler(request, context)) as answers:
@@ -81,13 +95,36 @@ class Guard:
 
         return handle
 
+    def not_authenticated(self, peer: str) -> None:
+        """A caller's certificate or token proves nothing."""
+        caller = Principal(ANONYMOUS, peer)
+        named = str(caller), caller.host
+        self._daemon.audit.denied(self._method, named, "UNAUTHENTICATED", None, self._daemon.epoch)
+
+    def _record(self, principal: Principal, request: Any, answer: Message) -> None:
+        caller = str(principal), principal.host
+        daemon = self._daemon
+        daemon.audit.answered(self._method, caller, request, answer, daemon.epoch, changes=self._changes)
+
     def _refused(self, principal: Principal, request: Any) -> Message | None:
         """The response to a request that is refused as a whole; None when it is allowed."""
         rule = self._rule
-        resource = rule.resource(request) if isinstance(rule, Whole) else CLUSTER
-        if isinstance(rule, Whole) and self._allowed(principal, rule.operation, resource):
-            return None
-        error, message = self._denied(principal, rule.operation.name if rule else "call", resource)
+        if isinstance(rule, Whole):
+            takes = [(rule.operation, rule.resource(request)), *rule.also(request)]
+            lacking = next((each for each in takes if not self._allowed(principal, *each)), None)
+            if lacking is not None:
+                error, message = self._denied(principal, lacking[0].name, lacking[1])
+            elif (
+                rule.of_broker and request is not None and not self._speaks_for(principal, request.broker_id)
+            ):
+                operation = f"speak for broker {request.broker_id} in"
+                error, message = self._denied(principal, operation, CLUSTER)
+            elif self._lacks_reason(request):
+                error, message = ErrorCode.INVALID_REQUEST, _REASON_NEEDED
+            else:
+                return None
+        else:
+            error, message = self._denied(principal, "call", CLUSTER)
         self._daemon.metrics.requests.labels(self._method, error.name).inc()
         answer = self._response()
         set_error(answer, error, message)
@@ -96,6 +133,10 @@ class Guard:
     async def _each(
         self, rule: Each, principal: Principal, handler: Unary, request: Any, context: Any
     ) -> Message:
+        if self._lacks_reason(request):
+            answer = self._response()
+            set_error(answer, ErrorCode.INVALID_REQUEST, _REASON_NEEDED)
+            return answer
         entries = list(getattr(request, rule.asked))
         refusals = self._refusals(rule, principal, entries)
         if not refusals:
@@ -120,13 +161,24 @@ class Guard:
         """Response entries of the denied request entries, by position."""
         if rule.cluster_suffices and entries and self._allowed(principal, rule.operation, CLUSTER):
             return {}
+        remembered: dict[tuple[Operation, Resource], bool] = {}
+
+        def lacking(entry: Any, resource: Resource) -> Operation | None:
+            for take in [(rule.operation, resource), *rule.also(entry)]:
+                if take not in remembered:
+                    remembered[take] = self._allowed(principal, *take)
+                if not remembered[take]:
+                    return take[0]
+            return None
+
         resources = [self._resource(rule, entry) for entry in entries]
         times = Counter(resources)
         refusals: dict[int, Any] = {}
         for position, (entry, resource) in enumerate(zip(entries, resources, strict=True)):
             topic_id = getattr(entry, "topic_id", "")
             # An entry without name and id is refused by the core, and reveals no topic.
-            if not (resource.name or topic_id) or self._allowed(principal, rule.operation, resource):
+            operation = lacking(entry, resource) if resource.name or topic_id else None
+            if operation is None:
                 continue
             refusal = rule.refusal(entry)
             if not resource.name:
@@ -136,7 +188,7 @@ class Guard:
             else:
                 quiet = len(refusals) >= LOGGED_DENIALS_MAX
                 shown = resource if getattr(refusal, "name", resource.name) else topic("")
-                error, message = self._denied(principal, rule.operation.name, shown, quiet=quiet)
+                error, message = self._denied(principal, operation.name, shown, quiet=quiet)
             set_error(refusal, error, message)
             refusals[position] = refusal
         return refusals
@@ -156,6 +208,14 @@ class Guard:
         if len(visible) < len(field):
             answer.ClearField(rule.answered)
             getattr(answer, rule.answered).extend(visible)
+
+    def _lacks_reason(self, request: Any) -> bool:
+        """Where an authorizer decides, what may lose data is recorded with a reason."""
+        guarded = self._daemon.openness is Openness.GUARDED
+        return guarded and request is not None and self._loses(request) and not request.reason.strip()
+
+    def _speaks_for(self, principal: Principal, broker_id: int) -> bool:
+        return speaks_for(self._daemon.authorizer, principal, broker_id)
 
     def _allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         return is_allowed(self._daemon.authorizer, principal, operation, resource)
@@ -178,7 +238,7 @@ class Guard:
         )
         what = "this topic" if about_topic and not resource.name else str(resource)
         # Else an operator looks for a login that there is not.
-        hint = ": callers of gRPC are not authenticated" if principal.name == ANONYMOUS else ""
+        hint = ": the request came with neither certificate nor token" if principal.name == ANONYMOUS else ""
         return error, f"{principal} may not {operation} {what}{hint}"
 
 

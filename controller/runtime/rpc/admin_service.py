@@ -27,7 +27,8 @@ from controller.runtime.rpc.translate.maintenance import describe
 from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.term import Term
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import broker_control_pb2
+from proto.gen import broker_control_pb2, maintenance_pb2
+from proto.security.access import Openness
 
 Handler = Callable[[Any, object], Awaitable[Message]]
 _MALFORMED = "the request does not parse"
@@ -62,6 +63,7 @@ class AdminService:
             **self._inspection.looks(),
             "DescribeCluster": at_once(self._describe_cluster),
             "ListTopicDeletions": at_once(_list_deletions),
+            "ListQuarantine": at_once(_list_quarantine),
             "DescribeMaintenance": at_once(
                 lambda term: describe(term.machine.cluster, term.machine.settings)
             ),
@@ -85,6 +87,9 @@ class AdminService:
             except BadRequestError as error:
                 return self._refusal(name, ErrorCode.INVALID_REQUEST, str(error))
             term = self._leading()
+            if term is not None and (suspect := term.refuses(asked)) is not None:
+                why = f"in quarantine, because it raised before: {suspect}"
+                return self._refusal(name, ErrorCode.UNKNOWN_SERVER_ERROR, why)
             reply = not_controller(asked) if term is None else await term.ask(asked)
             self._count(name, reply.error)
             return method.show(reply)
@@ -167,8 +172,30 @@ class AdminService:
             partition_count=sum(len(t.partitions) for t in cluster.topics.values()),
             offline_partition_count=cluster.offline_partitions_count(),
             preferred_replica_imbalance_count=cluster.preferred_replica_imbalance_count(),
-            problems=cluster.problems,
+            problems=cluster.some_problems(),
+            problem_count=len(cluster.problems),
+            unguarded=self._daemon.openness is Openness.BY_DEFAULT,
         )
+
+
+def _list_quarantine(term: Term) -> maintenance_pb2.ListQuarantineResponse:
+    return maintenance_pb2.ListQuarantineResponse(
+        suspects=[
+            maintenance_pb2.Suspect(
+                name=name,
+                event=suspect.event,
+                detail=suspect.detail,
+                error=suspect.error,
+                digest=suspect.digest,
+                count=suspect.count,
+                quarantined=suspect.quarantined,
+                controller_id=suspect.controller_id,
+                controller_epoch=suspect.controller_epoch,
+                at_ms=suspect.at_ms,
+            )
+            for name, suspect in sorted(term.quarantine.suspects.items())
+        ]
+    )
 
 
 def _list_deletions(term: Term) -> pb.ListTopicDeletionsResponse:

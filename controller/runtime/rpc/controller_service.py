@@ -6,8 +6,12 @@ STALE_CONTROLLER_EPOCH (reference, section 6); brokers then read ``/controller``
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from controller.core.context import SLICE_MAX
 from controller.core.handlers import not_controller
 from controller.core.model import LeaderAndIsr
 from controller.core.requests.api import ControllerRequest, ControllerResponse
@@ -27,6 +31,9 @@ from controller.runtime.rpc.access import Unary
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as pb
 from proto.gen.controller_service_pb2_grpc import ControllerServiceServicer
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
@@ -54,18 +61,7 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
         if request is None:
             self._count("AlterPartition", ErrorCode.INVALID_REQUEST)
             return pb.AlterPartitionResponse(error_code=common_pb2.INVALID_REQUEST)
-        proposals = [
-            Proposal(
-                p.topic,
-                p.topic_id,
-                p.partition,
-                p.leader_epoch,
-                tuple(p.new_isr),
-                p.leader_recovery_state,
-                p.partition_epoch,
-            )
-            for p in request.partitions
-        ]
+        proposals = await _each(request.partitions, _proposal)
         answer = await self._ask(AlterPartition(request.broker_id, request.broker_epoch, proposals))
         assert isinstance(answer, AlterPartitionReply)
         metrics = self._daemon.metrics
@@ -73,7 +69,7 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
             metrics.altered_partitions.labels(error.name).inc(count)
         return pb.AlterPartitionResponse(
             error_code=answer.error.value,  # type: ignore[arg-type]
-            partitions=[_altered(altered) for altered in answer.partitions],
+            partitions=await _each(answer.partitions, _altered),
         )
 
     async def ControlledShutdown(  # noqa: N802
@@ -118,6 +114,28 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
 
     def _count(self, method: str, error: ErrorCode) -> None:
         self._daemon.metrics.requests.labels(method, error.name).inc()
+
+
+async def _each(items: Sequence[T], made: Callable[[T], U]) -> list[U]:
+    """What is made of each item; other tasks run between slices of a long list."""
+    results: list[U] = []
+    for start in range(0, len(items), SLICE_MAX):
+        if start:
+            await asyncio.sleep(0)
+        results.extend(map(made, items[start : start + SLICE_MAX]))
+    return results
+
+
+def _proposal(asked: pb.AlterPartitionState) -> Proposal:
+    return Proposal(
+        asked.topic,
+        asked.topic_id,
+        asked.partition,
+        asked.leader_epoch,
+        tuple(asked.new_isr),
+        asked.leader_recovery_state,
+        asked.partition_epoch,
+    )
 
 
 def _altered(altered: Altered) -> pb.AlteredPartition:

@@ -1,4 +1,4 @@
-"""Inspection and planning by gRPC: DescribeTopics, Explain, Plan, DryRun, CheckStoppable and ApproveStop.
+"""Inspection and planning by gRPC: topics, replicas on disk, explanations, plans, dry runs and approvals of stops.
 
 Explanations read the controller's state between two steps of its machine. Plans run on a copy of it in a thread, one
 at a time (``plan_queue``); only the copying, which is short, blocks the event loop.
@@ -35,7 +35,7 @@ from controller.planning.snapshot import PlanError, Snapshot, unclean_by
 from controller.planning.stoppable import Stoppable
 from controller.runtime.audit.problems import ReplicaProblem, problems_of
 from controller.runtime.daemon import Daemon
-from controller.runtime.rpc import audit, dry_run
+from controller.runtime.rpc import audit, dry_run, replicas
 from controller.runtime.rpc.plan_queue import AbandonedError, PlanQueue
 from controller.runtime.rpc.translate import inspection as wire
 from controller.runtime.rpc.translate.plan_data import Explanation, plan_data
@@ -82,6 +82,7 @@ class InspectionService:
         return {
             "DescribeTopics": self._describe_topics,
             "Audit": audit.audit,
+            "DescribeReplicas": self._describe_replicas,
             "Explain": self._explain,
             "Plan": self._plan,
             "DryRun": self._dry_run,
@@ -112,6 +113,16 @@ class InspectionService:
         if answer.ByteSize() > _BYTES_MAX:
             raise InspectionRefusedError(
                 ErrorCode.INVALID_REQUEST, f"topics: all of them are over {_BYTES_MAX} bytes: name fewer"
+            )
+        return answer
+
+    async def _describe_replicas(
+        self, term: Term, request: pb.DescribeReplicasRequest
+    ) -> pb.DescribeReplicasResponse:
+        answer = await replicas.describe(term.machine.cluster, self._daemon.questions, request.topics)
+        if answer.ByteSize() > _BYTES_MAX:
+            raise InspectionRefusedError(
+                ErrorCode.INVALID_REQUEST, f"topics: the answer is over {_BYTES_MAX} bytes: name fewer"
             )
         return answer
 

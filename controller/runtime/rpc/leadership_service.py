@@ -26,6 +26,7 @@ class LeadershipService:
         return {
             "ResignController": self._answering("ResignController", self._resign),
             "ClaimController": self._answering("ClaimController", self._claim),
+            "ReleaseQuarantine": self._answering("ReleaseQuarantine", self._release),
         }
 
     def _answering(
@@ -46,12 +47,8 @@ class LeadershipService:
         return handle
 
     async def _resign(self, request: pb.ResignControllerRequest) -> Answer:
-        for field, given, limit in (
-            ("reason", request.reason, REASON_MAX),
-            ("author", request.author, AUTHOR_MAX),
-        ):
-            if not 0 < len(given.strip()) <= limit:
-                return ErrorCode.INVALID_REQUEST, f"{field}: must be a text of 1 to {limit} characters"
+        if problem := _attribution_problem(request):
+            return ErrorCode.INVALID_REQUEST, problem
         if not self._daemon.active:
             return ErrorCode.NOT_CONTROLLER, ""
         why = await self._daemon.resign(request.reason, request.author, to_kafka=request.to_kafka)
@@ -61,3 +58,23 @@ class LeadershipService:
         del request
         why = await self._daemon.claim_again()
         return (ErrorCode.OPERATION_NOT_ATTEMPTED, why) if why else (ErrorCode.NONE, "")
+
+    async def _release(self, request: pb.ReleaseQuarantineRequest) -> Answer:
+        if problem := _attribution_problem(request):
+            return ErrorCode.INVALID_REQUEST, problem
+        if not self._daemon.active:
+            return ErrorCode.NOT_CONTROLLER, ""
+        if not await self._daemon.release(request.name, request.reason, request.author):
+            return ErrorCode.INVALID_REQUEST, f"name: nothing is in quarantine as {request.name[:200]!r}"
+        return ErrorCode.NONE, ""
+
+
+def _attribution_problem(request: Any) -> str:
+    """What is wrong with reason and author; empty: nothing."""
+    for field, given, limit in (
+        ("reason", request.reason, REASON_MAX),
+        ("author", request.author, AUTHOR_MAX),
+    ):
+        if not 0 < len(given.strip()) <= limit:
+            return f"{field}: must be a text of 1 to {limit} characters"
+    return ""

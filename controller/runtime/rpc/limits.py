@@ -28,9 +28,6 @@ ENTRIES_MAX_BY_FIELD = {
         "DescribeConfigsRequest.resources",
         "UpdateFeaturesRequest.updates",
     )
-} | {
-    # All partitions that one broker of a large cluster leads; each entry is short.
-    "partition_controller.v1.AlterPartitionRequest.partitions": 1_000_000,
 }
 #: Strings that may be longer: config values, which are checked where the rest of their znode is known.
 TEXT_MAX_BY_FIELD = {

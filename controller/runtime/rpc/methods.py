@@ -5,13 +5,14 @@ To add one: a method in proto/, a row here, and its handler; a request to the ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
+from controller.core.config_keys import UNCLEAN
 from controller.core.requests.api import ControllerRequest
 from controller.runtime.rpc.translate import admin, features, inspection, maintenance, topics
 from proto.gen import admin_service_pb2 as pb
@@ -28,17 +29,32 @@ _SERVICES = {
 ADMIN_SERVICE, CONTROLLER_SERVICE = _SERVICES
 
 
+#: Beside a rule's own operation.
+Also = Sequence[tuple[Operation, Resource]]
+
+
 def _the_cluster(request: Any) -> Resource:
     del request
     return CLUSTER
 
 
+def _nothing_else(request: Any) -> Also:
+    del request
+    return ()
+
+
 @dataclass(frozen=True)
 class Whole:
-    """A request is allowed or refused as a whole. ``resource`` takes None for a request that did not parse."""
+    """A request is allowed or refused as a whole. ``resource`` takes None for a request that did not parse.
+
+    ``also``: what else it takes, from the request or None. ``of_broker``: the caller must be the broker that the
+    request names.
+    """
 
     operation: Operation
     resource: Callable[[Any], Resource] = _the_cluster
+    also: Callable[[Any], Also] = _nothing_else
+    of_broker: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,8 @@ class Each:
     cluster_suffices: bool = False
     #: A request without entries means all entries: the response has those that the caller may see.
     none_means_all: bool = False
+    #: What else an entry takes.
+    also: Callable[[Any], Also] = _nothing_else
 
 
 @dataclass(frozen=True)
@@ -90,11 +108,50 @@ def _by_name(entry: Any) -> Resource:
     return topic(entry.name)
 
 
+def _losing_election(request: pb.ElectLeadersRequest | None) -> Also:
+    return (
+        [(Operation.LOSE_DATA, CLUSTER)]
+        if request is not None and request.election_type == pb.UNCLEAN
+        else ()
+    )
+
+
+def _overriding(request: inspection_pb2.ApproveStopRequest | None) -> Also:
+    return [(Operation.LOSE_DATA, CLUSTER)] if request is not None and request.override else ()
+
+
+def _losing_config(entry: pb.AlterConfigsResource) -> Also:
+    """To let out-of-sync replicas lead is to lose records later."""
+    losing = any(
+        config.name == UNCLEAN and config.value.strip().lower() == "true" for config in entry.configs
+    )
+    return [(Operation.LOSE_DATA, _config_resource(entry.resource))] if losing else ()
+
+
+def never(request: Any) -> bool:
+    del request
+    return False
+
+
+def always(request: Any) -> bool:
+    del request
+    return True
+
+
 @dataclass(frozen=True)
 class Rpc:
-    """One RPC."""
+    """One RPC. ``quiet``: what it changes has records of its own, or it changes nothing although its operation does."""
 
     rule: Rule
+    _: KW_ONLY
+    quiet: bool = False
+    #: Whether a request may lose data; its ``reason`` is then required.
+    loses: Callable[[Any], bool] = never
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a request that was carried out is in the audit log."""
+        return not self.quiet and self.rule.operation not in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 
 
 @dataclass(frozen=True)
@@ -108,7 +165,7 @@ class Asked(Rpc):
 
 _DESCRIBE_CLUSTER = Whole(Operation.DESCRIBE)
 _ALTER_CLUSTER = Whole(Operation.ALTER)
-_OF_BROKERS = Whole(Operation.CLUSTER_ACTION)
+_OF_BROKERS = Whole(Operation.CLUSTER_ACTION, of_broker=True)
 
 #: By service and method. An RPC that is not listed is refused.
 METHODS: Mapping[str, Mapping[str, Rpc]] = {
@@ -148,13 +205,19 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
             ),
             admin.read_deletion,
             admin.show_deletion,
+            loses=always,
         ),
         "ListTopicDeletions": Rpc(Shown(Operation.DESCRIBE, "topics", _by_name)),
         "AlterPartitionReassignments": Asked(
             _ALTER_CLUSTER, admin.read_reassignment, admin.show_reassignment
         ),
         "ListPartitionReassignments": Asked(_DESCRIBE_CLUSTER, admin.read_listing, admin.show_listing),
-        "ElectLeaders": Asked(_ALTER_CLUSTER, admin.read_election, admin.show_election),
+        "ElectLeaders": Asked(
+            Whole(Operation.ALTER, also=_losing_election),
+            admin.read_election,
+            admin.show_election,
+            loses=lambda request: bool(_losing_election(request)),
+        ),
         "AlterConfigs": Asked(
             Each(
                 Operation.ALTER_CONFIGS,
@@ -162,6 +225,7 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
                 "responses",
                 lambda entry: _config_resource(entry.resource),
                 lambda entry: pb.AlterConfigsResult(resource=entry.resource),
+                also=_losing_config,
             ),
             topics.read_alteration,
             topics.show_alteration,
@@ -185,8 +249,11 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
         "SetMaintenance": Asked(_ALTER_CLUSTER, maintenance.read_maintenance, maintenance.show_outcome),
         "SetDrain": Asked(_ALTER_CLUSTER, maintenance.read_drain, maintenance.show_outcome),
         "CancelShutdown": Asked(_ALTER_CLUSTER, maintenance.read_cancel, maintenance.show_outcome),
+        "ListQuarantine": Rpc(_DESCRIBE_CLUSTER),
+        "ReleaseQuarantine": Rpc(_ALTER_CLUSTER),
         "ResignController": Rpc(_ALTER_CLUSTER),
         "ClaimController": Rpc(_ALTER_CLUSTER),
+        "DescribeReplicas": Rpc(_DESCRIBE_CLUSTER),
         "DescribeTopics": Rpc(
             Each(
                 Operation.DESCRIBE,
@@ -201,15 +268,15 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
         "Audit": Rpc(_DESCRIBE_CLUSTER),
         "Explain": Rpc(Whole(Operation.DESCRIBE, _explained)),
         "Plan": Rpc(_DESCRIBE_CLUSTER),
-        "DryRun": Rpc(_ALTER_CLUSTER),
+        "DryRun": Rpc(_ALTER_CLUSTER, quiet=True),
         "CheckStoppable": Rpc(_DESCRIBE_CLUSTER),
-        "ApproveStop": Rpc(_ALTER_CLUSTER),
+        "ApproveStop": Rpc(Whole(Operation.ALTER, also=_overriding)),
         "WithdrawStopApproval": Asked(_ALTER_CLUSTER, inspection.read_withdrawal, inspection.show_withdrawal),
         "ListHistory": Rpc(_DESCRIBE_CLUSTER),
         "Watch": Rpc(_DESCRIBE_CLUSTER),
     },
     CONTROLLER_SERVICE: {
-        "AlterPartition": Rpc(_OF_BROKERS),
+        "AlterPartition": Rpc(_OF_BROKERS, quiet=True),
         "ControlledShutdown": Rpc(_OF_BROKERS),
         "AllocateProducerIds": Rpc(_OF_BROKERS),
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import structlog
@@ -13,12 +13,15 @@ from google.protobuf.message import DecodeError, Message
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.config import join_address
 from controller.runtime.daemon import Daemon
+from controller.runtime.limits import descriptors_share
 from controller.runtime.rpc.access import Guard, Stream, Unary, set_error
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.controller_service import ControllerService
 from controller.runtime.rpc.limits import excess
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE, request_of, response_of
 from proto.limits import MESSAGE_LIMITS
+from proto.security.callers import UnauthenticatedError
+from proto.security.grpc_channels import add_port
 
 log = structlog.get_logger(__name__)
 
@@ -30,9 +33,14 @@ CALLS_MAX = 1000
 
 async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, int]:
     """Start serving; return the server (to stop) and the actual port. Raises OSError when it cannot listen."""
+    settings = daemon.settings
     server = grpc.aio.server(
         interceptors=[_Authorization(daemon)],
-        options=[("grpc.so_reuseport", 0), *MESSAGE_LIMITS],
+        options=[
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_allowed_incoming_connections", descriptors_share(settings.grpc_connections_max, 0.25)),
+            *MESSAGE_LIMITS,
+        ],
         maximum_concurrent_rpcs=CALLS_MAX,
     )
     admin = AdminService(daemon)
@@ -43,7 +51,7 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
         )
     )
     try:
-        bound = server.add_insecure_port(join_address(host, port))
+        bound = add_port(server, join_address(host, port), daemon.tls)
     except RuntimeError as error:
         raise OSError(str(error)) from None
     await server.start()
@@ -76,11 +84,46 @@ def _guarded(handler: _Handler, guard: Guard) -> _Handler:
     stream: Any = handler.unary_stream
     if handler.response_streaming:
         return grpc.unary_stream_rpc_method_handler(
-            guard.stream(stream), handler.request_deserializer, handler.response_serializer
+            _named_stream(guard, guard.stream(stream)),
+            handler.request_deserializer,
+            handler.response_serializer,
         )
     return grpc.unary_unary_rpc_method_handler(
-        guard.unary(unary), handler.request_deserializer, handler.response_serializer
+        _named(guard, guard.unary(unary)), handler.request_deserializer, handler.response_serializer
     )
+
+
+def _named(guard: Guard, handler: Unary) -> Unary:
+    """The handler, for callers who prove who they are or claim nothing."""
+
+    async def handle(request: Any, context: Any) -> Message:
+        try:
+            return await handler(request, context)
+        except UnauthenticatedError as error:
+            return await _unauthenticated(guard, context, error)
+
+    return handle
+
+
+def _named_stream(guard: Guard, handler: Stream) -> Stream:
+    """As ``_named``, for a streaming method."""
+
+    async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
+        try:
+            async with aclosing(handler(request, context)) as answers:
+                async for answer in answers:
+                    yield answer
+        except UnauthenticatedError as error:
+            await _unauthenticated(guard, context, error)
+
+    return handle
+
+
+async def _unauthenticated(guard: Guard, context: Any, error: UnauthenticatedError) -> NoReturn:
+    log.warning("not_authenticated", peer=context.peer(), why=str(error))
+    guard.not_authenticated(context.peer())
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+    raise AssertionError("abort raises")
 
 
 def _service(

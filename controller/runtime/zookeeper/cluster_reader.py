@@ -12,15 +12,17 @@ from prometheus_client import CollectorRegistry
 from controller.core import znode_paths
 from controller.core.brokers.stop_approvals import PATH as APPROVALS
 from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
+from controller.core.cluster.quarantine import PATH as QUARANTINE
+from controller.core.cluster.quarantine import Quarantine
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
-from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from controller.runtime.zookeeper.session import NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 
 T = TypeVar("T")
 
@@ -74,6 +76,8 @@ class ClusterState:
     approvals: dict[int, StopApproval] = field(default_factory=dict)
     #: Control is handed back to Kafka's brokers.
     resignation: Resignation | None = None
+    #: What raised unexpectedly.
+    quarantine: Quarantine = field(default_factory=Quarantine)
     #: The topics' own settings, if requested; topics without any are left out.
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     #: The defaults of all brokers, if requested.
@@ -107,6 +111,7 @@ async def look(
     cluster_state.maintenance = await _ours(session, cluster_state, MAINTENANCE) or cluster_state.maintenance
     cluster_state.approvals = await _ours(session, cluster_state, APPROVALS) or cluster_state.approvals
     cluster_state.resignation = await _ours(session, cluster_state, RESIGNATION)
+    cluster_state.quarantine = await _ours(session, cluster_state, QUARANTINE) or cluster_state.quarantine
     cluster_state.deleting = sorted(await _children(session, znode_paths.DELETE_TOPICS))
     names = sorted(await _children(session, znode_paths.TOPICS)) if topics is None else list(topics)
     paths = [znode_paths.topic_path(name) for name in names]

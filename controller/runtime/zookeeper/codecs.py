@@ -17,8 +17,18 @@ import msgspec
 from msgspec import Meta
 
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInfo
-from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, FeatureRange, LeaderAndIsr, interned
-from controller.core.names import name_shown
+from controller.core.model import (
+    RECOVERED,
+    REPLICAS_MAX,
+    SHARED_LENGTH_MAX,
+    Broker,
+    BrokerIds,
+    Endpoint,
+    FeatureRange,
+    LeaderAndIsr,
+    interned,
+)
+from controller.core.names import ids_shown, name_shown, shown
 from controller.core.names import topic_name_problem as topic_name_problem
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, FEATURE, state_path, topic_path
 from controller.errors import MalformedError, in_words
@@ -38,6 +48,7 @@ T = TypeVar("T")
 class _Controller(msgspec.Struct):
     brokerid: Id
     endpoint: str = ""
+    incarnation: str = ""
 
 
 class _Claim(_Controller):
@@ -48,6 +59,8 @@ class _Claim(_Controller):
 class _Standby(msgspec.Struct):
     endpoint: str = ""
     http: str = ""
+    host: str = ""
+    incarnation: str = ""
 
 
 FeatureLevel = Annotated[int, Meta(ge=1, le=2**15 - 1)]
@@ -182,11 +195,16 @@ def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
 
 
 _DECIMAL = re.compile(r"[+-]?\d{1,20}")
+_DECIMAL_LENGTH_MAX = 21
+
+
+def _number(text: str) -> int | None:
+    """A decimal from 0 to INT_MAX, else None. As in Java, it may have a sign and the digits of any script."""
+    return _number_of(text) if len(text) <= _DECIMAL_LENGTH_MAX else None
 
 
 @lru_cache(65_536)
-def _number(text: str) -> int | None:
-    """A decimal from 0 to INT_MAX, else None. As in Java, it may have a sign and the digits of any script."""
+def _number_of(text: str) -> int | None:
     # ``int`` alone would raise on thousands of digits, and accept blanks and underscores.
     if not _DECIMAL.fullmatch(text):
         return None
@@ -203,9 +221,13 @@ def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds
     known = _distinct_known.get(ids)
     if known is not None:
         return known
+    name = f"{field}.{key[:80]}" if key else field
+    if len(ids) > REPLICAS_MAX:
+        raise MalformedError(path, f"{name}: names {len(ids)} brokers, must name at most {REPLICAS_MAX}")
     if len(set(ids)) != len(ids):
-        name = f"{field}.{key}" if key else field
-        raise MalformedError(path, f"{name} = {list(ids)}: broker ids must be distinct")
+        raise MalformedError(path, f"{name} = {ids_shown(ids)}: broker ids must be distinct")
+    if len(ids) > SHARED_LENGTH_MAX:
+        return ids
     if len(_distinct_known) >= _DISTINCT_MAX:
         _distinct_known.clear()
     shared = _distinct_known[ids] = interned(ids)
@@ -215,10 +237,11 @@ def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds
 # --- /controller and its epoch -----------------------------------------------------------------------------
 
 
-def encode_controller(controller_id: int, endpoint: str, session_id: int = 0) -> bytes:
+def encode_controller(controller_id: int, endpoint: str, session_id: int = 0, incarnation: str = "") -> bytes:
     """``/controller`` version 2 with the active controller's gRPC address (reference, section 15.2).
 
     ``session_id``: the session that the controller's lease is counted on; 0: the one that owns the znode.
+    ``incarnation``: of its process.
     """
     fields = {
         "version": 2,
@@ -226,6 +249,7 @@ def encode_controller(controller_id: int, endpoint: str, session_id: int = 0) ->
         "timestamp": str(time.time_ns() // 1_000_000),
         "kraftControllerEpoch": -1,
         "endpoint": endpoint,
+        "incarnation": incarnation,
     }
     return _dump({**fields, "session": f"0x{session_id:x}"} if session_id else fields)
 
@@ -234,6 +258,11 @@ def decode_controller(data: bytes | None) -> tuple[int, str]:
     """Controller id and endpoint (empty when another implementation wrote it)."""
     decoded = _decode(CONTROLLER, data, _Controller)
     return decoded.brokerid, decoded.endpoint
+
+
+def decode_incarnation(data: bytes | None) -> str:
+    """Incarnation of the process that wrote ``/controller``; empty: none of ours. Raises MalformedError."""
+    return _decode(CONTROLLER, data, _Controller).incarnation
 
 
 class Claim(NamedTuple):
@@ -262,8 +291,13 @@ def decode_epoch(data: bytes | None) -> int:
     return number
 
 
-def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> bytes:
-    """``/controllers/ids/N``, this controller's own: the registration of a running controller, active or not."""
+def encode_standby(
+    controller_id: int, endpoint: str, http_endpoint: str, host: str = "", incarnation: str = ""
+) -> bytes:
+    """``/controllers/ids/N``, this controller's own: the registration of a running controller, active or not.
+
+    ``host``: its machine's name; ``incarnation``: of its process.
+    """
     return _dump(
         {
             "version": 1,
@@ -271,6 +305,8 @@ def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> byt
             "endpoint": endpoint,
             "http": http_endpoint,
             "timestamp": str(time.time_ns() // 1_000_000),
+            "host": host,
+            "incarnation": incarnation,
         }
     )
 
@@ -281,11 +317,21 @@ def decode_standby(path: str, data: bytes | None) -> tuple[int, str, str]:
     return _id_in(path, "controller"), decoded.endpoint, decoded.http
 
 
+def decode_registrant(path: str, data: bytes | None) -> tuple[str, str]:
+    """Host and incarnation of the process that wrote ``/controllers/ids/N``. Raises MalformedError."""
+    decoded = _decode(path, data, _Standby)
+    return decoded.host, decoded.incarnation
+
+
 def _id_in(path: str, whose: str) -> int:
     """The id that is a znode's name. Raises MalformedError."""
     name = path.rsplit("/", 1)[-1]
-    if (id_ := _number(name)) is None:
-        raise MalformedError(path, f"{name[:80]!r} is no {whose} id: must be a number from 0 to {INT_MAX}")
+    # Another spelling would be read as the znode of that id, which may be there as well.
+    if (id_ := _number(name)) is None or str(id_) != name:
+        raise MalformedError(
+            path,
+            f"{name[:80]!r} is no {whose} id: must be a number from 0 to {INT_MAX}, without sign and zeros before it",
+        )
     return id_
 
 
@@ -295,35 +341,74 @@ def _id_in(path: str, whose: str) -> int:
 _ENDPOINT = re.compile(r"(.+)://\[?([\w.%:-]*)\]?:(\d{1,20})", re.ASCII)
 
 
+#: Bounds of a registration, which is sent to all brokers and to clients. A DNS name has at most 253 characters.
+_TEXT_MAX, _ENDPOINTS_MAX, _FEATURES_MAX = 255, 100, 1000
+_HOST = re.compile(r"[\w.%:-]*", re.ASCII)
+
+
+def _checked(path: str, field: str, text: str) -> str:
+    """A text of a registration. Raises MalformedError."""
+    if len(text) > _TEXT_MAX or not text.isprintable():
+        raise MalformedError(
+            path,
+            f"{field} = {shown(text)}: must have at most {_TEXT_MAX} characters, none of them for control",
+        )
+    return text
+
+
+def _count(path: str, field: str, count: int, allowed: int) -> None:
+    if count > allowed:
+        raise MalformedError(path, f"{field}: has {count} entries, must have at most {allowed}")
+
+
 def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
     """A registration of any version; version 1 has only host and port. The broker epoch is the znode's czxid."""
     id_ = _id_in(path, "broker")
     decoded = _decode(path, data, _Registration)
+    endpoints = _endpoints(path, decoded)
+    mapped = decoded.listener_security_protocol_map is not None
+    rack = None if decoded.rack is None else _checked(path, "rack", decoded.rack)
+    return Broker(id_, czxid, endpoints, rack, _features(path, decoded), decoded.version, mapped)
+
+
+def _endpoints(path: str, decoded: _Registration) -> tuple[Endpoint, ...]:
     endpoints: list[Endpoint] = []
     protocols = decoded.listener_security_protocol_map or {}
     listed = ",".join(decoded.endpoints or ()) if decoded.version > 1 else ""
-    for text in filter(None, map(str.strip, listed.split(","))):
-        match = _ENDPOINT.fullmatch(text)
-        if match is None or int(match[3]) > 65535:
-            raise MalformedError(path, f"endpoints: {text[:80]!r} must be LISTENER://host:port")
-        listener = match[1].strip().upper()
-        protocol = protocols.get(listener, listener).upper()
-        endpoints.append(Endpoint(listener, protocol, match[2], int(match[3])))
+    texts = list(filter(None, map(str.strip, listed.split(","))))
+    _count(path, "endpoints", len(texts), _ENDPOINTS_MAX)
+    for text in texts:
+        match = _ENDPOINT.fullmatch(text) if len(text) <= 3 * _TEXT_MAX else None
+        if match is None or not 0 < int(match[3]) <= 65535:
+            raise MalformedError(
+                path, f"endpoints: {shown(text)} must be LISTENER://host:port, port from 1 to 65535"
+            )
+        listener = _checked(path, "endpoints: listener", match[1].strip().upper())
+        protocol = _checked(path, "listener_security_protocol_map", protocols.get(listener, listener).upper())
+        host = _checked(path, "endpoints: host", match[2])
+        endpoints.append(Endpoint(listener, protocol, host, int(match[3])))
     if not endpoints and decoded.host is not None:
         if not 0 < decoded.port <= 65535:
             raise MalformedError(path, f"port = {decoded.port}: must be from 1 to 65535")
+        if not _HOST.fullmatch(_checked(path, "host", decoded.host)):
+            raise MalformedError(path, f"host = {shown(decoded.host)}: must be a host name or an address")
         endpoints.append(Endpoint("PLAINTEXT", "PLAINTEXT", decoded.host, decoded.port))
     if not endpoints:
         raise MalformedError(path, "endpoints: must name at least one, or host and port must be given")
-    features = []
+    return tuple(endpoints)
+
+
+def _features(path: str, decoded: _Registration) -> tuple[FeatureRange, ...]:
+    features: list[FeatureRange] = []
+    _count(path, "features", len(decoded.features or ()), _FEATURES_MAX)
     for feature, supported in sorted((decoded.features or {}).items()):
         low, high = supported.min_version, supported.max_version
+        _checked(path, "features", feature)
         if low > high:
             name = name_shown(feature)
             raise MalformedError(path, f"features.{name}: min_version {low} must be at most {high}")
         features.append(FeatureRange(feature, low, high))
-    mapped = decoded.listener_security_protocol_map is not None
-    return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features), decoded.version, mapped)
+    return tuple(features)
 
 
 #: No broker's registration has this.
@@ -356,6 +441,10 @@ def is_own_registration(data: bytes | None) -> bool:
 # --- topics ------------------------------------------------------------------------------------------------
 
 
+#: As Kafka writes one: 16 bytes leave four characters for the last.
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")
+
+
 def decode_topic(topic: str, data: bytes | None, czxid: int, version: int) -> TopicInfo:
     """A topic znode of version 1, 2 or 3; the fields present decide."""
     path = topic_path(topic)
@@ -366,6 +455,10 @@ def decode_topic(topic: str, data: bytes | None, czxid: int, version: int) -> To
     for number, replicas in partitions.items():
         if not replicas:
             raise MalformedError(path, f"partitions.{number}: must name at least one replica")
+    if decoded.topic_id and not _TOPIC_ID.fullmatch(decoded.topic_id):
+        raise MalformedError(
+            path, f"topic_id = {shown(decoded.topic_id)}: must be 16 bytes in URL-safe base64, 22 characters"
+        )
     return TopicInfo(
         name=topic,
         topic_id=decoded.topic_id,
@@ -395,11 +488,15 @@ def _other_fields(path: str, data: bytes | None) -> dict[str, bytes]:
 
 
 def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, BrokerIds]:
-    numbered = {}
+    numbered: dict[int, BrokerIds] = {}
     for key, ids in raw.items():
         if (number := _number(key)) is None:
             raise MalformedError(
                 path, f"{field}: key {key[:80]!r} must be a partition number from 0 to {INT_MAX}"
+            )
+        if number in numbered:
+            raise MalformedError(
+                path, f"{field}: key {key[:80]!r}: another key names partition {number}, too"
             )
         # Looked up here as well, because a call for each of a million partitions is slow.
         numbered[number] = _distinct_known.get(ids) or _distinct(path, field, ids, key)
@@ -450,9 +547,11 @@ def encode_state(state: LeaderAndIsr) -> bytes:
     """Kafka's JSON, fields in its order; ``leader_recovery_state`` only when not RECOVERED."""
     isr = _isr_text.get(state.isr)
     if isr is None:
+        isr = ",".join(map(str, state.isr))
         if len(_isr_text) > 100_000:
             _isr_text.clear()
-        isr = _isr_text[state.isr] = ",".join(map(str, state.isr))
+        if len(state.isr) <= SHARED_LENGTH_MAX:
+            _isr_text[state.isr] = isr
     recovery = f',"leader_recovery_state":{state.recovery}' if state.recovery else ""
     return (
         f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1{recovery},'
@@ -474,7 +573,9 @@ def encode_partition_list(partitions: list[tuple[str, int]]) -> bytes:
 
 
 def decode_reassignments(path: str, data: bytes | None, version: int) -> ReassignmentRequest:
-    """``/admin/reassign_partitions``; if a partition is listed twice, the last entry counts."""
+    """``/admin/reassign_partitions``; if a partition is listed twice, the last entry counts.
+
+    An entry with more replicas than ``REPLICAS_MAX`` is refused by itself, like every entry that is not valid."""
     decoded = _decode(path, data, _Reassignments)
     entries = {(e.topic, e.partition): e.replicas for e in decoded.partitions}
     return ReassignmentRequest(tuple((*key, replicas) for key, replicas in entries.items()), version)

@@ -13,8 +13,8 @@ from io import FileIO
 from threading import Lock
 from typing import Any
 
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
+from proto import zookeeper_access
+from proto.zookeeper_access import OPEN_ACCESS, Handler, ZooKeeperAccess
 
 
 class _End(FileIO):
@@ -27,7 +27,7 @@ class _End(FileIO):
         return self.write(data) or 0
 
 
-class WakingHandler(SequentialThreadingHandler):  # type: ignore[misc]
+class WakingHandler(Handler):
     """kazoo's handler for threads, with a pipe instead of a socket pair."""
 
     def create_socket_pair(self) -> tuple[_End, _End]:
@@ -36,12 +36,12 @@ class WakingHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return _End(read, "r"), _End(write, "w")
 
 
-class Client(KazooClient):  # type: ignore[misc]
+class Client(zookeeper_access.Client):
     """kazoo's client with raw requests. It is created and used on the event loop."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, access: ZooKeeperAccess = OPEN_ACCESS, **settings: Any) -> None:
         self._watchers_lock = Lock()
-        super().__init__(**{"handler": WakingHandler(), **settings})
+        super().__init__(access, **{"handler": WakingHandler(access.contexts), **settings})
 
     def raw(self, request: object) -> Any:
         """Submit a request that kazoo has no method for; return its AsyncResult. ``request`` has the shape of kazoo's

@@ -1,10 +1,14 @@
-"""The content of a znode as text, exactly as it would be written: for the output of plans and dry runs."""
+"""The content of a znode as text, as it would be written but for sensitive values of configurations: for the output of
+plans and dry runs."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
 from controller.core import znode_paths
+from controller.core.config_keys import shown_value
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, StoredNode, TopicInfo
 from controller.core.model import LeaderAndIsr
 from controller.runtime.zookeeper import codecs, single_codecs
@@ -23,6 +27,9 @@ def node_text(path: str, stored: object) -> str | None:
             return codecs.encode_reassignments(stored.entries).decode()
         case FeatureAnswer():
             return codecs.encode_feature({f.name: f.max for f in stored.features}).decode()
+        case StoredNode(value=Mapping() as config) if path.startswith(znode_paths.CONFIG):
+            masked = {key: shown_value(key, value) for key, value in config.items()}
+            return single_codecs.encode(path, masked).decode()
         case StoredNode():
             return single_codecs.encode(path, stored.value).decode()
         case str() if path.startswith(znode_paths.CONFIG_CHANGE):

@@ -30,10 +30,13 @@ from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredErr
 from controller.runtime import lease
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import jute
-from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
+from controller.runtime.zookeeper.access import packed_acl
 from controller.runtime.zookeeper.kazoo_client import Client
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 
 log = structlog.get_logger(__name__)
+
+ROUNDING_MS = 2
 #: kazoo logs each connection attempt; ``on_connection`` reports the changes instead.
 _kazoo_log = logging.getLogger("kazoo.silent")
 _kazoo_log.setLevel(logging.CRITICAL + 1)
@@ -145,7 +148,7 @@ class Session:
             timeout=timeout_ms / 1000,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
             command_retry={"max_tries": 0},
-            sasl_options=access.sasl_options,
+            access=access,
             logger=_kazoo_log,
         )
         self._chroot = self._client.chroot or ""
@@ -167,7 +170,8 @@ class Session:
             self._require_login()
             if time.monotonic() > deadline:
                 hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
-                raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s")
+                why = f": {self._client.problem}" if self._client.problem else ""
+                raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s{why}")
             await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
         try:
             async with asyncio.timeout(timeout_s):
@@ -184,7 +188,9 @@ class Session:
     def _require_login(self) -> None:
         """At the start a session ends by itself only when its login is refused. Raises EnvironmentFault."""
         if self.over and self._access.name and not self._closed:
-            raise EnvironmentFault(f"ZooKeeper refused the login of {self._access.name!r} by SASL DIGEST-MD5")
+            raise EnvironmentFault(
+                f"ZooKeeper refused the login of {self._access.name!r} by SASL {self._access.mechanism}"
+            )
 
     async def _make_chroot(self, may_create: bool) -> None:
         """Create all components of the chroot; kazoo would create only the last one."""
@@ -196,7 +202,7 @@ class Session:
         for name in self._chroot.strip("/").split("/"):
             path += f"/{name}"
             try:
-                await self.multi([jute.op_create(path.encode(), b"", self._access.acl(path).packed)])
+                await self.multi([jute.op_create(path.encode(), b"", packed_acl(self._access, path))])
             except jute.MultiError as error:
                 if error.code != jute.NODE_EXISTS:
                     raise
@@ -233,6 +239,17 @@ class Session:
         if self.over:
             return float("-inf")
         return lease.remaining_s(self._answered_at, self.negotiated_ms, time.monotonic())
+
+    def report_timeout(self) -> None:
+        """Log it if the servers granted another timeout than was requested."""
+        # kazoo's own rounding to whole milliseconds and back.
+        if abs(self.negotiated_ms - self._requested_ms) > ROUNDING_MS:
+            log.warning(
+                "session_timeout_clamped",
+                requested_ms=self._requested_ms,
+                granted_ms=self.negotiated_ms,
+                why="minSessionTimeout and maxSessionTimeout of ZooKeeper; failovers go by what is granted",
+            )
 
     def require_lease(self) -> None:
         """Raises SessionLostError or LeaseExpiredError when this session may no longer act."""
@@ -308,14 +325,16 @@ class Session:
 
     async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         """Raises NodeExistsError, NoNodeError (no parent)."""
-        acl = self._access.acl(path).kazoo
-        await self._call(
-            partial(self._client.create_async, path, data, acl=acl, ephemeral=ephemeral), quorum=True
-        )
+        await self._call(partial(self._client.create_async, path, data, ephemeral=ephemeral), quorum=True)
 
     async def delete(self, path: str, version: int = -1) -> None:
         """Raises NoNodeError, BadVersionError."""
         await self._call(partial(self._client.delete_async, path, version), quorum=True)
+
+    async def give_acl(self, path: str) -> None:
+        """Give a znode the ACL that this session gives to new ones. Raises NoNodeError, AccessError."""
+        acl = self._access.acl(path)
+        await self._call(partial(self._client.set_acls_async, path, acl), quorum=True)
 
     async def ensure(self, path: str) -> None:
         """Create a persistent path with its parents, where missing; each with its own ACL."""
@@ -335,7 +354,7 @@ class Session:
         Returns the new version of the epoch znode. Raises MultiError, ConnectionLossError.
         """
         transaction = self._client.transaction()
-        transaction.create(path, data, acl=self._access.acl(path).kazoo, ephemeral=True)
+        transaction.create(path, data, ephemeral=True)
         transaction.set_data(epoch_path, str(epoch).encode(), version=version)
         results = await self._call(transaction.commit_async, quorum=True)
         failed = [getattr(r, "code", 0) for r in results if isinstance(r, Exception)]
@@ -374,15 +393,15 @@ class Session:
 
     def op_create(self, path: str, data: bytes) -> bytes:
         """The packed operation that creates a persistent znode, for ``multi``."""
-        return jute.op_create(self.packed_path(path), data, self._access.acl(path).packed)
+        return jute.op_create(self.packed_path(path), data, packed_acl(self._access, path))
 
     def op_create_ephemeral(self, path: str, data: bytes) -> bytes:
         """The same, of a znode that this session owns."""
-        return jute.op_create_ephemeral(self.packed_path(path), data, self._access.acl(path).packed)
+        return jute.op_create_ephemeral(self.packed_path(path), data, packed_acl(self._access, path))
 
     def op_create_sequential(self, path: str, data: bytes) -> bytes:
         """The same, and ZooKeeper appends a number of ten digits to its name."""
-        return jute.op_create_sequential(self.packed_path(path), data, self._access.acl(path).packed)
+        return jute.op_create_sequential(self.packed_path(path), data, packed_acl(self._access, path))
 
     async def bulk_get_chunks(self, packed: Sequence[bytes]) -> AsyncIterator[list[jute.Node | int]]:
         """``bulk_get`` as an async iterator of lists, in order, as the responses arrive."""

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from controller.core.cluster.configs import entity_problem
 from controller.core.cluster.producer_ids import ProducerIdBlock
+from controller.core.cluster.quarantine import SUSPECTS_MAX, Quarantine, Suspect
 from controller.core.config_keys import LONG_MAX
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
 from controller.core.model import Maintenance, StopApproval
@@ -26,6 +27,7 @@ from controller.core.znode_paths import (
     MAINTENANCE,
     PREFERRED_ELECTION,
     PRODUCER_IDS,
+    QUARANTINE,
     REASSIGN_PARTITIONS,
     RESIGNED,
     NodePath,
@@ -37,6 +39,8 @@ from controller.runtime.zookeeper.session import Session
 
 T = TypeVar("T")
 
+#: The category of znodes that may become readable without a change that a watch reports.
+NOT_READ = "NOT_READ"
 NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
 
 
@@ -66,6 +70,11 @@ class Resignation(msgspec.Struct, frozen=True):
 
 #: Where it is stored.
 RESIGNATION: NodePath[Resignation] = NodePath(RESIGNED)
+
+
+class _Suspects(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    suspects: Annotated[dict[str, Suspect], Meta(max_length=SUSPECTS_MAX)]
 
 
 class _ConfigChange(msgspec.Struct):
@@ -136,6 +145,8 @@ def _decoder(path: str) -> Callable[[str, bytes | None], object]:
         return _approvals
     if path == RESIGNED:
         return _resignation
+    if path == QUARANTINE:
+        return lambda path, data: Quarantine(_decode(path, data, _Suspects).suspects)
     assert is_below(CONFIG, path), f"{path} has no codec"
     return codecs.decode_config
 
@@ -178,6 +189,9 @@ def encode(path: str, value: object) -> bytes:
         return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
     if path == RESIGNED:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value)})
+    if path == QUARANTINE:
+        assert isinstance(value, Quarantine)
+        return msgspec.json.encode(_Suspects(1, dict(value.suspects)))
     if path == CLUSTER_ID:
         return msgspec.json.encode({"version": "1", "id": value})
     assert is_below(CONFIG, path), f"{path} has no codec"
@@ -207,7 +221,8 @@ def unread(path: str, code: int) -> Problem | None:
     """For a bulk read's error code: None if the znode is absent, else the Problem, which is not absence."""
     if code == jute.NO_NODE:
         return None
-    return Problem(path, NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}")
+    why = NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}"
+    return Problem(path, why, error=NOT_READ)
 
 
 async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[StoredNode[T] | Problem | None]:

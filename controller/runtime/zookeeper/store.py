@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 import structlog
@@ -48,7 +48,7 @@ from controller.core.effects import (
     WriteNode,
 )
 from controller.core.events import Event, change_of
-from controller.core.model import LeaderAndIsr, Partition
+from controller.core.model import Broker, LeaderAndIsr, Partition
 from controller.core.znode_paths import state_path
 from controller.errors import FencedError, MalformedError, TooLargeError
 from controller.runtime.zookeeper import codecs, jute, single_codecs, topic_trees
@@ -61,16 +61,28 @@ T = TypeVar("T")
 
 #: Decoded states kept for sharing: in a cluster the same few contents repeat.
 _STATE_CACHE_MAX = 200_000
+#: Longer states are not kept: they do not repeat.
+_STATE_CACHED_BYTES_MAX = 1000
+#: Registrations in flight; each may take a megabyte.
+_BROKERS_TOGETHER = 100
 #: Size at which writes of topic znodes are split into several multis, bytes; jute.maxbuffer is 1 MiB by default.
 MULTI_BYTES_MAX = 700_000
 
 
 class Store:
-    """One term's access to ZooKeeper. ``epoch_version``: the zkVersion of ``/controller_epoch`` from the election."""
+    """One term's access to ZooKeeper. ``epoch_version``: the zkVersion of ``/controller_epoch`` from the election.
+    ``quarantined``: znodes of topics and brokers that count as unreadable, and why."""
 
-    def __init__(self, session: Session, epoch_version: int, enqueue: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        epoch_version: int,
+        enqueue: Callable[[Event], None],
+        quarantined: Mapping[str, str] = {},
+    ) -> None:
         self._session = session
         self._epoch_version = epoch_version
+        self._quarantined = quarantined
         self._enqueue = enqueue
         self._fence = jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), epoch_version)
         self._states: dict[tuple[bytes, int], LeaderAndIsr] = {}
@@ -202,37 +214,51 @@ class Store:
                 except MalformedError as error:
                     found.append(Problem(error.path, error.problem, version=node.version))
                     continue
-                known[key] = state
+                if len(node.data) <= _STATE_CACHED_BYTES_MAX:
+                    known[key] = state
             found.append(state)
 
     async def _read_brokers(self) -> BrokersAnswer:
         ids = await self._children(znode_paths.BROKER_IDS)
         brokers = {}
         problems = []
-        for name in ids:
-            path = znode_paths.broker_path(name)
-            try:
-                data, stat = await self._session.get(path, self._changed)
-                if codecs.is_own_registration(data):
-                    continue
-                broker = codecs.decode_broker(path, data, stat.czxid)
-                brokers[broker.id] = broker
-            except NoNodeError:
-                continue  # deleted after the listing: the child watch has fired
-            except MalformedError as error:
-                problems.append(Problem(error.path, error.problem, stat.czxid))
-            except AccessError:
-                problems.append(Problem(path, single_codecs.NOT_PERMITTED))
+        for start in range(0, len(ids), _BROKERS_TOGETHER):
+            group = ids[start : start + _BROKERS_TOGETHER]
+            for found in await asyncio.gather(*map(self._read_broker, map(znode_paths.broker_path, group))):
+                if isinstance(found, Broker):
+                    brokers[found.id] = found
+                elif found is not None:
+                    problems.append(found)
         return BrokersAnswer(brokers, tuple(problems))
+
+    async def _read_broker(self, path: str) -> Broker | Problem | None:
+        """A registration; None where it is a controller's own, or was deleted since: the child watch has fired."""
+        try:
+            data, stat = await self._session.get(path, self._changed)
+        except NoNodeError:
+            return None
+        except AccessError:
+            return Problem(path, single_codecs.NOT_PERMITTED)
+        if (why := self._quarantined.get(path)) is not None:
+            return Problem(path, why)
+        if codecs.is_own_registration(data):
+            return None
+        try:
+            return codecs.decode_broker(path, data, stat.czxid)
+        except MalformedError as error:
+            return Problem(error.path, error.problem, stat.czxid)
 
     async def _read_topics(self, names: Sequence[str]) -> list[TopicInfo | Problem | None]:
         # No name is empty: ZooKeeper has no such names, and one would make the whole bulk read fail.
         paths = [znode_paths.topic_path(name) for name in names]
         await self._session.arm_data_watches(paths, self._changed)
         found: list[TopicInfo | Problem | None] = []
-        for name, node in zip(names, await self._session.bulk_get(paths), strict=True):
+        for name, path, node in zip(names, paths, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
-                found.append(single_codecs.unread(znode_paths.topic_path(name), node))
+                found.append(single_codecs.unread(path, node))
+                continue
+            if (why := self._quarantined.get(path)) is not None:
+                found.append(Problem(path, why))
                 continue
             try:
                 found.append(self._topics.decode(name, node))

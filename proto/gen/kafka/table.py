@@ -17,12 +17,18 @@ from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import ApiVersionsResponse
 from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
 from proto.gen.kafka.controlled_shutdown_response import ControlledShutdownResponse
+from proto.gen.kafka.create_acls_request import CreateAclsRequest
+from proto.gen.kafka.create_acls_response import CreateAclsResponse
 from proto.gen.kafka.create_partitions_request import CreatePartitionsRequest
 from proto.gen.kafka.create_partitions_response import CreatePartitionsResponse
 from proto.gen.kafka.create_topics_request import CreateTopicsRequest
 from proto.gen.kafka.create_topics_response import CreateTopicsResponse
+from proto.gen.kafka.delete_acls_request import DeleteAclsRequest
+from proto.gen.kafka.delete_acls_response import DeleteAclsResponse
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest
 from proto.gen.kafka.delete_topics_response import DeleteTopicsResponse
+from proto.gen.kafka.describe_acls_request import DescribeAclsRequest
+from proto.gen.kafka.describe_acls_response import DescribeAclsResponse
 from proto.gen.kafka.describe_cluster_request import DescribeClusterRequest
 from proto.gen.kafka.describe_cluster_response import DescribeClusterResponse
 from proto.gen.kafka.describe_configs_request import DescribeConfigsRequest
@@ -266,6 +272,9 @@ MESSAGES: Mapping[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.CREATE_TOPICS: (CreateTopicsRequest, CreateTopicsResponse),
     ApiKey.DELETE_TOPICS: (DeleteTopicsRequest, DeleteTopicsResponse),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, InitProducerIdResponse),
+    ApiKey.DESCRIBE_ACLS: (DescribeAclsRequest, DescribeAclsResponse),
+    ApiKey.CREATE_ACLS: (CreateAclsRequest, CreateAclsResponse),
+    ApiKey.DELETE_ACLS: (DeleteAclsRequest, DeleteAclsResponse),
     ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, DescribeConfigsResponse),
     ApiKey.ALTER_CONFIGS: (AlterConfigsRequest, AlterConfigsResponse),
     ApiKey.DESCRIBE_LOG_DIRS: (DescribeLogDirsRequest, DescribeLogDirsResponse),

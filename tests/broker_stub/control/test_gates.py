@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from broker_stub.control.gates import ControllerTerm, Gate, UnknownTerm
 from broker_stub.control.handlers import UnreadableRequest
 from broker_stub.control.replicas import Replica, Role
+from broker_stub.control.requests import Header
 from proto.gen import broker_control_pb2 as wire
+from proto.gen import common_pb2 as codes
 from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, leader_state, metadata_state, stop_state
 
 REQUESTS = ("lead", "stop", "update")
@@ -26,7 +29,13 @@ def send(broker: BrokerHarness, request: str, **header: Any) -> str:
 @pytest.mark.parametrize("request_name", REQUESTS)
 @pytest.mark.parametrize(
     ("broker_epoch", "error"),
-    [(99, "STALE_BROKER_EPOCH"), (0, "STALE_BROKER_EPOCH"), (100, "NONE"), (101, "NONE"), (-1, "NONE")],
+    [
+        (99, "STALE_BROKER_EPOCH"),
+        (0, "STALE_BROKER_EPOCH"),
+        (100, "NONE"),
+        (101, "NONE"),
+        (-1, "INVALID_REQUEST"),
+    ],
 )
 def test_broker_epoch(request_name: str, broker_epoch: int, error: str) -> None:
     broker = BrokerHarness()
@@ -48,7 +57,7 @@ def test_controller_epoch_is_shared_by_all_requests(remembered_from: str, reques
     assert broker.handlers.gate.controller_epoch == 7
     refusal = broker.log.of_kind("reject")[-1]
     assert (refusal["event_id"], refusal["controller_epoch"]) == (44, 7)
-    assert "controller epoch 6, last seen 7" in refusal["reason"]
+    assert "controller epoch 6, ZooKeeper had 7" in refusal["reason"]
 
 
 @pytest.mark.parametrize("late", REQUESTS)
@@ -89,6 +98,79 @@ def test_the_broker_epoch_is_checked_before_the_controller_epoch(request_name: s
     # A request for a former registration does not change the known controller epoch.
     assert send(broker, request_name, controller_epoch=9, broker_epoch=99) == "STALE_BROKER_EPOCH"
     assert broker.handlers.gate.controller_epoch == 7
+
+
+HEADER = Header(controller_id=1, controller_epoch=7, broker_epoch=100, event_id=5)
+TERM = ControllerTerm(look=1, controller_epoch=7, zxid=70, controller_id=1)
+
+
+def gate_in_term() -> Gate:
+    gate = Gate()
+    gate.broker_epoch = 100
+    assert gate.admit(HEADER, TERM) is None
+    return gate
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEADER._replace(controller_epoch=8),
+        HEADER._replace(controller_epoch=2**31 - 1),
+        HEADER._replace(controller_epoch=6),
+        HEADER._replace(controller_id=2),
+        HEADER._replace(event_id=4),
+    ],
+)
+def test_who_names_another_controller_than_the_known_one_is_looked_up(header: Header) -> None:
+    """And refused when ZooKeeper still has the known one."""
+    gate = gate_in_term()
+    with pytest.raises(UnknownTerm):
+        gate.admit(header)
+    refusal = gate.admit(header, TERM._replace(look=2))
+    assert refusal is not None
+    assert refusal.error == codes.STALE_CONTROLLER_EPOCH
+    assert (gate.controller_epoch, gate.controller_id, gate.event_id) == (7, 1, 5)
+    assert gate.admit(HEADER) is None
+
+
+def test_a_term_of_the_same_number_after_a_restored_backup_starts_anew() -> None:
+    gate = gate_in_term()
+    assert gate.admit(HEADER._replace(event_id=1), TERM._replace(look=2, zxid=65)) is None
+    assert (gate.controller_epoch, gate.event_id) == (7, 1)
+
+
+def test_a_lower_epoch_after_a_restored_backup_is_refused_until_it_exceeds_ours() -> None:
+    gate = gate_in_term()
+    lower = TERM._replace(look=2, controller_epoch=3, zxid=30, controller_id=2)
+    assert gate.admit(HEADER._replace(controller_epoch=3, controller_id=2), lower) is not None
+    assert gate.controller_epoch == 7
+    higher = lower._replace(look=3, controller_epoch=8, zxid=31)
+    assert gate.admit(HEADER._replace(controller_epoch=8, controller_id=2), higher) is None
+
+
+def test_an_older_look_changes_nothing() -> None:
+    gate = gate_in_term()
+    gate.learn(TERM._replace(look=3, controller_epoch=8, zxid=80))
+    gate.learn(TERM._replace(look=2))
+    assert gate.controller_epoch == 8
+
+
+def test_a_controller_that_is_gone_again_is_believed_by_its_epoch() -> None:
+    gate = gate_in_term()
+    gone = ControllerTerm(2, 8, 80, -1)
+    assert gate.admit(HEADER._replace(controller_epoch=8, controller_id=2), gone) is None
+
+
+def test_who_makes_epochs_up_is_logged_once() -> None:
+    broker = BrokerHarness(controller_epoch=7)
+    request = wire.StopReplicaRequest(controller_epoch=9, partition_states=[stop_state()]).SerializeToString()
+    for sender in ("evil", "evil", "worse"):
+        answer = broker.handlers.stop_replica(request, sender, TERM._replace(look=5))
+        assert answer.error_code == codes.STALE_CONTROLLER_EPOCH
+    assert [reject["reason"].rpartition("(")[2] for reject in broker.log.of_kind("reject")] == [
+        "sent by evil)",
+        "sent by worse)",
+    ]
 
 
 def test_a_refused_request_changes_nothing() -> None:

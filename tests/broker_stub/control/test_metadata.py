@@ -15,8 +15,8 @@ from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, metadata_st
 
 def test_live_brokers_and_controller_are_replaced() -> None:
     broker = BrokerHarness()
-    broker.update(brokers=[1, 2], controller_id=5)
-    broker.update(brokers=[3], controller_id=6)
+    broker.update(brokers=[1, 2], controller_epoch=1, controller_id=5)
+    broker.update(brokers=[3], controller_epoch=2, controller_id=6)
     cache = broker.handlers.metadata
     assert [n for n in range(5) if cache.is_live(n)] == [3]
     assert cache.controller_id == 6

@@ -26,7 +26,7 @@ FETCHED = data.FetchResponse(partitions=[data.FetchedPartition(topic="foo", reco
 
 @pytest.fixture
 async def peers() -> AsyncIterator[Peers]:
-    made = Peers()
+    made = Peers(None)
     yield made
     await made.close()
 
@@ -166,7 +166,7 @@ async def test_a_cancelled_caller_stays_cancelled(peers: Peers, peer: FakePeer) 
 
 
 async def test_no_calls_after_the_end(peer: FakePeer) -> None:
-    peers = Peers()
+    peers = Peers(None)
     await peers.fetch(peer.address, data.FetchRequest(), LONG_S)
     await peers.close()
     with pytest.raises(PeerUnavailable, match="stopping"):

@@ -14,14 +14,20 @@ import grpc.aio
 import pytest
 
 from broker_stub import daemon, settings
+from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.handlers import ControlHandlers
+from broker_stub.rpc.access import Guard
 from broker_stub.rpc.server import BrokerServer
+from broker_stub.rpc.terms import Terms, TermUnavailable
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.security.access import AuthorizerSettings, access_of
 from tests.support.broker.builders import BrokerHarness, leader_state
 
 pytestmark = pytest.mark.slow
 
+#: Everyone may do everything.
+OPEN = Guard(access_of(AuthorizerSettings(), []))
 METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
 
 
@@ -43,13 +49,24 @@ def registered() -> asyncio.Event:
     return event
 
 
+def terms(*epochs: int) -> Terms:
+    """Each look finds the next of these epochs, the last one for ever; 0 if there are none."""
+    left = [*epochs] or [0]
+
+    async def read(look: int) -> ControllerTerm:
+        epoch = left.pop(0) if len(left) > 1 else left[0]
+        return ControllerTerm(look, epoch, epoch, 0)
+
+    return Terms(read)
+
+
 async def test_orders_for_a_former_process_of_the_broker_wait_and_are_refused(
     control_worker: ThreadPoolExecutor,
 ) -> None:
     """Until its own registration is there, a controller believes that the former process is alive."""
     broker, known = BrokerHarness(), asyncio.Event()
     broker.handlers.gate.broker_epoch = -1
-    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, known)
+    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, known, terms(), OPEN, None)
     port = await server.start("127.0.0.1", 0)
     former = wire.LeaderAndIsrRequest(broker_epoch=5, partition_states=[leader_state(partition=0)])
     try:
@@ -69,12 +86,12 @@ async def test_a_bug_in_a_handler_is_answered_and_reported(
 ) -> None:
     handlers = BrokerHarness().handlers
 
-    def broken(_message: bytes) -> wire.LeaderAndIsrResponse:
+    def broken(*_: object) -> wire.LeaderAndIsrResponse:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(handlers, "leader_and_isr", broken)
     bugs: list[BaseException] = []
-    server = BrokerServer(handlers, control_worker, {}, bugs.append, registered())
+    server = BrokerServer(handlers, control_worker, {}, bugs.append, registered(), terms(), OPEN, None)
     port = await server.start("127.0.0.1", 0)
     try:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -85,15 +102,55 @@ async def test_a_bug_in_a_handler_is_answered_and_reported(
         await server.stop(0)
 
 
+async def test_a_made_up_controller_epoch_is_looked_up_and_refused(
+    control_worker: ThreadPoolExecutor,
+) -> None:
+    broker = BrokerHarness()
+    server = BrokerServer(
+        broker.handlers, control_worker, {}, lambda bug: None, registered(), terms(1, 1, 2), OPEN, None
+    )
+    port = await server.start("127.0.0.1", 0)
+
+    async def lead(epoch: int) -> int:
+        request = wire.LeaderAndIsrRequest(controller_epoch=epoch, partition_states=[leader_state()])
+        return (await call(port, request.SerializeToString())).error_code
+
+    try:
+        assert [await lead(1), await lead(2**31 - 1)] == [codes.NONE, codes.STALE_CONTROLLER_EPOCH]
+        assert broker.handlers.gate.controller_epoch == 1
+        # The next controller is not locked out.
+        assert [await lead(2), await lead(1)] == [codes.NONE, codes.STALE_CONTROLLER_EPOCH]
+    finally:
+        await server.stop(0)
+
+
+async def test_who_cannot_look_asks_the_controller_to_send_again(control_worker: ThreadPoolExecutor) -> None:
+    async def away(_look: int) -> ControllerTerm:
+        raise TermUnavailable("no ZooKeeper session")
+
+    server = BrokerServer(
+        BrokerHarness().handlers, control_worker, {}, lambda bug: None, registered(), Terms(away), OPEN, None
+    )
+    port = await server.start("127.0.0.1", 0)
+    try:
+        with pytest.raises(grpc.aio.AioRpcError, match="no ZooKeeper session") as caught:
+            await call(port, wire.LeaderAndIsrRequest(controller_epoch=5).SerializeToString())
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    finally:
+        await server.stop(0)
+
+
 async def test_requests_of_many_callers_are_served_one_at_a_time(
     control_worker: ThreadPoolExecutor,
 ) -> None:
     """Each new leader epoch is answered NONE exactly once, however the calls interleave."""
     broker = BrokerHarness()
-    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, registered())
+    server = BrokerServer(
+        broker.handlers, control_worker, {}, lambda bug: None, registered(), terms(), OPEN, None
+    )
     port = await server.start("127.0.0.1", 0)
     request = wire.LeaderAndIsrRequest(
-        broker_epoch=-1, partition_states=[leader_state(partition=n) for n in range(200)]
+        partition_states=[leader_state(partition=n) for n in range(200)]
     ).SerializeToString()
     try:
         responses = await asyncio.gather(*(call(port, request) for _ in range(10)))

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from broker_stub.control.gates import ControllerTerm
 from broker_stub.zookeeper import registration
 from broker_stub.zookeeper.client import ClusterStore, StoreUnavailable
 from broker_stub.zookeeper.codecs import MalformedZnode
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from controller.runtime.zookeeper import codecs
+from proto.incarnations import new_incarnation
 from tests.broker_stub.test_cases import CASES
 from tests.support.broker.store_harness import change, opened, put, until
 from tests.support.runtime.proxy import Proxy, proxied
@@ -64,6 +66,25 @@ async def test_a_malformed_controller(store: ClusterStore, zk: KazooClient, data
     await put(zk, "/controller", data)
     with pytest.raises(MalformedZnode, match=f"^/controller: .*{words}"):
         await store.controller_endpoint()
+
+
+async def test_the_controller_s_term(store: ClusterStore, zk: KazooClient) -> None:
+    with pytest.raises(StoreUnavailable, match=r"^/controller_epoch does not exist"):
+        await store.controller_term(1)
+    await put(zk, "/controller_epoch", b"7")
+    written = zk.exists("/controller_epoch").mzxid
+    assert await store.controller_term(2) == ControllerTerm(2, 7, written, -1)
+    await put(zk, "/controller", codecs.encode_controller(3, "h:1"))
+    assert await store.controller_term(3) == ControllerTerm(3, 7, written, 3)
+    await put(zk, "/controller", b"?")
+    assert (await store.controller_term(4)).controller_id == -1
+
+
+@pytest.mark.parametrize("data", [b"", b"-1", b"2147483648", b"9" * 5000, b"1.0", b"\xff"])
+async def test_a_malformed_controller_epoch(store: ClusterStore, zk: KazooClient, data: bytes) -> None:
+    await put(zk, "/controller_epoch", data)
+    with pytest.raises(MalformedZnode, match=r"^/controller_epoch: .*must be a decimal number from 0 to"):
+        await store.controller_term(1)
 
 
 # --- partition states --------------------------------------------------------------------------------------
@@ -217,7 +238,7 @@ async def registered(
     """A registrar and the broker epochs it got."""
     epochs: list[int] = []
     failures: list[BaseException] = []
-    identity, timeouts = Identity(broker_id, "h", 9092, None), Timeouts(4000, 20_000)
+    identity, timeouts = Identity(broker_id, "h", 9092, None, new_incarnation()), Timeouts(4000, 20_000)
     registrar = Registrar(identity, connect, timeouts, epochs.append, failures.append, on_session)
     registrar.start()
     await until(lambda: epochs)

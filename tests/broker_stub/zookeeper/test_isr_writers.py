@@ -73,7 +73,7 @@ def finder(controller: FakePeer) -> Finder:
 
 @pytest.fixture
 async def writer(finder: Finder) -> AsyncIterator[AlterPartitionWriter]:
-    peers = Peers()
+    peers = Peers(None)
     yield AlterPartitionWriter(peers, finder, 1, lambda: 77, timeout_s=30.0)
     await peers.close()
 
@@ -172,7 +172,7 @@ async def test_the_controller_moves(
 
 async def test_a_controller_that_hangs(finder: Finder, controller: FakePeer) -> None:
     controller.answer = hang
-    peers = Peers()
+    peers = Peers(None)
     writer = AlterPartitionWriter(peers, finder, 1, lambda: 77, timeout_s=0.2)
     with pytest.raises(IsrUnanswered, match="DEADLINE_EXCEEDED"):
         await writer.propose([FOO])
@@ -206,7 +206,7 @@ async def test_no_controller_to_ask(
 
 
 async def test_not_without_a_broker_epoch(finder: Finder, controller: FakePeer) -> None:
-    writer = AlterPartitionWriter(Peers(), finder, 1, lambda: -1)
+    writer = AlterPartitionWriter(Peers(None), finder, 1, lambda: -1)
     with pytest.raises(IsrUnanswered, match="not registered"):
         await writer.propose([FOO])
     assert controller.received == []

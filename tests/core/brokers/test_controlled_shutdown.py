@@ -53,8 +53,13 @@ def test_who_may_leave(broker_id: int, difference: int, error: ErrorCode) -> Non
 
 
 @pytest.mark.parametrize(("broker_id", "error"), [(1, ErrorCode.NONE), (9, ErrorCode.BROKER_NOT_AVAILABLE)])
-def test_minus_one_is_not_checked(broker_id: int, error: ErrorCode) -> None:
-    assert leave(cluster({0: [1, 2]}), broker_id, -1).error is error
+def test_a_request_of_an_old_version_has_no_epoch(broker_id: int, error: ErrorCode) -> None:
+    (answer,) = cluster({0: [1, 2]}).ask(ControlledShutdown(broker_id, None))
+    assert answer.error is error
+
+
+def test_minus_one_is_no_epoch() -> None:
+    assert leave(cluster({0: [1, 2]}), 1, -1).error is ErrorCode.STALE_BROKER_EPOCH
 
 
 # --- the reference's traces, AR = ISR = [1, 2, 3], leader 1, leader epoch 5 ------------------------------
@@ -95,7 +100,7 @@ def test_a_follower_leaves() -> None:
 def test_a_follower_stops_before_its_isr_shrinks() -> None:
     """Step 4 is sent before step 5: what is stored then still has the follower."""
     rig = cluster({0: [1, 2, 3]})
-    serial = rig.send(ControlledShutdown(3, -1))
+    serial = rig.send(ControlledShutdown(3, None))
     while not rig.lines("SR"):
         assert rig.advance()
     assert rig.stored() == (1, 5, [1, 2, 3])

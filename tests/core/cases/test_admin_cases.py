@@ -226,7 +226,7 @@ def test_unclean_for_one_partition(assignment: Row, away: list[int], elected: st
     """Both leave, the second one last; who comes back first decides whether an unclean election is needed."""
     rig = rig_of({"brokers": [0, 1, 2], "topics": {"t": assignment}})
     for broker in away:
-        rig.ask(ControlledShutdown(broker, -1))
+        rig.ask(ControlledShutdown(broker, None))
         rig.world.broker_down(broker)
         rig.run()
     assert rig.stored("t")[0] == -1
@@ -239,7 +239,7 @@ def test_unclean_for_one_partition(assignment: Row, away: list[int], elected: st
 def test_unclean_where_all_replicas_are_dead() -> None:
     rig = rig_of({"brokers": [0, 1, 2], "topics": {"t": {"0": [1, 2]}}})
     for broker in (2, 1):
-        rig.ask(ControlledShutdown(broker, -1))
+        rig.ask(ControlledShutdown(broker, None))
         rig.world.broker_down(broker)
         rig.run()
     assert elect(rig, "unclean", ["t-0"])["t-0"] == "ELIGIBLE_LEADERS_NOT_AVAILABLE"

@@ -99,7 +99,7 @@ def perform(rig: MachineHarness, action: Row) -> None:
         case "create_topic":
             rig.world.create_topic(action["topic"], {int(n): ids for n, ids in action["assignment"].items()})
         case "stop_broker":
-            rig.send(ControlledShutdown(action["broker"], -1))
+            rig.send(ControlledShutdown(action["broker"], None))
             rig.run()
             rig.world.broker_down(action["broker"])
         case "start_broker":

@@ -74,6 +74,30 @@ def records(rig: MachineHarness) -> list[tuple[str, str]]:
     return [(change.to, change.reason) for change in rig.recorded(ControllerChange)]
 
 
+def test_one_topic_that_names_brokers_that_never_were_causes_nothing() -> None:
+    rig = cluster()
+    rig.world.create_topic("wide", {0: [1, *range(901, 950)], 1: list(range(901, 950))})
+    rig.run()
+    assert offline_brokers(rig.cluster, ITSELF).gone == ()
+    rig.world.broker_down(2)
+    rig.run()
+    assert offline_brokers(rig.cluster, ITSELF).gone == (2,)
+    assert not rig.cluster.maintenance.automatic
+    assert not MachineHarness(rig.world, epoch=2, settings=ITSELF).failover().cluster.maintenance.automatic
+
+
+def test_nor_does_a_reassignment_of_several_topics_to_such_brokers() -> None:
+    rig = cluster()
+    rig.world.create_topic("u", {0: [1, 2]})
+    rig.run()
+    rig.world.ask_reassignment({("t", 0): [1, *range(901, 950)], ("u", 0): [1, *range(901, 950)]})
+    rig.run()
+    assert assigned(rig)[1] == list(range(901, 950))
+    assert offline_brokers(rig.cluster, ITSELF).gone == ()
+    taken_over = MachineHarness(rig.world, epoch=2, settings=ITSELF).failover()
+    assert offline_brokers(taken_over.cluster, ITSELF).gone == ()
+
+
 # --- what is held ------------------------------------------------------------------------------------------
 
 
@@ -347,7 +371,8 @@ def test_how_many_are_too_many(brokers: int, gone: int, percentage: int, least: 
     rig.run()
     assert rig.cluster.maintenance.automatic is enters
     assert offline_brokers(rig.cluster, settings).gone == tuple(lost)
-    # A controller that takes over only now comes to the same.
+    # A controller that takes over only now comes to the same, where more than one topic names the brokers.
+    rig.world.create_topic("u", {0: list(range(1, brokers + 1))})
     rig.world.nodes.pop(MAINTENANCE, None)
     assert (
         MachineHarness(rig.world, epoch=2, settings=settings).failover().cluster.maintenance.automatic

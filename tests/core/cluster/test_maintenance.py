@@ -196,7 +196,7 @@ def test_an_unreadable_one_is_shown_and_not_overwritten() -> None:
 
 def test_a_broker_that_was_to_leave_stays() -> None:
     rig = cluster([1, 2], [2, 1], [1])
-    ask(rig, ControlledShutdown(1, -1))
+    ask(rig, ControlledShutdown(1, None))
     assert rig.partition("t", 1).replica_state(1) is ReplicaState.OFFLINE
     rig.forget()
     assert ask(rig, CancelShutdown(1, rig.world.brokers[1].epoch)).error is ErrorCode.NONE

@@ -299,11 +299,39 @@ def test_an_empty_request_is_answered() -> None:
     assert rig.effects == []
 
 
-def test_a_partition_named_twice_is_decided_twice_in_order() -> None:
+def test_a_partition_named_twice_in_one_request_is_decided_once() -> None:
+    rig = led_by_one(2)
+    asked = rig.proposal([1, 2])
+    (answer,) = rig.ask(rig.alter(1, asked, rig.proposal([1], number=1), asked, rig.proposal([1])))
+    assert errors(answer) == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert rig.stored() == (1, LEADER_EPOCH, [1, 2])
+    assert rig.stored("t", 1) == (1, LEADER_EPOCH, [1])
+
+
+def test_a_partition_named_with_and_without_its_topics_id_is_decided_twice() -> None:
+    """Which topic it is shows only later; no harm is done."""
     rig = led_by_one()
     asked = rig.proposal([1, 2])
-    (answer,) = rig.ask(rig.alter(1, asked, asked, rig.proposal([1])))
-    assert errors(answer) == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
+    (answer,) = rig.ask(rig.alter(1, asked, changed(asked, topic_id="")))
+    assert errors(answer) == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_several_requests_may_name_one_partition() -> None:
+    rig = led_by_one(2)
+    first = rig.alter(1, rig.proposal([1], number=1))
+    asked = rig.proposal([1, 2])
+    answers = rig.ask(first, rig.alter(1, asked), rig.alter(1, asked), rig.alter(1, rig.proposal([1])))
+    assert [errors(answer)[0] for answer in answers] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_UPDATE_VERSION,
+    ]
     assert rig.stored() == (1, LEADER_EPOCH, [1, 2])
 
 

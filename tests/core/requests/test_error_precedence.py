@@ -59,7 +59,7 @@ def rig() -> MachineHarness:
     made = MachineHarness.active(world)
     made.stop_error = lambda *_: "UNKNOWN_SERVER_ERROR"
     world.mark_for_deletion("going")
-    made.ask(ControlledShutdown(2, -1))
+    made.ask(ControlledShutdown(2, None))
     made.run()
     assert made.cluster.topics_deletion_started == {"going"}
     made.forget()
@@ -97,7 +97,8 @@ def check(rig: MachineHarness, case: Case) -> None:
 
 BROKERS_OWN: dict[str, Case] = {
     "shutdown: unknown before stale": (lambda _: ControlledShutdown(9, 0), ["BROKER_NOT_AVAILABLE"]),
-    "shutdown: unknown, epoch not given": (lambda _: ControlledShutdown(9, -1), ["BROKER_NOT_AVAILABLE"]),
+    "shutdown: unknown, epoch not given": (lambda _: ControlledShutdown(9, None), ["BROKER_NOT_AVAILABLE"]),
+    "shutdown: epoch -1": (lambda _: ControlledShutdown(2, -1), ["STALE_BROKER_EPOCH"]),
     "shutdown: stale, and leaving already": (lambda _: ControlledShutdown(2, 0), ["STALE_BROKER_EPOCH"]),
     "ids: unknown before stale": (lambda _: AllocateProducerIds(9, 0), ["BROKER_ID_NOT_REGISTERED"]),
     "ids: newer is stale, too": (
@@ -168,7 +169,7 @@ def test_7_ineligible_before_8_a_conflict(
 ) -> None:
     """Whoever else wrote is only found by writing."""
     if leaving:
-        rig.ask(ControlledShutdown(3, -1))
+        rig.ask(ControlledShutdown(3, None))
     rig.world.shrink_or_grow("t", 1, [1])
     rig.forget()
     joining = proposal(topic_id=rig.world.topics["t"].topic_id if given else "", new_isr=(1, 3))

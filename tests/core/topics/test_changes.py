@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from controller.core.effects import CreateState
-from controller.core.events import Event
+from controller.core.effects import CreateState, Read, ReadTopics
+from controller.core.events import Event, EventKind
 from controller.core.model import Broker, Endpoint, PartitionState, ReplicaState
+from controller.core.records import Rejection
 from controller.core.requests.topics import CreateTopics, NewTopic
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
@@ -433,3 +436,80 @@ def test_a_topic_is_found_by_its_id_as_long_as_it_is_known() -> None:
     rig.cluster.know_topic_id(rig.cluster.topics["t"], "other")
     assert rig.cluster.topic_by_id("theirs") is None
     assert rig.cluster.topic_by_id("") is None
+
+
+# --- topics that cannot be read ----------------------------------------------------------------------------
+
+
+def reads_of_topics(rig: MachineHarness) -> list[list[str]]:
+    return [
+        list(e.query.names) for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadTopics)
+    ]
+
+
+def test_an_unreadable_topic_is_read_again_only_when_it_changes() -> None:
+    rig = MachineHarness.active(World(1, 2))
+    rig.world.create_topic("bad", {0: [1]})
+    rig.world.damage(topic_path("bad"))
+    rig.run()
+    rig.forget()
+    rig.world.create_topic("good", {0: [1]})
+    rig.run()
+    assert reads_of_topics(rig) == [["good"]]
+    assert rig.cluster.problems.keys() == {topic_path("bad")}
+    rig.world.mend(topic_path("bad"))
+    rig.run()
+    assert rig.cluster.problems == {}
+    assert rig.partition("bad").leadership is not None
+
+
+def test_after_a_reconnect_unreadable_topics_are_read_again() -> None:
+    """Their watches are lost."""
+    rig = MachineHarness.active(World(1, 2))
+    rig.world.create_topic("bad", {0: [1]})
+    rig.world.damage(topic_path("bad"))
+    rig.run()
+    rig.world.lose_watches()
+    rig.world.mend(topic_path("bad"))
+    rig.world.events.append(Event(EventKind.RECONNECTED))
+    rig.run()
+    assert rig.partition("bad").leadership is not None
+
+
+def test_a_topic_with_the_id_of_another_is_left_out_until_that_one_is_gone() -> None:
+    world = World(1, 2)
+    world.create_topic("a", {0: [1]}, topic_id="one")
+    world.create_topic("z", {0: [1]}, topic_id="other")
+    rig = MachineHarness.active(world)
+    world.create_topic("b", {0: [2]}, topic_id="one")
+    rig.run()
+    problem = "topic_id = one: is the id of topic a, too: must be its own"
+    assert rig.cluster.problems == {topic_path("b"): problem}
+    assert rig.cluster.topics.keys() == {"a", "z"}
+    # The next controller comes to the same: the first one is the topic's.
+    assert MachineHarness(world, epoch=2).failover().cluster.problems == {topic_path("b"): problem}
+    rig.forget()
+    world.create_topic("c", {0: [2]})
+    rig.run()
+    assert reads_of_topics(rig)[0] == ["c"]
+    world.delete_topic("a")
+    rig.run()
+    assert rig.cluster.problems == {}
+    assert rig.partition("b").leadership is not None
+    found = rig.cluster.topic_by_id("one")
+    assert found is not None
+    assert found.name == "b"
+
+
+def test_what_a_topic_says_about_partitions_it_does_not_have_is_recorded_and_ignored() -> None:
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    world.topics["t"] = replace(world.topics["t"], adding={0: (7,), 5: (1,)}, queued={8: (9,)})
+    rig.run()
+    assert [r.reason for r in rig.recorded(Rejection)] == [
+        f"{topic_path('t')}: adding_replicas: partitions [5] are not among its partitions: ignored",
+        f"{topic_path('t')}: adding_replicas.0: [7] are not among its replicas: ignored",
+        f"{topic_path('t')}: queued_replicas: partitions [8] are not among its partitions: ignored",
+    ]
+    assert not rig.cluster.reassignments.ongoing
+    assert not rig.cluster.reassignments.queued

@@ -17,6 +17,7 @@ from proto.security.tls import (
     ClientAuth,
     TlsFiles,
     client_contexts,
+    listening,
     server_contexts,
 )
 from tests.support.runtime.certificates import Authority
@@ -197,3 +198,50 @@ def test_a_key_that_others_can_read_is_reported(authority: Authority) -> None:
         own.key.chmod(0o644)
         server_contexts(own, ClientAuth.NONE)
     assert [entry["event"] for entry in logs] == ["secret_readable_by_others"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+async def test_a_listener_goes_on_with_new_files(authority: Authority, tmp_path: Path, name: str) -> None:
+    """With a server name from the client, and without one: an address is not sent as a name."""
+    own = files(authority, hosts=("127.0.0.1", "localhost"))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    async def ask(contexts: FromFiles[ssl.SSLContext]) -> bytes:
+        """Empty: refused."""
+        try:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=contexts.current(), server_hostname=name
+            )
+        except OSError:
+            return b""
+        try:
+            return await reader.read(5)
+        except OSError:
+            return b""
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    context = listening(server_contexts(own, ClientAuth.REQUIRED))
+    other = Authority(tmp_path / "other", "another authority")
+    client = client_contexts(files(authority, "broker1"))
+    # It believes the server's new certificate, and has one of the former authority.
+    former = client_contexts(TlsFiles(*authority.issue("broker2"), other.cafile))
+    renewed = client_contexts(TlsFiles(*other.issue("broker1"), other.cafile))
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert [await ask(each) for each in (client, former, renewed)] == [b"hello", b"", b""]
+        assert own.certificate
+        assert own.key
+        assert own.ca
+        certfile, keyfile = other.issue("controller", hosts=("127.0.0.1", "localhost"))
+        for new, file in ((certfile, own.certificate), (keyfile, own.key), (other.cafile, own.ca)):
+            file.write_bytes(new.read_bytes())
+        assert [await ask(each) for each in (client, former, renewed)] == [b"", b"", b"hello"]

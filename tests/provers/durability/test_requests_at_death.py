@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 LANES = 3
 #: What only looks.
 _LOOKING = ("Describe", "List", "Explain", "Plan", "DryRun", "Check", "Watch")
-#: They end a term or begin one, which tests/runtime/test_takeover.py looks at.
-_WHO_LEADS = {"ResignController", "ClaimController"}
+#: They end a term or begin one, which tests/runtime/test_takeover.py and tests/attack/test_poison.py look at.
+_WHO_LEADS = {"ResignController", "ClaimController", "ReleaseQuarantine"}
 
 
 def test_every_rpc_that_changes_something_has_a_case() -> None:

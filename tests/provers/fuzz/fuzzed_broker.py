@@ -91,7 +91,7 @@ class FuzzedBroker:
             (directory / f"{topic}-{number}").mkdir()
         harness = BrokerHarness()
         self._logs = LogDirectory(directory, LogConfig(message_max_bytes=10_000))
-        self._plane = DataPlane(chosen, self._logs, harness.handlers, _Store(), None, self.bugs.append)  # type: ignore[arg-type]
+        self._plane = DataPlane(chosen, self._logs, harness.handlers, _Store(), None, self.bugs.append, None)  # type: ignore[arg-type]
         self._plane.start()
         transitions = []
         for key in LED:

@@ -51,8 +51,11 @@ class _Context:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
-    def peer_identities(self) -> None:
-        return None
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
 
 
 class _Hands:

@@ -46,7 +46,7 @@ _OFFSET = batches.encode(
     ],
     1,
 )
-_HEADER: dict[str, Any] = {"controller_id": 9, "controller_epoch": 1, "broker_epoch": -1, "event_id": 1}
+_HEADER: dict[str, Any] = {"controller_id": 9, "controller_epoch": 1, "broker_epoch": 1, "event_id": 1}
 
 
 # --- control ---------------------------------------------------------------------------------------------------
@@ -77,13 +77,13 @@ def _check_control(raw: bytes) -> Outcome:
     broker = BrokerHarness()
     broker.lead(leader_state(), leader_state("foo", 1, leader=1))
     handlers = broker.handlers
-    handle: Callable[[bytes], Any] = {
-        "LeaderAndIsr": handlers.leader_and_isr,
-        "StopReplica": handlers.stop_replica,
-        "UpdateMetadata": handlers.update_metadata,
+    handler = {
+        "LeaderAndIsr": "leader_and_isr",
+        "StopReplica": "stop_replica",
+        "UpdateMetadata": "update_metadata",
     }[methods[index]]
     try:
-        answer = handle(body)
+        answer = broker.deliver(handler, body)
     except UnreadableRequest as error:
         _require_unreadable(error, CONTROL.methods_by_name[methods[index]])
         return Outcome.REFUSED

@@ -103,7 +103,7 @@ def _alone() -> Iterator[None]:
     nothing = EnvironmentFault("nothing is started here")
     fake_signal = SimpleNamespace(**{**vars(signal), "signal": lambda *_: None})
     replaced: list[tuple[Any, str, Any]] = [
-        (process, "run", lambda settings: 0),
+        (process, "run", lambda *_: 0),
         (controller_cli, "signal", fake_signal),
         (EmbeddedZooKeeper, "start", _raising(nothing)),
         (playground_command, "fresh_directory", lambda path: path),
@@ -111,7 +111,7 @@ def _alone() -> Iterator[None]:
         (cluster_reader, "connected", _nobody),
         (options, "_repeat", _once),
         (workload, "asyncio", SimpleNamespace(**{**vars(asyncio), "run": _not_run})),
-        (daemon, "run", lambda settings: 0),
+        (daemon, "run", lambda *_: 0),
         (broker_cli, "generate_broker_id", _raising(RegistrationFault("nobody is there"))),
         (socket, "getfqdn", lambda *_: "here"),
         (socket.socket, "connect", _raising(AssertionError("somebody was contacted"))),

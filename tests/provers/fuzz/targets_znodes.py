@@ -24,6 +24,7 @@ from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.jute import Node
+from proto.incarnations import Incarnation
 from tests.provers.fuzz.harness import Outcome, Target, UnclearError, require_clear
 from tests.provers.fuzz.mutation import chooser, choosing, chosen, mutate_bytes, mutate_json
 
@@ -96,7 +97,7 @@ CONTROLLER: tuple[Codec, ...] = (
         "/brokers/ids/",
         lambda path, data: codecs.decode_broker(path, data, 5),
         [
-            b"7\0" + Identity(7, "h1", 9092, "r1", (("f", 1, 3),)).encode(5),
+            b"7\0" + Identity(7, "h1", 9092, "r1", Incarnation("i"), (("f", 1, 3),)).encode(5),
             b"0\0" + _in_json(version=1, host="h", port=9092, jmx_port=-1, timestamp="1"),
             b"1\0" + _in_json(version=4, endpoints=["PLAINTEXT://[::1]:9092", "SSL://h:1"]),
         ],

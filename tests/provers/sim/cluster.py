@@ -20,6 +20,7 @@ from tests.provers.sim.actors.clients import SimClient, SimConsumer, SimGroupMem
 from tests.provers.sim.actors.controllers import SimController
 from tests.provers.sim.actors.kafka_controller import KafkaController
 from tests.provers.sim.actors.operators import Operator
+from tests.provers.sim.actors.poison import TOPIC, PlantedError, poison
 from tests.provers.sim.checks.history import History
 from tests.provers.sim.checks.ledger import Ledger
 from tests.provers.sim.environment.loop import BEGINNING_S, Process, VirtualTimeLoop
@@ -27,7 +28,7 @@ from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
 from tests.provers.sim.environment.steps import steps_of
 from tests.provers.sim.plans.aims import Aims
 from tests.provers.sim.plans.faults import Faults
-from tests.provers.sim.plans.plan import AIM, FAULTS, TAMPERING, Action, Options, Plan
+from tests.provers.sim.plans.plan import AIM, APART, FAULTS, TAMPERING, Action, Options, Plan
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
@@ -75,17 +76,21 @@ class SimulatedCluster:
         self.rpc.on_send.append(self._sent)
         for context in (
             sessions_on(self.zk),
-            grpc_on(self.rpc),
+            grpc_on(self.rpc, secured=options.secured),
             controllers.controllers(),
             brokers_on(self),
             steps_of(options.step),
         ):
             stack.enter_context(context)
+        if options.poison:
+            stack.enter_context(poison())
         self.rpc.on_request.append(self.history.request_arrived)
         self.controllers = {
             id_: SimController(self, id_, _controller_settings(options))
             for id_ in range(1, options.controllers + 1)
         }
+        #: Copies of controllers, by id.
+        self.namesakes: dict[int, SimController] = {}
         self.brokers = {
             id_: SimBroker(self, id_, settings=_broker_settings(options, id_))
             for id_ in range(1, options.brokers + 1)
@@ -121,6 +126,12 @@ class SimulatedCluster:
     @property
     def nodes(self) -> list[SimBroker | SimController]:
         return [*self.controllers.values(), *self.brokers.values()]
+
+    def namesake(self, id_: int) -> SimController:
+        if id_ not in self.namesakes:
+            settings = _controller_settings(self.plan.options)
+            self.namesakes[id_] = SimController(self, id_, settings, name=f"namesake-{id_}")
+        return self.namesakes[id_]
 
     def topics(self) -> Sequence[str]:
         deleted = set(self.nodes_below("/admin/delete_topics"))
@@ -181,7 +192,8 @@ class SimulatedCluster:
         """A controller that pushes must hold a session: else there may be another one."""
         if "BrokerControl" not in method:
             return
-        controller = self.controllers[int(caller.name.rpartition("-")[2])]
+        kind, _, number = caller.name.rpartition("-")
+        controller = (self.namesakes if kind == "namesake" else self.controllers)[int(number)]
         session = controller.daemon.session if controller.daemon is not None else None
         known = self.zk.ensemble.sessions.keys() | self.ended_early
         if session is None or session.id not in known:
@@ -210,9 +222,12 @@ class SimulatedCluster:
         return (node.czxid, self.ledger.controller_epoch) if node is not None else None
 
     def check_processes(self) -> None:
-        watched: list[SimBroker | SimController | SimClient] = [*self.nodes, *self.clients]
+        copies = self.namesakes.values()
+        watched: list[SimBroker | SimController | SimClient] = [*self.nodes, *copies, *self.clients]
         for node in watched:
             for bug in node.bugs:
+                if isinstance(bug, PlantedError):
+                    continue
                 self.violated(
                     f"{node.name} ended by {type(bug).__name__}: {bug}\n{''.join(traceback.format_exception(bug))}"
                 )
@@ -272,18 +287,23 @@ class SimulatedCluster:
 
     def _create_topics(self) -> None:
         ids = list(self.brokers)
+        if self.plan.options.poison:
+            self._create_topic(TOPIC, {0: [ids[0]]})
         for number, (partitions, factor) in enumerate(self.plan.options.initial):
             first = {p: [ids[(p + number + k) % len(ids)] for k in range(factor)] for p in range(partitions)}
-            value = {"version": 2, "partitions": {str(p): replicas for p, replicas in first.items()}}
-            parents = [Create(path) for path in ("/brokers", "/brokers/topics")]
-            for parent in parents:
-                self.ask_zookeeper(parent)
-            self.ask_zookeeper(Multi((Create(f"/brokers/topics/t{number}", json.dumps(value).encode()),)))
+            self._create_topic(f"t{number}", first)
+
+    def _create_topic(self, name: str, assignment: dict[int, list[int]]) -> None:
+        value = {"version": 2, "partitions": {str(p): replicas for p, replicas in assignment.items()}}
+        parents = [Create(path) for path in ("/brokers", "/brokers/topics")]
+        for parent in parents:
+            self.ask_zookeeper(parent)
+        self.ask_zookeeper(Multi((Create(f"/brokers/topics/{name}", json.dumps(value).encode()),)))
 
     def _begin(self, action: Action) -> None:
         if action.kind == AIM:
             self.aims.take(*action.arguments)
-        elif action.kind in FAULTS or action.kind in TAMPERING:
+        elif action.kind in FAULTS or action.kind in APART or action.kind in TAMPERING:
             self.faults.begin(action.kind, action.arguments)
         else:
             self.operator.begin(action.kind, action.arguments)
@@ -357,6 +377,8 @@ class SimulatedCluster:
         began_s = self.loop.time()
         self.aims.forget()
         self.faults.end()
+        for copy in self.namesakes.values():
+            copy.terminate()
         self.rpc.weather = Weather()
         # Now and then those controllers that are up have to do: whoever waits takes over by itself.
         all_back = Random(f"{self.plan.seed}:back").random() < 0.5

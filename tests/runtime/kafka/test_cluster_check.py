@@ -300,3 +300,11 @@ def test_changes_name_what_is_pending() -> None:
     (epoch,) = (c for c in changes(cluster(controller_epoch=7), WANTED) if c.what == "/controller_epoch")
     assert (epoch.now, epoch.then) == ("7", "8")
     assert "persistent" in changes(cluster(), Wanted(9001, exclusive=True))[0].then
+
+
+@pytest.mark.parametrize("setting", ["create.topic.policy.class.name", "alter.config.policy.class.name"])
+def test_policies_in_brokers_are_named(setting: str) -> None:
+    assert found(cluster(), Check.POLICIES) == []
+    facts = cluster(broker(1), broker(2, configs={setting: "com.example.Policy"}))
+    assert found(facts, Check.POLICIES) == [(Level.WARNING, 2)]
+    assert any("com.example.Policy" in finding.text for finding in judge(facts, WANTED))

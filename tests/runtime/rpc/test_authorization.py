@@ -25,7 +25,10 @@ from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
 from controller.runtime.rpc.server import start_server
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2
-from proto.security.authorization import CLUSTER, Operation, Principal, Resource, principal_of, topic
+from proto.security.access import Openness
+from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principal, Resource, topic
+from proto.security.callers import Callers
+from proto.security.principals import PrincipalRules
 from tests.support.runtime.admins import error_name, errors
 from tests.support.runtime.callers import controller
 from tests.support.runtime.daemons import running
@@ -45,10 +48,10 @@ SERVICES = {
 METHODS = [(service, method.name) for service, d in SERVICES.items() for method in d.methods]
 
 #: What a denial says of a caller without a name.
-NOBODY = ": callers of gRPC are not authenticated"
+NOBODY = ": the request came with neither certificate nor token"
 
 
-class Denying:
+class Denying(AnyBroker):
     """Allows what ``may`` says; keeps what it was asked."""
 
     def __init__(self, may: Callable[[Operation, Resource], bool] = lambda *_: False) -> None:
@@ -67,16 +70,38 @@ def own(*names: str) -> Denying:
 
 
 class Context:
-    """gRPC's context of a call over TCP without TLS, or with these proved identities."""
-
-    def __init__(self, *identities: bytes) -> None:
-        self._identities = identities or None
+    """gRPC's context of a call over TCP without TLS."""
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:4"
 
-    def peer_identities(self) -> tuple[bytes, ...] | None:
-        return self._identities
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
+
+class Audited:
+    """In the place of the daemon's audit log."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, bool]] = []
+
+    def answered(self, method: str, *_: Any, changes: bool) -> None:
+        self.records.append((method, changes))
+
+
+def daemon_like(authorizer: Any, metrics: ControllerMetrics, term: Any) -> Any:
+    return SimpleNamespace(
+        authorizer=authorizer,
+        callers=Callers(PrincipalRules()),
+        openness=Openness.BY_SETTING,
+        audit=Audited(),
+        epoch=1,
+        metrics=metrics,
+        term=term,
+    )
 
 
 class Rigged:
@@ -87,10 +112,10 @@ class Rigged:
         cluster = Cluster(controller_id=1)
         cluster.add_topic(Topic("secret", "S" * 22))
         term = SimpleNamespace(machine=SimpleNamespace(cluster=cluster))
-        daemon: Any = SimpleNamespace(authorizer=authorizer, metrics=self.metrics, term=term)
+        self.daemon = daemon_like(authorizer, self.metrics, term)
         self.called: list[Any] = []
         self._answer = answer
-        self._guard = Guard(daemon, f"/{ADMIN}/{method}")
+        self._guard = Guard(self.daemon, f"/{ADMIN}/{method}")
 
     async def ask(self, request: Any) -> Any:
         async def handler(request: Any, context: object) -> Any:
@@ -153,7 +178,7 @@ def test_changes_need_more_than_looking() -> None:
     assert may == {
         "DescribeCluster", "ListTopicDeletions", "ListPartitionReassignments", "DescribeConfigs",
         "DescribeFeatures", "DescribeMaintenance", "DescribeTopics", "Explain", "Plan", "CheckStoppable",
-        "Audit", "ListHistory", "Watch",
+        "Audit", "DescribeReplicas", "ListHistory", "ListQuarantine", "Watch",
     }  # fmt: skip
 
 
@@ -328,9 +353,7 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
         finally:
             closed.append(True)
 
-    daemon: Any = SimpleNamespace(
-        authorizer=Denying(lambda *_: may), metrics=ControllerMetrics(CollectorRegistry()), term=None
-    )
+    daemon = daemon_like(Denying(lambda *_: may), ControllerMetrics(CollectorRegistry()), None)
     answers = Guard(daemon, f"/{ADMIN}/Watch").stream(handler)(history_pb2.WatchRequest(), Context())
     first: Any = await anext(answers)
     assert error_name(first.error_code) == ("NONE" if may else "CLUSTER_AUTHORIZATION_FAILED")
@@ -342,12 +365,6 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
     else:
         assert [a async for a in answers] == []
         assert not closed
-
-
-def test_the_principal_is_what_tls_proved() -> None:
-    assert principal_of(Context()) == ("ANONYMOUS", "ipv4:127.0.0.1:4")
-    assert str(principal_of(Context(b"broker-1", b"other"))) == "User:broker-1"
-    assert principal_of(Context(b"\xff")).name == "\\xff"
 
 
 # --- over real gRPC --------------------------------------------------------------------------------------------
@@ -384,6 +401,7 @@ ENTRIES = {
     "DescribeConfigs": pb.DescribeConfigsRequest(
         resources=[pb.ConfigResource(resource_type=pb.TOPIC, resource_name="t")]
     ),
+    "DescribeReplicas": inspection_pb2.DescribeReplicasRequest(topics=["t"]),
     "DescribeTopics": inspection_pb2.DescribeTopicsRequest(topics=["t"]),
 }
 

@@ -11,20 +11,22 @@ import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
+from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH
 from controller.errors import EnvironmentFault
 from controller.runtime.config import load
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.metrics import ZooKeeperMetrics
-from controller.runtime.zookeeper.access import ZooKeeperAccess
 from controller.runtime.zookeeper.session import AccessError, Session
+from proto.incarnations import new_incarnation
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from tests.support.runtime.daemons import running
-from tests.support.runtime.secured_zookeeper import USERS, secured_zookeeper
+from tests.support.runtime.secured_zookeeper import access, secured_zookeeper
 from tests.support.runtime.sessions import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
-KAFKA = ZooKeeperAccess("kafka", USERS["kafka"], set_acl=True)
+KAFKA = access("kafka", set_acl=True)
 PRIVATE = [("sasl", "kafka", 31)]
 READABLE = [*PRIVATE, ("world", "anyone", 1)]
 OPEN = [("world", "anyone", 31)]
@@ -39,10 +41,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @asynccontextmanager
 async def opened(
-    connect: str, access: ZooKeeperAccess, patience_s: float = PATIENCE_S
+    connect: str, login: ZooKeeperAccess, patience_s: float = PATIENCE_S
 ) -> AsyncIterator[Session]:
     metrics = ZooKeeperMetrics(CollectorRegistry())
-    session = Session(connect, 20_000, lambda _: None, metrics, access=access)
+    session = Session(connect, 20_000, lambda _: None, metrics, access=login)
     try:
         await session.start(patience_s)
         yield session
@@ -51,7 +53,7 @@ async def opened(
 
 
 def acls(connect: str, path: str) -> list[tuple[str, str, int]]:
-    client = KazooClient(connect, sasl_options=KAFKA.sasl_options)
+    client = KazooClient(connect, **KAFKA.client_options())
     client.start(PATIENCE_S)
     try:
         found: list[Any] = client.get_acls(path)[0]
@@ -90,10 +92,10 @@ async def test_znodes_are_made_with_the_brokers_acls(secured: str) -> None:
             assert (path, acls(connect, path)) == (path, expected)
 
 
-@pytest.mark.parametrize("access", [ZooKeeperAccess(), ZooKeeperAccess("other", "other-secret")])
-async def test_others_may_read_but_not_change(secured: str, access: ZooKeeperAccess) -> None:
-    connect = f"{secured}/kafka/two{access.name}"
-    async with opened(connect, KAFKA) as ours, opened(connect, access) as theirs:
+@pytest.mark.parametrize("login", [OPEN_ACCESS, access("other")], ids=["nobody", "other"])
+async def test_others_may_read_but_not_change(secured: str, login: ZooKeeperAccess) -> None:
+    connect = f"{secured}/kafka/two{login.name}"
+    async with opened(connect, KAFKA) as ours, opened(connect, login) as theirs:
         for path in ("/config/users/alice", "/brokers/topics/t"):
             await ours.ensure(path)
         assert (await theirs.get("/brokers/topics/t"))[0] == b""
@@ -143,8 +145,30 @@ async def test_a_controller_leads_with_the_brokers_identity(secured: str, tmp_pa
 
 async def test_a_wrong_password_is_said(secured: str) -> None:
     with pytest.raises(EnvironmentFault, match="refused the login of 'kafka'"):
-        async with opened(secured, ZooKeeperAccess("kafka", "wrong"), 10):
+        async with opened(secured, access("kafka", "wrong"), 10):
             pass
+
+
+async def test_a_broker_logs_in_or_says_why_not(secured: str) -> None:
+    epochs: list[int] = []
+    failures: list[BaseException] = []
+
+    def registrar(login: ZooKeeperAccess) -> Registrar:
+        identity, timeouts = Identity(1, "h", 9092, None, new_incarnation()), Timeouts(6000, 30_000)
+        connect = f"{secured}/kafka/brokers"
+        return Registrar(identity, connect, timeouts, epochs.append, failures.append, access=login)
+
+    wrong = registrar(access("kafka", "wrong"))
+    wrong.start()
+    await until(lambda: bool(failures), "the refusal")
+    assert "refused the login of 'kafka' by SASL DIGEST-MD5" in str(failures.pop())
+    right = registrar(KAFKA)
+    right.start()
+    await until(lambda: bool(epochs), "the registration")
+    assert acls(f"{secured}/kafka/brokers", "/brokers/ids/1") == READABLE
+    assert acls(f"{secured}/kafka/brokers", "/config/users") == PRIVATE
+    right.stop(20)
+    assert failures == []
 
 
 def test_a_password_is_not_shown() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.cluster.producer_ids import ProducerIdBlock
+from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.znode_paths import NodePath
@@ -21,6 +22,13 @@ MARK = Attribution("because", "ann")
 CONTROL: dict[str, Any] = {
     "/controllers/maintenance": Maintenance(MARK, {3: MARK}, MARK, True, (4, 5)),
     "/controllers/approvals": {2: StopApproval(7, "because", "ann", 5, ("margin",))},
+    "/controllers/quarantine": Quarantine(
+        {
+            "topic/t": Suspect(
+                SubjectKind.TOPIC, "t", "TopicChange", "KeyError: 1", "d", 1, 2, 3, "t-0", 2, True
+            )
+        }
+    ),
     "/latest_producer_id_block": ProducerIdBlock(1, 0, 999),
     "/cluster/id": "A" * 22,
 }

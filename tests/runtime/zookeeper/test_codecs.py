@@ -75,7 +75,8 @@ def test_topic_is_written_as_version_3_and_names_no_unknown_id() -> None:
 def test_controller_is_version_2_with_our_endpoint() -> None:
     data = codecs.encode_controller(3, "h:1")
     fields = json.loads(data)
-    assert list(fields) == ["version", "brokerid", "timestamp", "kraftControllerEpoch", "endpoint"]
+    expected = ["version", "brokerid", "timestamp", "kraftControllerEpoch", "endpoint", "incarnation"]
+    assert list(fields) == expected
     assert (fields["version"], fields["brokerid"], fields["kraftControllerEpoch"]) == (2, 3, -1)
     assert isinstance(fields["timestamp"], str)
     assert fields["timestamp"].isdigit()
@@ -124,7 +125,11 @@ def test_controller_of_other_writers(data: bytes) -> None:
             "",
             {0: (2,)},
         ),
-        (b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]}}', "x", {}),
+        (
+            b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":{"0":[1,2]}}',
+            "AAAAAAAAAAAAAAAAAAAAAQ",
+            {},
+        ),
         (b'{"partitions":{"0":[1,2]}}', "", {}),
         (b'{"version":99,"partitions":{"0":[1,2]}}', "", {}),
     ],
@@ -135,7 +140,7 @@ def test_topic_fields_decide_and_not_the_version(data: bytes, id_: str, adding: 
 
 def test_fields_of_ours_and_of_others_are_kept_and_come_last() -> None:
     data = (
-        b'{"partitions":{"0":[1,2]},"topic_id":"x","adding_replicas":{"0":[2]},"removing_replicas":{},"version":3,'
+        b'{"partitions":{"0":[1,2]},"topic_id":"xAAAAAAAAAAAAAAAAAAAAQ","adding_replicas":{"0":[2]},"removing_replicas":{},"version":3,'
         b'"original_replicas":{"0":[1]},"queued_replicas":{"0":[3]},"stray_replicas":{"0":[4]},'
         b'"theirs":{"deep":[1,{"a":null}]},"also":"\\u00e9"}'
     )
@@ -145,7 +150,7 @@ def test_fields_of_ours_and_of_others_are_kept_and_come_last() -> None:
     assert codecs.encode_topic(info) == data
     moved = replace(info, adding={}, original={}, queued={}, stray={}, others={})
     assert codecs.encode_topic(moved) == (
-        b'{"partitions":{"0":[1,2]},"topic_id":"x","adding_replicas":{},"removing_replicas":{},"version":3}'
+        b'{"partitions":{"0":[1,2]},"topic_id":"xAAAAAAAAAAAAAAAAAAAAQ","adding_replicas":{},"removing_replicas":{},"version":3}'
     )
 
 
@@ -306,7 +311,26 @@ DECODERS: dict[str, Decode] = {
     "/feature": lambda data: codecs.decode_feature(data, 1),
 }
 
+LONG = b"x" * 300_000
+REGISTRATION = b'{"version":5,"endpoints":["GRPC://h:1"]'
+TOO_MANY = json.dumps(list(range(1001))).encode()
 BAD = [
+    ("/brokers/topics/t", b'{"partitions":{"7":' + TOO_MANY + b"}}", "partitions.7"),
+    *(
+        (
+            "/brokers/topics/t",
+            b'{"partitions":{"7":[1]},"' + field.encode() + b'":{"7":' + TOO_MANY + b"}}",
+            field,
+        )
+        for field in (
+            "adding_replicas",
+            "removing_replicas",
+            "original_replicas",
+            "queued_replicas",
+            "stray_replicas",
+        )
+    ),
+    (STATE, b'{"controller_epoch":7,"leader":1,"leader_epoch":4,"isr":' + TOO_MANY + b"}", "isr"),
     ("/controller", b'{"version":2,"timestamp":"1"}', "brokerid"),
     ("/controller", b'{"version":2,"brokerid":"1","timestamp":"1"}', "brokerid"),
     ("/controller", b'{"version":2,"brokerid":-1,"timestamp":"1"}', "brokerid"),
@@ -318,6 +342,38 @@ BAD = [
     ("/controller_epoch", b"2147483647", "2147483646"),
     ("/controller_epoch", b"9" * 5000, "2147483646"),
     ("/controller_epoch", "²".encode(), "decimal"),
+    ("/brokers/ids/7", b'{"version":5,"endpoints":["GRPC://h:0"]}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":5,"endpoints":["GRPC://a\\nb\\u001b[31m:1"]}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":5,"endpoints":["GRPC://a\\u0000b:1"]}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":5,"endpoints":["GRPC://' + LONG + b':1"]}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":5,"endpoints":["G\\u001b[31m://h:1"]}', "endpoints: listener"),
+    (
+        "/brokers/ids/7",
+        b'{"version":5,"endpoints":[' + b",".join([b'"GRPC://h:1"'] * 101) + b"]}",
+        "endpoints: has 101 entries, must have at most 100",
+    ),
+    (
+        "/brokers/ids/7",
+        REGISTRATION + b',"listener_security_protocol_map":{"GRPC":"' + LONG + b'"}}',
+        "listener_security_protocol_map",
+    ),
+    ("/brokers/ids/7", REGISTRATION + b',"rack":"' + LONG + b'"}', "rack"),
+    ("/brokers/ids/7", REGISTRATION + b',"rack":"a\\u001b[31m"}', "rack"),
+    (
+        "/brokers/ids/7",
+        REGISTRATION
+        + b',"features":'
+        + json.dumps({f"f{n}": {"min_version": 1, "max_version": 1} for n in range(1001)}).encode()
+        + b"}",
+        "features: has 1001",
+    ),
+    ("/brokers/ids/7", b'{"version":1,"host":"a\\nb","port":1}', "host"),
+    ("/brokers/ids/7", b'{"version":1,"host":"[unix:/tmp/x]","port":1}', "host"),
+    ("/brokers/ids/7", b'{"version":1,"host":"' + LONG + b'","port":1}', "host"),
+    ("/brokers/topics/t", b'{"partitions":{"0":[1]},"topic_id":"not base64!!"}', "topic_id"),
+    ("/brokers/topics/t", b'{"partitions":{"0":[1]},"topic_id":"' + LONG + b'"}', "topic_id"),
+    ("/brokers/topics/t", b'{"partitions":{"0":[1]},"topic_id":"AAAAAAAAAAAAAAAAAAAAAR"}', "topic_id"),
+    ("/brokers/topics/t", b'{"partitions":{"0":[1],"00":[2]}}', "key '00'"),
     ("/brokers/ids/7", b'{"version":0,"host":"h","port":1}', "version"),
     ("/brokers/ids/7", b'{"host":"h","port":1}', "version"),
     ("/brokers/ids/7", b'{"version":4,"host":"h","port":70000}', "port"),
@@ -427,7 +483,9 @@ def test_no_json_object_at_all_names_the_path(path: str, data: bytes) -> None:
     assert len(str(raised.value)) < 400
 
 
-@pytest.mark.parametrize("name", ["", "x", "-1", "1.0", "²", "1" * 5000, "2147483648", " 1"])
+@pytest.mark.parametrize(
+    "name", ["", "x", "-1", "1.0", "²", "1" * 5000, "2147483648", " 1", "01", "00", "+1", "٣"]
+)
 def test_registration_under_a_name_that_is_no_id(name: str) -> None:
     with pytest.raises(MalformedError, match="broker id"):
         codecs.decode_broker(f"/brokers/ids/{name}", b'{"version":4,"host":"h","port":1}', 1)

@@ -8,6 +8,7 @@ import weakref
 from collections import Counter
 
 import pytest
+import structlog
 from kazoo.client import KazooClient
 
 from controller.errors import EnvironmentFault, SessionLostError
@@ -330,6 +331,11 @@ async def test_the_servers_timeout_counts_not_ours(zookeeper: str, asked: int, n
         # kazoo's own rounding to whole milliseconds and back.
         assert session.negotiated_ms == pytest.approx(negotiated, abs=2)
         assert session.lease_remaining_s() <= negotiated / 1000 * 2 / 3
+        with structlog.testing.capture_logs() as logged:
+            session.report_timeout()
+        assert [(row["requested_ms"], row["event"]) for row in logged] == (
+            [] if asked == negotiated else [(asked, "session_timeout_clamped")]
+        )
 
         async def renewed() -> bool:
             await session.ping()

@@ -76,6 +76,8 @@ TOPIC = '{"0":[1,2]}'
         ("/controllers/approvals", b'{"version":1,"approvals":{"-1":{}}}', ">= 0"),
         ("/controllers/approvals", b'{"version":1,"approvals":{"1":{"reason":"r"}}}', "broker_epoch"),
         ("/controllers/approvals", b"[]", "object"),
+        ("/controllers/quarantine", b'{"version":2,"suspects":{}}', "version"),
+        ("/controllers/quarantine", b'{"version":1,"suspects":{"a":{"kind":"x"}}}', "kind"),
     ],
 )
 def test_malformed_nodes_are_named(path: str, data: bytes, says: str) -> None:

@@ -12,7 +12,17 @@ from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.topic_cache import TopicCache
 
 INFO = TopicInfo(
-    "t", "id", {0: (1, 2), 1: (2,)}, {0: (2,)}, {}, 7, 3, {0: (1,)}, {1: (1,)}, {1: (3,)}, {"more": b"[1]"}
+    "t",
+    "iAAAAAAAAAAAAAAAAAAAAQ",
+    {0: (1, 2), 1: (2,)},
+    {0: (2,)},
+    {},
+    7,
+    3,
+    {0: (1,)},
+    {1: (1,)},
+    {1: (3,)},
+    {"more": b"[1]"},
 )
 
 

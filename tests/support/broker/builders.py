@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from broker_stub.control.gates import ControllerTerm, UnknownTerm
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.replicas import Applied, Replica, Step
 from proto.gen import broker_control_pb2 as wire
@@ -87,7 +88,10 @@ class RecordedLog:
 
 
 class BrokerHarness:
-    """Broker 0 in memory, knowing brokers 0, 1 and 2 as live unless ``live_brokers`` says otherwise."""
+    """Broker 0 in memory, knowing brokers 0, 1 and 2 as live unless ``live_brokers`` says otherwise.
+
+    In its ZooKeeper everybody who names a controller epoch was elected in it.
+    """
 
     def __init__(
         self,
@@ -98,13 +102,33 @@ class BrokerHarness:
     ) -> None:
         self.disk, self.log = MemoryStorage(), RecordedLog()
         self.losses: list[str] = []
+        self.looks = 0
         self.handlers = ControlHandlers(broker_id, self.disk, self.log, found, self.losses.append)
         self.controller_epoch = controller_epoch
         assert self.update(brokers=live_brokers) == "NONE"
 
     def header(self, fields: dict[str, Any]) -> dict[str, Any]:
-        defaults = {"controller_epoch": self.controller_epoch, "broker_epoch": -1, "event_id": 1}
+        broker_epoch = max(self.handlers.gate.broker_epoch, 0)
+        defaults = {"controller_epoch": self.controller_epoch, "broker_epoch": broker_epoch, "event_id": 1}
         return {**defaults, **fields}
+
+    def deliver(self, method: str, message: bytes) -> Any:
+        """Have a request handled, after a look at ZooKeeper if the broker wants one."""
+        handler = getattr(self.handlers, method)
+        try:
+            return handler(message)
+        except UnknownTerm:
+            kinds: dict[str, Any] = {
+                "leader_and_isr": wire.LeaderAndIsrRequest,
+                "stop_replica": wire.StopReplicaRequest,
+            }
+            header = kinds.get(method, wire.UpdateMetadataRequest).FromString(message)
+            gate = self.handlers.gate
+            self.looks += 1
+            if (epoch := header.controller_epoch) > gate.controller_epoch:
+                return handler(message, "", ControllerTerm(self.looks, epoch, epoch, header.controller_id))
+            known = gate.controller_epoch, gate.controller_epoch, gate.controller_id
+            return handler(message, "", ControllerTerm(self.looks, *known))
 
     def lead(
         self,
@@ -113,17 +137,19 @@ class BrokerHarness:
         **header: Any,
     ) -> list[str]:
         """Send LeaderAndIsr; the names of the partitions' errors, or of the one at the top."""
-        response = self.handlers.leader_and_isr(
+        response = self.deliver(
+            "leader_and_isr",
             wire.LeaderAndIsrRequest(
                 partition_states=states, topic_ids=topic_ids or {}, **self.header(header)
-            ).SerializeToString()
+            ).SerializeToString(),
         )
         return _errors(response, [(s.topic, s.partition) for s in states])
 
     def stop(self, *states: wire.StopReplicaPartitionState, **header: Any) -> list[str]:
         """Send StopReplica; as `lead`."""
-        response = self.handlers.stop_replica(
-            wire.StopReplicaRequest(partition_states=states, **self.header(header)).SerializeToString()
+        response = self.deliver(
+            "stop_replica",
+            wire.StopReplicaRequest(partition_states=states, **self.header(header)).SerializeToString(),
         )
         return _errors(response, [(s.topic, s.partition) for s in states])
 
@@ -137,14 +163,15 @@ class BrokerHarness:
         **header: Any,
     ) -> str:
         """Send UpdateMetadata; the name of the error."""
-        response = self.handlers.update_metadata(
+        response = self.deliver(
+            "update_metadata",
             wire.UpdateMetadataRequest(
                 partition_states=states,
                 topic_ids=topic_ids or {},
                 live_brokers=live(*brokers) if live_brokers is None else live_brokers,
                 ends_snapshot=ends_snapshot,
                 **self.header(header),
-            ).SerializeToString()
+            ).SerializeToString(),
         )
         return codes.ErrorCode.Name(response.error_code)
 

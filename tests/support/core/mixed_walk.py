@@ -212,7 +212,7 @@ class Everything:
             self.world.bounce(*back)
 
     def do_leave(self, broker: int) -> None:
-        self._ask(ControlledShutdown(broker, -1))
+        self._ask(ControlledShutdown(broker, None))
 
     def do_stay(self, broker: int) -> None:
         self._ask(CancelShutdown(broker, -1))

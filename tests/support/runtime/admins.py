@@ -29,6 +29,7 @@ REQUESTS: dict[str, Any] = {
     "DescribeMaintenance": maintenance_pb2.DescribeMaintenanceRequest(),
     "SetPause": maintenance_pb2.SetPauseRequest(author="ann"),
     "SetMaintenance": maintenance_pb2.SetMaintenanceRequest(author="ann"),
+    "DescribeReplicas": inspection_pb2.DescribeReplicasRequest(),
     "DescribeTopics": inspection_pb2.DescribeTopicsRequest(),
     "Explain": inspection_pb2.ExplainRequest(broker=1),
     "Plan": inspection_pb2.PlanRequest(preferred_election=True),

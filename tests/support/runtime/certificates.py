@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
-DAY = datetime.timedelta(days=1)
+from controller import certificates
 
 
 def _name(common_name: str, unit: str = "") -> x509.Name:
@@ -28,25 +25,16 @@ class Authority:
 
     folder: Path
     name: str = "test authority"
-    key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    #: Another one's key, to issue what it would not; None: its own.
+    signs: certificates.Authority | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        now = datetime.datetime.now(datetime.UTC)
-        self.certificate = (
-            x509.CertificateBuilder()
-            .subject_name(_name(self.name))
-            .issuer_name(_name(self.name))
-            .public_key(self.key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - 100 * DAY)
-            .not_valid_after(now + 100 * DAY)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False)
-            .sign(self.key, hashes.SHA256())
-        )
-        self.cafile = self.folder / "ca.pem"
-        self.cafile.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
+        self._signs = self.signs or certificates.Authority.create(self.name, (-100, 100))
+        self.cafile, self.ca_keyfile = self.folder / "ca.pem", self.folder / "ca.key"
+        for file, content in zip((self.cafile, self.ca_keyfile), self._signs.pem(), strict=True):
+            file.write_bytes(content)
+        self.ca_keyfile.chmod(0o600)
 
     def issue(
         self,
@@ -61,32 +49,15 @@ class Authority:
 
         ``days``: validity, in days from now.
         """
-        key = ec.generate_private_key(ec.SECP256R1())
-        now = datetime.datetime.now(datetime.UTC)
-        names = [
-            x509.IPAddress(ipaddress.ip_address(h)) if h[0].isdigit() else x509.DNSName(h) for h in hosts
-        ]
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(_name(common_name, unit))
-            .issuer_name(self.certificate.subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now + days[0] * DAY)
-            .not_valid_after(now + days[1] * DAY)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False
-            )
-            .sign(self.key, hashes.SHA256())
-        )
-        certfile, keyfile = self.folder / f"{common_name}.pem", self.folder / f"{common_name}.key"
-        certfile.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+        certificate, key = self._signs.issue(_name(common_name, unit), hosts, days)
         if password is not None:
-            encryption = serialization.BestAvailableEncryption(password)
-        keyfile.write_bytes(
-            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-        )
+            key = serialization.load_pem_private_key(key, None).private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.BestAvailableEncryption(password),
+            )
+        certfile, keyfile = self.folder / f"{common_name}.pem", self.folder / f"{common_name}.key"
+        certfile.write_bytes(certificate)
+        keyfile.write_bytes(key)
         keyfile.chmod(0o600)
         return certfile, keyfile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,8 +15,9 @@ from tests.support.runtime.programs import BIN, Program, program
 
 
 def lines(running: Program, event: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in running.said().splitlines() if line.startswith("{")]
-    return [line for line in found if line["event"] == event]
+    """The entries of one kind in a log; the last one may be half written."""
+    whole = [line for line in running.said().splitlines(keepends=True) if line[0] == "{" and line[-1] == "\n"]
+    return [entry for entry in map(json.loads, whole) if entry["event"] == event]
 
 
 def has_said(running: Program, event: str) -> bool:
@@ -23,13 +25,19 @@ def has_said(running: Program, event: str) -> bool:
 
 
 @contextmanager
-def controller(zookeeper: str, directory: Path) -> Iterator[Program]:
+def controller(
+    zookeeper: str, directory: Path, controller_id: int = 1, planted: str = ""
+) -> Iterator[Program]:
+    """One that leads, or has found another that does. ``planted``: Python that runs before our own."""
+    start = [str(BIN / "partition-controller")]
+    if planted:
+        start = [sys.executable, "-c", f"{planted}\nfrom controller.cli.main import main\nmain()\n"]
     command = [
-        str(BIN / "partition-controller"), "run", f"--zookeeper={zookeeper}", "--grpc-listen=127.0.0.1:0",
-        "--http-listen=127.0.0.1:0", "--state-log-dir=log", "--session-timeout-ms=6000",
+        *start, "run", f"--controller-id={controller_id}", f"--zookeeper={zookeeper}", "--grpc-listen=127.0.0.1:0",
+        "--http-listen=127.0.0.1:0", f"--state-log-dir=log-{controller_id}", "--session-timeout-ms=6000",
     ]  # fmt: skip
-    with program(command, directory, name="controller") as running:
-        running.until(partial(has_said, running, "ready"))
+    with program(command, directory, name=f"controller-{controller_id}") as running:
+        running.until(lambda: has_said(running, "ready") or "is active" in running.said())
         yield running
 
 
@@ -39,16 +47,20 @@ def http(running: Program, path: str) -> str:
         return str(answer.read().decode())
 
 
+def broker_command(zookeeper: str, broker_id: int) -> list[str]:
+    return [
+        str(BIN / "broker-stub"), "run", f"--broker-id={broker_id}", f"--zookeeper={zookeeper}",
+        "--listen=127.0.0.1:0", f"--data-dir=data-{broker_id}", "--session-timeout-ms=6000",
+    ]  # fmt: skip
+
+
 @contextmanager
 def brokers(zookeeper: str, directory: Path, count: int) -> Iterator[list[Program]]:
     with ExitStack() as stack:
-        started = []
-        for broker_id in range(1, count + 1):
-            command = [
-                str(BIN / "broker-stub"), "run", f"--broker-id={broker_id}", f"--zookeeper={zookeeper}",
-                "--listen=127.0.0.1:0", f"--data-dir=data-{broker_id}",
-            ]  # fmt: skip
-            started.append(stack.enter_context(program(command, directory, name=f"broker-{broker_id}")))
+        started = [
+            stack.enter_context(program(broker_command(zookeeper, n), directory, name=f"broker-{n}"))
+            for n in range(1, count + 1)
+        ]
         for one in started:
             one.until(partial(has_said, one, "registered"))
         yield started

@@ -1,4 +1,7 @@
-"""A peer of Kafka's protocol under the test's thumb: it reads frames, and answers what it is told to."""
+"""A peer of Kafka's protocol under the test's thumb: it reads frames, and answers what it is told to.
+
+``tests/kafka/test_peer_contract.py`` compares it with a real broker.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from typing import Any
 
 from controller.core.model import Broker, Endpoint
 from proto.gen.kafka.api_versions_response import ApiVersion, ApiVersionsResponse
-from proto.gen.kafka.leader_and_isr_response import LeaderAndIsrResponse
+from proto.gen.kafka.leader_and_isr_response import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
 from proto.gen.kafka.stop_replica_response import StopReplicaPartitionError, StopReplicaResponse
 from proto.gen.kafka.update_metadata_response import UpdateMetadataResponse
 from proto.kafka.apis import APIS, ApiKey, Message, RequestHeader, decode_request_header, encode_response
@@ -21,6 +28,8 @@ VERSIONS = {
     ApiKey.UPDATE_METADATA: 8,
     ApiKey.API_VERSIONS: 4,
 }
+#: The first LeaderAndIsr that is answered by topic ids.
+_BY_TOPIC_ID = 5
 #: The bytes after a request's frame: None closes the connection, empty bytes are silence.
 Answer = Callable[[RequestHeader, Any], Awaitable[bytes | None]]
 
@@ -32,6 +41,27 @@ def framed(data: bytes) -> bytes:
 def response(header: RequestHeader, message: Message) -> bytes:
     """The frame of a proper response."""
     return framed(encode_response(message, header.api_version, header.correlation_id))
+
+
+def _led(header: RequestHeader, request: Any) -> LeaderAndIsrResponse:
+    """Every partition without an error, as brokers name them."""
+    if header.api_version >= _BY_TOPIC_ID:
+        return LeaderAndIsrResponse(
+            topics=[
+                LeaderAndIsrTopicError(
+                    topic.topic_id,
+                    [LeaderAndIsrPartitionError("", s.partition_index, 0) for s in topic.partition_states],
+                )
+                for topic in request.topic_states
+            ]
+        )
+    return LeaderAndIsrResponse(
+        partition_errors=[
+            LeaderAndIsrPartitionError(topic.topic_name, s.partition_index, 0)
+            for topic in request.topic_states
+            for s in topic.partition_states
+        ]
+    )
 
 
 class KafkaPeer:
@@ -82,7 +112,7 @@ class KafkaPeer:
                 keys = [ApiVersion(key, 0, newest) for key, newest in self.versions.items()]
                 return response(header, ApiVersionsResponse(api_keys=keys))
             case ApiKey.LEADER_AND_ISR:
-                return response(header, LeaderAndIsrResponse())
+                return response(header, _led(header, request))
             case ApiKey.UPDATE_METADATA:
                 return response(header, UpdateMetadataResponse())
             case ApiKey.STOP_REPLICA:

@@ -133,7 +133,7 @@ class SenderHarness:
 
     def __post_init__(self) -> None:
         self.registry = CollectorRegistry()
-        over_grpc = GrpcTransports(self.cluster, self.message_bytes_max, self.request_timeout_s)
+        over_grpc = GrpcTransports(self.cluster, self.message_bytes_max, self.request_timeout_s, None)
         self.builder = over_grpc.builder
         self.transports: dict[ControlProtocol, Transports] = {ControlProtocol.GRPC: over_grpc}
         self.senders = Senders(

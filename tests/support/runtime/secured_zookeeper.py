@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from controller.embedded_zookeeper.ensemble import ZooKeeperServer, free_ports
-from tests.support.runtime.sessions import PATIENCE_S
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, Security
+from proto.zookeeper_access import Login, ZooKeeperAccess
 
 #: Passwords by user.
 USERS = {"kafka": "kafka-secret", "other": "other-secret"}
-LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+
+
+def access(name: str, password: str = "", *, set_acl: bool = False) -> ZooKeeperAccess:
+    """A login by SASL; ``password``: another one than the server knows."""
+    return ZooKeeperAccess(Login(name, lambda: password or USERS[name]), set_acl=set_acl)
 
 
 @contextmanager
 def secured_zookeeper(folder: Path) -> Iterator[str]:
     """Connect string of a server that knows ``USERS``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
-    jaas = folder / "jaas.conf"
-    jaas.write_text(f"Server {{\n  {LOGIN_MODULE} required {users};\n}};\n")
-    (port,) = free_ports(1)
-    server = ZooKeeperServer(
-        port,
-        folder,
-        peers=("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",),
-        force_sync=False,
-        heap_mb=256,
-        launcher=("env", f"JDK_JAVA_OPTIONS=-Djava.security.auth.login.config={jaas}"),
-    )
-    server.start()
-    try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not server.serving():
-            assert time.monotonic() < deadline, "ZooKeeper did not start"
-            time.sleep(0.1)
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.stop()
+    security = Security(users=USERS)
+    with EmbeddedZooKeeper(folder, heap_mb=256, force_sync=False, security=security) as server:
+        yield server.connect_string

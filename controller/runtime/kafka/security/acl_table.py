@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller.errors import in_words
-from proto.security.authorization import Operation, Principal, Resource, ResourceType
+from proto.security.authorization import IMPLIED_BY, Operation, Principal, Resource, ResourceType
 
 #: Every name, host, or user.
 WILDCARD = "*"
@@ -26,11 +26,8 @@ WILDCARD_PRINCIPAL = "User:*"
 _ALL = "ALL"
 _VERSION = 1
 
-#: What allows an operation besides itself.
-_IMPLIED_BY: Mapping[Operation, tuple[Operation, ...]] = {
-    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
-    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
-}
+#: Kafka has no right of its own to lose data: who may alter may.
+_KAFKAS = {Operation.LOSE_DATA: Operation.ALTER}
 
 
 class PatternType(Enum):
@@ -87,7 +84,7 @@ def _named(names: Iterable[str]) -> dict[str, str]:
     return {spelling: name for name in names for spelling in (name, _camel(name))}
 
 
-_OPERATIONS = _named([*(operation.value for operation in Operation), _ALL])
+_OPERATIONS = _named([*(operation.value for operation in Operation if operation not in _KAFKAS), _ALL])
 _PERMISSIONS = _named(["ALLOW", "DENY"])
 _RESOURCE_TYPES = _named(kind.value for kind in ResourceType)
 
@@ -169,17 +166,6 @@ def _entry(number: int, entry: Any) -> tuple[Acl | None, str]:
     ), problem
 
 
-SUPER_USERS_ALLOWED = "principals separated by semicolons, such as User:alice;User:CN=broker1,O=x"
-
-
-def super_users(text: str) -> frozenset[str]:
-    """``super.users``: principals separated by semicolons, ``User:a;User:CN=b,O=c``. Raises ValueError."""
-    users = [user.strip() for user in text.split(";") if user.strip()]
-    if not all(all(user.partition(":")) for user in users):
-        raise ValueError(SUPER_USERS_ALLOWED)
-    return frozenset(users)
-
-
 class AclTable:
     """All ACLs at one time. It is immutable: a change makes a new one."""
 
@@ -203,7 +189,7 @@ class AclTable:
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         """``AclAuthorizer.authorizeAction``: super users may all; a deny wins over every allow; who is not allowed is
         denied, except where no ACL is about the resource at all and ``everyone_if_none_found``."""
-        who, host = str(principal), principal.host
+        who, host, operation = str(principal), principal.host, _KAFKAS.get(operation, operation)
         if who in self._supers:
             return True
         acls = self._about(resource)
@@ -211,7 +197,7 @@ class AclTable:
             return self._everyone
         if any(not acl.allows and acl.matches(who, operation, host) for acl in acls):
             return False
-        sufficient = (operation, *_IMPLIED_BY.get(operation, ()))
+        sufficient = (operation, *IMPLIED_BY.get(operation, ()))
         return any(acl.allows and acl.matches(who, enough, host) for acl in acls for enough in sufficient)
 
     def _about(self, resource: Resource) -> list[Acl]:

@@ -32,7 +32,7 @@ from controller.runtime.zookeeper.session import (
     Session,
     WatchCallback,
 )
-from proto.security.authorization import Operation, Principal, Resource, ResourceType
+from proto.security.authorization import AnyBroker, Operation, Principal, Resource, ResourceType
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ _ANNOUNCEMENTS_MAX = 1000
 _LOGGED_MAX = 20
 
 
-class AclAuthorizer:
+class AclAuthorizer(AnyBroker):
     """An ``Authorizer`` (``proto.security.authorization``). Before the first read only super users may anything.
 
     Between sessions the last ACLs stay in force: without a session there is no leader here that would act on a request.

@@ -5,21 +5,20 @@ All files are read once here, so that what is wrong with them ends the start wit
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from controller.errors import ConfigError
-from controller.runtime.config import Settings, config_errors
-from controller.runtime.kafka.security.acl_table import super_users
+from controller.runtime.config import Settings, config_errors, kafka_addresses, split_address
 from controller.runtime.kafka.security.acls import AclAuthorizer
 from controller.runtime.kafka.security.client import ClientSecurity, Login
 from controller.runtime.kafka.security.sasl import Mechanism, SecurityProtocol
 from controller.runtime.kafka.security.server import ServerSecurity
 from controller.runtime.kafka.security.users import ReadNode, users_in_file, users_in_zookeeper
-from controller.runtime.zookeeper.access import ZooKeeperAccess
-from proto.security.authorization import AllowAll, Authorizer
+from proto.security.access import Access, Listener, access_of
+from proto.security.authorization import super_users
 from proto.security.files import FromFiles, password_in
 from proto.security.principals import PrincipalRules
+from proto.security.settings import given
 from proto.security.tls import ClientAuth, TlsFiles, client_contexts, server_contexts
+from proto.zookeeper_access import ZooKeeperAccess
 
 
 def client_security(settings: Settings) -> ClientSecurity:
@@ -28,7 +27,7 @@ def client_security(settings: Settings) -> ClientSecurity:
     contexts = None
     if protocol.encrypted:
         with config_errors(settings.sources):
-            contexts = client_contexts(_tls_files(settings))
+            contexts = client_contexts(kafka_tls_files(settings))
     return ClientSecurity(protocol, contexts, _login(settings) if protocol.sasl else None)
 
 
@@ -44,10 +43,10 @@ def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
         default = "none" if protocol.sasl else "required"
         auth = ClientAuth(settings.kafka_ssl_client_auth or default)
         with config_errors(settings.sources):
-            contexts = server_contexts(_tls_files(settings), auth)
+            contexts = server_contexts(kafka_tls_files(settings), auth)
     if not protocol.sasl:
         return ServerSecurity(protocol, contexts, principal_rules=rules)
-    users = _given(settings.kafka_sasl_users_file)
+    users = given(settings.kafka_sasl_users_file)
     others = settings.kafka_sasl_enabled_mechanisms
     offered = {Mechanism(name) for name in (settings.kafka_sasl_mechanism, *others.split(",")) if name}
     if Mechanism.PLAIN not in offered:
@@ -60,29 +59,41 @@ def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
     return ServerSecurity(protocol, contexts, users_in_zookeeper(read), scram, plain)
 
 
-def authorizer(settings: Settings) -> Authorizer:
-    """Who may do what. An ``AclAuthorizer`` allows nobody but super users until it follows a session. Raises
-    ConfigError."""
+def acl_authorizer(settings: Settings) -> AclAuthorizer | None:
+    """Kafka's ACLs, if ``kafka_authorizer`` says so. It allows nobody but super users until it follows a session.
+    Raises ConfigError."""
     try:
         supers = super_users(settings.kafka_super_users)
     except ValueError as error:
         raise _wrong(settings, "kafka_super_users", str(error)) from None
     if settings.kafka_authorizer == "none":
-        return AllowAll()
+        return None
     return AclAuthorizer(supers, everyone_if_none_found=settings.kafka_allow_everyone_if_no_acl_found)
 
 
+def access(settings: Settings, acls: AclAuthorizer | None) -> Access:
+    """Who asks by gRPC and HTTP, and what they may: the rules of ``authorizer_file``, else ``acls``.
+
+    Raises ConfigError, also when an address that others reach lacks TLS or an authorizer (docs/adr/0007)."""
+    tls = settings.tls_files is not None
+    listeners = [
+        Listener("grpc_listen", split_address(settings.grpc_listen)[0], tls),
+        Listener("http_listen", split_address(settings.http_listen)[0], settings.https),
+    ]
+    if settings.leads_kafka:
+        encrypted = SecurityProtocol(settings.kafka_security_protocol).encrypted
+        listeners += [
+            Listener("kafka_listen", host, encrypted, guarded=acls is not None)
+            for host, _ in kafka_addresses(settings).values()
+        ]
+    with config_errors(settings.sources):
+        return access_of(settings, listeners, acls)
+
+
 def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
-    """How sessions log in. Raises ConfigError."""
-    name = settings.zookeeper_sasl_username
-    if not name:
-        if settings.zookeeper_set_acl:
-            raise _wrong(
-                settings, "zookeeper_set_acl", "false without zookeeper_sasl_username: nobody would own them"
-            )
-        return ZooKeeperAccess()
-    password = _password(settings, "zookeeper_sasl_password_file").current()
-    return ZooKeeperAccess(name, password, settings.zookeeper_set_acl)
+    """How sessions connect and log in. Raises ConfigError."""
+    with config_errors(settings.sources):
+        return settings.zookeeper_access()
 
 
 def _login(settings: Settings) -> Login:
@@ -96,22 +107,17 @@ def _login(settings: Settings) -> Login:
 
 
 def _password(settings: Settings, setting: str) -> FromFiles[str]:
-    path = _given(getattr(settings, setting))
+    path = given(getattr(settings, setting))
     if path is None:
         raise _wrong(settings, setting, "a file with the password in its first line")
     with config_errors(settings.sources):
         return password_in(setting, path)
 
 
-def _tls_files(settings: Settings) -> TlsFiles:
+def kafka_tls_files(settings: Settings) -> TlsFiles:
     paths = settings.kafka_ssl_certificate, settings.kafka_ssl_key, settings.kafka_ssl_ca
-    certificate, key, ca = map(_given, paths)
+    certificate, key, ca = map(given, paths)
     return TlsFiles(certificate, key, ca, "kafka_ssl_")
-
-
-def _given(path: Path) -> Path | None:
-    """A path setting, None if it is empty."""
-    return None if path == Path() else path
 
 
 def _wrong(settings: Settings, name: str, allowed: str) -> ConfigError:

@@ -6,7 +6,6 @@ from collections import Counter
 
 from controller.core.model import LeaderAndIsr
 from controller.core.requests.brokers import (
-    UNKNOWN_BROKER_EPOCH,
     AllocateProducerIds,
     Altered,
     AlterPartition,
@@ -23,7 +22,6 @@ from proto.gen.kafka.alter_partition_request import PartitionData as ProposedPar
 from proto.gen.kafka.alter_partition_response import AlterPartitionResponse, PartitionData, TopicData
 from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
 from proto.gen.kafka.controlled_shutdown_response import ControlledShutdownResponse, RemainingPartition
-from proto.security.authorization import Operation
 
 #: From this version on, topics are named by their ids.
 _TOPIC_IDS = 2
@@ -34,24 +32,27 @@ _ISR_WITH_EPOCHS = 3
 
 async def alter_partition(call: Call[AlterPartitionRequest]) -> AlterPartitionResponse:
     request = call.request
-    if not call.may(Operation.CLUSTER_ACTION):
+    if not call.may_act_as(request.broker_id):
         return AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # As in Kafka, a topic is answered once, and of a partition that is named twice the last proposal counts.
+    asked: dict[tuple[str, bytes], dict[int, ProposedPartition]] = {}
+    for topic in request.topics:
+        asked.setdefault((topic.topic_name, topic.topic_id), {}).update(
+            (p.partition_index, p) for p in topic.partitions
+        )
     proposals = [
-        _proposal(call, partition, *_named(call, topic.topic_name, topic.topic_id))
-        for topic in request.topics
-        for partition in topic.partitions
+        _proposal(call, partition, *_named(call, *key))
+        for key, partitions in asked.items()
+        for partition in partitions.values()
     ]
     reply = await call.ask(AlterPartition(request.broker_id, request.broker_epoch, proposals))
-    altered = list(reply.partitions)
-    for error, count in Counter(each.error for each in altered).items():
+    for error, count in Counter(each.error for each in reply.partitions).items():
         call.controller.daemon.metrics.altered_partitions.labels(error.name).inc(count)
-    topics, start = [], 0
-    for topic in request.topics:
-        stop = start + len(topic.partitions)
-        if altered:
-            shown = [_shown(each) for each in altered[start:stop]]
-            topics.append(TopicData(topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=shown))
-        start = stop
+    answers = iter(reply.partitions)
+    topics = [
+        TopicData(topic_name=name, topic_id=id_, partitions=[_shown(next(answers)) for _ in partitions])
+        for (name, id_), partitions in (asked if reply.partitions else {}).items()
+    ]
     return AlterPartitionResponse(error_code=reply.error, topics=topics)
 
 
@@ -95,9 +96,9 @@ def _shown(altered: Altered) -> PartitionData:
 
 async def controlled_shutdown(call: Call[ControlledShutdownRequest]) -> ControlledShutdownResponse:
     request = call.request
-    if not call.may(Operation.CLUSTER_ACTION):
+    if not call.may_act_as(request.broker_id):
         return ControlledShutdownResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    epoch = request.broker_epoch if call.version >= 2 else UNKNOWN_BROKER_EPOCH
+    epoch = request.broker_epoch if call.version >= 2 else None
     reply = await call.ask(ControlledShutdown(request.broker_id, epoch))
     return ControlledShutdownResponse(
         error_code=reply.error,
@@ -109,7 +110,7 @@ async def controlled_shutdown(call: Call[ControlledShutdownRequest]) -> Controll
 
 async def allocate_producer_ids(call: Call[AllocateProducerIdsRequest]) -> AllocateProducerIdsResponse:
     request = call.request
-    if not call.may(Operation.CLUSTER_ACTION):
+    if not call.may_act_as(request.broker_id):
         return AllocateProducerIdsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     reply = await call.ask(AllocateProducerIds(request.broker_id, request.broker_epoch))
     return AllocateProducerIdsResponse(

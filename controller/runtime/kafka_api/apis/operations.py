@@ -51,6 +51,8 @@ async def elect_leaders(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse
     election = _ELECTIONS.get(request.election_type)
     if election is None:
         return no_elections(call, ErrorCode.INVALID_REQUEST)
+    if election is ElectionType.UNCLEAN and not call.may(Operation.LOSE_DATA):
+        return no_elections(call, _DENIED)
     named = None
     if request.topic_partitions is not None:
         named = [(t.topic, number) for t in request.topic_partitions for number in t.partitions]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
 
+from controller.core.config_keys import is_sensitive
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import (
     CreatePartitions,
@@ -116,18 +117,23 @@ async def _until_led(
         results[name] = TopicCreated(name, ErrorCode.REQUEST_TIMED_OUT, _NO_ANSWER_IN_TIME)
 
 
-def _created(created: TopicCreated, configs: dict[str, str] | object) -> CreatableTopicResult:
+def _created(created: TopicCreated, configs: Mapping[str, str]) -> CreatableTopicResult:
     result = CreatableTopicResult(
         name=created.name,
         error_code=created.error,
         error_message=message_of(created.error, created.message),
     )
-    if created.error is ErrorCode.NONE and isinstance(configs, dict):
+    if created.error is ErrorCode.NONE:
         result.topic_id = uuid_bytes(created.topic_id)
         result.num_partitions = len(created.assignment)
         result.replication_factor = max((len(ids) for ids in created.assignment.values()), default=_NOT_GIVEN)
         result.configs = [
-            CreatableTopicConfigs(name=name, value=value, config_source=_DYNAMIC_TOPIC_CONFIG)
+            CreatableTopicConfigs(
+                name=name,
+                value=None if is_sensitive(name) else value,
+                config_source=_DYNAMIC_TOPIC_CONFIG,
+                is_sensitive=is_sensitive(name),
+            )
             for name, value in configs.items()
         ]
     return result
@@ -217,7 +223,7 @@ def _not_allowed(call: Call[DeleteTopicsRequest], ref: TopicRef) -> TopicAnswer 
     return None
 
 
-async def _until_gone(call: Call[DeleteTopicsRequest], answers: Sequence[TopicAnswer]) -> None:
+async def _until_gone(call: Call[DeleteTopicsRequest], answers: list[TopicAnswer]) -> None:
     """Wait until brokers heard that the topics are being deleted; then their metadata does not show them."""
     deleted = {answer.name for answer in answers if answer.error is ErrorCode.NONE}
 
@@ -233,4 +239,4 @@ async def _until_gone(call: Call[DeleteTopicsRequest], answers: Sequence[TopicAn
         for n, answer in enumerate(answers):
             if answer.name in deleted and (term is None or not begun([answer.name])(term)):
                 error = ErrorCode.REQUEST_TIMED_OUT
-                answers[n] = TopicAnswer(answer.name, answer.topic_id, error, _NO_ANSWER_IN_TIME)  # type: ignore[index]
+                answers[n] = TopicAnswer(answer.name, answer.topic_id, error, _NO_ANSWER_IN_TIME)

@@ -32,6 +32,7 @@ from broker_stub.zookeeper import registration
 from tests.provers.sim.environment.disk import Disk, SimDataDir, log_directories_on
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.environment.node_environment import NodeEnvironment
+from tests.provers.sim.environment.rpc import tls_here
 from tests.provers.sim.environment.threads import (
     Condition,
     Event,
@@ -50,6 +51,9 @@ CONTROL_MAX_S, CONTROL_SLOW_S, CONTROL_SLOW_SHARE = 0.002, 0.1, 0.02
 WAITING = frozenset({"Registrar.stop", "SerialExecutor.shutdown"})
 #: Short times, as every virtual second costs real ones. Kafka's names, as `broker_stub.settings` reads them.
 SETTINGS: Mapping[str, str] = {
+    # Simulated machines have names, not loopback addresses.
+    "allow_everyone": "true",
+    "insecure_listen": "accepted",
     "session_timeout_ms": "2000",
     "connection_timeout_ms": "10000",
     "replica_lag_time_max_ms": "1500",
@@ -296,10 +300,11 @@ def brokers_on(environment: NodeEnvironment) -> Iterator[None]:
         for module, name, value in (
             (daemon, "DataDir", data_dir),
             (daemon, "StateLogWriter", _StateLog),
+            (daemon, "daemon_tls", lambda _settings: tls_here()),
             (daemon, "ThreadPoolExecutor", worker),
             (daemon, "RoleBridge", _Bridge),
             (daemon, "controlled_shutdown", _controlled_shutdown),
-            (registration, "KazooClient", partial(_BlockingClient, environment.zk)),
+            (registration, "Client", partial(_BlockingClient, environment.zk)),
             (registration, "threading", SimpleNamespace(Thread=partial(Thread, loop), Event=Event)),
             (registration, "queue", SimpleNamespace(SimpleQueue=SimpleQueue, Empty=queue.Empty)),
             (registration, "socket", SimpleNamespace(create_connection=_no_connection)),

@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, Protocol
 
+from broker_stub.client.connection import Connections
 from broker_stub.client.consumer import Consumer, Truncation
 from broker_stub.client.errors import ClientError
 from broker_stub.client.group import GroupMember, Membership
@@ -17,6 +18,7 @@ from broker_stub.client.producer import Producer
 from controller.workload.history import Key
 from tests.provers.sim.checks.history import History
 from tests.provers.sim.environment.loop import OUTSIDE, Process, VirtualTimeLoop
+from tests.provers.sim.environment.rpc import tls_here
 
 REQUEST_TIMEOUT_MS, DELIVERY_TIMEOUT_MS = 1000, 20_000
 #: Longer than a follower waits for an answer that was lost.
@@ -130,6 +132,7 @@ class SimProducer(SimClient):
             self._acks,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+            connections=Connections(tls_here()),
         )
         while not self._stopping.is_set():
             await self._pause(rng.expovariate(1 / self._interval_s))
@@ -170,6 +173,7 @@ class SimProbe(SimClient):
             self.environment.bootstrap,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             delivery_timeout_ms=PROBE_TIMEOUT_MS,
+            connections=Connections(tls_here()),
         )
         await producer.metadata.try_refresh()
         view = producer.metadata.view
@@ -193,7 +197,12 @@ class SimConsumer(SimClient):
     kind = "consumer"
 
     async def run(self) -> None:
-        consumer = Consumer(self.environment.bootstrap, max_wait_ms=POLL_MS, on_truncation=self._truncated)
+        consumer = Consumer(
+            self.environment.bootstrap,
+            max_wait_ms=POLL_MS,
+            on_truncation=self._truncated,
+            connections=Connections(tls_here()),
+        )
         looked_s = -TOPICS_INTERVAL_S
         while not self._stopping.is_set():
             now_s = self.environment.loop.time()
@@ -255,6 +264,7 @@ class SimGroupMember(SimClient):
             session_timeout_ms=3000,
             rebalance_timeout_ms=3000,
             heartbeat_interval_ms=500,
+            connections=Connections(tls_here()),
         )
         member.start()
         while not self._stopping.is_set():

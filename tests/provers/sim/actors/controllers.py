@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from controller.errors import DuplicateIdError
 from controller.runtime import daemon as daemon_module
 from controller.runtime import process as process_module
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
+from proto.incarnations import Incarnation
 from proto.statelog.writer import Record
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.environment.node_environment import NodeEnvironment
+from tests.provers.sim.environment.rpc import tls_here
 
 PORT = 9190
 #: Added to the ids of controllers that lead Kafka's brokers.
@@ -28,6 +32,9 @@ SETTINGS = Settings(
     audit_interval_seconds=4,
     history_records_max=1000,
     log_level="error",
+    # Simulated machines have names, not loopback addresses.
+    allow_everyone=True,
+    insecure_listen="accepted",
 )
 
 
@@ -64,16 +71,22 @@ class SimController:
     """One controller over its incarnations. ``bugs`` are the exceptions that ended one."""
 
     def __init__(
-        self, environment: NodeEnvironment, controller_id: int, settings: Settings = SETTINGS
+        self, environment: NodeEnvironment, controller_id: int, settings: Settings = SETTINGS, name: str = ""
     ) -> None:
-        self.name, self.id = f"controller-{controller_id}", controller_id
+        """``name``: of its machine; empty: ``controller-`` and the id. Under another name it has that one's address all
+        the same, as a copy of it would."""
+        self.name, self.id = name or f"controller-{controller_id}", controller_id
         self._environment, self._loop = environment, environment.loop
         servers = range(1, len(environment.zk.ensemble.servers) + 1)
         connect = ",".join(f"{self.name}:{server}" for server in servers)
         # Kafka's brokers take a controller for a broker: its id must be no other's.
         known_as = controller_id + KAFKA_IDS if settings.leads_kafka else controller_id
         self._settings = replace(
-            settings, controller_id=known_as, zookeeper=connect, grpc_listen=f"{self.name}:{PORT}"
+            settings,
+            controller_id=known_as,
+            zookeeper=connect,
+            grpc_listen=f"{self.name}:{PORT}",
+            advertised_host=f"controller-{controller_id}",
         )
         self.process: Process | None = None
         self.daemon: Daemon | None = None
@@ -81,6 +94,8 @@ class SimController:
         #: What its audit recorded.
         self.audited: list[Record] = []
         self._ended = False
+        #: Incarnations of its processes so far, as its directory remembers them.
+        self.incarnations: list[str] = []
 
     @property
     def alive(self) -> bool:
@@ -98,6 +113,8 @@ class SimController:
         _DAEMONS[process] = self
         try:
             await process_module.serve(self._settings, lambda: self._settings)
+        except DuplicateIdError:
+            pass  # there are two of this id: one of them ends
         except Exception as error:  # noqa: BLE001  (a finding: whoever looks on reports it)
             if process.alive:
                 self.bugs.append(error)
@@ -127,8 +144,8 @@ _DAEMONS: dict[Process, SimController] = {}
 class _Daemon(Daemon):
     """Known to the simulator, and its dump of a bug is the bug itself."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, incarnation: Incarnation) -> None:
+        super().__init__(settings, incarnation)
         process = CURRENT.get()
         assert process is not None
         self.home = _DAEMONS[process]
@@ -140,6 +157,15 @@ class _Daemon(Daemon):
         if self._process.alive:
             self.home.bugs.append(error)
         return None
+
+
+def _claim_directory(_directory: Path, _stack: AsyncExitStack) -> Incarnation:
+    process = CURRENT.get()
+    assert process is not None
+    home = _DAEMONS[process]
+    incarnation = Incarnation(f"{home.name}-{len(home.incarnations)}", frozenset(home.incarnations))
+    home.incarnations.append(incarnation.own)
+    return incarnation
 
 
 class _Runner:
@@ -170,7 +196,9 @@ def controllers() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, value in (
             (daemon_module, "StateLogWriter", StateLog),
+            (daemon_module, "daemon_tls", lambda _settings: tls_here()),
             (process_module, "Daemon", _Daemon),
+            (process_module, "_claim_directory", _claim_directory),
             (process_module, "start_http", _no_http),
             (process_module, "KafkaServer", _NoKafkaServer),
         ):

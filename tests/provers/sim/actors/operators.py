@@ -20,8 +20,10 @@ from proto.gen import features_pb2 as features
 from proto.gen import history_pb2 as history
 from proto.gen import inspection_pb2 as inspection
 from proto.gen import maintenance_pb2 as maintenance
+from proto.security.grpc_channels import open_channel
 from tests.provers.sim.checks.ledger import Ledger
 from tests.provers.sim.environment.loop import Process, VirtualTimeLoop
+from tests.provers.sim.environment.rpc import tls_here
 from tests.provers.sim.zookeeper.messages import Create, Exists, Get, Operation, Stat, Value
 
 SERVICE = "/partition_controller.v1.AdminService/"
@@ -75,7 +77,7 @@ class Operator:
         endpoint = json.loads(found[0]).get("endpoint")
         if endpoint is None:
             return None  # a broker of Kafka's is the controller
-        async with grpc.aio.insecure_channel(endpoint) as channel:
+        async with open_channel(endpoint, tls_here()) as channel:
             send: Any = channel.unary_unary(prefix + method)
             try:
                 answer: Any = response.FromString(await send(request.SerializeToString(), timeout=PATIENCE_S))

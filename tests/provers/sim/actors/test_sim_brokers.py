@@ -76,6 +76,8 @@ class BrokerCluster:
                 await asyncio.sleep(0.01)
 
     async def start(self) -> None:
+        self._create(Create("/controller_epoch", b"1", perms=Perms.ALL))
+        self._create(Create("/controller", b'{"version":1,"brokerid":9,"timestamp":"0"}', perms=Perms.ALL))
         for broker in self.brokers.values():
             broker.start()
         await self.until(lambda: all(self.broker_epoch(id_) > 0 for id_ in ISR))
@@ -144,13 +146,15 @@ class BrokerCluster:
 
     async def serve_as_controller(self) -> None:
         """Have the brokers find a controller that lets everybody go."""
+        value = b'{"version":2,"brokerid":9,"timestamp":"1","kraftControllerEpoch":-1,"endpoint":"controller-9:1"}'
+        self._create(Create("/controller", value, True, perms=Perms.ALL))
+        await self.loop.spawn(self.controller, self._serve())
+
+    def _create(self, create: Create) -> None:
+        """In a session of its own, which stays."""
         connection = self.zk.ensemble.connect(0, 60_000, self.zk.now_ms)
         assert connection is not None
-        value = b'{"version":2,"brokerid":9,"timestamp":"1","kraftControllerEpoch":-1,"endpoint":"controller-9:1"}'
-        self.zk.ensemble.request(
-            connection, Create("/controller", value, True, perms=Perms.ALL), self.zk.now_ms
-        )
-        await self.loop.spawn(self.controller, self._serve())
+        self.zk.ensemble.request(connection, create, self.zk.now_ms)
 
     async def _serve(self) -> None:
         async def shutdown(

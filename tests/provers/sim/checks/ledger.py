@@ -27,6 +27,8 @@ _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state\Z")
 _BROKER = re.compile(r"/brokers/ids/(\d+)\Z")
 #: What a controller writes without being elected, or in order to be.
 _ELECTION = re.compile(r"/controller(_epoch|s(/.*)?)?\Z")
+#: How the names of controllers and of their copies begin.
+_CONTROLLERS = ("controller-", "namesake-")
 _REQUESTS: dict[str, Any] = {
     "LeaderAndIsr": wire.LeaderAndIsrRequest,
     "UpdateMetadata": wire.UpdateMetadataRequest,
@@ -85,6 +87,8 @@ class Ledger:
         self.holder: tuple[str, int] = ("", 0)
         #: Registrations of candidates: path to the session that owns it.
         self._candidates: dict[str, int] = {}
+        #: What controllers own: path to writer and session.
+        self._owned: dict[str, tuple[str, int]] = {}
         #: Partitions whose leader may have come back with less than it had, in the leader epoch it had.
         self.torn: set[Partition] = set()
         #: In-sync members that lost data since they got in sync, or before, by a registration that outlived it.
@@ -114,9 +118,22 @@ class Ledger:
         for change in changes:
             if isinstance(change, NodeCreated | DataSet) and (match := _STATE.match(change.path)):
                 self._check_isr((match[1], int(match[2])))
-        if writer.startswith("controller-"):
+        if writer.startswith(_CONTROLLERS):
             self._check_fence(changes, writer)
+        self._check_owners(changes, writer)
         self._check_claim(changes, writer)
+
+    def _check_owners(self, changes: tuple[Change, ...], writer: str) -> None:
+        """No controller deletes what a living process of its id, not a former self, is registered by or leads by."""
+        for change in changes:
+            if isinstance(change, NodeCreated) and _ELECTION.match(change.path) and change.owner:
+                # A claim may be over what another holds: `_check_claim`.
+                if b'"session"' not in (change.data or b""):
+                    self._owned[change.path] = writer, change.owner
+            elif isinstance(change, NodeDeleted) and change.path in self._owned:
+                owner, session_id = self._owned.pop(change.path)
+                if writer.startswith(_CONTROLLERS) and owner != writer and self.is_live(session_id):
+                    self._report(f"{writer} deleted {change.path} of {owner}, which is alive")
 
     def _check_claim(self, changes: tuple[Change, ...], writer: str) -> None:
         """A claim is never over another controller of ours that is alive and registered."""

@@ -24,6 +24,7 @@ from broker_stub.log import batches, directory
 from broker_stub.log.errors import LogFault
 from broker_stub.log.interface import Appended, LogConfig, TimestampOffset
 from broker_stub.storage import META_PROPERTIES, PARTITION_METADATA, folder_name
+from proto.incarnations import Incarnation
 from tests.support.broker.memory_log import MemoryLog
 
 FAILED = "Input/output error"
@@ -48,6 +49,8 @@ class Disk:
     folders: dict[Key, Folder] = field(default_factory=dict)
     states: dict[Key, Replica] = field(default_factory=dict)
     checkpoints: dict[str, dict[Key, int]] = field(default_factory=dict)
+    #: Of the broker's processes so far.
+    incarnations: list[str] = field(default_factory=list)
     #: Why every write is refused; empty while none is.
     failure: str = ""
     #: Who has it open.
@@ -79,6 +82,7 @@ class Disk:
         """Another disk is in its place, an empty one."""
         self.broker_id = None
         self.folders, self.states, self.checkpoints = {}, {}, {}
+        self.incarnations = []
         self.failure = ""
         self.replaced += 1
 
@@ -128,6 +132,10 @@ class SimDataDir:
                 f"{disk.broker_id}: {path / META_PROPERTIES} says this directory is that broker's",
             )
         disk.holder = self
+        self.incarnation = Incarnation(
+            f"{path}-{disk.replaced}-{len(disk.incarnations)}", frozenset(disk.incarnations)
+        )
+        disk.incarnations.append(self.incarnation.own)
         self._replaced = disk.replaced
         self.problems: list[Problem] = []
         self.found = [Replica(*key, topic_id=self._topic_id(key)) for key in disk.folders]

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -18,12 +19,16 @@ from unittest import mock
 
 import grpc
 import grpc.aio
+from cryptography import x509
 
+from controller.certificates import Authority
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process, VirtualTimeLoop
 
 #: How often a channel that waits for its connection looks whether there is one, seconds.
 CONNECTIVITY_S = 0.1
 Way = tuple[str, str]
+#: Whether processes on the wires in use have certificates.
+_secured = False
 
 
 @dataclass
@@ -39,6 +44,60 @@ class Weather:
     twice: float = 0.0
 
 
+@dataclass(frozen=True)
+class Credentials:
+    """In the place of gRPC's, of a channel or of a port: what is shown, who signed that, and who is believed."""
+
+    #: The certificate as PEM; None: none is shown.
+    certificate: bytes | None
+    authority: str = "ours"
+    believes: str = "ours"
+
+
+class SimTls:
+    """A ``GrpcTls`` for both directions."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials: Any = credentials
+
+    def channel_credentials(self) -> Any:
+        return self._credentials
+
+    def server_credentials(self) -> Any:
+        return self._credentials
+
+
+@cache
+def _signed() -> Authority:
+    return Authority.create("simulated authority")
+
+
+@cache
+def credentials_of(name: str) -> Credentials:
+    """Those of a process: with its name as common name."""
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    return Credentials(_signed().issue(subject, [name]).certificate)
+
+
+def tls_here() -> SimTls | None:
+    """What the current process shows on wires that are secured."""
+    process = CURRENT.get()
+    assert process is not None
+    return SimTls(credentials_of(process.name)) if _secured else None
+
+
+def agree(client: Credentials | None, server: Credentials | None) -> bool:
+    """Whether the two sides speak TLS with one another, each with a certificate that the other believes; or neither
+    does."""
+    if client is None or server is None:
+        return client is server
+    return (
+        client.certificate is not None
+        and client.authority == server.believes
+        and server.authority == client.believes
+    )
+
+
 class Aborted(Exception):  # noqa: N818  (control flow: what ``context.abort`` raises)
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(code, details)
@@ -48,8 +107,8 @@ class Aborted(Exception):  # noqa: N818  (control flow: what ``context.abort`` r
 class ServicerContext:
     """What our handlers use of gRPC's context."""
 
-    def __init__(self, peer: str) -> None:
-        self._peer = peer
+    def __init__(self, peer: str, certificate: bytes | None) -> None:
+        self._peer, self._certificate = peer, certificate
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
         raise Aborted(code, details)
@@ -57,8 +116,9 @@ class ServicerContext:
     def peer(self) -> str:
         return self._peer
 
-    def peer_identities(self) -> None:
-        return None
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """Of the caller's certificate."""
+        return {} if self._certificate is None else {"x509_pem_cert": [self._certificate]}
 
     def invocation_metadata(self) -> tuple[()]:
         return ()
@@ -75,6 +135,7 @@ class Server:
         self._handlers: list[Any] = []
         self._found: dict[str, Any] = {}
         self._port = 0
+        self.credentials: Credentials | None = None
         self._calls: dict[asyncio.Task[Answer], Callable[[Answer], None]] = {}
         process.on_death.append(self._died)
 
@@ -89,6 +150,10 @@ class Server:
         self._port = port
         return port
 
+    def add_secure_port(self, address: str, credentials: Any) -> int:
+        self.credentials = credentials
+        return self.add_insecure_port(address)
+
     async def start(self) -> None:
         self._wires.servers[f"{self.process.name}:{self._port}"] = self
 
@@ -102,9 +167,15 @@ class Server:
         for task in list(self._calls):
             task.cancel()
 
-    def begin(self, method: str, request: bytes, peer: str, answered: Callable[[Answer], None]) -> None:
+    def begin(
+        self,
+        method: str,
+        request: bytes,
+        context: ServicerContext,
+        answered: Callable[[Answer], None],
+    ) -> None:
         """Carry a call out, in this server's process."""
-        task = self._wires.loop.spawn(self.process, self._serve(method, request, peer))
+        task = self._wires.loop.spawn(self.process, self._serve(method, request, context))
         self._calls[task] = answered
 
         def done(task: asyncio.Task[Answer]) -> None:
@@ -122,14 +193,14 @@ class Server:
             answered(Answer(grpc.StatusCode.UNAVAILABLE, details="Connection reset by peer"))
         self._calls.clear()
 
-    async def _serve(self, method: str, request: bytes, peer: str) -> Answer:
+    async def _serve(self, method: str, request: bytes, context: ServicerContext) -> Answer:
         handler = await self._handler(method)
         if handler is None:
             return Answer(grpc.StatusCode.UNIMPLEMENTED, details=f"no method {method}")
         parse, serialize = handler.request_deserializer, handler.response_serializer
         try:
             message = parse(request) if parse else request
-            response = await handler.unary_unary(message, ServicerContext(peer))
+            response = await handler.unary_unary(message, context)
         except Aborted as aborted:
             return Answer(aborted.code, details=aborted.details)
         return Answer(grpc.StatusCode.OK, serialize(response) if serialize else response)
@@ -193,12 +264,14 @@ class Wires:
     def is_closed(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) in self._closed
 
-    def connectivity(self, caller: str, address: str) -> grpc.ChannelConnectivity:
+    def connectivity(
+        self, caller: str, address: str, credentials: Credentials | None
+    ) -> grpc.ChannelConnectivity:
         host = address.rpartition(":")[0]
         if self.is_closed(caller, host) or self.is_closed(host, caller):
             return grpc.ChannelConnectivity.CONNECTING
         server = self.servers.get(address)
-        if server is None or not server.process.alive:
+        if server is None or not server.process.alive or not agree(credentials, server.credentials):
             return grpc.ChannelConnectivity.TRANSIENT_FAILURE
         return grpc.ChannelConnectivity.READY
 
@@ -222,7 +295,13 @@ class Wires:
         return weather.delay_min_s + self._rng.expovariate(1 / mean_s)
 
     async def call(
-        self, caller: Process, address: str, method: str, request: bytes, timeout_s: float | None
+        self,
+        caller: Process,
+        address: str,
+        method: str,
+        request: bytes,
+        timeout_s: float | None,
+        credentials: Credentials | None,
     ) -> bytes:
         """One call. Raises AioRpcError."""
         answer: asyncio.Future[Answer] = self.loop.create_future()
@@ -242,9 +321,13 @@ class Wires:
             if server is None or not server.process.alive:
                 back(Answer(grpc.StatusCode.UNAVAILABLE, details=f"failed to connect to {address}"))
                 return
+            if not agree(credentials, server.credentials):
+                back(Answer(grpc.StatusCode.UNAVAILABLE, details="the handshake failed"))
+                return
             for tell in self.on_request:
                 tell(caller.name, host, method, request)
-            server.begin(method, request, f"sim:{caller.name}", back)
+            shown = None if credentials is None else credentials.certificate
+            server.begin(method, request, ServicerContext(f"sim:{caller.name}", shown), back)
 
         self.carry(caller.name, host, arrive)
         try:
@@ -263,12 +346,13 @@ def failure(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
 
 
 class Channel:
-    """In the place of ``grpc.aio.insecure_channel(address)``."""
+    """In the place of ``grpc.aio.insecure_channel(address)`` and ``secure_channel(address, credentials)``."""
 
-    def __init__(self, wires: Wires, address: str) -> None:
+    def __init__(self, wires: Wires, address: str, credentials: Credentials | None = None) -> None:
         process = CURRENT.get()
         assert process is not None, "only simulated processes call"
         self._wires, self._address, self._process = wires, address, process
+        self._credentials = credentials
         self._calls: dict[asyncio.Task[bytes], None] = {}
         self._closed = False
 
@@ -283,7 +367,7 @@ class Channel:
             if self._closed:
                 raise asyncio.CancelledError
             data = request_serializer(request) if request_serializer else request
-            work = self._wires.call(self._process, self._address, method, data, timeout)
+            work = self._wires.call(self._process, self._address, method, data, timeout, self._credentials)
             task = self._wires.loop.create_task(work)
             self._calls[task] = None
             try:
@@ -296,7 +380,7 @@ class Channel:
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Connected to whoever can be reached now: gRPC itself may notice later."""
-        return self._wires.connectivity(self._process.name, self._address)
+        return self._wires.connectivity(self._process.name, self._address, self._credentials)
 
     async def wait_for_state_change(self, last: grpc.ChannelConnectivity) -> None:
         while self.get_state() is last:  # noqa: ASYNC110  (what there is to wait for has no event)
@@ -315,8 +399,9 @@ class Channel:
 
 
 @contextmanager
-def grpc_on(wires: Wires) -> Iterator[None]:
-    """Within it ``grpc.aio`` makes channels and servers on these wires."""
+def grpc_on(wires: Wires, *, secured: bool = False) -> Iterator[None]:
+    """Within it ``grpc.aio`` makes channels and servers on these wires. ``secured``: processes have certificates."""
+    global _secured
 
     def server(*_: Any, interceptors: Sequence[Any] = (), **__: Any) -> Server:
         return Server(wires, interceptors or ())
@@ -324,5 +409,17 @@ def grpc_on(wires: Wires) -> Iterator[None]:
     def insecure_channel(address: str, *_: Any, **__: Any) -> Channel:
         return Channel(wires, address)
 
-    with mock.patch.multiple(grpc.aio, server=server, insecure_channel=insecure_channel):
-        yield
+    def secure_channel(address: str, credentials: Any, *_: Any, **__: Any) -> Channel:
+        return Channel(wires, address, credentials)
+
+    before, _secured = _secured, secured
+    made: dict[str, Any] = {
+        "server": server,
+        "insecure_channel": insecure_channel,
+        "secure_channel": secure_channel,
+    }
+    try:
+        with mock.patch.multiple(grpc.aio, **made):
+            yield
+    finally:
+        _secured = before

@@ -92,13 +92,23 @@ class Options:
     operations: tuple[str, ...]
     #: A broker of Kafka's elects itself whenever ``/controller`` is absent, and ours claim it back.
     takeover: bool = False
+    #: There is a topic for which every controller raises. Nothing is deleted: brokers that miss it learn of no deletion
+    #: while a topic is not read.
+    poison: bool = False
+    #: Somebody without any right sends requests to brokers.
+    stranger: bool = False
+    #: gRPC by mutual TLS.
+    secured: bool = False
+    #: Copies of controllers are started beside them.
+    namesake: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Share of the seeds with ``takeover``.
-TAKEOVERS = 0.15
+#: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``, and with ``poison`` of those
+#: without takeover.
+TAKEOVERS, SECURED, STRANGERS, NAMESAKES, POISONS = 0.15, 0.3, 0.3, 0.2, 0.1
 
 
 @dataclass(frozen=True)
@@ -112,8 +122,11 @@ def plan(seed: int) -> Plan:
     """The same for the same seed, everywhere."""
     rng = Random(f"{seed}:plan")
     options = _options(seed, rng)
-    actions = [*_actions(rng, options), *_tampering(Random(f"{seed}:tampering"), options)]
-    return Plan(seed, options, tuple(sorted(actions)))
+    tampering = _tampering(Random(f"{seed}:tampering"), options)
+    actions = sorted(_actions(rng, options) + _apart(seed, options) + tampering)
+    if options.poison:
+        actions = [action for action in actions if action.kind != "delete"]
+    return Plan(seed, options, tuple(actions))
 
 
 def _options(seed: int, rng: Random) -> Options:
@@ -122,6 +135,7 @@ def _options(seed: int, rng: Random) -> Options:
         (rng.choice((1, 1, 2, 3)), min(brokers, rng.choice((1, 2, 3, 3))))
         for _ in range(rng.choice((1, 2, 3)))
     )
+    takeover = Random(f"{seed}:takeover").random() < TAKEOVERS
     return Options(
         controllers=rng.choice((1, 2, 2, 3)),
         brokers=brokers,
@@ -151,7 +165,11 @@ def _options(seed: int, rng: Random) -> Options:
         faults=_some(rng, tuple(FAULTS)),
         operations=_some(rng, tuple(OPERATIONS)),
         # Drawn apart: all else of a seed is as it would be without.
-        takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
+        takeover=takeover,
+        poison=not takeover and Random(f"{seed}:poison").random() < POISONS,
+        stranger=Random(f"{seed}:stranger").random() < STRANGERS,
+        secured=Random(f"{seed}:secured").random() < SECURED,
+        namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
     )
 
 
@@ -178,7 +196,18 @@ def _actions(rng: Random, options: Options) -> list[Action]:
             actions.append(Action(round(at_s, 6), AIM, _aim(rng, options)))
         if rng.random() < 0.3:
             at_s -= rng.expovariate(options.actions_per_s)
-    return sorted(actions)
+    return actions
+
+
+def _apart(seed: int, options: Options) -> list[Action]:
+    """Of the faults whose draws leave all others as they were."""
+    actions: list[Action] = []
+    for name, arguments in APART.items():
+        rng = Random(f"{seed}:{name}:actions")
+        if getattr(options, name):
+            moments = [rng.uniform(0.0, options.duration_s) for _ in range(rng.randint(1, 4))]
+            actions += [Action(round(at_s, 6), name, arguments(rng, options)) for at_s in moments]
+    return actions
 
 
 def _tampering(rng: Random, options: Options) -> list[Action]:
@@ -293,6 +322,20 @@ TAMPERING: dict[str, Arguments] = {
 }
 #: Share of the seeds with tampering.
 TAMPERED = 0.15
+
+#: Each is a field of `Options`, too.
+APART: dict[str, Arguments] = {
+    "stranger": lambda rng, options: (
+        _broker(rng, options),
+        rng.choice(("LeaderAndIsr", "UpdateMetadata", "StopReplica")),
+        rng.choice((1_000_000, 2**31 - 1)),
+        rng.choice((99, 1)),
+    ),
+    "namesake": lambda rng, options: (
+        rng.randint(1, options.controllers),
+        round(rng.uniform(0.5, 2.5) * options.session_timeout_ms / 1000, 6),
+    ),
+}
 
 #: Faults whose first argument is a broker's id, a controller's, or a node's name.
 BY_BROKER = (

@@ -104,6 +104,19 @@ if _n is None:
         Change(STUB + "offsets_topic:OffsetsTopic.append", "await _s._manager.committed(...)", "codes.NONE"),
     ),
     Fault(
+        "higher-epoch-believed",
+        "brokers believe whoever names a higher controller epoch",
+        Change(
+            STUB + "control.gates:Gate.admit",
+            "raise UnknownTerm",
+            """\
+if header.controller_epoch <= self.controller_epoch:
+    raise UnknownTerm
+self.learn(ControllerTerm(self._look, header.controller_epoch, header.controller_epoch, header.controller_id))
+""",
+        ),
+    ),
+    Fault(
         "served-before-registration",
         "brokers obey before they are registered",
         drop(STUB + "rpc.server:BrokerServer._in_worker.behaviour", "await _s._registered.wait()"),

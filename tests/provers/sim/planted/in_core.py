@@ -15,14 +15,18 @@ FAULTS = (
         Change(
             ELECTION + "unmet",
             """\
-if not _w.unclean and _c not in _b.current.isr:
+if _c not in _b.online:
+    return _r
+if not _w.unclean and _c not in _i:
     ...
 """,
             """\
+if _c not in _b.online:
+    return _r
 if _w.elected is _online_isr:
     isr = tuple(dict.fromkeys([*_b.current.isr, _c]))
     _b.current = msgspec.structs.replace(_b.current, isr=isr)
-elif not _w.unclean and _c not in _b.current.isr:
+elif not _w.unclean and _c not in _i:
     ...
 """,
         ),
@@ -38,14 +42,18 @@ elif not _w.unclean and _c not in _b.current.isr:
         Change(
             ELECTION + "unmet",
             """\
-if not _w.unclean and _c not in _b.current.isr:
+if _c not in _b.online:
+    return _r
+if not _w.unclean and _c not in _i:
     ...
 """,
             """\
+if _c not in _b.online:
+    return _r
 if _w.candidates is _preferred:
     isr = tuple(dict.fromkeys([*_b.current.isr, _c]))
     _b.current = msgspec.structs.replace(_b.current, isr=isr)
-elif not _w.unclean and _c not in _b.current.isr:
+elif not _w.unclean and _c not in _i:
     ...
 """,
         ),

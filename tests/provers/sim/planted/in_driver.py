@@ -55,6 +55,15 @@ FAULTS = (
         ),
     ),
     Fault(
+        "stranger-taken-for-former-self",
+        "a controller deletes the registration of whoever has its id",
+        Change(
+            RUNTIME + "controller_election:_registered_stranger",
+            "_a == 0 or _m.incarnation.includes(_i)",
+            "True",
+        ),
+    ),
+    Fault(
         "claim-over-a-live-controller",
         "with kafka_takeover, a standby claims although the leader lives",
         Change(
@@ -104,6 +113,15 @@ kept = _s.__dict__.get("kept", {})
 vars(_t.machine.cluster).update(kept, controller_epoch=_w.epoch)
 _s.__dict__["kept"] = vars(_t.machine.cluster)
 """,
+        ),
+    ),
+    Fault(
+        "quarantine-not-read",
+        "a new term does not leave out what raised in earlier ones",
+        Change(
+            RUNTIME + "quarantine:read",
+            "return _q",
+            "return Quarantine()",
         ),
     ),
     Fault(

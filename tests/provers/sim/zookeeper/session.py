@@ -26,6 +26,7 @@ from kazoo.protocol.states import KeeperState
 
 from controller.runtime.zookeeper import session as session_module
 from controller.runtime.zookeeper.kazoo_client import Client
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from tests.provers.sim.zookeeper import wire
 from tests.provers.sim.zookeeper.messages import Closed, Event, Operation, Ping, Reply
 from tests.provers.sim.zookeeper.network import Channel, Network
@@ -222,8 +223,8 @@ class _Listeners(dict[Callable[[str], object], None]):
 
 
 class _Client(Client):
-    def __init__(self, network: Network, **settings: Any) -> None:
-        super().__init__(**{**settings, "handler": self._make_handler(network)})
+    def __init__(self, network: Network, access: ZooKeeperAccess = OPEN_ACCESS, **settings: Any) -> None:
+        super().__init__(access, **{**settings, "handler": self._make_handler(network)})
         self.state_listeners = _Listeners()
         self._connection = self._make_connection(network)
 

@@ -18,9 +18,16 @@ from controller.runtime.kafka.security.acl_table import (
     PatternType,
     read_acls,
     resource_type,
-    super_users,
 )
-from proto.security.authorization import CLUSTER, Operation, Principal, Resource, ResourceType, topic
+from proto.security.authorization import (
+    CLUSTER,
+    Operation,
+    Principal,
+    Resource,
+    ResourceType,
+    super_users,
+    topic,
+)
 
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 
@@ -84,7 +91,9 @@ def table(cache: Cache, supers: frozenset[str] = frozenset(), *, everyone: bool 
 
 users = st.sampled_from(["User:alice", "User:bob", "User:*", "Group:alice"])
 hosts = st.sampled_from(["*", "10.0.0.1", "0:0:0:0:0:0:0:1"])
-operations = st.sampled_from([*(camel(operation.value) for operation in Operation), "All"])
+#: LOSE_DATA is ours.
+KAFKAS = [operation for operation in Operation if operation is not Operation.LOSE_DATA]
+operations = st.sampled_from([*(camel(operation.value) for operation in KAFKAS), "All"])
 kinds = st.sampled_from(["Topic", "Group", "Cluster", "TransactionalId"])
 entries = st.tuples(st.sampled_from(["Allow", "Deny"]), users, operations, hosts)
 names = st.sampled_from(["*", "a", "ab", "abc", "abd", "b", "kafka-cluster"])
@@ -99,7 +108,7 @@ ASKING = [
     (Principal(user, peer), operation)
     for user in ("alice", "*", "carol")
     for peer in ("ipv4:10.0.0.1:5", "ipv4:10.0.0.2:5", "ipv6:%5B::1%5D:5")
-    for operation in Operation
+    for operation in KAFKAS
 ]
 
 
@@ -216,3 +225,11 @@ def test_no_content_raises(content: Any) -> None:
 def test_an_empty_znode_has_no_acls() -> None:
     assert read_acls(b"") == Acls(())
     assert read_acls(data()) == Acls(())
+
+
+def test_who_may_alter_may_lose_data() -> None:
+    """Kafka has no right of its own for it: its controller elects uncleanly for who has ALTER."""
+    cluster = Pattern(ResourceType.CLUSTER, PatternType.LITERAL, CLUSTER.name)
+    acls = AclTable({cluster: read_acls(data(("Allow", "User:alice", "Alter", "*")))})
+    for name, may in (("alice", True), ("bob", False)):
+        assert acls.allowed(Principal(name, ""), Operation.LOSE_DATA, CLUSTER) is may

@@ -12,13 +12,14 @@ from controller.runtime.kafka.security.acls import AclAuthorizer
 from controller.runtime.kafka.security.sasl import SecurityProtocol
 from controller.runtime.kafka.security.scram import ScramMechanism, format_credential, make_credential
 from controller.runtime.kafka.security.setup import (
-    authorizer,
+    access,
+    acl_authorizer,
     client_security,
     server_security,
     zookeeper_access,
 )
-from controller.runtime.zookeeper.access import OPEN_ACCESS
 from proto.security.authorization import CLUSTER, AllowAll, Operation, Principal
+from proto.zookeeper_access import OPEN_ACCESS
 from tests.support.runtime.certificates import Authority
 
 
@@ -34,7 +35,8 @@ def test_by_default_nothing_is_secured() -> None:
     ours = client_security(settings())
     assert (ours.protocol, ours.ssl, ours.login) == (SecurityProtocol.PLAINTEXT, None, None)
     assert server_security(settings(), nobody).mechanisms == ()
-    assert isinstance(authorizer(settings()), AllowAll)
+    assert acl_authorizer(settings()) is None
+    assert isinstance(access(settings(), None).authorizer, AllowAll)
     assert zookeeper_access(settings()) == OPEN_ACCESS
 
 
@@ -119,7 +121,7 @@ def test_rules_that_are_none(rules: str) -> None:
 
 def test_super_users_that_are_none() -> None:
     with pytest.raises(ConfigError, match="separated by semicolons") as refused:
-        authorizer(settings(kafka_super_users="alice"))
+        acl_authorizer(settings(kafka_super_users="alice"))
     assert refused.value.key == "kafka_super_users"
 
 
@@ -132,7 +134,7 @@ def test_a_listener_with_tls_demands_certificates_unless_sasl_says_who(tmp_path:
 
 
 def test_super_users_come_from_the_settings() -> None:
-    found = authorizer(settings(kafka_authorizer="acl", kafka_super_users="User:CN=b,O=x;User:a"))
+    found = acl_authorizer(settings(kafka_authorizer="acl", kafka_super_users="User:CN=b,O=x;User:a"))
     assert isinstance(found, AclAuthorizer)
     for name, may in (("a", True), ("CN=b,O=x", True), ("c", False)):
         assert found.allowed(Principal(name, ""), Operation.CLUSTER_ACTION, CLUSTER) is may
@@ -142,14 +144,16 @@ def test_the_login_to_zookeeper(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("secret\nnot this\n")
     password.chmod(0o600)
-    access = zookeeper_access(
+    found = zookeeper_access(
         settings(
             zookeeper_sasl_username="kafka",
             zookeeper_sasl_password_file=str(password),
             zookeeper_set_acl=True,
         )
     )
-    assert (access.name, access.password, access.set_acl) == ("kafka", "secret", True)
+    assert found.sasl is not None
+    assert (found.name, found.sasl.password(), found.set_acl) == ("kafka", "secret", True)
+    assert "secret" not in repr(found)
     with pytest.raises(ConfigError, match="nobody would own"):
         zookeeper_access(settings(zookeeper_set_acl=True))
     with pytest.raises(ConfigError, match="zookeeper_sasl_password_file"):

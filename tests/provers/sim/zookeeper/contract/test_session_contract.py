@@ -14,7 +14,7 @@ from controller.core import effects, znode_paths
 from controller.core.effects import Commit, Committed, CreateState, ReadStates, SetState
 from controller.errors import FencedError, SessionLostError
 from controller.runtime import controller_election
-from controller.runtime.controller_election import Lost, Won
+from controller.runtime.controller_election import Candidate, Lost, Won
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.session import (
     BadVersionError,
@@ -25,6 +25,7 @@ from controller.runtime.zookeeper.session import (
     Session,
 )
 from controller.runtime.zookeeper.store import Store
+from proto.incarnations import Incarnation
 from tests.provers.sim.environment import loop
 from tests.provers.sim.zookeeper import wire
 from tests.provers.sim.zookeeper.ensemble import Ensemble, Options
@@ -269,15 +270,17 @@ def test_an_election_whose_answer_was_lost_is_settled(run_story: StoryRunner) ->
         fired = Fired()
         backend.lose_answer("one", Multi)
         try:
-            won = await controller_election.elect(session, 1, "h:1", fired)
+            won = await controller_election.elect(session, Candidate(1, "h:1", Incarnation("me")), fired)
         except ConnectionLossError:
             # It had not been connected again when it wanted to know: the daemon asks again then.
             await until(lambda: changes[-1] is Connection.CONNECTED, "connected again")
-            won = await controller_election.elect(session, 1, "h:1", fired)
+            won = await controller_election.elect(session, Candidate(1, "h:1", Incarnation("me")), fired)
             assert won == Won(2, 2)
         else:
             assert won == Won(1, 1)
-        assert await controller_election.elect(other, 2, "h:2", fired) == Lost(1, "h:1")
+        assert await controller_election.elect(other, Candidate(2, "h:2", Incarnation("me")), fired) == Lost(
+            1, "h:1"
+        )
 
     run_story(story)
 

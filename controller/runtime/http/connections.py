@@ -1,0 +1,94 @@
+"""Connections to the HTTP server: how many, and for how long. Strangers must not take ZooKeeper's descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+#: Until a connection must have sent its first request whole; how long it may be idle afterwards; and how long a
+#: request may take, its answer included.
+FIRST_REQUEST_S, IDLE_S, REQUEST_S = 10.0, 75.0, 30.0
+#: How often they are looked at.
+LOOK_S = 1.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Connections:
+    """The open connections of one server. When there are ``limit``, the one that is idle for longest makes room."""
+
+    def __init__(self, limit: int, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._limit, self._now_s = limit, now_s
+        #: Until when each may stay as it is.
+        self._until_s: dict[asyncio.Transport, float] = {}
+        self._asking: set[asyncio.Transport] = set()
+
+    def __len__(self) -> int:
+        return len(self._until_s)
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        if len(self) >= self._limit:
+            idle = [other for other in self._until_s if other not in self._asking]
+            self._end(min(idle, key=self._until_s.__getitem__) if idle else transport)
+            if not idle:
+                return
+        self._until_s[transport] = self._now_s() + FIRST_REQUEST_S
+
+    def closed(self, transport: asyncio.Transport) -> None:
+        self._until_s.pop(transport, None)
+        self._asking.discard(transport)
+
+    async def measured(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Handle a request and send its answer, both within its time."""
+        transport = request.transport
+        if transport is None or transport not in self._until_s:
+            return await handler(request)
+        self._asking.add(transport)
+        self._until_s[transport] = self._now_s() + REQUEST_S
+        try:
+            response = await handler(request)
+            await response.prepare(request)
+            await response.write_eof()
+            return response
+        finally:
+            if transport in self._asking:
+                self._asking.discard(transport)
+                self._until_s[transport] = self._now_s() + IDLE_S
+
+    async def watch(self) -> None:
+        """End those whose time is up."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.end_overdue()
+
+    def end_overdue(self) -> None:
+        now_s = self._now_s()
+        for transport in [other for other, until_s in self._until_s.items() if until_s < now_s]:
+            self._end(transport)
+
+    def _end(self, transport: asyncio.Transport) -> None:
+        transport.abort()
+        self.closed(transport)
+
+
+class Connection(web.RequestHandler):
+    """One connection, known to its ``Connections``."""
+
+    def __init__(self, connections: Connections, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(server, loop=loop, access_log=None, lingering_time=2.0)  # type: ignore[arg-type]
+        self._connections = connections
+        self._opened: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport)
+        self._opened = transport
+        self._connections.opened(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if self._opened is not None:
+            self._connections.closed(self._opened)

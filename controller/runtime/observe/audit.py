@@ -1,0 +1,115 @@
+"""The audit log: a record of every request that changes something, and of those that were denied (kind ``request``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from controller.core.records import LogBatch, RequestRecord
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.observe.history import Journal
+from proto.statelog.denials import DenialLimit
+
+#: Things that a record names; more are counted.
+NAMED_MAX = 10
+_DENIED = frozenset(
+    {
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "UNAUTHENTICATED",
+    }
+)
+#: Answers that say nothing about the request: the caller asks another controller.
+_NOT_HERE = frozenset({"NOT_CONTROLLER", "STALE_CONTROLLER_EPOCH"})
+
+
+class Audit:
+    """Writes the records. Denials are bounded (``proto.statelog.denials``)."""
+
+    def __init__(self, journal: Journal, limit: DenialLimit | None = None) -> None:
+        self._journal, self._limit = journal, limit or DenialLimit()
+
+    def answered(
+        self, method: str, caller: tuple[str, str], request: Any, answer: Any, epoch: int, *, changes: bool
+    ) -> None:
+        """A request was answered. ``caller``: principal and address; ``changes``: the method is one that does;
+        ``epoch``: this controller's, -1 if it does not lead."""
+        error = next(iter(errors_in(answer)), "")
+        if error in _DENIED:
+            self.denied(method, caller, error, request, epoch)
+        elif changes and error not in _NOT_HERE:
+            self._record(RequestRecord(method, *caller, *_about(request), error), epoch)
+
+    def denied(self, method: str, caller: tuple[str, str], error: str, request: Any, epoch: int) -> None:
+        """A request was refused for what the caller is or may not."""
+        count = self._limit.admit()
+        if count:
+            record = RequestRecord(method, *caller, *_about(request), error, None if count == 1 else count)
+            self._record(record, epoch)
+
+    def _record(self, record: RequestRecord, epoch: int) -> None:
+        self._journal.record(LogBatch([record], "", record.method), epoch)
+
+
+def _about(request: Any) -> tuple[str, str]:
+    """What a request is about, shortened, and its reason."""
+    if request is None:
+        return "", ""
+    return subject_of(request), str(getattr(request, "reason", "")).strip()
+
+
+def subject_of(request: Any) -> str:
+    """The topics, partitions or brokers that a request of gRPC or of Kafka's protocol names, as text."""
+    names = list(dict.fromkeys(_names(request)))
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _names(message: Any) -> Iterator[str]:
+    for name, value in _fields(message):
+        if name == "broker_id":
+            yield f"broker {value}"
+        elif name == "broker_ids":
+            yield from (f"broker {id_}" for id_ in value)
+        elif name == "topic_names":
+            yield from map(str, value)
+        elif _is_list(value):
+            yield from (found for entry in value if (found := _name_of(entry)))
+
+
+def _name_of(entry: Any) -> str:
+    """A topic or partition in an entry of a list; empty: it is none."""
+    resource = getattr(entry, "resource", entry)
+    for field in ("topic", "name", "topic_name", "resource_name"):
+        found = getattr(resource, field, None)
+        if found:
+            number = getattr(entry, "partition", None)
+            return f"{found}-{number}" if isinstance(number, int) else str(found)
+    topic_id = getattr(entry, "topic_id", "")
+    return f"topic id {topic_id}" if topic_id and isinstance(topic_id, str) else ""
+
+
+def errors_in(answer: Any) -> Iterator[str]:
+    """The names of the errors in a response, that of the request first."""
+    inner = []
+    for name, value in _fields(answer):
+        if name == "error_code" and value:
+            yield ErrorCode(value).name if value in set(ErrorCode) else f"error {value}"
+        elif _is_list(value):
+            inner.append(value)
+    for entries in inner:
+        for entry in entries:
+            yield from errors_in(entry)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _fields(message: Any) -> Iterator[tuple[str, Any]]:
+    if (names := getattr(message, "__struct_fields__", None)) is not None:
+        return ((name, getattr(message, name)) for name in names)
+    if (listed := getattr(message, "ListFields", None)) is not None:
+        return ((field.name, value) for field, value in listed())
+    return iter(())

@@ -1,0 +1,58 @@
+"""What libraries log by ``logging``, for a daemon that logs by other means: one line each, and not too many."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+#: Lines of one logger in this many seconds; the rest is counted.
+LINES_MAX, WINDOW_S = 10, 60.0
+#: Characters of a message, of an error.
+TEXT_MAX = 500
+
+Emit = Callable[[int, Mapping[str, object]], None]
+
+
+class LibraryLogs(logging.Handler):
+    """Passes on each record as fields: ``library``, ``message``, and ``error`` if there is an exception.
+
+    An exception is one line, its type and text: its traceback is of the library's code, and whoever sends a malformed
+    request could fill a disk with it. ``emit_line``: takes the level, WARNING or ERROR, and the fields.
+    """
+
+    def __init__(self, emit_line: Emit, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(logging.WARNING)
+        self._emit_line, self._now_s = emit_line, now_s
+        #: By logger: when its window began, its lines in it.
+        self._windows: dict[str, tuple[float, int]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        began_s, lines = self._windows.get(record.name, (self._now_s(), 0))
+        if self._now_s() - began_s >= WINDOW_S:
+            if lines > LINES_MAX:
+                fields = {
+                    "library": record.name,
+                    "message": "more of it was left out",
+                    "count": lines - LINES_MAX,
+                }
+                self._emit_line(logging.WARNING, fields)
+            began_s, lines = self._now_s(), 0
+        self._windows[record.name] = began_s, lines + 1
+        if lines >= LINES_MAX:
+            return
+        try:
+            message = record.getMessage()
+        except Exception as error:  # noqa: BLE001  (a library's own mistake is no reason to raise in it)
+            message = f"{record.msg!r}: {error}"
+        found: dict[str, object] = {"library": record.name, "message": one_line(message)}
+        if record.exc_info and record.exc_info[1] is not None:
+            raised = record.exc_info[1]
+            found["error"] = one_line(f"{type(raised).__name__}: {raised}")
+        self._emit_line(logging.ERROR if record.levelno >= logging.ERROR else logging.WARNING, found)
+
+
+def one_line(text: str) -> str:
+    """The first line of a text, with control characters escaped, cut."""
+    first = text.strip().partition("\n")[0][:TEXT_MAX]
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in first)

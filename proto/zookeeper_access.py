@@ -1,0 +1,234 @@
+"""Who we are to ZooKeeper, how we reach it, and who may access the znodes that we create: for both daemons and pctl.
+
+Names of settings are Kafka's (``zookeeper.set.acl``) and our own for PEM files. kazoo would trust the system's
+authorities beside ours and look at no host name, so the TLS connection is made here.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import structlog
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+from msgspec import Meta
+
+from proto.security.files import FileSettingError, password_in
+from proto.security.tls import TlsFiles, client_contexts
+from proto.settings import text
+
+log = structlog.get_logger(__name__)
+
+#: What others may not read even where they may read everything else (``ZkData.SensitiveRootPaths``).
+SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+#: Old consumers write below it, so that nobody owns it.
+CONSUMERS = "/consumers"
+
+DIGEST_MD5, GSSAPI = "DIGEST-MD5", "GSSAPI"
+
+Name = Annotated[str, text(r"[^\0\r\n:]{0,1000}", "a name in one line, without colon, or nothing")]
+
+
+class Login(NamedTuple):
+    """A name, and what reads its password, which may change from session to session."""
+
+    name: str
+    password: Callable[[], str]
+
+
+class ZooKeeperAccess(NamedTuple):
+    """How a session connects and logs in, and what it lets others do.
+
+    ``sasl``, ``digest``: None: it does not log in so; ``contexts``: None: without TLS; ``mechanism``: of SASL.
+    ``set_acl``: only the creator may change the znodes that we create, and nobody else may read the sensitive ones
+    (``ZkData.defaultAcls``); else everybody may all.
+    """
+
+    sasl: Login | None = None
+    digest: Login | None = None
+    contexts: Callable[[], ssl.SSLContext] | None = None
+    set_acl: bool = False
+    mechanism: str = DIGEST_MD5
+
+    @property
+    def name(self) -> str:
+        """As whom it logs in, to name it in an error; empty: it does not."""
+        return self.sasl.name if self.sasl else ""
+
+    def client_options(self) -> dict[str, Any]:
+        """For a new kazoo client: the login, with the passwords as they are now."""
+        options: dict[str, Any] = {}
+        if self.sasl is not None and self.mechanism == GSSAPI:
+            options["sasl_options"] = {"mechanism": GSSAPI, "principal": self.sasl.name}
+        elif self.sasl is not None:
+            name, password = self.sasl.name, self.sasl.password()
+            options["sasl_options"] = {"mechanism": DIGEST_MD5, "username": name, "password": password}
+        if self.digest is not None:
+            options["auth_data"] = [("digest", f"{self.digest.name}:{self.digest.password()}")]
+        if self.contexts is not None:
+            options["use_ssl"] = True
+        return options
+
+    def acl(self, path: str) -> list[Any]:
+        """Of a new znode, for kazoo. ``path``: without the chroot."""
+        if not self.set_acl or path == CONSUMERS:
+            return list(OPEN_ACL_UNSAFE)
+        return list(CREATOR_ALL_ACL) if path.startswith(SENSITIVE) else CREATOR_ALL_ACL + READ_ACL_UNSAFE
+
+
+#: Without login and TLS, and everybody may all.
+OPEN_ACCESS = ZooKeeperAccess()
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler for threads, which connects by TLS where ``contexts`` are given.
+
+    The host in the connect string must be in the server's certificate. ``problem``: of the last connection attempt
+    by TLS, empty: there was none.
+    """
+
+    def __init__(self, contexts: Callable[[], ssl.SSLContext] | None = None) -> None:
+        super().__init__()
+        self._contexts = contexts
+        self.problem = ""
+
+    def create_connection(
+        self, address: Any, hostname: str = "", timeout: float = 10.0, **kwargs: Any
+    ) -> Any:
+        """A socket, as kazoo wants it. Raises OSError."""
+        if self._contexts is None:
+            return super().create_connection(address, hostname=hostname, timeout=timeout, **kwargs)
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = self._contexts().wrap_socket(plain, server_hostname=hostname)
+            # A server that does not like our certificate says so after the handshake, in answer to the first bytes.
+            return _Watched(connection, self._failed)
+        except OSError as error:
+            plain.close()
+            self._failed(error)
+            raise
+
+    def _failed(self, error: OSError) -> None:
+        reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+        problem = f"TLS to ZooKeeper failed: {reason}"
+        if problem != self.problem:
+            log.error("zookeeper_tls", problem=problem)
+        self.problem = problem
+
+
+class _Watched:
+    """A TLS socket whose failures are told of."""
+
+    def __init__(self, connection: ssl.SSLSocket, failed: Callable[[OSError], None]) -> None:
+        self._connection, self._failed = connection, failed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def recv(self, size: int) -> bytes:
+        try:
+            return self._connection.recv(size)
+        except ssl.SSLError as error:
+            if not isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
+                self._failed(error)
+            raise
+
+
+class _Transaction(TransactionRequest):  # type: ignore[misc]
+    """Each znode with its own ACL."""
+
+    def create(self, path: str, value: bytes = b"", acl: Any = None, **flags: bool) -> None:
+        super().create(path, value, acl or self.client.access.acl(path), **flags)
+
+
+class Client(KazooClient):  # type: ignore[misc]
+    """kazoo's client with our access: each znode that it creates, parents too, has its own ACL."""
+
+    def __init__(self, access: ZooKeeperAccess = OPEN_ACCESS, **settings: Any) -> None:
+        self.access = access
+        super().__init__(**{"handler": Handler(access.contexts), **access.client_options(), **settings})
+
+    @property
+    def problem(self) -> str:
+        """Why TLS failed; empty: it did not."""
+        return str(getattr(self.handler, "problem", ""))
+
+    def create_async(self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **more: Any) -> Any:
+        return super().create_async(path, value, acl or self.access.acl(path), *flags, **more)
+
+    def transaction(self) -> _Transaction:
+        return _Transaction(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZooKeeperSettings:
+    """How a process gets to ZooKeeper."""
+
+    # fmt: off
+    zookeeper_ssl_client_enable: Annotated[bool, Meta(description="connect to ZooKeeper by TLS"
+        " (zookeeper.ssl.client.enable)")] = False
+    zookeeper_ssl_certificate: Annotated[Path, Meta(description="PEM file: the certificate and its chain to show to"
+        " ZooKeeper")] = Path()
+    zookeeper_ssl_key: Annotated[Path, Meta(description="PEM file: its key, without password; if not in the same"
+        " file")] = Path()
+    zookeeper_ssl_ca: Annotated[Path, Meta(description="PEM file: authorities of ZooKeeper's certificates; if not the"
+        " system's")] = Path()
+    zookeeper_sasl_username: Annotated[Name, Meta(description="as whom to log in to ZooKeeper by SASL; empty: not"
+        " by SASL")] = ""
+    zookeeper_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it"
+        )] = Path()
+    zookeeper_sasl_mechanism: Annotated[Literal["DIGEST-MD5", "GSSAPI"], Meta(description="of that login; GSSAPI"
+        " takes the ticket of the environment, and needs the package kerberos")] = "DIGEST-MD5"
+    zookeeper_digest_username: Annotated[Name, Meta(description="as whom to log in to ZooKeeper by its scheme digest;"
+        " empty: not so")] = ""
+    zookeeper_digest_password_file: Annotated[Path, Meta(description="file whose first line is the password for it"
+        )] = Path()
+    zookeeper_set_acl: Annotated[bool, Meta(description="only who logs in as this process does may change the znodes"
+        " it creates (zookeeper.set.acl)")] = False
+    # fmt: on
+
+    def zookeeper_access(self) -> ZooKeeperAccess:
+        """How sessions connect. Raises FileSettingError."""
+        contexts = self._contexts()
+        sasl = digest = None
+        if self.zookeeper_sasl_username and self.zookeeper_sasl_mechanism == GSSAPI:
+            if not (find_spec("kerberos") or find_spec("winkerberos")):
+                allowed = "DIGEST-MD5, because the package kerberos is not installed"
+                raise FileSettingError("zookeeper_sasl_mechanism", GSSAPI, allowed)
+            sasl = Login(self.zookeeper_sasl_username, str)
+        elif self.zookeeper_sasl_username:
+            path = self.zookeeper_sasl_password_file
+            sasl = Login(self.zookeeper_sasl_username, _password("zookeeper_sasl_password_file", path))
+        if self.zookeeper_digest_username:
+            path = self.zookeeper_digest_password_file
+            digest = Login(self.zookeeper_digest_username, _password("zookeeper_digest_password_file", path))
+        certified = contexts is not None and self.zookeeper_ssl_certificate != Path()
+        if self.zookeeper_set_acl and not (sasl or digest or certified):
+            allowed = "false without a login or a certificate for ZooKeeper: nobody would own them"
+            raise FileSettingError("zookeeper_set_acl", "true", allowed)
+        return ZooKeeperAccess(sasl, digest, contexts, self.zookeeper_set_acl, self.zookeeper_sasl_mechanism)
+
+    def _contexts(self) -> Callable[[], ssl.SSLContext] | None:
+        paths = self.zookeeper_ssl_certificate, self.zookeeper_ssl_key, self.zookeeper_ssl_ca
+        if not self.zookeeper_ssl_client_enable:
+            for name, path in zip(("certificate", "key", "ca"), paths, strict=True):
+                if path != Path():
+                    allowed = "left out, or zookeeper_ssl_client_enable be true"
+                    raise FileSettingError(f"zookeeper_ssl_{name}", str(path), allowed)
+            return None
+        certificate, key, ca = (None if path == Path() else path for path in paths)
+        return client_contexts(TlsFiles(certificate, key, ca, "zookeeper_ssl_")).current
+
+
+def _password(setting: str, path: Path) -> Callable[[], str]:
+    if path == Path():
+        raise FileSettingError(setting, "", "a file with the password in its first line")
+    return password_in(setting, path).current

@@ -1,0 +1,83 @@
+"""Requests that are never finished, and too many connections: neither takes what ZooKeeper and probes need."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from controller.runtime.config import split_address
+from tests.support.runtime.clusters import http, lines
+from tests.support.runtime.programs import BIN, Program, program
+
+pytestmark = pytest.mark.slow
+
+HALF = b"GET /ready HTTP/1.1\r\nHost: x\r\n"
+
+
+def few_descriptors(zookeeper: str, descriptors: int) -> list[str]:
+    """A controller that may open only so many."""
+    ours = f"{BIN}/partition-controller run --zookeeper={zookeeper} --grpc-listen=127.0.0.1:0 --http-listen=127.0.0.1:0"
+    return [
+        "/bin/sh",
+        "-c",
+        f"ulimit -n {descriptors}; exec {ours} --state-log-dir=log --session-timeout-ms=6000",
+    ]
+
+
+def connect(running: Program, sent: bytes, what: str = "http") -> socket.socket:
+    made = socket.create_connection(split_address(lines(running, "listening")[0][what]), timeout=60)
+    made.sendall(sent)
+    return made
+
+
+def is_closed(one: socket.socket) -> bool:
+    """Waits for the end; what is answered before it does not matter."""
+    try:
+        while one.recv(65536):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("what", ["http", "grpc"])
+def test_half_requests_beyond_the_descriptors(zookeeper: str, tmp_path: Path, what: str) -> None:
+    with program(few_descriptors(zookeeper, 128), tmp_path) as running, ExitStack() as stack:
+        running.until(lambda: bool(lines(running, "ready")))
+        for _ in range(300):
+            stack.enter_context(connect(running, HALF, what))
+        # A probe gets through at once, and ZooKeeper's session outlives its timeout.
+        assert http(running, "/ready") == "ready: active\n"
+        assert http(running, "/ready") == "ready: active\n"
+        assert not lines(running, "resigned")
+        assert not lines(running, "session_over")
+        assert len(running.said().splitlines()) < 100
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", HALF, b"POST /ready HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx"]
+)
+def test_what_is_never_finished_is_ended(zookeeper: str, tmp_path: Path, sent: bytes) -> None:
+    with program(few_descriptors(zookeeper, 1024), tmp_path) as running:
+        running.until(lambda: bool(lines(running, "ready")))
+        with connect(running, sent) as made:
+            assert is_closed(made)
+
+
+def test_malformed_requests_are_one_line_each_and_few(zookeeper: str, tmp_path: Path) -> None:
+    with program(few_descriptors(zookeeper, 1024), tmp_path) as running:
+        running.until(lambda: bool(lines(running, "ready")))
+        before = len(running.said().splitlines())
+        for n in range(50):
+            with connect(running, f"GE\x00T /{n} HTTP/9.9\r\n\x1b[31m\r\n\r\n".encode()) as made:
+                is_closed(made)
+        said = running.said().splitlines()
+        assert len(said) - before <= 15
+        for line in said:
+            json.loads(line)

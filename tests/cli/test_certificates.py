@@ -1,0 +1,97 @@
+"""``partition-controller certificates``."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.cli.main import main
+from proto.security.tls import ClientAuth, TlsFiles, client_contexts, server_contexts
+
+
+def made(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["certificates", *map(str, arguments)])
+
+
+def files(folder: Path, name: str) -> TlsFiles:
+    return TlsFiles(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> str:
+    """The common name that the server sees."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asks = client.wrap_bio(to_client, to_server, server_hostname=host)
+    serves = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (asks, serves, asks, serves):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    certificate = serves.getpeercert()
+    assert certificate is not None
+    return dict(pair for names in certificate["subject"] for pair in names)["commonName"]  # type: ignore[misc]
+
+
+def test_what_is_made_serves_and_asks(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    result = made(folder, "--host", "broker.example", "--host", "10.0.0.7")
+    assert result.exit_code == 0, result.output
+    assert f"PCTL_SSL_CERTIFICATE={folder}/admin.pem" in result.output
+    for path in folder.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    server = server_contexts(files(folder, "broker-1"), ClientAuth.REQUIRED).current()
+    client = client_contexts(files(folder, "admin")).current()
+    for context in (server, client):
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+    for host in ("127.0.0.1", "::1", "localhost", "broker.example", "10.0.0.7"):
+        assert handshake(server, client, host) == "admin"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(server, client, "elsewhere.example")
+
+
+def test_the_authority_is_used_again_and_nothing_is_written_over(tmp_path: Path) -> None:
+    assert made(tmp_path, "--name", "controller-1").exit_code == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert made(tmp_path, "--name", "broker-9").exit_code == 0
+    server = server_contexts(files(tmp_path, "controller-1"), ClientAuth.REQUIRED).current()
+    client = client_contexts(files(tmp_path, "broker-9")).current()
+    assert handshake(server, client, "localhost") == "broker-9"
+    result = made(tmp_path, "--name", "new", "--name", "broker-9")
+    assert result.exit_code == 1
+    assert "broker-9.pem is there already: nothing was written" in result.output
+    assert not (tmp_path / "new.pem").exists()
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--name", "a/b"], "name 'a/b': must be"),
+        (["--name", ""], "name '': must be"),
+        (["--name", "ca"], "name 'ca': must be"),
+        (["--name", "x" * 65], "must be letters"),
+        (["--host", "a:1"], "host 'a:1': must be"),
+        (["--host", ""], "host '': must be"),
+        (["--host", "a b"], "host 'a b': must be"),
+    ],
+)
+def test_bad_names(tmp_path: Path, arguments: list[str], said: str) -> None:
+    result = made(tmp_path / "new", *arguments)
+    assert result.exit_code == 1
+    assert said in result.output
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "certificates in" in made(tmp_path / "file").output
+    (tmp_path / "ca.pem").touch()
+    (tmp_path / "ca.key").touch()
+    result = made(tmp_path)
+    assert result.exit_code == 1
+    assert "certificates in" in result.output

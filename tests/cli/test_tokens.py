@@ -1,0 +1,37 @@
+"""``partition-controller tokens``: what it writes is what daemons read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from controller.cli.main import main
+from proto.security.tokens import tokens_in
+
+
+def tokens(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["tokens", *arguments])
+
+
+def test_a_token_works_from_its_making_to_its_removal(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    alice, bob = (tokens("add", name, "--file", str(file)).stdout.strip() for name in ("alice", "bob b"))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert alice not in file.read_text()
+    assert [tokens_in(file).current().holder(token) for token in (alice, bob)] == ["alice", "bob b"]
+    file.chmod(0o644)
+    assert tokens("remove", "alice", "--file", str(file)).exit_code == 0
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [tokens_in(file).current().holder(token) for token in (alice, bob)] == [None, "bob b"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens"]
+
+
+def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
+    absent = tokens("remove", "alice", "--file", str(tmp_path / "tokens"))
+    assert (absent.exit_code, "has no token of alice" in absent.stderr) == (1, True)
+    unfit = tokens("add", "a\nb", "--file", str(tmp_path / "tokens"))
+    assert (unfit.exit_code, "must be a printable name" in unfit.stderr) == (2, True)
+    nowhere = tokens("add", "alice", "--file", str(tmp_path / "no" / "tokens"))
+    assert (nowhere.exit_code, "cannot be written" in nowhere.stderr) == (1, True)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,88 @@
+"""What is remembered of exceptions, and when it is left out."""
+
+from __future__ import annotations
+
+from controller.core.cluster.quarantine import (
+    REMEMBERED_MS,
+    REQUESTS_MAX,
+    SUSPECTS_MAX,
+    Quarantine,
+    Subject,
+    SubjectKind,
+    Suspect,
+)
+from controller.core.events import EventKind
+
+TOPIC = Subject(SubjectKind.TOPIC, "t")
+
+
+def raised(subject: Subject = TOPIC, *, epoch: int = 1, digest: str = "d", at_ms: int = 0) -> Suspect:
+    return Suspect(subject.kind, subject.name, "TopicChange", "KeyError: 1", digest, 7, epoch, at_ms)
+
+
+def test_twice_in_one_term_is_once() -> None:
+    found = Quarantine().remember(raised()).remember(raised())
+    assert not found.skips(TOPIC)
+    assert found.suspects["topic/t"].count == 2
+
+
+def test_what_raises_in_another_term_is_left_out() -> None:
+    found = Quarantine().remember(raised()).remember(raised(epoch=2))
+    assert found.skips(TOPIC)
+    assert found.paths() == {
+        "/brokers/topics/t": "in quarantine: TopicChange raised KeyError: 1 (2 times)",
+    }
+    assert not found.without("topic/t").skips(TOPIC)
+
+
+def test_a_fault_that_is_known_already_needs_one_term() -> None:
+    found = Quarantine().remember(raised()).remember(raised(epoch=2))
+    other = Subject(SubjectKind.BROKER, "3")
+    assert found.remember(raised(other, epoch=3)).skips(other)
+    assert not found.remember(raised(other, epoch=3, digest="another")).skips(other)
+
+
+def test_the_event_is_blamed_when_leaving_out_its_subject_did_not_help() -> None:
+    event = Subject(SubjectKind.EVENT, "TopicChange")
+    found = Quarantine()
+    assert found.blamed([TOPIC, event], "d") == TOPIC
+    found = found.remember(raised()).remember(raised(epoch=2))
+    assert found.blamed([TOPIC, event], "d") == event
+    found = found.remember(raised(event, epoch=3))
+    assert found.events() == {EventKind.TOPIC_CHANGE}
+    assert found.blamed([TOPIC, event], "d") == event
+
+
+def test_no_controller_leads_without_a_failover() -> None:
+    event = Subject(SubjectKind.EVENT, "ControllerFailover")
+    found = Quarantine().remember(raised(event)).remember(raised(event, epoch=2))
+    assert found.skips(event)
+    assert found.events() == frozenset()
+
+
+def test_a_kind_of_request_is_refused_after_some_of_it() -> None:
+    requests = [Subject(SubjectKind.REQUEST, f"CreateTopics-{n}") for n in range(REQUESTS_MAX + 1)]
+    event = Subject(SubjectKind.EVENT, "CreateTopics")
+    found = Quarantine().remember(raised(requests[0], epoch=0))
+    for epoch, request in enumerate(requests[:-1], start=1):
+        assert found.blamed([request, event], "d") == request
+        found = found.remember(raised(request, epoch=epoch))
+    assert found.refuses(EventKind.CREATE_TOPICS, lambda: "1") is not None
+    assert found.refuses(EventKind.CREATE_TOPICS, lambda: "9") is None
+    assert found.refuses(EventKind.DELETE_TOPICS, lambda: "1") is None
+    assert found.blamed([requests[-1], event], "d") == event
+    assert found.blamed([requests[-1], event], "another") == requests[-1]
+    found = found.remember(raised(event, epoch=9))
+    assert found.refuses(EventKind.CREATE_TOPICS, lambda: "9") is not None
+
+
+def test_memory_is_bounded_and_suspects_are_forgotten() -> None:
+    found = Quarantine().remember(raised()).remember(raised(epoch=2))
+    for n in range(SUSPECTS_MAX + 10):
+        subject = Subject(SubjectKind.TOPIC, f"t{n}")
+        found = found.remember(raised(subject, digest=str(n), at_ms=n))
+    assert len(found.suspects) == SUSPECTS_MAX
+    assert found.skips(TOPIC)
+    assert "topic/t0" not in found.suspects
+    late = found.remember(raised(Subject(SubjectKind.TOPIC, "late"), digest="x", at_ms=REMEMBERED_MS * 2))
+    assert set(late.suspects) == {"topic/t", "topic/late"}

@@ -1,0 +1,54 @@
+"""Libraries' log records: one line each, and not too many."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from proto.library_logs import LINES_MAX, WINDOW_S, LibraryLogs
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.got: list[dict[str, Any]] = []
+        self.logger = logging.Logger("some.library")
+        self.logger.addHandler(LibraryLogs(self.take, lambda: self.now_s))
+
+    def take(self, level: int, fields: Mapping[str, object]) -> None:
+        self.got.append({"level": level, **fields})
+
+
+def test_an_exception_is_its_type_and_text() -> None:
+    lines = Lines()
+    try:
+        raise ValueError("bad\nrequest \x1b[31m")
+    except ValueError:
+        lines.logger.exception("Error handling request\nfrom %s", "x")
+    (line,) = lines.got
+    assert line == {
+        "level": logging.ERROR,
+        "library": "some.library",
+        "message": "Error handling request",
+        "error": "ValueError: bad",
+    }
+
+
+def test_a_flood_is_counted() -> None:
+    lines = Lines()
+    for _ in range(LINES_MAX + 7):
+        lines.logger.warning("again")
+    assert len(lines.got) == LINES_MAX
+    lines.now_s = WINDOW_S
+    lines.logger.warning("later")
+    assert [line["message"] for line in lines.got[LINES_MAX:]] == ["more of it was left out", "later"]
+    assert lines.got[LINES_MAX]["count"] == 7
+
+
+def test_a_record_that_cannot_be_formatted_and_one_below_warning() -> None:
+    lines = Lines()
+    lines.logger.info("nothing")
+    lines.logger.warning("%d", "x")
+    (line,) = lines.got
+    assert line["message"].startswith("'%d': ")

@@ -1,0 +1,140 @@
+"""The audit log: who asked for what, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.core.records import RequestRecord
+from controller.runtime.observe.audit import NAMED_MAX, Audit, errors_in, subject_of
+from controller.runtime.observe.history import Journal, Recent
+from controller.runtime.observe.history_filter import Filter
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2
+from proto.gen import controller_service_pb2 as brokers
+from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from proto.gen.kafka.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+from proto.statelog.denials import RECORDED_MAX, WINDOW_S, DenialLimit
+from proto.statelog.writer import StateLogWriter
+
+DENIED = pb.ElectLeadersResponse(error_code=common_pb2.CLUSTER_AUTHORIZATION_FAILED)
+ALICE = ("User:alice", "192.0.2.1")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Audited:
+    """An audit log and its lines."""
+
+    def __init__(self, directory: Path) -> None:
+        self.recent, self.clock = Recent(1, 10_000), Clock()
+        self._writer = StateLogWriter(directory, "controller", 1)
+        self.audit = Audit(Journal(self._writer, self.recent), DenialLimit(self.clock))
+
+    def lines(self) -> list[dict[str, Any]]:
+        found = [line for portion in self.recent.backwards(Filter()) for line in portion]
+        keep = {f.name for f in msgspec.structs.fields(RequestRecord)} | {
+            "kind",
+            "to",
+            "cause",
+            "controller_epoch",
+        }
+        return [{k: v for k, v in msgspec.json.decode(line).items() if k in keep} for line in reversed(found)]
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Any:
+    made = Audited(tmp_path)
+    yield made
+    made.close()
+
+
+def deletion(*names: str, reason: str = "") -> pb.DeleteTopicsRequest:
+    return pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names], reason=reason)
+
+
+def answer(*errors: int) -> pb.DeleteTopicsResponse:
+    return pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(error_code=error) for error in errors])  # type: ignore[arg-type]
+
+
+def test_what_was_done_and_what_was_refused(audited: Audited) -> None:
+    asked = deletion("a", "b", reason=" old ")
+    audited.audit.answered("DeleteTopics", ALICE, asked, answer(0, 0), 7, changes=True)
+    audited.audit.answered("DeleteTopics", ALICE, asked, answer(0, 3), 7, changes=True)
+    common = {"kind": "request", "cause": "DeleteTopics", "controller_epoch": 7, "to": "DeleteTopics",
+              "principal": "User:alice", "address": "192.0.2.1", "subject": "a, b", "reason": "old"}  # fmt: skip
+    assert audited.lines() == [common, {**common, "error": "UNKNOWN_TOPIC_OR_PARTITION"}]
+
+
+def test_what_changes_nothing_is_not_recorded_unless_it_is_denied(audited: Audited) -> None:
+    audit = audited.audit
+    audit.answered("DescribeTopics", ALICE, None, answer(0), 7, changes=False)
+    audit.answered(
+        "DeleteTopics",
+        ALICE,
+        deletion("a"),
+        pb.DeleteTopicsResponse(error_code=common_pb2.NOT_CONTROLLER),
+        -1,
+        changes=True,
+    )
+    assert audited.lines() == []
+    audit.answered("DescribeTopics", ALICE, None, answer(29), 7, changes=False)
+    audit.denied("Watch", ("User:ANONYMOUS", ""), "UNAUTHENTICATED", None, -1)
+    assert [(r["to"], r["error"], r.get("address")) for r in audited.lines()] == [
+        ("DescribeTopics", "TOPIC_AUTHORIZATION_FAILED", "192.0.2.1"),
+        ("Watch", "UNAUTHENTICATED", None),
+    ]
+
+
+def test_a_flood_of_denials_leaves_a_bounded_number_of_records(audited: Audited) -> None:
+    for _ in range(RECORDED_MAX + 500):
+        audited.audit.answered("ElectLeaders", ALICE, None, DENIED, 7, changes=True)
+    assert len(audited.lines()) == RECORDED_MAX
+    # What is carried out is recorded all the same.
+    audited.audit.answered("ElectLeaders", ALICE, None, pb.ElectLeadersResponse(), 7, changes=True)
+    audited.clock.now_s += WINDOW_S
+    audited.audit.answered("ElectLeaders", ALICE, None, DENIED, 7, changes=True)
+    assert [line.get("count") for line in audited.lines()[-3:]] == [None, None, 501]
+
+
+@pytest.mark.parametrize(
+    ("request_", "subject"),
+    [
+        (None, ""),
+        (deletion(), ""),
+        (deletion(*map(str, range(NAMED_MAX + 2))), ", ".join(map(str, range(NAMED_MAX))) + " and 2 more"),
+        (pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(topic_id="x")]), "topic id x"),
+        (pb.ElectLeadersRequest(topic_partitions=[common_pb2.PartitionName(topic="t", partition=3)]), "t-3"),
+        (brokers.ControlledShutdownRequest(broker_id=4), "broker 4"),
+        (
+            pb.AlterConfigsRequest(
+                resources=[pb.AlterConfigsResource(resource=pb.ConfigResource(resource_name="t"))]
+            ),
+            "t",
+        ),
+        (DeleteTopicsRequest(topic_names=["a", "b"]), "a, b"),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(name="a")]), "a"),
+    ],
+)
+def test_what_a_request_is_about(request_: Any, subject: str) -> None:
+    assert subject_of(request_) == subject
+
+
+def test_errors_of_both_protocols() -> None:
+    assert list(errors_in(answer(0, 3, 29))) == ["UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED"]
+    kafka = DeleteTopicsResponse(
+        responses=[DeletableTopicResult(error_code=29), DeletableTopicResult(error_code=999)]
+    )
+    assert list(errors_in(kafka)) == ["TOPIC_AUTHORIZATION_FAILED", "error 999"]

@@ -1,0 +1,118 @@
+"""What brokers say of their disks, put together with what the controller knows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from controller.core.model import Cluster
+from controller.runtime.kafka.asking import BrokerQuestions
+from controller.runtime.kafka.connection import Plaintext
+from controller.runtime.kafka.endpoints import Listeners
+from controller.runtime.rpc import replicas
+from proto.gen.kafka.describe_log_dirs_response import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from proto.kafka.apis import ApiKey, RequestHeader
+from tests.support.core.harness import MachineHarness
+from tests.support.core.world import World
+from tests.support.runtime.kafka_peer import KafkaPeer, response
+
+KAFKA_STORAGE_ERROR = 56
+
+
+def on_disk(*partitions: DescribeLogDirsPartition) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(log_dir="/d", topics=[DescribeLogDirsTopic("t", list(partitions))])
+
+
+class Disks:
+    """Brokers 1 and 2 say what the test puts into ``said``; broker 3 is down."""
+
+    def __init__(self, cluster: Cluster, peers: dict[int, KafkaPeer]) -> None:
+        self.cluster, self.peers = cluster, peers
+        self.said: dict[int, DescribeLogDirsResponse] = {}
+        for peer in peers.values():
+            peer.versions[ApiKey.DESCRIBE_LOG_DIRS] = 4
+            peer.answer = self.answer_of(peer)
+            cluster.brokers[peer.id] = peer.incarnation
+
+    def answer_of(self, peer: KafkaPeer) -> Any:
+        async def answer(header: RequestHeader, request: Any) -> bytes | None:
+            if header.api_key == ApiKey.API_VERSIONS:
+                return await peer.carry_out(header, request)
+            return response(header, self.said[peer.id])
+
+        return answer
+
+    async def describe(self, *topics: str) -> Any:
+        questions = BrokerQuestions("9001", Listeners("", "", "PLAINTEXT"), Plaintext())
+        return await replicas.describe(self.cluster, questions, topics)
+
+    async def rows(self, *topics: str) -> dict[tuple[str, int], list[tuple[int, int, int, bool]]]:
+        answer = await self.describe(*topics)
+        return {
+            (p.topic, p.partition): [
+                (r.broker, r.size_bytes, r.offset_lag, r.on_failed_disk) for r in p.replicas
+            ]
+            for p in answer.partitions
+        }
+
+
+@pytest.fixture
+async def disks() -> AsyncIterator[Disks]:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [2, 1], 1: [1, 3]})
+    world.create_topic("u", {0: [1]})
+    rig = MachineHarness.active(world)
+    rig.run()
+    peers = {id_: await KafkaPeer(id_).start() for id_ in (1, 2)}
+    found = Disks(rig.cluster, peers)
+    del rig.cluster.brokers[3]
+    yield found
+    for peer in peers.values():
+        await peer.stop()
+
+
+async def test_sizes_and_lag_are_those_of_the_replica_in_use(disks: Disks) -> None:
+    moving = DescribeLogDirsPartition(0, 7, 99, True)
+    disks.said = {
+        1: DescribeLogDirsResponse(results=[on_disk(DescribeLogDirsPartition(0, 100, 5)), on_disk(moving)]),
+        2: DescribeLogDirsResponse(results=[on_disk(DescribeLogDirsPartition(0, 200, 0))]),
+    }
+    assert await disks.rows("t") == {
+        ("t", 0): [(2, 200, 0, False), (1, 100, 5, False)],
+        ("t", 1): [(1, -1, -1, False), (3, -1, -1, False)],
+    }
+    ((_, asked),) = [each for each in disks.peers[1].received if each[0].api_key == ApiKey.DESCRIBE_LOG_DIRS]
+    assert [(topic.topic, topic.partitions) for topic in asked.topics] == [("t", [0, 1])]
+    assert set(await disks.rows()) == {("t", 0), ("t", 1), ("u", 0)}
+    assert disks.peers[1].received[-1][1].topics is None
+    assert await disks.rows("nope") == {}
+
+
+async def test_replicas_on_failed_disks_are_named(disks: Disks) -> None:
+    partition = disks.cluster.partition("t", 0)
+    assert partition is not None
+    disks.cluster.offline_dirs[1] = {partition}
+    failed = DescribeLogDirsResult(KAFKA_STORAGE_ERROR, "/failed")
+    disks.said = {
+        1: DescribeLogDirsResponse(results=[failed, on_disk(DescribeLogDirsPartition(1, 10, 0))]),
+        2: DescribeLogDirsResponse(results=[on_disk(DescribeLogDirsPartition(0, 200, 0))]),
+    }
+    rows = await disks.rows("t")
+    assert rows["t", 0] == [(2, 200, 0, False), (1, -1, -1, True)]
+    assert rows["t", 1] == [(1, 10, 0, False), (3, -1, -1, False)]
+
+
+async def test_brokers_that_do_not_say_are_named_with_the_reason(disks: Disks) -> None:
+    disks.said = {1: DescribeLogDirsResponse(error_code=31), 2: DescribeLogDirsResponse()}
+    await disks.peers[2].stop()
+    answer = await disks.describe("t")
+    silent = {each.broker: each.why for each in answer.silent}
+    assert "needs Describe on the cluster" in silent[1]
+    assert f"127.0.0.1:{disks.peers[2].port}" in silent[2]

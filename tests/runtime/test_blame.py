@@ -1,0 +1,144 @@
+"""Every kind of event with an exception planted in it: what is blamed for it, and that it is left out afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from controller.core import handlers
+from controller.core.cluster.quarantine import NEEDED, Quarantine, Suspect
+from controller.core.context import CoreSettings
+from controller.core.effects import Outcome
+from controller.core.events import Body, Event, EventKind
+from controller.core.handlers import BODIES, LOOKS, event_of
+from controller.core.machine import Machine, Ready
+from controller.core.model import Broker, Partition, Topic
+from controller.core.requests.api import ControllerRequest
+from controller.core.requests.brokers import ControlledShutdown
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.blame import NO_EVENT, Blame, blame, request_digest
+
+NOTHING = Quarantine()
+
+
+def machine(quarantine: Quarantine = NOTHING) -> Machine:
+    return Machine(1, 1, CoreSettings(), lambda: "id", quarantine.events())
+
+
+def step(made: Machine, stimulus: Event | Outcome) -> Ready:
+    return made.step(stimulus, 0)
+
+
+def raised_by(made: Machine, event: Event, quarantine: Quarantine = NOTHING) -> Blame:
+    with pytest.raises(ZeroDivisionError) as caught:
+        step(made, event)
+    return blame(caught.value, made.current_event, quarantine)
+
+
+def noted(found: Blame, epoch: int, quarantine: Quarantine = NOTHING) -> Quarantine:
+    return quarantine.remember(
+        Suspect(found.subject.kind, found.subject.name, found.event, found.error, found.digest, 1, epoch, 0)
+    )
+
+
+def raising(*_: Any) -> Any:
+    yield 1 // 0
+
+
+@pytest.mark.parametrize("kind", sorted(LOOKS.keys() - NEEDED, key=attrgetter("name")))
+def test_a_kind_of_event_is_skipped(kind: EventKind) -> None:
+    with mock.patch.dict(LOOKS, {kind: raising}):
+        found = raised_by(machine(), Event(kind))
+        assert str(found.subject) == f"event/{kind.value}"
+        quarantine = noted(found, 2, noted(found, 1))
+        ready = step(machine(quarantine), Event(kind))
+        while ready.more:
+            ready = machine(quarantine).step(None, 0)
+
+
+@pytest.mark.parametrize("kind", sorted(NEEDED, key=attrgetter("name")))
+def test_what_no_controller_leads_without_is_named(kind: EventKind) -> None:
+    with mock.patch.dict(LOOKS, {kind: raising}):
+        found = raised_by(machine(), Event(kind))
+        quarantine = noted(found, 2, noted(found, 1))
+        assert [str(s.subject) for s in quarantine.quarantined()] == [f"event/{kind.value}"]
+        assert raised_by(machine(quarantine), Event(kind), quarantine).subject == found.subject
+
+
+@pytest.mark.parametrize("body", sorted(BODIES, key=str))
+def test_a_request_or_its_kind_is_refused(body: type[Body]) -> None:
+    row = BODIES[body]
+    empty: Any = body.__new__(body)
+    for field in getattr(body, "__struct_fields__", ()) or getattr(body, "__dataclass_fields__", ()):
+        object.__setattr__(empty, field, () if field != "broker_id" else 3)
+    broken = replace(row, alone=raising if row.alone else None, together=raising if row.together else None)
+    with mock.patch.dict(BODIES, {body: broken}):
+        found = raised_by(machine(), event_of(empty, 1))
+        quarantine = noted(found, 2, noted(found, 1))
+    if issubclass(body, ControllerRequest):
+        assert str(found.subject) == f"request/{row.kind.value}-{request_digest(empty)}"
+        assert quarantine.refuses(row.kind, lambda: request_digest(empty)) is not None
+        assert handlers.answer_with(empty, ErrorCode.UNKNOWN_SERVER_ERROR).error.value == -1
+    else:
+        assert str(found.subject) == "broker/3"
+
+
+def test_the_topic_or_broker_that_the_innermost_frame_is_about() -> None:
+    topic = Topic("inner", "id")
+
+    def inner(partition: Partition) -> None:
+        raise ZeroDivisionError(partition)
+
+    def outer(context: Any) -> Any:
+        del context
+        broker = Broker(5, 1, ())
+        inner(Partition(topic, 3, (1,)))
+        yield broker
+
+    with mock.patch.dict(LOOKS, {EventKind.BROKER_CHANGE: outer}):
+        found = raised_by(machine(), Event(EventKind.BROKER_CHANGE))
+    assert (str(found.subject), found.detail) == ("topic/inner", "inner-3")
+
+    def only_a_broker(context: Any) -> Any:
+        del context
+        broker = Broker(5, 1, ())
+        yield from raising(broker)
+
+    with mock.patch.dict(LOOKS, {EventKind.BROKER_CHANGE: only_a_broker}):
+        found = raised_by(machine(), Event(EventKind.BROKER_CHANGE))
+    assert str(found.subject) == "broker/5"
+
+
+def test_a_changed_topic_is_blamed_without_any_frame_about_it() -> None:
+    with mock.patch.object(handlers, "_topics_modified", raising):
+        found = raised_by(machine(), Event(EventKind.PARTITION_MODIFICATIONS, "t"))
+    assert str(found.subject) == "topic/t"
+
+
+def test_what_raises_beside_the_events_blames_no_event() -> None:
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError as error:
+        found = blame(error, Event(EventKind.TOPIC_CHANGE), Quarantine())
+    assert (str(found.subject), found.event) == (f"event/{NO_EVENT}", NO_EVENT)
+
+
+def test_equal_faults_have_equal_digests() -> None:
+    found = []
+    for kind in (EventKind.LOG_DIR, EventKind.LEADER_REBALANCE):
+        for _ in range(2):
+            with mock.patch.dict(LOOKS, {kind: raising}):
+                found.append(raised_by(machine(), Event(kind)).digest)
+    assert len(set(found)) == 1
+    with mock.patch.dict(LOOKS, {EventKind.LOG_DIR: lambda *_: 1 // 0}):
+        assert raised_by(machine(), Event(EventKind.LOG_DIR)).digest != found[0]
+
+
+def test_requests_are_told_apart_by_their_content() -> None:
+    asked = [ControlledShutdown(1, 5), ControlledShutdown(1, 5), ControlledShutdown(2, 5)]
+    digests = [request_digest(request) for request in asked]
+    assert digests[0] == digests[1] != digests[2]

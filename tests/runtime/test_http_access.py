@@ -1,0 +1,96 @@
+"""Who may ask what over HTTP: every path of the application, asked by everybody."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from controller.runtime.http.access import OPEN
+from controller.runtime.http.server import application, start_http
+from proto.security.access import EVERYONE_MAY
+from proto.security.tokens import line_of, new_token
+
+pytestmark = pytest.mark.slow
+
+#: Status by caller, of a controller that is not ready and does not lead.
+ROWS = {
+    "/live": {"nobody": 200, "stranger": 200, "reader": 200, "forged": 401},
+    "/ready": {"nobody": 503, "stranger": 503, "reader": 503, "forged": 401},
+    "/leader": {"nobody": 503, "stranger": 503, "reader": 503, "forged": 401},
+    "/metrics": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
+    "/state": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
+    "/absent": {"nobody": 401, "stranger": 403, "reader": 404, "forged": 401},
+}
+RULES = """
+[[allow]]
+principals = ["User:reader"]
+operations = ["DESCRIBE"]
+resources = ["cluster"]
+"""
+
+
+class Server:
+    def __init__(self, daemon: Daemon, port: int, tokens: dict[str, str]) -> None:
+        self.daemon, self._port, self._tokens = daemon, port, tokens
+
+    async def get(self, path: str, who: str) -> tuple[int, str]:
+        token = self._tokens.get(who)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with (
+            aiohttp.ClientSession(f"http://127.0.0.1:{self._port}", headers=headers) as client,
+            client.get(path) as answer,
+        ):
+            assert (answer.status == 401) == ("WWW-Authenticate" in answer.headers)
+            return answer.status, await answer.text()
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    tokens = {"reader": new_token(), "stranger": new_token()}
+    file = tmp_path / "tokens"
+    file.write_text("\n".join(line_of(name, token) for name, token in tokens.items()))
+    file.chmod(0o600)
+    (tmp_path / "rules").write_text(RULES)
+    daemon = Daemon(
+        Settings(state_log_dir=tmp_path, authorizer_file=tmp_path / "rules", bearer_tokens_file=file)
+    )
+    runner, port = await start_http(daemon, "127.0.0.1", 0)
+    try:
+        yield Server(daemon, port, {**tokens, "forged": new_token()})
+    finally:
+        await runner.cleanup()
+        daemon.state_log.close()
+
+
+async def test_who_gets_in(server: Server) -> None:
+    paths = {
+        route.resource.canonical for route in application(server.daemon).router.routes() if route.resource
+    }
+    assert paths | {"/absent"} == set(ROWS), "add a row for the new path"
+    found = {path: {who: (await server.get(path, who))[0] for who in row} for path, row in ROWS.items()}
+    assert found == ROWS
+    assert set(ROWS) > OPEN
+
+
+async def test_strangers_hear_no_more_than_yes_or_no(server: Server) -> None:
+    assert (await server.get("/ready", "nobody"))[1] == "not ready\n"
+    assert (await server.get("/leader", "nobody"))[1] == "not the leader\n"
+    assert "ZooKeeper" in (await server.get("/ready", "reader"))[1]
+    assert "controller is" in (await server.get("/leader", "reader"))[1]
+
+
+async def test_while_nothing_is_set_readiness_says_so(tmp_path: Path) -> None:
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    runner, port = await start_http(daemon, "127.0.0.1", 0)
+    try:
+        assert EVERYONE_MAY in (await Server(daemon, port, {}).get("/ready", "nobody"))[1]
+        assert (await Server(daemon, port, {}).get("/state", "nobody"))[0] == 200
+    finally:
+        await runner.cleanup()
+        daemon.state_log.close()
