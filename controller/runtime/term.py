@@ -136,16 +136,11 @@ class Term:
             self._stops_answered,
         )
         #: What brokers hold, compared with what they were told.
+        round_s = settings.audit_interval_seconds
         self.auditor = Auditor(
-            cluster,
-            self._is_settled,
-            grpc.open,
-            self._tell_again,
-            self._record_findings,
-            metrics,
-            settings.audit_interval_seconds,
+            cluster, self._is_settled, grpc.open, self._tell_again, self._record_findings, metrics, round_s
         )
-        self._state_rounds = StateRounds(cluster, settings.audit_interval_seconds)
+        self._state_rounds = StateRounds(cluster, round_s)
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
         self._serials = count(1)

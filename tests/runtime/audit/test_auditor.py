@@ -77,7 +77,7 @@ class Rig:
             pb.StopReplicaRequest: "stop_replica",
         }
         for sent in self.core.sent:
-            getattr(self.handlers(sent.broker), methods[type(sent.message)])(sent.message.SerializeToString())
+            self.brokers[sent.broker].deliver(methods[type(sent.message)], sent.message.SerializeToString())
         self.core.sent.clear()
 
     async def describe_state(
@@ -185,7 +185,9 @@ def test_metadata_that_should_not_be_is_taken_away() -> None:
     for topic, number in (("gone", 0), ("t", 9)):
         stray = pb.UpdateMetadataPartitionState(topic=topic, partition=number, leader=1, replicas=[1])
         ids = {topic: topic * 22} if topic == "t" else {}
-        rig.brokers[1].update(stray, brokers=[1, 2, 3], controller_epoch=1, event_id=10**6, topic_ids=ids)
+        rig.brokers[1].update(
+            stray, brokers=[1, 2, 3], controller_epoch=1, controller_id=100, event_id=10**6, topic_ids=ids
+        )
     rig.handlers(1).gate.event_id = 0
     assert rig.look(1).verdict is Verdict.DIFFERENT
     assert rig.known(1) == ["gone-0 METADATA", "t-9 METADATA"]
