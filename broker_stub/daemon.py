@@ -33,7 +33,7 @@ from proto.security.access import Access, Listener, access_of, warn_if_open
 from proto.security.authorization import Principal
 from proto.security.expiry import warn_daily
 from proto.security.files import FileSettingError
-from proto.security.grpc_channels import GrpcTls, daemon_tls
+from proto.security.grpc_channels import PemTls, daemon_tls
 from proto.statelog.writer import StateLogWriter
 
 _log = structlog.get_logger("broker_stub.daemon")
@@ -105,12 +105,14 @@ class Broker:
         self._settings = settings
         self._access = _access(settings)
         try:
-            self._tls: GrpcTls | None = daemon_tls(settings)
+            self._tls: PemTls | None = daemon_tls(settings)
         except FileSettingError as error:
             raise SettingError(error.key, error.value, error.allowed) from None
         #: What SIGHUP reads again.
         self.reloads = Reloads()
         self._zookeeper_access = zookeeper_access(settings)
+        if self._tls is not None:
+            self.reloads.on_reload("certificates", self._tls.reload)
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:

@@ -63,7 +63,7 @@ from proto.incarnations import Incarnation, new_incarnation
 from proto.reload import Reloads
 from proto.security.authorization import Authorizer
 from proto.security.files import FromFiles
-from proto.security.grpc_channels import GrpcTls, daemon_tls
+from proto.security.grpc_channels import PemTls, daemon_tls
 from proto.security.tls import server_contexts
 from proto.statelog.writer import Rotation, StateLogWriter
 
@@ -143,16 +143,7 @@ class Daemon:
         self.kafka_addresses: Addresses = {}
         #: Secures the connections to Kafka brokers.
         self.kafka_security: ClientSecurity = client_security(settings)
-        with config_errors(settings.sources):
-            #: Of gRPC, in both directions.
-            self.tls: GrpcTls | None = daemon_tls(settings)
-            #: Of HTTP; None: without TLS.
-            self.https: FromFiles[ssl.SSLContext] | None = None
-            if settings.https and settings.tls_files is not None:
-                self.https = server_contexts(settings.tls_files, settings.client_auth)
-        own = settings.tls_files
-        #: All of this process, for warnings before they end.
-        self.certificates = [*([own] if own else []), kafka_tls_files(settings)]
+        self._read_certificates()
         #: Kafka's ACLs; None: they are not followed.
         self.acls = acl_authorizer(settings)
         access_ = access(settings, self.acls)
@@ -174,6 +165,24 @@ class Daemon:
         self._registration_changed = asyncio.Event()
         self._handing_over = False
         self._fatal: BaseException | None = None
+
+    def _read_certificates(self) -> None:
+        """Raises ConfigError."""
+        settings = self.settings
+        own = settings.tls_files
+        #: Of HTTP; None: without TLS.
+        self.https: FromFiles[ssl.SSLContext] | None = None
+        with config_errors(settings.sources):
+            #: Of gRPC, in both directions.
+            self.tls: PemTls | None = daemon_tls(settings)
+            if settings.https and own is not None:
+                self.https = server_contexts(own, settings.client_auth)
+        if self.tls is not None:
+            self.reloads.on_reload("certificates", self.tls.reload)
+        if self.https is not None:
+            self.reloads.on_reload("certificates of HTTP", self.https.reload)
+        #: All of this process, for warnings before they end.
+        self.certificates = [*([own] if own else []), kafka_tls_files(settings)]
 
     @property
     def epoch(self) -> int:

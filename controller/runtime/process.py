@@ -153,6 +153,19 @@ def _settings_again(daemon: Daemon, load: Callable[[], Settings]) -> None:
         log.info("settings_changed", **applied)
 
 
+def _daemon(settings: Settings, stack: AsyncExitStack) -> Daemon:
+    """Raises ConfigError."""
+    try:
+        return Daemon(settings, _claim_directory(settings.state_log_dir, stack))
+    except incarnations.InUseError as error:
+        allowed = f"a directory of this process alone ({error} uses it)"
+        raise ConfigError("state_log_dir", str(settings.state_log_dir), allowed) from None
+    except OSError as error:
+        raise ConfigError(
+            "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
+        ) from None
+
+
 async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
     """Run one controller until it is stopped; return the exit code. ``load``: reads the settings again, for SIGHUP.
 
@@ -160,15 +173,7 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
     """
     structlog.contextvars.bind_contextvars(controller_id=settings.controller_id)
     async with AsyncExitStack() as stack:
-        try:
-            daemon = Daemon(settings, _claim_directory(settings.state_log_dir, stack))
-        except incarnations.InUseError as error:
-            allowed = f"a directory of this process alone ({error} uses it)"
-            raise ConfigError("state_log_dir", str(settings.state_log_dir), allowed) from None
-        except OSError as error:
-            raise ConfigError(
-                "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
-            ) from None
+        daemon = _daemon(settings, stack)
         warn_if_open(daemon.openness)
         state.register_gauges(daemon)
         stack.callback(daemon.state_log.close)

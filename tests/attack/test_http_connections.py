@@ -53,8 +53,8 @@ def test_half_requests_beyond_the_descriptors(zookeeper: str, tmp_path: Path, wh
         for _ in range(300):
             stack.enter_context(connect(running, HALF, what))
         # A probe gets through at once, and ZooKeeper's session outlives its timeout.
-        assert http(running, "/ready") == "ready: active\n"
-        assert http(running, "/ready") == "ready: active\n"
+        assert http(running, "/ready").startswith("ready: active\n")
+        assert http(running, "/ready").startswith("ready: active\n")
         assert not lines(running, "resigned")
         assert not lines(running, "session_over")
         assert len(running.said().splitlines()) < 100

@@ -60,12 +60,24 @@ class Cluster(NamedTuple):
     http: list[str]
 
 
+def said(path: Path, event: str) -> dict[str, Any]:
+    """The last line of a log about an event, as soon as there is one."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        lines = [
+            json.loads(line) for line in path.read_text().splitlines(keepends=True) if line[-2:] == "}\n"
+        ]
+        if found := [line for line in lines if line.get("event") == event]:
+            return dict(found[-1])
+        time.sleep(0.05)
+    raise AssertionError(f"no {event}: {path.read_text()}")
+
+
 def listening(playground: Playground) -> Cluster:
     """The addresses of a started cluster, from its members' logs."""
     addresses, https = {}, []
     for name, member in playground.members.items():
-        lines = [json.loads(line) for line in member.log_path.read_text().splitlines() if line[:1] == "{"]
-        found = [line for line in lines if line.get("event") == "listening"][-1]
+        found = said(member.log_path, "listening")
         if name.startswith("controller"):
             addresses[name] = found["grpc"]
             https.append(found["http"])

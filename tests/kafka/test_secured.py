@@ -466,7 +466,7 @@ def by_ours(cluster: KafkaCluster, security: Security) -> None:
     )
     assert result.exit_code == 1, result.output
     assert "User:ANONYMOUS may not CREATE" in result.output
-    assert "gRPC are not authenticated" in result.output
+    assert "neither certificate nor token" in result.output
 
 
 @pytest.mark.kafka_long

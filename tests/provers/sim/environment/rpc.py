@@ -66,6 +66,9 @@ class SimTls:
     def server_credentials(self) -> Any:
         return self._credentials
 
+    def reload(self) -> None:
+        pass
+
 
 @cache
 def _signed() -> Authority:
