@@ -67,7 +67,7 @@ class BrokerAudit:
     asked_at: float = 0.0
     known: dict[Key, Known] = field(default_factory=dict)
     #: Leaders that knew a newer partition epoch at the last look: their state znodes were read again since.
-    ahead: set[Key] = field(default_factory=set)
+    ahead: set[Difference] = field(default_factory=set)
     #: Topics that differ and were not compared yet, because there are too many.
     left: int = 0
 
@@ -188,11 +188,12 @@ class Auditor:
         """Differences of ``examined`` topics (None: all) are those found; others stay."""
         now_s = time.monotonic()
         fresh = {difference.key: difference for difference in found}
-        ahead = {key for key, difference in fresh.items() if difference.ahead}
+        ahead = {difference for difference in fresh.values() if difference.ahead}
         if unread := ahead - audit.ahead:
-            known = [self._cluster.partition(topic, number) for topic, number, _ in sorted(unread, key=str)]
+            named = sorted((d.topic, d.partition) for d in unread)
+            known = [self._cluster.partition(*key) for key in named]
             self._tell(TellAgain(broker.id, broker.epoch, read=[p for p in known if p is not None]))
-            fresh = {key: difference for key, difference in fresh.items() if key not in unread}
+            fresh = {key: difference for key, difference in fresh.items() if difference not in unread}
         audit.ahead = ahead
         findings: list[AuditFinding] = []
         for key in [k for k in audit.known if k not in fresh and (examined is None or k[0] in examined)]:
