@@ -79,6 +79,7 @@ ROOMS: dict[str, set[str]] = {
         *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment", _CORE_ROOM + "topics",
         _CORE_ROOM + "cluster",
     },
+    "controller.core.audit": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.isr": {*_CORE, _CORE_ROOM + "reassignment.phases"},
     "controller.core.elections": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "cluster.maintenance"},
     "controller.core.explain": {
@@ -99,6 +100,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
     },
+    "controller.runtime.audit": {"controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "push", "proto"},
     "controller.runtime.kafka": {
         "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config",
         _RUNTIME + "zookeeper", "proto",
@@ -238,8 +240,8 @@ def mentions_of_any(tree: ast.Module) -> int:
 
 #: The broker's decisions: what a simulator runs as it is. Logs are given to them.
 BROKER_PURE = (
-    "control/gates", "control/metadata", "control/replicas", "control/requests", "group/members", "group/messages",
-    "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs",
+    "control/gates", "control/metadata", "control/pages", "control/replicas", "control/requests", "group/members",
+    "group/messages", "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs",
     "replication/partition", "replication/ports",
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 from google.protobuf.message import DecodeError
 
+from broker_stub.control import pages
 from broker_stub.control.gates import ControllerTerm, Gate, Refusal
 from broker_stub.control.metadata import MetadataCache
 from broker_stub.control.replicas import (
@@ -42,7 +43,13 @@ from proto.statelog.denials import DenialLimit
 
 _log = structlog.get_logger("broker_stub.control.handlers")
 _LIARS_MAX = 1000
-_Request = TypeVar("_Request", wire.LeaderAndIsrRequest, wire.StopReplicaRequest, wire.UpdateMetadataRequest)
+_Request = TypeVar(
+    "_Request",
+    wire.LeaderAndIsrRequest,
+    wire.StopReplicaRequest,
+    wire.UpdateMetadataRequest,
+    wire.DescribeStateRequest,
+)
 
 
 class Storage(Protocol):
@@ -223,6 +230,15 @@ class ControlHandlers:
         return wire.UpdateMetadataResponse(
             error_code=codes.INVALID_REQUEST if rejects else codes.NONE, controller_epoch=self._known_epoch()
         )
+
+    def describe_state(
+        self, message: bytes, sender: str = "", term: ControllerTerm | None = None
+    ) -> wire.DescribeStateResponse:
+        """Serve DescribeState: what earlier requests told, as digests and in pages. Raises UnreadableRequest."""
+        del sender, term  # it changes nothing
+        request = self._parse(wire.DescribeStateRequest, message, "DescribeState")
+        with self._lock:
+            return pages.answer(request, self.gate, self._known_epoch(), self.replicas, self.metadata)
 
     def isr_changed(self, change: IsrChange) -> None:
         """An ISR change that this broker proposed as leader is durable."""

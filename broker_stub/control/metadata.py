@@ -12,6 +12,7 @@ from broker_stub.control.requests import (
     MetadataUpdate,
     PartitionMetadata,
 )
+from proto.digest import Digest, metadata_item, topic_id_item
 
 
 class Merged(NamedTuple):
@@ -33,6 +34,8 @@ class MetadataCache:
         self.live_brokers: dict[int, LiveBroker] = {}
         self._topics: dict[str, dict[int, PartitionMetadata]] = {}
         self._topic_ids: dict[str, str] = {}
+        #: Of all partitions, and of the ids of topics with partitions.
+        self.digest = Digest()
         #: Partitions, by topic, in the full snapshot received so far; None: no snapshot is being received.
         self._in_snapshot: dict[str, set[int]] | None = None
 
@@ -58,10 +61,7 @@ class MetadataCache:
         self.controller_id = controller_id
         self.live_brokers = {broker.broker_id: broker for broker in update.live_brokers}
         for topic, topic_id in update.topic_ids.items():
-            if topic_id is None:
-                self._topic_ids.pop(topic, None)
-            else:
-                self._topic_ids[topic] = topic_id
+            self._identify(topic, topic_id)
         merged = Merged(0, [], [])
         updated = 0
         for item in update.partitions:
@@ -72,7 +72,7 @@ class MetadataCache:
                 merged.removed.append(item.key)
             else:
                 topic, partition = item.key
-                self._topics.setdefault(topic, {})[partition] = item
+                self._put(item)
                 if self._in_snapshot is not None:
                     self._in_snapshot.setdefault(topic, set()).add(partition)
                 updated += 1
@@ -96,13 +96,34 @@ class MetadataCache:
             self._remove(key)
         return missing
 
+    def _put(self, item: PartitionMetadata) -> None:
+        topic, partition = item.key
+        partitions = self._topics.get(topic)
+        if partitions is None:
+            partitions = self._topics[topic] = {}
+            self.digest.replace(topic, 0, topic_id_item(topic, self._topic_ids.get(topic, "")))
+        before = partitions.get(partition)
+        partitions[partition] = item
+        # A full snapshot mostly repeats what is known.
+        if before is None or _told(before) != _told(item):
+            self.digest.replace(topic, _item(before) if before else 0, _item(item))
+
+    def _identify(self, topic: str, topic_id: str | None) -> None:
+        before = self._topic_ids.pop(topic, "")
+        if topic_id is not None:
+            self._topic_ids[topic] = topic_id
+        if topic in self._topics and before != (topic_id or ""):
+            self.digest.replace(topic, topic_id_item(topic, before), topic_id_item(topic, topic_id or ""))
+
     def _remove(self, key: Key) -> None:
         topic, partition = key
         partitions = self._topics.get(topic, {})
-        partitions.pop(partition, None)
+        before = partitions.pop(partition, None)
+        if before is not None:
+            self.digest.replace(topic, _item(before), 0)
         if not partitions:
+            self._identify(topic, None)
             self._topics.pop(topic, None)
-            self._topic_ids.pop(topic, None)
 
     def partition(self, topic: str, partition: int) -> PartitionMetadata | None:
         """A partition's metadata; None: unknown partition."""
@@ -146,3 +167,14 @@ class MetadataCache:
                 for topic, partitions in sorted(self._topics.items())
             },
         }
+
+
+def _told(item: PartitionMetadata) -> tuple[object, ...]:
+    """What of it the digest covers."""
+    return item.leader, item.leader_epoch, item.partition_epoch, item.isr, item.replicas
+
+
+def _item(item: PartitionMetadata) -> int:
+    return metadata_item(
+        *item.key, item.leader, item.leader_epoch, item.partition_epoch, item.isr, item.replicas
+    )

@@ -22,6 +22,7 @@ from broker_stub.control.requests import (
     Malformed,
     StopReplica,
 )
+from proto.digest import Digest, hosted_item
 from proto.gen import common_pb2 as codes
 
 
@@ -70,6 +71,14 @@ class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether the leader's ISR is too small; replicas that are being added do not count as missing."""
         wanted = len(set(self.replicas) - set(self.adding))
         return self.role is Role.LEADER and len(self.isr) < wanted
+
+    @property
+    def item(self) -> int:
+        """What LeaderAndIsr told about this replica, as an item of a digest; 0 while it has no role."""
+        if self.role not in (Role.LEADER, Role.FOLLOWER):
+            return 0
+        led_as = (self.partition_epoch, self.isr) if self.role is Role.LEADER else None
+        return hosted_item(*self.key, self.topic_id or "", self.leader, self.leader_epoch, led_as)
 
 
 class Step(NamedTuple):
@@ -206,6 +215,8 @@ class Replicas:
         """``found``: what the disk holds at start, with topic ids but without epochs."""
         self.broker_id = broker_id
         self._hosted: dict[Key, Replica] = {replica.key: replica for replica in found}
+        #: Of the replicas that lead or follow; kept by ``_put``.
+        self.digest = Digest()
 
     def __len__(self) -> int:
         return len(self._hosted)
@@ -213,9 +224,20 @@ class Replicas:
     def __iter__(self) -> Iterator[Replica]:
         return iter(self._hosted.values())
 
+    def of_topic(self, topic: str) -> list[Replica]:
+        """The hosted partitions of a topic; looks at all that are hosted."""
+        return [replica for replica in self._hosted.values() if replica.topic == topic]
+
     def get(self, topic: str, partition: int) -> Replica | None:
         """The local replica of a partition; None: not hosted."""
         return self._hosted.get((topic, partition))
+
+    def _put(self, key: Key, after: Replica | None) -> None:
+        """Replace what is known about a replica; None: it is hosted no longer."""
+        before = self._hosted.pop(key, None) if after is None else self._hosted.get(key)
+        if after is not None:
+            self._hosted[key] = after
+        self.digest.replace(key[0], before.item if before else 0, after.item if after else 0)
 
     def plan_leader_and_isr(
         self, items: Sequence[LeaderAndIsr | Malformed], is_live: Callable[[int], bool]
@@ -342,11 +364,11 @@ class Replicas:
             if step.key in failed:
                 outcome.transitions.append(self._fail(step, failed[step.key]))
             elif step.after is None:
-                self._hosted.pop(step.key, None)
+                self._put(step.key, None)
                 deleted = step.before or Replica(*step.key)
                 outcome.transitions.append(Transition(deleted, deleted.role, Role.DELETED, reason=step.note))
             else:
-                self._hosted[step.key] = step.after
+                self._put(step.key, step.after)
                 role = step.before.role if step.before else Role.NONE
                 outcome.transitions.append(Transition(step.after, role, step.after.role, step.isr, step.note))
         return _with_failures(outcome, failed) if failed else outcome
@@ -362,7 +384,8 @@ class Replicas:
         replica = self._hosted.get(key)
         if replica is None or replica.role is Role.OFFLINE:
             return None
-        after = self._hosted[key] = msgspec.structs.replace(replica, role=Role.OFFLINE)
+        after = msgspec.structs.replace(replica, role=Role.OFFLINE)
+        self._put(key, after)
         return Transition(after, replica.role, Role.OFFLINE, reason=why)
 
     def isr_changed(self, key: Key, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
@@ -373,14 +396,14 @@ class Replicas:
             and replica.leader_epoch == leader_epoch
             and replica.partition_epoch < partition_epoch
         ):
-            self._hosted[key] = msgspec.structs.replace(replica, isr=isr, partition_epoch=partition_epoch)
+            self._put(key, msgspec.structs.replace(replica, isr=isr, partition_epoch=partition_epoch))
 
     def _fail(self, step: Step, why: str) -> Transition:
         """Section 10.1, step 7: after a storage error the partition is offline until the broker restarts."""
         known = step.before or Replica(*step.key)
         topic_id = step.after.topic_id if step.after else known.topic_id
         after = msgspec.structs.replace(known, role=Role.OFFLINE, topic_id=topic_id)
-        self._hosted[step.key] = after
+        self._put(step.key, after)
         return Transition(after, known.role, Role.OFFLINE, reason=why)
 
     def fail_all(self, why: str) -> list[Transition]:

@@ -133,7 +133,7 @@ RULES: Mapping[str, Rule] = {
     ),
 }
 #: Methods of BrokerControl: CLUSTER_ACTION, by a controller. One that is not listed is refused.
-OF_CONTROLLERS = frozenset({"LeaderAndIsr", "StopReplica", "UpdateMetadata"})
+OF_CONTROLLERS = frozenset({"DescribeState", "LeaderAndIsr", "StopReplica", "UpdateMetadata"})
 
 
 class Guard:

@@ -90,6 +90,7 @@ class BrokerServer:
             "LeaderAndIsr": (handlers.leader_and_isr, control.LeaderAndIsrResponse),
             "StopReplica": (handlers.stop_replica, control.StopReplicaResponse),
             "UpdateMetadata": (handlers.update_metadata, control.UpdateMetadataResponse),
+            "DescribeState": (handlers.describe_state, control.DescribeStateResponse),
         }
         self._add(_CONTROL, {name: self._control(name, *method) for name, method in control_methods.items()})
         self._add(_DATA, {name: self._data(name, method) for name, method in data_methods.items()})

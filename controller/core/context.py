@@ -186,6 +186,11 @@ class EventContext:
         if self.cluster.problems:
             self.solved(state_path(partition.topic.name, partition.number))
 
+    def is_present(self, partition: Partition) -> bool:
+        """Whether this very partition exists: not one of a former topic of the name, nor of one under deletion."""
+        known = self.cluster.partition(partition.topic.name, partition.number)
+        return known is partition and not self.cluster.is_deleting(partition)
+
     # pushes
 
     def push_leadership(self, recipients: Iterable[int], partition: Partition, is_new: bool = False) -> None:

@@ -45,6 +45,8 @@ class Problem:
     #: The incarnation of the znode; -1 where it is unknown.
     czxid: int = -1
     error: str = MALFORMED
+    #: The version of a partition state that was read and does not decode; -1: it could not be read, or another znode.
+    version: int = -1
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,8 @@ class EventKind(Enum):
     APPROVE_STOP = "ApproveStop"
     WITHDRAW_STOP_APPROVAL = "WithdrawStopApproval"
     LEADER_REBALANCE = "AutoPreferredReplicaLeaderElection"
+    STATE_DIFFERENCE = "StateDifference"
+    STORED_STATES = "StoredStatesCheck"
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,48 @@ class StopReport:
         return len(self.deleted) + len(self.failed)
 
 
+@dataclass(frozen=True)
+class TellAgain:
+    """What one broker incarnation holds otherwise than told, as the audit found.
+
+    ``leadership``: partitions to send it LeaderAndIsr of. ``read``: partitions whose leader knows a newer partition
+    epoch, so that the state znode has to be read first. ``floors``: partitions that need a leader epoch above the
+    given one and above the present one. ``metadata``: partitions for UpdateMetadata. ``unknown``: (topic, partition) in
+    its metadata that do not exist.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    leadership: Sequence[Partition] = ()
+    floors: Sequence[tuple[Partition, int]] = ()
+    metadata: Sequence[Partition] = ()
+    unknown: Sequence[tuple[str, int]] = ()
+    read: Sequence[Partition] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of partitions in the report."""
+        return (
+            len(self.leadership) + len(self.floors) + len(self.metadata) + len(self.unknown) + len(self.read)
+        )
+
+
+@dataclass(frozen=True)
+class StatesCheck:
+    """Partitions whose state znodes are to be compared with the cluster state."""
+
+    partitions: Sequence[Partition]
+
+    @property
+    def size(self) -> int:
+        return len(self.partitions)
+
+
 #: What an event carries: a caller's request, or a broker's report.
-Body = ControllerRequest | DiskReport | StopReport
+Body = ControllerRequest | DiskReport | StopReport | TellAgain | StatesCheck
+
+
+_SIZED = AlterPartition | DiskReport | StopReport | TellAgain | StatesCheck
 
 
 @dataclass(frozen=True)
@@ -117,7 +159,7 @@ class Event:
     @property
     def size(self) -> int:
         """Number of partitions in the body."""
-        return self.body.size if isinstance(self.body, AlterPartition | DiskReport | StopReport) else 0
+        return self.body.size if isinstance(self.body, _SIZED) else 0
 
 
 @dataclass(frozen=True)

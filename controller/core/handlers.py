@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from controller.core.audit.differences import tell_again
+from controller.core.audit.stored_states import check_states
 from controller.core.brokers import changes as broker_changes
 from controller.core.brokers.controlled_shutdown import controlled_shutdown
 from controller.core.brokers.log_dirs import disks_reported, log_dirs_failed
@@ -29,7 +31,7 @@ from controller.core.cluster.update_features import describe_features, update_fe
 from controller.core.context import EventContext, FollowUp, Handler, Pause
 from controller.core.elections.elect_leaders import elect_leaders, process_preferred_znode
 from controller.core.elections.preferred_leader_balance import rebalance
-from controller.core.events import Body, DiskReport, Event, EventKind, StopReport
+from controller.core.events import Body, DiskReport, Event, EventKind, StatesCheck, StopReport, TellAgain
 from controller.core.failover import failover
 from controller.core.isr.alter_partition import alter_partitions
 from controller.core.isr.isr_notifications import isr_changed
@@ -255,6 +257,16 @@ BODIES: dict[type[Body], BodyType[Any]] = {
         EventKind.STOP_REPLICA_RESPONSE,
         None,
         together=lambda context, reports: _stops_answered(context, [report for _, report in reports]),
+    ),
+    TellAgain: BodyType(
+        EventKind.STATE_DIFFERENCE,
+        None,
+        together=lambda context, reports: tell_again(context, [report for _, report in reports]),
+    ),
+    StatesCheck: BodyType(
+        EventKind.STORED_STATES,
+        None,
+        together=lambda context, checks: check_states(context, [check for _, check in checks]),
     ),
     ControlledShutdown: BodyType(
         EventKind.CONTROLLED_SHUTDOWN,

@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 
 from controller.core.reasons import Reason
-from controller.core.znode_paths import topic_config_path
+from controller.core.znode_paths import state_path, topic_config_path
 
 #: "No leader" in a partition state, and "epoch unknown".
 NO_LEADER = -1
@@ -623,6 +623,8 @@ class Cluster:
             if self._topics_by_id.get(topic.id) is topic:
                 del self._topics_by_id[topic.id]
             self.reassignments.forget(topic.partitions.values())
+            for number in topic.partitions if self.problems else ():
+                self.problems.pop(state_path(name, number), None)
             for failed in self.offline_dirs.values():
                 failed.difference_update(topic.partitions.values())
         return topic

@@ -132,6 +132,16 @@ class PushAcknowledged(msgspec.Struct, frozen=True, gc=False):
     error: str = ""
 
 
+class AuditFinding(msgspec.Struct, frozen=True, gc=False):
+    """What the audit found or did about a partition. ``to``: differs, told_again, agrees, taken_over, put_right.
+    ``broker_id``: whose state it is; None: it is the state znode."""
+
+    partition: NamedPartition
+    broker_id: int | None
+    to: str
+    reason: str
+
+
 class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """A request that was answered. ``principal``: ``User:alice``; ``address``: of the caller; ``subject``: what it
     names; ``reason``: the caller's; ``error``: empty if it was carried out; ``count``: how many denied ones it stands
@@ -147,7 +157,8 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 StateRecord = (
-    PartitionTransition
+    AuditFinding
+    | PartitionTransition
     | ReplicaTransition
     | LeadershipChange
     | Rejection

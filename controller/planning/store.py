@@ -209,7 +209,11 @@ class Store:
 
     def _or_problem(self, path: str, value: T) -> T | Problem:
         problem = self.problems.get(path)
-        return value if problem is None else Problem(path, problem)
+        if problem is None:
+            return value
+        return Problem(
+            path, problem, version=value.partition_epoch if isinstance(value, LeaderAndIsr) else -1
+        )
 
     def _tree(self, name: str) -> list[str]:
         config = str(topic_config_path(name))
@@ -281,6 +285,7 @@ class Store:
                 key = key_of(partition)
                 if isinstance(write, CreateState):
                     self._make_parents(key)
+                self.problems.pop(state_path(*key), None)
                 self.put_state(*key, new)
             case CreateTopic(info):
                 self.zxid += 1

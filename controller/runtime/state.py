@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +14,8 @@ from controller.core.brokers import stop_approvals
 from controller.core.model import Maintenance, PartitionState
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.znode_paths import broker_path
+from controller.runtime.audit.auditor import BrokerAudit
+from controller.runtime.audit.problems import all_problems
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.kafka.endpoints import kafka_brokers
 from controller.runtime.observe.metrics import ZOOKEEPER, GaugeSource, state_of
@@ -74,6 +77,16 @@ def attention(daemon: Daemon) -> list[str]:
         f"broker {id_} {why}"
         for id_, status in sorted(term.senders.status.items())
         for why in status.refused.values()
+    ]
+    found += [
+        f"broker {id_} {status.refused_partitions}"
+        for id_, status in sorted(term.senders.status.items())
+        if status.refused_partitions and not status.refused
+    ]
+    found += [
+        f"broker {id_} holds {len(audit.known)} partitions otherwise than told (pctl audit)"
+        for id_, audit in sorted(term.auditor.brokers.items())
+        if audit.known
     ]
     found += [f"in quarantine: {suspect}" for suspect in term.quarantine.quarantined()]
     if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
@@ -140,6 +153,10 @@ def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
             for p in offline[:_NAMED_MAX]
         ],
         "attention": attention(daemon),
+        "replica_problems": [
+            {**p._asdict(), "kind": p.kind.value}
+            for p in islice(all_problems(cluster, term.senders, term.auditor), _NAMED_MAX)
+        ],
         "problems": {**cluster.some_problems(), **not_led},
         "problems_count": len(cluster.problems) + len(not_led),
         "suspects": msgspec.to_builtins(term.quarantine.suspects),
@@ -160,6 +177,7 @@ def _deletion(status: DeletionStatus) -> dict[str, Any]:
 def _broker(term: Term, broker_id: int) -> dict[str, Any]:
     broker = term.machine.cluster.brokers[broker_id]
     status = term.senders.status.get(broker_id)
+    audit = term.auditor.brokers.get(broker_id, BrokerAudit(broker.epoch))
     return {
         "epoch": broker.epoch,
         "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in broker.endpoints],
@@ -176,6 +194,11 @@ def _broker(term: Term, broker_id: int) -> dict[str, Any]:
         ),
         "problem": status.problem if status else "",
         "refuses": bool(status and status.refused),
+        "refused_partitions": len(status.not_led) if status else 0,
+        "audit": audit.verdict.value,
+        "audit_why": audit.why,
+        "differences": len(audit.known),
+        "seconds_since_compared": round(time.time() - audit.asked_at, 3) if audit.asked_at else None,
     }
 
 
@@ -220,7 +243,7 @@ class _Counter:
 
     def counts(self, term: Term) -> _Counts:
         machine, cluster = term.machine, term.machine.cluster
-        key = (term.won.epoch, machine.event_id, machine.current_event)
+        key = (term.won.epoch, term.changes, machine.current_event)
         recent = time.monotonic() - self._counted_at < COUNT_EVERY_S
         if key != self._key or (machine.current_event is not None and not recent):
             self._counts = _Counts(
@@ -360,4 +383,21 @@ def _queue_gauges(daemon: Daemon) -> Iterator[Gauge]:
             yield channels + "queueage_seconds", "Since the last ack; 0: nothing waits.", label, waiting
             refuses = int(bool(status and status.refused))
             yield "partition_controller_broker_refuses_pushes", "1: a push was refused whole.", label, refuses
+            yield from _audit_gauges(term, broker_id, label)
     yield channels + "totalqueuesize", "Sum over all brokers.", {}, total
+
+
+def _audit_gauges(term: Term, broker_id: int, label: dict[str, str]) -> Iterator[Gauge]:
+    status, audit = term.senders.status.get(broker_id), term.auditor.brokers.get(broker_id)
+    refused = len(status.not_led) if status else 0
+    differences = len(audit.known) if audit else 0
+    age = time.time() - audit.asked_at if audit and audit.asked_at else 0.0
+    prefix = "partition_controller_"
+    yield (
+        prefix + "broker_refused_partitions",
+        "Partitions of which LeaderAndIsr was refused.",
+        label,
+        refused,
+    )
+    yield prefix + "audit_differences", "Partitions held otherwise than told.", label, differences
+    yield prefix + "audit_age_seconds", "Since a broker was compared; 0: not yet.", label, age

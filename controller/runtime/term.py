@@ -24,18 +24,20 @@ from controller.core.cluster.configs import purge_due
 from controller.core.cluster.quarantine import Quarantine, Suspect
 from controller.core.context import CoreSettings
 from controller.core.effects import Effect, Outcome
-from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
+from controller.core.events import DiskReport, Event, EventKind, Finished, StatesCheck, StopReport, TellAgain
 from controller.core.handlers import answer_with, event_of, not_controller
 from controller.core.machine import Machine, Ready
 from controller.core.model import ControlProtocol
 from controller.core.reassignment import stray_replicas
-from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, Rejection
+from controller.core.records import AuditFinding, FailoverPhase, LeadershipChange, LogBatch, Rejection
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
+from controller.runtime.audit.auditor import Auditor
+from controller.runtime.audit.stored import StateRounds
 from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
@@ -56,6 +58,8 @@ log = structlog.get_logger(__name__)
 
 #: How often the term checks whether deletions are to be retried, and whether maintenance may end.
 RETRY_LOOK_S = 1.0
+#: Between two comparisons of some state znodes with the cluster state.
+STATES_PAUSE_S = 1.0
 #: Time from a failover to the first leader rebalance, and between the batches of a rate-limited one.
 FIRST_REBALANCE_S, PACED_REBALANCE_S = 5.0, 1.0
 
@@ -116,10 +120,11 @@ class Term:
         timeout_s = settings.request_timeout_ms / 1000
         #: Transports to Kafka brokers, which know their APIs.
         self.kafka = KafkaTransports(cluster, bytes_max, timeout_s, kafka)
+        grpc = GrpcTransports(cluster, bytes_max, timeout_s, tls)
         self.senders = Senders(
             self.machine.outbox,
             {
-                ControlProtocol.GRPC: GrpcTransports(cluster, bytes_max, timeout_s, tls),
+                ControlProtocol.GRPC: grpc,
                 ControlProtocol.KAFKA: self.kafka,
             },
             session.require_lease,
@@ -130,6 +135,12 @@ class Term:
             self._disks_reported,
             self._stops_answered,
         )
+        #: What brokers hold, compared with what they were told.
+        round_s = settings.audit_interval_seconds
+        self.auditor = Auditor(
+            cluster, self._is_settled, grpc.open, self._tell_again, self._record_findings, metrics, round_s
+        )
+        self._state_rounds = StateRounds(cluster, round_s)
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
         self._serials = count(1)
@@ -140,6 +151,13 @@ class Term:
         #: A dict, because the order of a set of tasks differs from run to run.
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.last_progress = time.monotonic()
+        #: Checks of state znodes that found nothing: events that changed nothing.
+        self._idle_checks, self._recorded = 0, False
+
+    @property
+    def changes(self) -> int:
+        """A number that is another one after every event that may have changed the cluster state."""
+        return self.machine.event_id - self._idle_checks
 
     def enqueue(self, stimulus: Event | Outcome) -> None:
         """Queue an event or outcome for ``run``. Callbacks do nothing else."""
@@ -176,6 +194,33 @@ class Term:
 
     def _stops_answered(self, report: StopReport) -> None:
         self.enqueue(event_of(report, next(self._serials)))
+
+    def _is_settled(self, broker_id: int) -> bool:
+        """Whether nothing is being decided, and a broker has answered all that was to be sent. Raises LeadershipError:
+        who may not push any more compares nothing either."""
+        self.session.require_lease()
+        return self.machine.current_event is None and not self._stimuli and self.senders.settled(broker_id)
+
+    def _tell_again(self, report: TellAgain) -> None:
+        self.enqueue(event_of(report, next(self._serials)))
+
+    def _record_findings(self, findings: Sequence[AuditFinding]) -> None:
+        self._record(LogBatch(findings, "", EventKind.STATE_DIFFERENCE.value, self.machine.event_id))
+
+    async def _audit(self) -> None:
+        """Compare brokers with the cluster state, from the failover on."""
+        await self._failover_done.wait()
+        await self.auditor.run()
+
+    async def _check_states(self) -> None:
+        """Compare state znodes with the cluster state, some each second, while nothing else waits."""
+        await self._failover_done.wait()
+        while True:
+            await asyncio.sleep(STATES_PAUSE_S)
+            idle = self.session.connected and not self.machine.queue_size
+            if idle and (partitions := self._state_rounds.next()):
+                self._metrics.audit.states_checked.inc(len(partitions))
+                self.enqueue(event_of(StatesCheck(partitions), next(self._serials)))
 
     async def _look_again(self) -> None:
         """Queue the events of timed work that is due: deletion retries, old notifications, maintenance checks."""
@@ -256,6 +301,8 @@ class Term:
         self._spawn(self._keep_lease())
         self._spawn(self._look_again())
         self._spawn(self._rebalance())
+        self._spawn(self._audit())
+        self._spawn(self._check_states())
         if self.leads_kafka:
             self._spawn(self._expire_tokens())
             self._spawn(self._keep_own_registration())
@@ -339,12 +386,16 @@ class Term:
         return event.kind.value if event else "None"
 
     def _record(self, batch: LogBatch) -> None:
+        self._recorded = True
         rejections = batch.of(Rejection)
         for rejection in rejections[:20]:
             log.warning("rejected", error=rejection.error, reason=rejection.reason, event_id=batch.event_id)
         for error, count_ in Counter(rejection.error for rejection in rejections).items():
             self._metrics.rejects.labels(error).inc(count_)
         self._count_isr_changes(batch.of(LeadershipChange))
+        for finding in batch.of(AuditFinding):
+            if finding.broker_id is None:
+                self._metrics.audit.states_edited.labels(finding.to).inc()
         self._journal.record(batch, self.won.epoch)
         for done in batch.of(FailoverPhase):
             self._metrics.failover_seconds.labels(done.phase).set(done.duration_us / 1e6)
@@ -363,13 +414,17 @@ class Term:
     def _finished(self, done: Finished) -> None:
         self._metrics.event_seconds.labels(done.kind.value).observe(done.took_us / 1e6)
         self._metrics.queue_seconds.observe(done.queued_us / 1e6)
-        log.info(
+        # One comes each second.
+        tell = log.debug if done.kind is EventKind.STORED_STATES else log.info
+        tell(
             "event_processed",
             handled=done.kind.value,
             event_id=done.event_id,
             queued_ms=round(done.queued_us / 1000, 1),
             took_ms=round(done.took_us / 1000, 1),
         )
+        self._idle_checks += done.kind is EventKind.STORED_STATES and not self._recorded
+        self._recorded = False
         if done.kind is EventKind.LEADER_REBALANCE:
             self._rebalanced.set()
         if done.kind is EventKind.FAILOVER:

@@ -152,6 +152,11 @@ class AdminServiceStub:
                 request_serializer=proto_dot_inspection__pb2.DescribeTopicsRequest.SerializeToString,
                 response_deserializer=proto_dot_inspection__pb2.DescribeTopicsResponse.FromString,
                 _registered_method=True)
+        self.Audit = channel.unary_unary(
+                '/partition_controller.v1.AdminService/Audit',
+                request_serializer=proto_dot_inspection__pb2.AuditRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.AuditResponse.FromString,
+                _registered_method=True)
         self.DescribeReplicas = channel.unary_unary(
                 '/partition_controller.v1.AdminService/DescribeReplicas',
                 request_serializer=proto_dot_inspection__pb2.DescribeReplicasRequest.SerializeToString,
@@ -338,6 +343,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Audit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeReplicas(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -504,6 +515,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DescribeTopics,
                     request_deserializer=proto_dot_inspection__pb2.DescribeTopicsRequest.FromString,
                     response_serializer=proto_dot_inspection__pb2.DescribeTopicsResponse.SerializeToString,
+            ),
+            'Audit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Audit,
+                    request_deserializer=proto_dot_inspection__pb2.AuditRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.AuditResponse.SerializeToString,
             ),
             'DescribeReplicas': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeReplicas,
@@ -1149,6 +1165,33 @@ class AdminService:
             '/partition_controller.v1.AdminService/DescribeTopics',
             proto_dot_inspection__pb2.DescribeTopicsRequest.SerializeToString,
             proto_dot_inspection__pb2.DescribeTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Audit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/Audit',
+            proto_dot_inspection__pb2.AuditRequest.SerializeToString,
+            proto_dot_inspection__pb2.AuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

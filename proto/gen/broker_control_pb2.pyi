@@ -194,3 +194,97 @@ class UpdateMetadataResponse(_message.Message):
     error_code: _common_pb2.ErrorCode
     controller_epoch: int
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
+
+class DescribeStateRequest(_message.Message):
+    __slots__ = ("topics", "partitions")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topics: TopicPage
+    partitions: PartitionPage
+    def __init__(self, topics: _Optional[_Union[TopicPage, _Mapping]] = ..., partitions: _Optional[_Union[PartitionPage, _Mapping]] = ...) -> None: ...
+
+class TopicPage(_message.Message):
+    __slots__ = ("after",)
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    def __init__(self, after: _Optional[str] = ...) -> None: ...
+
+class PartitionPage(_message.Message):
+    __slots__ = ("topic", "first")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    first: int
+    def __init__(self, topic: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
+
+class StateDigests(_message.Message):
+    __slots__ = ("hosted", "metadata")
+    HOSTED_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    hosted: int
+    metadata: int
+    def __init__(self, hosted: _Optional[int] = ..., metadata: _Optional[int] = ...) -> None: ...
+
+class TopicDigests(_message.Message):
+    __slots__ = ("topic", "digests")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    digests: StateDigests
+    def __init__(self, topic: _Optional[str] = ..., digests: _Optional[_Union[StateDigests, _Mapping]] = ...) -> None: ...
+
+class HostedReplica(_message.Message):
+    __slots__ = ("partition", "role", "topic_id", "leader", "leader_epoch", "partition_epoch", "isr")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    role: str
+    topic_id: str
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, partition: _Optional[int] = ..., role: _Optional[str] = ..., topic_id: _Optional[str] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class KnownPartition(_message.Message):
+    __slots__ = ("partition", "leader", "leader_epoch", "partition_epoch", "isr", "replicas")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: _containers.RepeatedScalarFieldContainer[int]
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DescribeStateResponse(_message.Message):
+    __slots__ = ("controller_epoch", "broker_epoch", "digests", "topics", "hosted", "known", "topic_id", "more", "error_code")
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    HOSTED_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    controller_epoch: int
+    broker_epoch: int
+    digests: StateDigests
+    topics: _containers.RepeatedCompositeFieldContainer[TopicDigests]
+    hosted: _containers.RepeatedCompositeFieldContainer[HostedReplica]
+    known: _containers.RepeatedCompositeFieldContainer[KnownPartition]
+    topic_id: str
+    more: bool
+    error_code: _common_pb2.ErrorCode
+    def __init__(self, controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., digests: _Optional[_Union[StateDigests, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicDigests, _Mapping]]] = ..., hosted: _Optional[_Iterable[_Union[HostedReplica, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPartition, _Mapping]]] = ..., topic_id: _Optional[str] = ..., more: _Optional[bool] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ...) -> None: ...

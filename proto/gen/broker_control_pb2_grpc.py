@@ -53,6 +53,11 @@ class BrokerControlStub:
                 request_serializer=proto_dot_broker__control__pb2.UpdateMetadataRequest.SerializeToString,
                 response_deserializer=proto_dot_broker__control__pb2.UpdateMetadataResponse.FromString,
                 _registered_method=True)
+        self.DescribeState = channel.unary_unary(
+                '/partition_controller.v1.BrokerControl/DescribeState',
+                request_serializer=proto_dot_broker__control__pb2.DescribeStateRequest.SerializeToString,
+                response_deserializer=proto_dot_broker__control__pb2.DescribeStateResponse.FromString,
+                _registered_method=True)
 
 
 class BrokerControlServicer:
@@ -80,6 +85,13 @@ class BrokerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeState(self, request, context):
+        """What the broker knows from those requests, so that the controller can compare. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -97,6 +109,11 @@ def add_BrokerControlServicer_to_server(servicer, server):
                     servicer.UpdateMetadata,
                     request_deserializer=proto_dot_broker__control__pb2.UpdateMetadataRequest.FromString,
                     response_serializer=proto_dot_broker__control__pb2.UpdateMetadataResponse.SerializeToString,
+            ),
+            'DescribeState': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeState,
+                    request_deserializer=proto_dot_broker__control__pb2.DescribeStateRequest.FromString,
+                    response_serializer=proto_dot_broker__control__pb2.DescribeStateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -184,6 +201,33 @@ class BrokerControl:
             '/partition_controller.v1.BrokerControl/UpdateMetadata',
             proto_dot_broker__control__pb2.UpdateMetadataRequest.SerializeToString,
             proto_dot_broker__control__pb2.UpdateMetadataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.BrokerControl/DescribeState',
+            proto_dot_broker__control__pb2.DescribeStateRequest.SerializeToString,
+            proto_dot_broker__control__pb2.DescribeStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

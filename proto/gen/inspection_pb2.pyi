@@ -1,11 +1,27 @@
 from proto.gen import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class AuditVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    AUDIT_NOT_YET: _ClassVar[AuditVerdict]
+    AUDIT_EQUAL: _ClassVar[AuditVerdict]
+    AUDIT_DIFFERENT: _ClassVar[AuditVerdict]
+    AUDIT_PENDING: _ClassVar[AuditVerdict]
+    AUDIT_UNREACHABLE: _ClassVar[AuditVerdict]
+    AUDIT_CANNOT: _ClassVar[AuditVerdict]
+AUDIT_NOT_YET: AuditVerdict
+AUDIT_EQUAL: AuditVerdict
+AUDIT_DIFFERENT: AuditVerdict
+AUDIT_PENDING: AuditVerdict
+AUDIT_UNREACHABLE: AuditVerdict
+AUDIT_CANNOT: AuditVerdict
 
 class TopicPartitionDescription(_message.Message):
     __slots__ = ("partition", "leader", "leader_epoch", "partition_epoch", "replicas", "isr", "adding_replicas", "removing_replicas", "offline_replicas", "error_code", "leader_problem")
@@ -332,3 +348,57 @@ class WithdrawStopApprovalResponse(_message.Message):
     error_message: str
     approvals: _containers.RepeatedCompositeFieldContainer[StopApproval]
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., approvals: _Optional[_Iterable[_Union[StopApproval, _Mapping]]] = ...) -> None: ...
+
+class AuditRequest(_message.Message):
+    __slots__ = ("topics", "recorded")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    RECORDED_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    recorded: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., recorded: _Optional[bool] = ...) -> None: ...
+
+class BrokerAudit(_message.Message):
+    __slots__ = ("broker_id", "verdict", "why", "asked_at_ms", "differences", "topics_left")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    verdict: AuditVerdict
+    why: str
+    asked_at_ms: int
+    differences: int
+    topics_left: int
+    def __init__(self, broker_id: _Optional[int] = ..., verdict: _Optional[_Union[AuditVerdict, str]] = ..., why: _Optional[str] = ..., asked_at_ms: _Optional[int] = ..., differences: _Optional[int] = ..., topics_left: _Optional[int] = ...) -> None: ...
+
+class ReplicaProblem(_message.Message):
+    __slots__ = ("topic", "partition", "broker_id", "kind", "what", "mend")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    MEND_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    broker_id: int
+    kind: str
+    what: str
+    mend: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., broker_id: _Optional[int] = ..., kind: _Optional[str] = ..., what: _Optional[str] = ..., mend: _Optional[str] = ...) -> None: ...
+
+class AuditResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "brokers", "problems", "problems_left")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    brokers: _containers.RepeatedCompositeFieldContainer[BrokerAudit]
+    problems: _containers.RepeatedCompositeFieldContainer[ReplicaProblem]
+    problems_left: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[BrokerAudit, _Mapping]]] = ..., problems: _Optional[_Iterable[_Union[ReplicaProblem, _Mapping]]] = ..., problems_left: _Optional[int] = ...) -> None: ...

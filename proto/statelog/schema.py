@@ -78,6 +78,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "reassignment": (),
     "config": (),
     "feature": (),
+    "audit": ("topic", "partition", "to"),
     "reject": ("error",),
     "request": ("to", "principal"),
     "unchanged": (),

@@ -98,7 +98,10 @@ async def test_a_refusal_is_told_everywhere_and_no_topic_is_done(
             refusing = False
             created = pctl(zookeeper, "--timeout", "20", "topics", "create", "u")
             assert created.exit_code == 0, created.output
-            assert "refuses" not in http(running, "/ready")
+            ready = http(running, "/ready")
+            assert "refuses LeaderAndIsr: CLUSTER" not in ready
+            # Nobody told the broker of the first topic again: this one cannot be audited.
+            assert "broker 1 refuses LeaderAndIsr of 1 partitions: CLUSTER_AUTHORIZATION_FAILED x1" in ready
 
     try:
         await asyncio.to_thread(attack)

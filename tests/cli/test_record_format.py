@@ -47,6 +47,7 @@ WORDS = {
     "reassignment": "orders-3: moving",
     "config": "config: topics/orders (2)",
     "feature": "feature: 1 -> 2",
+    "audit": "orders-3: taken_over",
     "reject": "refused: STALE_CONTROLLER_EPOCH",
     "unchanged": "LeaderAndIsr: 40 partitions unchanged",
     "log": "120 lines of the log were lost",

@@ -170,7 +170,8 @@ def what_happened(record: Record) -> str:
             return f"{after}: {_partitions(count)} unchanged"
     # Other kinds, including those of a newer schema.
     many = f" ({count})" if count is not None else ""
-    return f"{name or kind}: {_step(record)}{many}"
+    where = f"broker {replica} " if replica is not None else ""
+    return f"{name or kind}: {where}{_step(record)}{many}"
 
 
 def _push(record: Record) -> str:

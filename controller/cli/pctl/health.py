@@ -93,7 +93,7 @@ async def _look(options: Options, session: Session) -> tuple[ClusterState, Any |
     await fail_without_cluster(options.zookeeper, session, now)
     if not now.controller_endpoint:
         return now, None
-    answer = await admin.describe_cluster(now.controller_endpoint, options.timeout_s)
+    answer = await admin.describe_cluster(now.controller_endpoint, options.timeout_s, options.tls)
     if not isinstance(answer, str) and answer.error_code:
         return now, admin.ACTIVE_ONLY
     return now, answer
@@ -123,8 +123,8 @@ async def _findings(options: Options, session: Session, *, stable: bool) -> list
     request = maintenance_pb2.DescribeMaintenanceRequest()
     every = pb.ListPartitionReassignmentsRequest()
     try:
-        state = await admin.ask(endpoint, "DescribeMaintenance", request, timeout_s)
-        moves = await admin.ask(endpoint, "ListPartitionReassignments", every, timeout_s)
+        state = await admin.ask(endpoint, "DescribeMaintenance", request, timeout_s, options.tls)
+        moves = await admin.ask(endpoint, "ListPartitionReassignments", every, timeout_s, options.tls)
     except admin.NoAnswerError as error:
         return [Finding(Wrong.CONTROLLER_SILENT, 1, str(error))]
     return list(unfinished(now, described, state.shutting_down, len(moves.partitions)))

@@ -49,6 +49,7 @@ VERBS = {
     "stoppable": Later("decisions.stoppable", "Check whether these brokers may stop now, all at once."),
     "explain": Later("decisions.explain",
         "Explain the state of a partition, a broker, the controller, a deletion or a reassignment."),
+    "audit": Later("brokers", "Compare what brokers hold with what the controller decided."),
     "history": Later("history",
         "Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason."),
     "watch": Later("history", "Print new state-change records until Ctrl-C."),

@@ -4,6 +4,7 @@ under-replicated."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from controller.cli.common.cluster_state import (
 from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_rows
+from controller.cli.common.replica_problems import ReplicaProblems, replica_problems
 from controller.cli.common.requests import ask
 from controller.core.names import INTERNAL_TOPICS
 from controller.runtime.zookeeper import cluster_reader
@@ -90,8 +92,14 @@ def why(cluster_state: ClusterState, partition: PartitionInfo) -> str:
     return ""
 
 
-def partition_row(cluster_state: ClusterState, partition: PartitionInfo) -> dict[str, Any]:
+def partition_row(
+    cluster_state: ClusterState,
+    partition: PartitionInfo,
+    problems: ReplicaProblems = MappingProxyType({}),
+) -> dict[str, Any]:
+    """``problems``: what brokers refuse or hold otherwise than told."""
     state = partition.state
+    known = problems.get((partition.topic, partition.partition), [])
     return {
         "topic": partition.topic,
         "partition": partition.partition,
@@ -103,7 +111,7 @@ def partition_row(cluster_state: ClusterState, partition: PartitionInfo) -> dict
         "partition_epoch": state.partition_epoch if state else None,
         "controller_epoch": state.controller_epoch if state else None,
         "recovery": ("RECOVERING" if state.recovery else "RECOVERED") if state else None,
-        "why": why(cluster_state, partition),
+        "why": "; ".join(filter(None, [why(cluster_state, partition), *known])),
     }
 
 
@@ -134,7 +142,7 @@ async def partitions(
     internal: bool,
     sizes: bool,
 ) -> None:
-    """List partitions: leader, epochs, ISR, and why one is unavailable or under-replicated."""
+    """List partitions: leader, epochs, ISR, and why one is unavailable, under-replicated, or refused by a broker."""
     cluster_state = await cluster_reader.look(session, topics=topics or None, configs=True)
     await fail_without_cluster(options.zookeeper, session, cluster_state)
     fail_without_topics(cluster_state, topics)
@@ -150,7 +158,8 @@ async def partitions(
     ]
     searched = bool(topics) or unavailable or under_replicated or under_min_isr or at_min_isr
     shown = found if internal or searched else [p for p in found if p.topic not in INTERNAL_TOPICS]
-    rows = [partition_row(cluster_state, p) for p in shown]
+    problems = await replica_problems(options, cluster_state, topics)
+    rows = [partition_row(cluster_state, p, problems) for p in shown]
     if sizes:
         await add_sizes(options, session, rows, topics)
     print_rows(rows, PARTITION_COLUMNS + SIZE_COLUMNS * sizes, options.output)

@@ -23,6 +23,7 @@ from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import fail, note, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
+from controller.cli.common.replica_problems import replica_problems
 from controller.cli.common.requests import ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.cli.pctl.config import parse_configs
@@ -97,7 +98,8 @@ async def topics_describe(options: Options, session: Session, topic: str, sizes:
     """Describe the partitions of one topic."""
     cluster_state = await cluster_reader.look(session, topics=[topic], configs=True)
     fail_without_readable_topic(cluster_state, topic)
-    rows = [partition_row(cluster_state, p) for p in cluster_state.partitions]
+    problems = await replica_problems(options, cluster_state, [topic])
+    rows = [partition_row(cluster_state, p, problems) for p in cluster_state.partitions]
     if sizes:
         await add_sizes(options, session, rows, [topic])
     print_rows(rows, PARTITION_COLUMNS + SIZE_COLUMNS * sizes, options.output)

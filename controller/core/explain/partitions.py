@@ -152,8 +152,10 @@ def explain_partition(
     unclean_allowed: bool,
     controller_active: bool = True,
     deciding: Deciding | None = None,
+    unacknowledged: str = "",
 ) -> PartitionExplanation:
-    """Explain a partition. ``unclean_allowed``: by the topic's configuration, or else by the default."""
+    """Explain a partition. ``unclean_allowed``: by the topic's configuration, or else by the default.
+    ``unacknowledged``: why its leader does not know that it leads; empty: it does, or that is unknown."""
     state = partition.leadership
     # In maintenance mode the configuration permits no unclean election.
     unclean = unclean_allowed and cluster.maintenance.entered is None
@@ -161,7 +163,7 @@ def explain_partition(
     return PartitionExplanation(
         partition.topic.name,
         partition.number,
-        _summary(cluster, partition, state),
+        _summary(cluster, partition, state, unacknowledged),
         state.leader if state else NO_LEADER,
         state.leader_epoch if state else -1,
         state.partition_epoch if state else -1,
@@ -210,7 +212,7 @@ def _way(rules: Sequence[Tried], strategy: Strategy, *, unclean: bool = False) -
     return next(t for t in rules if t.strategy is strategy and t.way.unclean is unclean)
 
 
-def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None) -> str:
+def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None, unacknowledged: str) -> str:
     path = state_path(partition.topic.name, partition.number)
     if (problem := cluster.problems.get(path)) is not None:
         return f"its state is unreadable: {path}: {problem}"
@@ -223,6 +225,8 @@ def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None)
     if partition in cluster.offline_dirs.get(state.leader, ()):
         return f"its leader {state.leader} has lost the disk it is on"
     words = f"{state.leader} leads it"
+    if unacknowledged:
+        words = f"{state.leader} is to lead it, but has not acknowledged that: {unacknowledged}"
     if state.recovery == RECOVERING:
         words += ", elected uncleanly and recovering"
     lagging = [b for b in partition.replicas if b not in state.isr]

@@ -69,6 +69,11 @@ def to_offline(context: EventContext, partitions: Iterable[Partition], reason: s
     _move(context, partitions, OFFLINE, reason)
 
 
+def led(context: EventContext, partitions: Iterable[Partition]) -> None:
+    """Partitions whose stored leader, written by somebody else, is online."""
+    _move(context, partitions, ONLINE, "led already")
+
+
 def to_non_existent(context: EventContext, partitions: Iterable[Partition]) -> None:
     _move(context, partitions, NON_EXISTENT, "deleted")
 
@@ -100,8 +105,7 @@ def _to_be_led(context: EventContext, adopted: Sequence[Partition]) -> Sequence[
     become Online, the others wait."""
     if context.cluster.maintenance.paused is None:
         return adopted
-    led = [p for p in adopted if p.leadership and context.cluster.is_online(p, p.leadership.leader)]
-    _move(context, led, ONLINE, "led already")
+    led(context, [p for p in adopted if p.leadership and context.cluster.is_online(p, p.leadership.leader)])
     return ()
 
 

@@ -14,19 +14,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from controller.core.commits import StateChange, refresh, write_states
+from controller.core.commits import refresh
 from controller.core.context import EventContext, FollowUp, Handler
-from controller.core.model import NO_LEADER, BrokerIds, Partition, PartitionState, ReplicaState, members
+from controller.core.model import (
+    NO_EPOCH,
+    NO_LEADER,
+    BrokerIds,
+    Partition,
+    PartitionState,
+    ReplicaState,
+    members,
+)
 from controller.core.names import ids_shown
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
+from controller.core.partitions.leader_epochs import raise_leader_epochs
 from controller.core.partitions.replica_state_machine import Replica
-from controller.core.reasons import NewerController, Reason
+from controller.core.reasons import Reason
 from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.admin_znode import remove_listed
 from controller.core.reassignment.assignment import Assignment, assignment_of
 from controller.core.reassignment.reasons import EpochNotRaised, TargetLeftIsr
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
-from controller.core.records import LeadershipChange, ReassignmentStep
+from controller.core.records import ReassignmentStep
 
 #: Reassignments finished in one event: bounds how long other events wait.
 FINISHED_MAX = 10_000
@@ -338,29 +347,13 @@ def _notify_new(context: EventContext, partitions: Iterable[Partition]) -> None:
 def _bump(context: EventContext, partitions: Sequence[Partition]) -> Handler[dict[Partition, Reason]]:
     """Write the same leader and ISR at the next leader epoch, and queue LeaderAndIsr for all replicas (isNew for those
     being added)."""
-    epoch = context.cluster.controller_epoch
-    newer: dict[Partition, Reason] = {}
 
-    def decide(partition: Partition) -> StateChange | None:
-        current = partition.leadership
-        assert current is not None
-        if current.controller_epoch > epoch:
-            newer[partition] = NewerController(current.controller_epoch, epoch)
-            return None
-        new = current.successor(current.leader, current.isr, epoch, current.recovery)
-        return StateChange(partition, current, new)
+    def push(partition: Partition) -> None:
+        context.push_leadership(assignment_of(partition).origin, partition)
+        context.push_leadership(partition.adding, partition, is_new=True)
 
-    def applied(batch: list[StateChange]) -> None:
-        for change in batch:
-            partition = change.partition
-            partition.leadership = change.new
-            context.push_leadership(assignment_of(partition).origin, partition)
-            context.push_leadership(partition.adding, partition, is_new=True)
-        context.push_metadata([c.partition for c in batch])
-        context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], "reassignment")
-
-    failed = yield from write_states(context, map(decide, partitions), applied, decide)
-    return {**failed, **newer}
+    floors = dict.fromkeys(partitions, NO_EPOCH)
+    return (yield from raise_leader_epochs(context, floors, "reassignment", push))
 
 
 # --- B: finishing ----------------------------------------------------------------------------------------

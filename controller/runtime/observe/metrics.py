@@ -83,6 +83,29 @@ class ZooKeeperMetrics:
         self._transitions.labels(name).inc()
 
 
+class AuditMetrics:
+    """What the comparison of brokers and state znodes with the cluster state did."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.told_again = Counter(
+            "partition_controller_audit_told_again",
+            "Partitions told again, because a broker held something else.",
+            ["broker_id"],
+            registry=registry,
+        )
+        self.states_checked = Counter(
+            "partition_controller_audit_states_checked",
+            "Partition state znodes compared with the cluster state.",
+            registry=registry,
+        )
+        self.states_edited = Counter(
+            "partition_controller_audit_states_edited",
+            "State znodes found edited by others, by what became of them.",
+            ["outcome"],
+            registry=registry,
+        )
+
+
 class LoopMetrics:
     """How late the event loop runs what is due."""
 
@@ -163,6 +186,7 @@ class ControllerMetrics:
             ["direction"],
             registry=registry,
         )
+        self.audit = AuditMetrics(registry)
         self.resignations = Counter(
             "partition_controller_resignations", "Terms that ended, by reason.", ["reason"], registry=registry
         )

@@ -9,6 +9,7 @@ import msgspec
 
 from controller.core.model import LeaderAndIsr
 from controller.core.records import (
+    AuditFinding,
     BrokerChange,
     ControllerChange,
     EntityAltered,
@@ -92,6 +93,12 @@ def _reject(records: Iterable[Rejection], _: str) -> Iterator[Record]:
 def _reassignment(record: ReassignmentStep) -> Record:
     named = {"topic": record.partition.topic.name, "partition": record.partition.number}
     return {**named, "to": record.to, "reason": record.reason}
+
+
+def _audit(record: AuditFinding) -> Record:
+    named = {"topic": record.partition.topic.name, "partition": record.partition.number}
+    broker = {} if record.broker_id is None else {"replica": record.broker_id}
+    return {**named, **broker, "to": record.to, "reason": record.reason}
 
 
 def _controller(record: ControllerChange) -> Record:
@@ -180,6 +187,7 @@ _LINES: _Table = {
     **_many(ReplicaTransition, ("replica",), _replica),
     **_many(LeadershipChange, ("leader", "isr"), _leadership),
     **_many(Rejection, ("reject",), _reject),
+    **_one(AuditFinding, "audit", _audit),
     **_one(ReassignmentStep, "reassignment", _reassignment),
     **_one(ControllerChange, "controller", _controller),
     **_one(FailoverPhase, "failover", _failover),

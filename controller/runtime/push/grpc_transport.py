@@ -13,6 +13,7 @@ from controller.runtime.config import join_address
 from controller.runtime.push.messages import MessageBuilder
 from controller.runtime.push.transport import Answer, PartitionError, UnreachableError
 from proto.gen import broker_control_pb2 as pb
+from proto.gen import common_pb2
 from proto.limits import MESSAGE_LIMITS
 from proto.security.grpc_channels import Channels, GrpcTls, details_of
 
@@ -24,6 +25,9 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 _SERVICE = "/partition_controller.v1.BrokerControl/"
+
+#: How long a broker may take to describe its state: it computes nothing.
+DESCRIBE_TIMEOUT_S = 5.0
 
 Response = pb.LeaderAndIsrResponse | pb.UpdateMetadataResponse | pb.StopReplicaResponse
 _PARSERS: dict[PushKind, Callable[[bytes], Response]] = {
@@ -77,6 +81,27 @@ class GrpcTransport:
             return Answer(response.error_code, controller_epoch=response.controller_epoch)
         errors = [PartitionError(e.topic, e.partition, e.error_code) for e in response.partition_errors]
         return Answer(response.error_code, errors, response.controller_epoch)
+
+    async def describe_state(
+        self, broker: Broker, request: pb.DescribeStateRequest
+    ) -> pb.DescribeStateResponse:
+        """What the broker holds of what it was told. Raises UnreachableError."""
+        channel = await self._channel_to(broker)
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            _SERVICE + "DescribeState"
+        )
+        try:
+            message = await method(
+                request.SerializeToString(), timeout=min(self._timeout_s, DESCRIBE_TIMEOUT_S)
+            )
+            answer = pb.DescribeStateResponse.FromString(message)
+        except grpc.aio.AioRpcError as error:
+            raise UnreachableError(f"{error.code().name}: {error.details()}") from None
+        except DecodeError as error:
+            raise UnreachableError(f"the response does not decode: {error}") from None
+        if answer.error_code:
+            raise UnreachableError(f"it refuses: {common_pb2.ErrorCode.Name(answer.error_code)}")
+        return answer
 
     async def close(self) -> None:
         await self._channels.close()

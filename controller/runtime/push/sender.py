@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -105,17 +105,36 @@ class Senders:
         """Whether a request to some broker is being built, or waits for its response."""
         return bool(self._busy)
 
+    def settled(self, broker_id: int) -> bool:
+        """Whether a broker has answered all that was to be sent."""
+        return broker_id not in self._busy and not self._outbox.pending(broker_id)
+
     def unacknowledged(self, partition: Partition) -> str:
         """Why the leader of a partition has not acknowledged that it leads; empty: it has, or there is none."""
         if partition.leadership is None or (leader := partition.leadership.leader) == NO_LEADER:
             return ""
-        status = self.status.get(leader)
-        if status is None or self._outbox.owes_leadership(leader, partition):
+        return self.not_told(leader, partition)
+
+    def not_told(self, broker_id: int, partition: Partition) -> str:
+        """Why a broker has not acknowledged the newest LeaderAndIsr of a partition; empty: it has, or needs none."""
+        status = self.status.get(broker_id)
+        if status is None or self._outbox.owes_leadership(broker_id, partition):
             why = "has not been told yet"
             problem = status.problem if status else ""
         else:
             why, problem = status.why_not_led(partition), ""
-        return why and f"broker {leader} {why}" + (f" ({problem})" if problem else "")
+        return why and f"broker {broker_id} {why}" + (f" ({problem})" if problem else "")
+
+    def refusal(self, broker_id: int, partition: Partition) -> str:
+        """The error's name with which a broker refused LeaderAndIsr of a partition; empty: it did not."""
+        status = self.status.get(broker_id)
+        return status.not_led.get(partition, "") if status is not None else ""
+
+    def refusals(self) -> Iterator[tuple[int, Partition, str]]:
+        """Broker, partition and error of every refused LeaderAndIsr."""
+        for broker_id, status in sorted(self.status.items()):
+            for partition, error in list(status.not_led.items()):
+                yield broker_id, partition, error
 
     def _start(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -29,13 +30,20 @@ class SenderStatus:
     #: The broker reported KAFKA_STORAGE_ERROR before: from then on its healthy partitions are reported, too.
     disk_failed: bool = False
     #: Partitions of LeaderAndIsr that the broker has not been told, and the error's name.
-    _not_led: dict[Partition, str] = field(default_factory=dict)
+    not_led: dict[Partition, str] = field(default_factory=dict)
     _sending: frozenset[Partition] = frozenset()
 
     @property
     def problem(self) -> str:
         """Why the newest state is not known to the broker; empty: it has acknowledged what it got."""
         return self.unreachable or next(iter(self.refused.values()), "")
+
+    @property
+    def refused_partitions(self) -> str:
+        """How many partitions it refused, and why; empty: none."""
+        counts = Counter(self.not_led.values())
+        errors = ", ".join(f"{error} x{count}" for error, count in sorted(counts.items()))
+        return f"refuses LeaderAndIsr of {len(self.not_led)} partitions: {errors}" if counts else ""
 
     def begin(self, push: Push) -> None:
         """A push has been taken from the outbox."""
@@ -56,24 +64,24 @@ class SenderStatus:
         seen = f": it has seen controller epoch {known_epoch}" if known_epoch else ""
         self.refused[push.kind] = f"refuses {push.kind.value}: {error}{seen}"
         if push.kind is PushKind.LEADER_AND_ISR:
-            self._not_led.update(dict.fromkeys(push.partitions, error))
+            self.not_led.update(dict.fromkeys(push.partitions, error))
 
     def led(self, acknowledged: Collection[Partition], refused: Mapping[Partition, str]) -> None:
         """The answer to a LeaderAndIsr."""
-        if self._not_led:
+        if self.not_led:
             for partition in acknowledged:
-                self._not_led.pop(partition, None)
-        self._not_led.update(refused)
+                self.not_led.pop(partition, None)
+        self.not_led.update(refused)
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """The broker has been told to stop these."""
         for partition in partitions:
-            self._not_led.pop(partition, None)
+            self.not_led.pop(partition, None)
 
     def why_not_led(self, partition: Partition) -> str:
         """Why the broker has not acknowledged LeaderAndIsr of a partition that was taken from the outbox; empty: it
         has."""
         if partition in self._sending:
             return "has not answered yet" + (f" ({self.problem})" if self.problem else "")
-        error = self._not_led.get(partition, "")
+        error = self.not_led.get(partition, "")
         return error and f"refused to lead it: {error}"

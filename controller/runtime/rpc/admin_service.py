@@ -161,7 +161,9 @@ class AdminService:
                     leader_count=led.get(broker.id, 0),
                     replica_count=held.get(broker.id, 0),
                     pending_pushes=term.machine.outbox.pending(broker.id),
-                    push_problem=status.problem if (status := term.senders.status.get(broker.id)) else "",
+                    push_problem=status.problem or status.refused_partitions
+                    if (status := term.senders.status.get(broker.id))
+                    else "",
                     refuses_pushes=bool(status and status.refused),
                 )
                 for _, broker in sorted(cluster.brokers.items())

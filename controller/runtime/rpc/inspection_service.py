@@ -7,7 +7,7 @@ at a time (``plan_queue``); only the copying, which is short, blocks the event l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -23,7 +23,8 @@ from controller.core.explain.partitions import (
     explain_move,
     explain_partition,
 )
-from controller.core.explain.work import controller_notes, explain_reassignment, explain_topic_deletion
+from controller.core.explain.remedies import Change
+from controller.core.explain.work import NONE, controller_notes, explain_reassignment, explain_topic_deletion
 from controller.core.model import Partition
 from controller.core.names import name_shown
 from controller.core.requests.errors import ErrorCode
@@ -34,8 +35,9 @@ from controller.planning.context import take
 from controller.planning.scenarios import Terms
 from controller.planning.snapshot import PlanError, Snapshot, unclean_by
 from controller.planning.stoppable import Stoppable
+from controller.runtime.audit.problems import ReplicaProblem, problems_of
 from controller.runtime.daemon import Daemon
-from controller.runtime.rpc import dry_run, replicas
+from controller.runtime.rpc import audit, dry_run, replicas
 from controller.runtime.rpc.plan_queue import AbandonedError, PlanQueue
 from controller.runtime.rpc.translate import inspection as wire
 from controller.runtime.rpc.translate.plan_data import Explanation, plan_data
@@ -81,6 +83,7 @@ class InspectionService:
         """
         return {
             "DescribeTopics": self._describe_topics,
+            "Audit": audit.audit,
             "DescribeReplicas": self._describe_replicas,
             "Explain": self._explain,
             "Plan": self._plan,
@@ -151,7 +154,13 @@ class InspectionService:
                 return found
             case "reassignment":
                 topic, number = wire.read_partition(subject, request.reassignment)
-                return explain_reassignment(cluster, settings, _known(term, topic, number))
+                partition = _known(term, topic, number)
+                moving = explain_reassignment(cluster, settings, partition)
+                waits = tuple(_not_told(term, partition)) if moving.phase != NONE else ()
+                mends = tuple(p.mend for p in _problems(term, partition))
+                return replace(
+                    moving, waits_for=(*waits, *moving.waits_for), changes=(*mends, *moving.changes)
+                )
             case _:
                 names = ", ".join(
                     f.name for f in pb.ExplainRequest.DESCRIPTOR.oneofs_by_name["subject"].fields
@@ -171,13 +180,21 @@ class InspectionService:
             partition,
             unclean_allowed=unclean_by(configs.get(topic, {}), default),
             deciding=self._deciding(partition),
+            unacknowledged=term.senders.unacknowledged(partition),
         )
         taken = take(cluster, machine.settings, topic)
         explained = await asyncio.to_thread(
             lambda: checked(taken.snapshot(configs, defaults, problems), explained)
         )
-        notes = (*explain_deletion(cluster, topic), *explain_move(cluster, machine.settings, partition))
-        return replace(explained, notes=notes)
+        refused = _problems(term, partition)
+        notes = (
+            *_not_told(term, partition),
+            *map(str, refused),
+            *explain_deletion(cluster, topic),
+            *explain_move(cluster, machine.settings, partition),
+        )
+        mends = tuple(Change(p.mend) for p in refused)
+        return replace(explained, notes=notes, advice=(*mends, *explained.advice))
 
     def _deciding(self, partition: Partition) -> Deciding | None:
         """The event that led to the current leadership; None: the newest kept record is of another one."""
@@ -273,6 +290,20 @@ def _judging(
     request: pb.CheckStoppableRequest,
 ) -> Callable[[Snapshot, Callable[[], None]], tuple[Snapshot, Stoppable]]:
     return lambda snapshot, give_way: (snapshot, dry_run.judge(snapshot, request, give_way))
+
+
+def _problems(term: Term, partition: Partition) -> list[ReplicaProblem]:
+    return problems_of(term.machine.cluster, term.senders, term.auditor, partition)
+
+
+def _not_told(term: Term, partition: Partition) -> Iterator[str]:
+    """Replicas other than the leader's that have not been told, and did not refuse: they copy nothing yet."""
+    cluster, state = term.machine.cluster, partition.leadership
+    for broker_id in partition.replicas:
+        follows = broker_id in cluster.brokers and state is not None and broker_id != state.leader
+        refused = term.senders.refusal(broker_id, partition)
+        if follows and not refused and (why := term.senders.not_told(broker_id, partition)):
+            yield f"its replica does not follow the present leader: {why}"
 
 
 def _known(term: Term, topic: str, number: int) -> Any:

@@ -265,6 +265,7 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
                 none_means_all=True,
             )
         ),
+        "Audit": Rpc(_DESCRIBE_CLUSTER),
         "Explain": Rpc(Whole(Operation.DESCRIBE, _explained)),
         "Plan": Rpc(_DESCRIBE_CLUSTER),
         "DryRun": Rpc(_ALTER_CLUSTER, quiet=True),

@@ -212,7 +212,7 @@ class Store:
                         partition.topic.name, partition.number, node.data, node.version
                     )
                 except MalformedError as error:
-                    found.append(Problem(error.path, error.problem))
+                    found.append(Problem(error.path, error.problem, version=node.version))
                     continue
                 if len(node.data) <= _STATE_CACHED_BYTES_MAX:
                     known[key] = state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
+from controller.runtime.audit.auditor import Verdict
 from tests.provers.sim.actors import controllers
 from tests.provers.sim.actors.brokers import SimBroker, brokers_on
 from tests.provers.sim.actors.clients import SimClient, SimConsumer, SimGroupMember, SimProbe, SimProducer
@@ -27,7 +28,7 @@ from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
 from tests.provers.sim.environment.steps import steps_of
 from tests.provers.sim.plans.aims import Aims
 from tests.provers.sim.plans.faults import Faults
-from tests.provers.sim.plans.plan import AIM, APART, FAULTS, Action, Options, Plan
+from tests.provers.sim.plans.plan import AIM, APART, FAULTS, TAMPERING, Action, Options, Plan
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
@@ -56,6 +57,8 @@ class SimulatedCluster:
         self.story: list[str] = []
         self._telling = telling
         self.ended_early: set[int] = set()
+        #: Somebody edited a state znode, or a broker forgot something: the audit has something to find.
+        self.tampered = False
         self._trace = blake2b(digest_size=16)
         self.ended = asyncio.Event()
         self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
@@ -228,6 +231,13 @@ class SimulatedCluster:
                 self.violated(
                     f"{node.name} ended by {type(bug).__name__}: {bug}\n{''.join(traceback.format_exception(bug))}"
                 )
+        for controller in self.controllers.values():
+            for found in controller.audited:
+                self.trace_line(f"{controller.name} audits {sorted(found.items())}")
+                # Whatever a controller must tell, it tells when it happens.
+                if not self.tampered and found["to"] in ("differs", "taken_over", "put_right"):
+                    self.violated(f"the audit of {controller.name} found {found}")
+            controller.audited.clear()
         for finding in self.history.findings:
             self.violated(f"a client found: {finding}")
         self.history.findings.clear()
@@ -293,7 +303,7 @@ class SimulatedCluster:
     def _begin(self, action: Action) -> None:
         if action.kind == AIM:
             self.aims.take(*action.arguments)
-        elif action.kind in FAULTS or action.kind in APART:
+        elif action.kind in FAULTS or action.kind in APART or action.kind in TAMPERING:
             self.faults.begin(action.kind, action.arguments)
         else:
             self.operator.begin(action.kind, action.arguments)
@@ -314,6 +324,32 @@ class SimulatedCluster:
             self.check_processes()
             if self.violations:
                 raise Violated
+
+    async def audited(self, limit_s: float) -> None:
+        """The active controller's audit finds that every broker holds what it was told. Raises Violated."""
+        end_s = self.loop.time() + limit_s
+        while True:
+            found = [f"{broker_id}: {why}" async for broker_id, why in self._audit()]
+            if not found:
+                return
+            if self.loop.time() > end_s:
+                self.violated(f"after {limit_s:g} s the audit still finds: {'; '.join(found)}")
+                raise Violated
+            await self._until(self.loop.time() + LOOK_S)
+
+    async def _audit(self) -> AsyncIterator[tuple[int, str]]:
+        controller = self.active()
+        term = controller.daemon.term if controller.daemon is not None else None
+        if term is None or controller.process is None:
+            yield 0, "nobody leads"
+            return
+        for broker_id in self.brokers:
+            task = self.loop.spawn(controller.process, term.auditor.look(broker_id))
+            while not task.done():
+                await self._until(self.loop.time() + LOOK_S / 10)
+            audit = task.result()
+            if audit is None or audit.verdict is not Verdict.EQUAL:
+                yield broker_id, f"{audit}"
 
     async def probe(self, limit_s: float) -> None:
         """Every partition takes a record, unless it has too few replicas for that. Raises Violated."""

@@ -20,6 +20,8 @@ from tests.provers.sim.plans.plan import Plan
 
 #: How long clients get to finish what they are at, virtual seconds.
 CLIENTS_END_S = 30.0
+#: How long the audit may find differences that are just being mended, virtual seconds.
+AUDIT_S = 20.0
 
 
 @dataclass
@@ -76,6 +78,7 @@ async def _course(cluster: SimulatedCluster, outcome: Outcome) -> None:
     await cluster.until_ended([c.process for c in cluster.clients if c.process is not None], CLIENTS_END_S)
     outcome.settled_s += await cluster.wait_until_settled(lambda: unsettled(cluster))
     await cluster.probe(CLIENTS_END_S)
+    await cluster.audited(AUDIT_S)
     await cluster.wait_until_settled(lambda: unsettled(cluster))
     check_clients(cluster)
     if cluster.violations:

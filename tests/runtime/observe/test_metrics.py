@@ -38,6 +38,8 @@ WITHOUT_STATE = {
     EventKind.DESCRIBE_CONFIGS,
     EventKind.DESCRIBE_FEATURES,
     EventKind.SET_DRAIN,
+    EventKind.STATE_DIFFERENCE,
+    EventKind.STORED_STATES,
     EventKind.SET_PAUSE,
     EventKind.SET_MAINTENANCE,
     EventKind.MAINTENANCE_CHECK,

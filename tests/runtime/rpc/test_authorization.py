@@ -178,7 +178,7 @@ def test_changes_need_more_than_looking() -> None:
     assert may == {
         "DescribeCluster", "ListTopicDeletions", "ListPartitionReassignments", "DescribeConfigs",
         "DescribeFeatures", "DescribeMaintenance", "DescribeTopics", "Explain", "Plan", "CheckStoppable",
-        "DescribeReplicas", "ListHistory", "ListQuarantine", "Watch",
+        "Audit", "DescribeReplicas", "ListHistory", "ListQuarantine", "Watch",
     }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ SETTINGS = Settings(
     session_timeout_ms=2000,
     connection_timeout_ms=2000,
     request_timeout_ms=1000,
+    audit_interval_seconds=4,
     history_records_max=1000,
     log_level="error",
     # Simulated machines have names, not loopback addresses.
@@ -54,7 +55,10 @@ class StateLog:
         count: int = 1,
         ts_us: int = 0,
     ) -> None:
-        self.written += sum(1 for _ in records)
+        for record in records:
+            self.written += 1
+            if record["kind"] == "audit" and (process := CURRENT.get()) in _DAEMONS:
+                _DAEMONS[process].audited.append(record)
 
     def flush(self, timeout_s: float = 0.0) -> bool:
         return True
@@ -87,6 +91,8 @@ class SimController:
         self.process: Process | None = None
         self.daemon: Daemon | None = None
         self.bugs: list[BaseException] = []
+        #: What its audit recorded.
+        self.audited: list[Record] = []
         self._ended = False
         #: Incarnations of its processes so far, as its directory remembers them.
         self.incarnations: list[str] = []

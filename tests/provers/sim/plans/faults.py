@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
@@ -15,7 +16,7 @@ from tests.provers.sim.actors.controllers import SimController
 from tests.provers.sim.environment.loop import OUTSIDE, Process, VirtualTimeLoop
 from tests.provers.sim.environment.rpc import Answer, ServicerContext, Wires
 from tests.provers.sim.plans.plan import ACTIVE
-from tests.provers.sim.zookeeper.messages import Data, Delete, Get, Multi, Operation, Value
+from tests.provers.sim.zookeeper.messages import Data, Delete, Get, Multi, Operation, Set, Value
 from tests.provers.sim.zookeeper.network import Loss, Network
 
 _SERVICE = "/partition_controller.v1.BrokerControl/"
@@ -56,6 +57,8 @@ class FaultyCluster(Protocol):
     controllers: dict[int, SimController]
     #: Sessions that ZooKeeper gave up before their time: nobody could know.
     ended_early: set[int]
+    #: Somebody edited a state znode, or a broker forgot something.
+    tampered: bool
 
     @property
     def nodes(self) -> list[SimBroker | SimController]: ...
@@ -289,6 +292,31 @@ class Faults:
             (self.cut_power if power else self.kill_broker)(id_, seconds)
         for id_ in self._cluster.controllers:
             self.kill_controller(id_, seconds)
+
+    # what the audit has to find
+
+    def edit_state(self, topic: str, number: int, touch: bool) -> None:
+        """Somebody writes a state by hand: as it was, or with another leader from the ISR."""
+        path = f"/brokers/topics/{topic}/partitions/{number}/state"
+        found, epoch = (
+            self._cluster.ask_zookeeper(Get(path)),
+            self._cluster.ask_zookeeper(Get("/controller_epoch")),
+        )
+        if not isinstance(found, Data) or not found.data or not isinstance(epoch, Data):
+            return
+        value = {**json.loads(found.data), "controller_epoch": int(epoch.data or b"0")}
+        others = [id_ for id_ in value["isr"] if id_ != value["leader"]]
+        if not touch and others:
+            value["leader"], value["leader_epoch"] = others[0], value["leader_epoch"] + 1
+        self._cluster.tampered = True
+        self._cluster.ask_zookeeper(Set(path, json.dumps(value).encode(), found.stat.version))
+
+    def forget_metadata(self, id_: int, topic: str, number: int) -> None:
+        """A broker's cache loses a partition."""
+        broker = self._cluster.brokers[id_].broker
+        if broker is not None:
+            self._cluster.tampered = True
+            broker._handlers.metadata._remove((topic, number))
 
     # the end
 

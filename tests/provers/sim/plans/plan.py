@@ -122,7 +122,8 @@ def plan(seed: int) -> Plan:
     """The same for the same seed, everywhere."""
     rng = Random(f"{seed}:plan")
     options = _options(seed, rng)
-    actions = sorted(_actions(rng, options) + _apart(seed, options))
+    tampering = _tampering(Random(f"{seed}:tampering"), options)
+    actions = sorted(_actions(rng, options) + _apart(seed, options) + tampering)
     if options.poison:
         actions = [action for action in actions if action.kind != "delete"]
     return Plan(seed, options, tuple(actions))
@@ -207,6 +208,17 @@ def _apart(seed: int, options: Options) -> list[Action]:
             moments = [rng.uniform(0.0, options.duration_s) for _ in range(rng.randint(1, 4))]
             actions += [Action(round(at_s, 6), name, arguments(rng, options)) for at_s in moments]
     return actions
+
+
+def _tampering(rng: Random, options: Options) -> list[Action]:
+    """Drawn apart: all else of a seed is as it would be without."""
+    if rng.random() >= TAMPERED:
+        return []
+    kinds = [rng.choice(list(TAMPERING)) for _ in range(rng.randint(1, 4))]
+    return [
+        Action(round(rng.uniform(1.0, options.duration_s), 6), kind, TAMPERING[kind](rng, options))
+        for kind in kinds
+    ]
 
 
 # arguments, by kind of action
@@ -302,6 +314,14 @@ FAULTS: dict[str, Arguments] = {
     "blackout": lambda rng, _: (rng.random() < 0.5, _short_s(rng)),
     "depose": lambda _rng, _options: (),
 }
+
+#: What somebody does to what controllers rely on; the audit has to find it.
+TAMPERING: dict[str, Arguments] = {
+    "edit_state": lambda rng, _: (_topic(rng), rng.randrange(3), rng.random() < 0.5),
+    "forget_metadata": lambda rng, options: (_broker(rng, options), _topic(rng), rng.randrange(3)),
+}
+#: Share of the seeds with tampering.
+TAMPERED = 0.15
 
 #: Each is a field of `Options`, too.
 APART: dict[str, Arguments] = {

@@ -10,6 +10,15 @@ MANAGER = STUB + "replication.manager:ReplicaManager."
 
 FAULTS = (
     Fault(
+        "metadata-forgotten",
+        "a broker forgets all of an ISR in its metadata but the first",
+        Change(
+            STUB + "control.metadata:MetadataCache.merge",
+            "_s._put(_i)",
+            "_s._put(_i._replace(isr=_i.isr[:1]))",
+        ),
+    ),
+    Fault(
         "registration-not-renewed",
         "a broker whose session has expired does not register again",
         Change(STUB + "zookeeper.registration:Registrar._listen", "_s == KazooState.LOST", "False"),

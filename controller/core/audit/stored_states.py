@@ -1,0 +1,164 @@
+"""Partition state znodes against the cluster state (docs/adr/0016): found edited, they are taken over or put right.
+
+Every write of ours is conditional on the znode's version, so an edit cannot be overwritten unnoticed, and no write of
+ours is under way while an event is handled: what differs was written by somebody else.
+
+- A leader that writes its ISR itself keeps leader and leader epoch: its ISR is taken over, as after a notification.
+- Another edit that makes sense (the ISR is assigned, the leader in it) is taken over, and confirmed by a write under a
+  leader epoch above both: brokers refuse what they know, and a leader epoch must never go back.
+- What does not decode, or makes no sense, is put right from memory, under the next leader epoch.
+- A znode that is gone is reported and not made again: its topic may be about to vanish, and a version that starts again
+  would look old to every broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from controller.core.commits import refresh
+from controller.core.context import EventContext, Handler
+from controller.core.effects import Committed, Problem, ReadStates, SetState
+from controller.core.events import StatesCheck
+from controller.core.model import NO_EPOCH, NO_LEADER, LeaderAndIsr, Partition
+from controller.core.partitions import partition_state_machine
+from controller.core.partitions.leader_election import OFFLINE
+from controller.core.partitions.leader_epochs import raise_leader_epochs
+from controller.core.records import AuditFinding, LeadershipChange
+from controller.core.znode_paths import state_path
+
+#: The category of a state znode that somebody deleted.
+STATE_GONE = "STATE_GONE"
+
+
+@dataclass
+class _Edited:
+    """What one check found. ``floors``: taken over, to be confirmed above this leader epoch. ``wrong``: the stored
+    version of a state to be put right, and its leader epoch."""
+
+    by_leader: list[Partition] = field(default_factory=list)
+    floors: dict[Partition, int] = field(default_factory=dict)
+    wrong: dict[Partition, tuple[int, int]] = field(default_factory=dict)
+
+
+def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handler[None]:
+    """StoredStatesCheck: read the states and handle those that somebody else wrote."""
+    partitions = [p for p in dict.fromkeys(p for c in checks for p in c.partitions) if context.is_present(p)]
+    stored = yield from context.read(ReadStates(partitions))
+    edited = _Edited()
+    for partition, found in zip(partitions, stored, strict=True):
+        if found != partition.leadership:
+            _sort(context, partition, found, edited)
+        else:
+            context.solved_state(partition)
+    if edited.by_leader:
+        yield from refresh(context, edited.by_leader, "found_in_zookeeper")
+    if edited.wrong:
+        yield from _put_right(context, edited.wrong)
+    if edited.floors:
+        yield from _confirm(context, edited.floors)
+
+
+def _sort(
+    context: EventContext, partition: Partition, found: LeaderAndIsr | Problem | None, edited: _Edited
+) -> None:
+    known = partition.leadership
+    if known is None:
+        return  # the state of a new partition: its creation reads and adopts it
+    path = state_path(partition.topic.name, partition.number)
+    if found is None:
+        context.problem(Problem(path, "somebody deleted it: delete the topic to go on", error=STATE_GONE))
+    elif isinstance(found, Problem):
+        context.problem(found)
+        if found.version >= 0:
+            _finding(context, partition, "put_right", f"it did not decode: {found.problem}")
+            edited.wrong[partition] = found.version, NO_EPOCH
+    elif found.controller_epoch > context.cluster.controller_epoch:
+        partition.leadership = found  # a newer controller's: it sends it itself
+    elif (why := _nonsense(partition, found)) is not None:
+        _finding(context, partition, "put_right", f"somebody wrote {_words(found)}: {why}")
+        edited.wrong[partition] = found.partition_epoch, found.leader_epoch
+    elif _by_leader(known, found):
+        edited.by_leader.append(partition)
+    else:
+        reason = f"somebody wrote {_words(found)} over {_words(known)}"
+        if found.partition_epoch < known.partition_epoch:
+            reason += ": brokers that know the higher version skip it until they are restarted"
+        _finding(context, partition, "taken_over", reason)
+        context.log([LeadershipChange(partition, known, found)], "edited_in_zookeeper")
+        context.solved_state(partition)
+        partition.leadership = found
+        edited.floors[partition] = max(known.leader_epoch, found.leader_epoch)
+
+
+def _by_leader(known: LeaderAndIsr, found: LeaderAndIsr) -> bool:
+    """Whether only the ISR differs, under a newer version: what a leader writes that writes ISRs itself."""
+    mine = (known.leader, known.leader_epoch, known.recovery)
+    return mine == (found.leader, found.leader_epoch, found.recovery) and (
+        found.partition_epoch > known.partition_epoch
+    )
+
+
+def _nonsense(partition: Partition, found: LeaderAndIsr) -> str | None:
+    """Why a state cannot be one of this partition; None: it can."""
+    strangers = [b for b in found.isr if b not in partition.replicas and b not in partition.departing]
+    if strangers:
+        return f"{strangers} in the ISR are not assigned"
+    if not found.isr:
+        return "the ISR is empty"
+    if found.leader not in (NO_LEADER, *found.isr):
+        return f"its leader {found.leader} is not in the ISR"
+    return None
+
+
+def _put_right(context: EventContext, wrong: dict[Partition, tuple[int, int]]) -> Handler[None]:
+    """Write what memory has, at the next leader epoch, over exactly the version that was read."""
+    changes: list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]] = []
+    for partition, (version, floor) in wrong.items():
+        known = partition.leadership
+        assert known is not None
+        new = known.successor(known.leader, known.isr, context.cluster.controller_epoch, known.recovery)
+        epochs = {"leader_epoch": max(new.leader_epoch, floor + 1), "partition_epoch": version + 1}
+        changes.append((partition, known, msgspec.structs.replace(new, **epochs)))
+    outcome = yield from context.commit([SetState(p, new) for p, _, new in changes])
+    if not isinstance(outcome, Committed):
+        # Written again meanwhile, or the connection was lost: the next check sees.
+        context.reject("CONFLICT", f"states could not be put right: {outcome.reason}")
+        return
+    for partition, _, new in changes:
+        partition.leadership = new
+        context.solved_state(partition)
+        context.push_leadership(partition.replicas, partition)
+    context.push_metadata([p for p, _, _ in changes])
+    context.log([LeadershipChange(*change) for change in changes], "put_right")
+
+
+def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[None]:
+    """Write what was taken over under a new leader epoch; elect where its leader is not online."""
+    failed = yield from raise_leader_epochs(context, floors, "edited_in_zookeeper")
+    for partition, why in failed.items():
+        context.reject("CONFLICT", f"taken over, but not confirmed: {why}", partition)
+    lost = [
+        p
+        for p in floors
+        if p.leadership is not None and not context.cluster.is_online(p, p.leadership.leader)
+    ]
+    if lost:
+        partition_state_machine.to_offline(context, lost, "its stored leader is not online")
+        if context.cluster.maintenance.paused is None:
+            yield from partition_state_machine.to_online(context, lost, OFFLINE)
+    led = [p for p in floors if p not in lost and p.state is not partition_state_machine.ONLINE]
+    partition_state_machine.led(context, led)
+
+
+def _finding(context: EventContext, partition: Partition, to: str, reason: str) -> None:
+    context.log([AuditFinding(partition, None, to, reason)])
+
+
+def _words(state: LeaderAndIsr) -> str:
+    return (
+        f"leader {state.leader}, leader epoch {state.leader_epoch}, ISR {list(state.isr)}, version"
+        f" {state.partition_epoch}"
+    )

@@ -1,0 +1,339 @@
+"""Asks one broker after the other what it holds, and has it told again what differs.
+
+A difference counts once two looks found the same one while nothing was pending for the broker. It is recorded, told
+again at once, and from then on with growing delay until it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+import structlog
+
+from controller.core.events import TellAgain
+from controller.core.model import Broker, Cluster, ControlProtocol, Partition, Topic
+from controller.core.records import AuditFinding
+from controller.runtime.audit.compare import Difference, Held, Remedy, Side, differences
+from controller.runtime.audit.expected import Expected
+from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.push.transport import UnreachableError
+from proto.gen import broker_control_pb2 as pb
+
+log = structlog.get_logger(__name__)
+
+#: Between two looks of which both must find a difference: longer than an answer and what it changes take.
+CONFIRM_S = 1.0
+#: How long a look waits for pending pushes.
+PENDING_S = 2.0
+#: Topics that one look compares partition by partition, and differences kept of one broker.
+TOPICS_MAX, KNOWN_MAX = 100, 1000
+#: Delay from one telling to the next: doubled each time.
+TELL_FIRST_S, TELL_MAX_S = 5.0, 600.0
+Key = tuple[str, int, Side]
+
+
+class Verdict(Enum):
+    """What the last look at a broker found."""
+
+    NOT_YET = "not asked yet"
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    PENDING = "pending"
+    UNREACHABLE = "not reached"
+    CANNOT = "cannot be asked"
+
+
+@dataclass
+class Known:
+    """A confirmed difference: how often it was told again, and when it is next."""
+
+    difference: Difference
+    told: int = 0
+    next_s: float = 0.0
+
+
+@dataclass
+class BrokerAudit:
+    """The audit of one broker incarnation. ``why`` explains the verdict; ``asked_at``: seconds since 1970."""
+
+    broker_epoch: int
+    verdict: Verdict = Verdict.NOT_YET
+    why: str = ""
+    asked_at: float = 0.0
+    known: dict[Key, Known] = field(default_factory=dict)
+    #: Leaders that knew a newer partition epoch at the last look: their state znodes were read again since.
+    ahead: set[Difference] = field(default_factory=set)
+    #: Topics that differ and were not compared yet, because there are too many.
+    left: int = 0
+
+    def ended(self, verdict: Verdict, why: str = "") -> None:
+        self.verdict, self.why = verdict, why
+        if verdict in (Verdict.EQUAL, Verdict.DIFFERENT):
+            self.asked_at = time.time()
+
+
+class Asking(Protocol):
+    """The way to one broker: ``GrpcTransport``."""
+
+    async def describe_state(
+        self, broker: Broker, request: pb.DescribeStateRequest
+    ) -> pb.DescribeStateResponse: ...
+
+    async def close(self) -> None: ...
+
+
+class _NotNowError(Exception):
+    """The look ends here, with this verdict."""
+
+    def __init__(self, verdict: Verdict, why: str) -> None:
+        super().__init__(why)
+        self.verdict, self.why = verdict, why
+
+
+class Auditor:
+    """``settled``: whether a broker has acknowledged all that was to be sent. ``open_way``: a new way to a broker.
+    ``tell`` and ``record`` take what was found. One round over all brokers takes about ``interval_s``."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settled: Callable[[int], bool],
+        open_way: Callable[[], Asking],
+        tell: Callable[[TellAgain], None],
+        record: Callable[[Sequence[AuditFinding]], None],
+        metrics: ControllerMetrics,
+        interval_s: float,
+    ) -> None:
+        self._cluster, self._settled, self._open_way = cluster, settled, open_way
+        self._tell, self._record, self._metrics = tell, record, metrics
+        self._interval_s = interval_s
+        self._expected = Expected(cluster)
+        self._locks: dict[int, asyncio.Lock] = {}
+        self.brokers: dict[int, BrokerAudit] = {}
+
+    async def run(self) -> None:
+        """Round after round, until cancelled."""
+        while True:
+            began_s = time.monotonic()
+            ids = sorted(self._cluster.brokers)
+            self._forget(ids)
+            for broker_id in ids:
+                await self.look(broker_id)
+                await asyncio.sleep(self._interval_s / len(ids) / 2)
+            await asyncio.sleep(max(self._interval_s - (time.monotonic() - began_s), 0.1))
+
+    def _forget(self, ids: Collection[int]) -> None:
+        for gone in self.brokers.keys() - set(ids):
+            del self.brokers[gone]
+            self._locks.pop(gone, None)
+
+    def known_of(self, topic: str, number: int) -> list[tuple[int, Difference]]:
+        """The confirmed differences about one partition, by broker."""
+        return [
+            (broker_id, held.difference)
+            for broker_id, audit in sorted(self.brokers.items())
+            for side in Side
+            if (held := audit.known.get((topic, number, side))) is not None
+        ]
+
+    async def look(self, broker_id: int, topics: Collection[str] = ()) -> BrokerAudit | None:
+        """Compare one broker now; only some topics, if named. None: it is not registered."""
+        async with self._locks.setdefault(broker_id, asyncio.Lock()):
+            broker = self._cluster.brokers.get(broker_id)
+            if broker is None:
+                return None
+            audit = self.brokers.get(broker_id)
+            if audit is None or audit.broker_epoch != broker.epoch:
+                audit = self.brokers[broker_id] = BrokerAudit(broker.epoch)
+            if broker.control_protocol is ControlProtocol.KAFKA:
+                audit.ended(Verdict.CANNOT, "a Kafka broker: its protocol has no such request")
+                return audit
+            way = self._open_way()
+            try:
+                look = _Look(self._cluster, self._expected, broker, way, self._until_settled)
+                found = await look.confirmed(topics)
+                self._keep(broker, audit, found, look.examined)
+                audit.left = look.left
+                different = bool(audit.known) or bool(audit.left)
+                audit.ended(Verdict.DIFFERENT if different else Verdict.EQUAL)
+            except _NotNowError as end:
+                audit.ended(end.verdict, end.why)
+            except UnreachableError as error:
+                audit.ended(Verdict.UNREACHABLE, str(error))
+            finally:
+                await way.close()
+            return audit
+
+    async def _until_settled(self, broker_id: int) -> None:
+        end_s = time.monotonic() + PENDING_S
+        while not self._settled(broker_id):
+            if time.monotonic() > end_s:
+                raise _NotNowError(Verdict.PENDING, "it has not acknowledged all pushes")
+            await asyncio.sleep(0.1)
+
+    # what becomes of it
+
+    def _keep(
+        self,
+        broker: Broker,
+        audit: BrokerAudit,
+        found: Iterable[Difference],
+        examined: Collection[str] | None,
+    ) -> None:
+        """Differences of ``examined`` topics (None: all) are those found; others stay."""
+        now_s = time.monotonic()
+        fresh = {difference.key: difference for difference in found}
+        ahead = {difference for difference in fresh.values() if difference.ahead}
+        if unread := ahead - audit.ahead:
+            named = sorted((d.topic, d.partition) for d in unread)
+            known = [self._cluster.partition(*key) for key in named]
+            self._tell(TellAgain(broker.id, broker.epoch, read=[p for p in known if p is not None]))
+            fresh = {key: difference for key, difference in fresh.items() if difference not in unread}
+        audit.ahead = ahead
+        findings: list[AuditFinding] = []
+        for key in [k for k in audit.known if k not in fresh and (examined is None or k[0] in examined)]:
+            gone = audit.known.pop(key).difference
+            findings.append(self._finding(broker, gone, "agrees", gone.side.value))
+        for key, difference in fresh.items():
+            held = audit.known.get(key)
+            if held is None:
+                if len(audit.known) >= KNOWN_MAX:
+                    continue
+                held = audit.known[key] = Known(difference)
+                findings.append(self._finding(broker, difference, "differs", str(difference)))
+            held.difference = difference
+        due = [
+            h for h in audit.known.values() if h.difference.remedy is not Remedy.NONE and h.next_s <= now_s
+        ]
+        for held in due:
+            held.next_s = now_s + min(TELL_FIRST_S * 2**held.told, TELL_MAX_S)
+            held.told += 1
+            findings.append(
+                self._finding(broker, held.difference, "told_again", f"{held.difference}; time {held.told}")
+            )
+        if findings:
+            self._record(findings)
+        if due:
+            self._metrics.audit.told_again.labels(broker.id).inc(len(due))
+            log.warning("broker_told_again", broker_id=broker.id, differences=len(due))
+            self._tell(self._report(broker, [h.difference for h in due]))
+
+    def _finding(self, broker: Broker, difference: Difference, to: str, reason: str) -> AuditFinding:
+        known = self._cluster.partition(difference.topic, difference.partition)
+        partition = known or Partition(Topic(difference.topic), difference.partition, ())
+        return AuditFinding(partition, broker.id, to, reason)
+
+    def _report(self, broker: Broker, due: Sequence[Difference]) -> TellAgain:
+        def present(side: Side, remedy: Remedy) -> list[tuple[Partition, Difference]]:
+            chosen = [d for d in due if d.side is side and d.remedy is remedy]
+            found = [(self._cluster.partition(d.topic, d.partition), d) for d in chosen]
+            return [(partition, d) for partition, d in found if partition is not None]
+
+        return TellAgain(
+            broker.id,
+            broker.epoch,
+            [partition for partition, _ in present(Side.HOSTED, Remedy.TELL)],
+            [(partition, d.floor) for partition, d in present(Side.HOSTED, Remedy.RAISE)],
+            [partition for partition, _ in present(Side.METADATA, Remedy.TELL)],
+            [(d.topic, d.partition) for d in due if d.remedy is Remedy.FORGET],
+        )
+
+
+class _Look:
+    """One comparison of one broker."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        expected: Expected,
+        broker: Broker,
+        way: Asking,
+        until_settled: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._cluster, self._expected, self._broker, self._way = cluster, expected, broker, way
+        self._until_settled = until_settled
+        #: The topics that were compared partition by partition; None: all agree but those with differences.
+        self.examined: set[str] | None = None
+        self.left = 0
+
+    async def confirmed(self, topics: Collection[str]) -> list[Difference]:
+        """The differences that two looks found. Raises _NotNowError and UnreachableError."""
+        suspects = list(topics) or await self._suspects()
+        if topics or self.left:
+            self.examined = set(suspects)
+        first = await self._differences(suspects)
+        if not first:
+            return []
+        await asyncio.sleep(CONFIRM_S)
+        again = await self._differences(list(dict.fromkeys(d.topic for d in first)))
+        known = set(first)
+        return [difference for difference in again if difference in known]
+
+    async def _suspects(self) -> list[str]:
+        """Topics whose digests differ from what they should be; at most ``TOPICS_MAX``, and ``left`` more."""
+        await self._expected.refresh()
+        answer = await self._ask(pb.DescribeStateRequest())
+        hosted = self._expected.hosted.get(self._broker.id, 0)
+        if (answer.digests.hosted, answer.digests.metadata) == (hosted, self._expected.metadata):
+            return []
+        held: dict[str, tuple[int, int]] = {}
+        request = pb.DescribeStateRequest(topics=pb.TopicPage())
+        while True:
+            page = await self._ask(request)
+            held.update((t.topic, (t.digests.hosted, t.digests.metadata)) for t in page.topics)
+            if not page.more or not page.topics:
+                break
+            request.topics.after = page.topics[-1].topic
+        suspects = [
+            name
+            for name in sorted(held.keys() | self._cluster.topics.keys())
+            if await self._differs(name, held)
+        ]
+        self.left = max(len(suspects) - TOPICS_MAX, 0)
+        return suspects[:TOPICS_MAX]
+
+    async def _differs(self, name: str, held: dict[str, tuple[int, int]]) -> bool:
+        topic = self._cluster.topics.get(name)
+        if topic is None:
+            return held.get(name, (0, 0)) != (0, 0)
+        if self._cluster.deletion_requested(name):
+            return False
+        expected = await self._expected.topic(topic)
+        return held.get(name, (0, 0)) != (expected.hosted.get(self._broker.id, 0), expected.metadata)
+
+    async def _differences(self, topics: Iterable[str]) -> list[Difference]:
+        found: list[Difference] = []
+        for topic in topics:
+            held = Held()
+            request = pb.DescribeStateRequest(partitions=pb.PartitionPage(topic=topic))
+            more = True
+            while more:
+                page = await self._ask(request)
+                held.add(page)
+                more = page.more
+                numbers = [*(r.partition for r in page.hosted), *(k.partition for k in page.known)]
+                request.partitions.first = max(numbers, default=-1) + 1
+            found.extend(differences(self._cluster, self._broker.id, topic, held))
+        return found
+
+    async def _ask(self, request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
+        """An answer from which nothing is missing that is on its way. Raises _NotNowError and UnreachableError."""
+        await self._until_settled(self._broker.id)
+        answer = await self._way.describe_state(self._broker, request)
+        await self._until_settled(self._broker.id)
+        registered = self._cluster.brokers.get(self._broker.id)
+        if registered is None or registered.epoch != self._broker.epoch:
+            # Nothing is pending for a broker that is gone.
+            raise _NotNowError(Verdict.UNREACHABLE, "its registration has ended")
+        if answer.broker_epoch != self._broker.epoch:
+            why = f"it answers with broker epoch {answer.broker_epoch}, registered is {self._broker.epoch}"
+            raise _NotNowError(Verdict.PENDING, why)
+        if answer.controller_epoch != self._cluster.controller_epoch:
+            why = f"it has seen controller epoch {answer.controller_epoch}, ours is {self._cluster.controller_epoch}"
+            raise _NotNowError(Verdict.PENDING, why)
+        return answer

@@ -1,0 +1,155 @@
+"""The digests that brokers should have, computed from the cluster state.
+
+Kept by blocks of partitions, and computed again only where a block changed: partitions hold the same leadership and
+replica objects as long as nothing changes, so a look at an unchanged block compares identities. All of it is done in
+slices that yield to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from controller.core.model import Cluster, LeaderAndIsr, Partition, Topic
+from proto.digest import hosted_item, metadata_item, topic_id_item, total_of
+
+#: Partitions hashed before a yield: a few milliseconds.
+BLOCK = 500
+#: Unchanged blocks compared before a yield.
+_UNCHANGED_MAX = 20
+
+
+class TopicExpectation(NamedTuple):
+    """What UpdateMetadata told every broker of a topic, and what LeaderAndIsr told each broker of its replicas."""
+
+    metadata: int
+    hosted: dict[int, int]
+
+
+_NOTHING = TopicExpectation(0, {})
+
+
+@dataclass
+class _Block:
+    """Some partitions of a topic; ``of``: the values that the digests were computed from."""
+
+    of: tuple[object, ...] = ()
+    metadata: int = 0
+    hosted: dict[int, int] = field(default_factory=dict)
+
+
+class Expected:
+    """``metadata`` and ``hosted`` (by broker): the digests of everything, as of the last ``refresh``."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._blocks: dict[str, list[_Block]] = {}
+        self.metadata = 0
+        self.hosted: dict[int, int] = {}
+
+    async def refresh(self) -> None:
+        """Look at all topics. Other tasks run meanwhile, so the totals are of no single moment."""
+        topics = list(self._cluster.topics.values())
+        for name in self._blocks.keys() - self._cluster.topics.keys():
+            del self._blocks[name]
+        metadata, hosted = 0, dict[int, int]()
+        for number, topic in enumerate(topics):
+            found = await self.topic(topic)
+            metadata += found.metadata
+            for broker_id, digest in found.hosted.items():
+                hosted[broker_id] = hosted.get(broker_id, 0) + digest
+            if number % _UNCHANGED_MAX == 0:
+                await asyncio.sleep(0)
+        self.metadata = total_of(iter([metadata]))
+        self.hosted = {broker_id: total_of(iter([digest])) for broker_id, digest in hosted.items()}
+
+    async def topic(self, topic: Topic) -> TopicExpectation:
+        """One topic's digests now; a large topic's may be of several moments."""
+        return await _giving_way(self._look(topic))
+
+    def _look(self, topic: Topic) -> Iterator[TopicExpectation | None]:
+        """None after each slice; in the end the digests."""
+        partitions = list(topic.partitions.values())
+        blocks = self._blocks.setdefault(topic.name, [])
+        count = -(-len(partitions) // BLOCK)
+        del blocks[count:]
+        blocks.extend(_Block() for _ in range(count - len(blocks)))
+        unchanged = 0
+        for block, start in zip(blocks, range(0, len(partitions), BLOCK), strict=True):
+            part = partitions[start : start + BLOCK]
+            values = self._values(topic, part)
+            if block.of != values:
+                self._compute(block, part)
+                block.of = values
+                yield None
+            elif (unchanged := unchanged + 1) % _UNCHANGED_MAX == 0:
+                yield None
+        yield _combined(topic, partitions, blocks)
+
+    def _values(self, topic: Topic, part: Sequence[Partition]) -> tuple[object, ...]:
+        """What decides the digests of some partitions; equal lists of the same objects compare fast."""
+        failed = [
+            (broker_id, p.number)
+            for broker_id, lost in self._cluster.offline_dirs.items()
+            for p in part
+            if p in lost
+        ]
+        numbers = part[0].number, part[-1].number
+        return topic.id, numbers, failed, [p.leadership for p in part], [p.replicas for p in part]
+
+    def _compute(self, block: _Block, part: Sequence[Partition]) -> None:
+        metadata: list[int] = []
+        hosted: dict[int, list[int]] = {}
+        for partition in part:
+            if (state := partition.leadership) is not None:
+                metadata.append(_metadata_item(partition, state))
+                self._host(partition, state, hosted)
+        block.metadata = total_of(iter(metadata))
+        block.hosted = {broker_id: total_of(iter(items)) for broker_id, items in hosted.items()}
+
+    def _host(self, partition: Partition, state: LeaderAndIsr, hosted: dict[int, list[int]]) -> None:
+        topic, failed = partition.topic, self._cluster.offline_dirs
+        follower = hosted_item(topic.name, partition.number, topic.id, state.leader, state.leader_epoch, None)
+        for broker_id in partition.replicas:
+            item = follower
+            if broker_id == state.leader:
+                led_as = state.partition_epoch, state.isr
+                item = hosted_item(
+                    topic.name, partition.number, topic.id, state.leader, state.leader_epoch, led_as
+                )
+            if not failed or partition not in failed.get(broker_id, ()):
+                hosted.setdefault(broker_id, []).append(item)
+
+
+def _metadata_item(partition: Partition, state: LeaderAndIsr) -> int:
+    return metadata_item(
+        partition.topic.name,
+        partition.number,
+        state.leader,
+        state.leader_epoch,
+        state.partition_epoch,
+        state.isr,
+        partition.replicas,
+    )
+
+
+def _combined(topic: Topic, partitions: Sequence[Partition], blocks: Sequence[_Block]) -> TopicExpectation:
+    if not any(p.leadership is not None for p in partitions):
+        return _NOTHING
+    identity = topic_id_item(topic.name, topic.id)
+    hosted: dict[int, int] = {}
+    for broker_id, digest in chain.from_iterable(block.hosted.items() for block in blocks):
+        hosted[broker_id] = total_of(iter([hosted.get(broker_id, 0), digest]))
+    return TopicExpectation(total_of(chain([identity], (block.metadata for block in blocks))), hosted)
+
+
+async def _giving_way(steps: Iterator[TopicExpectation | None]) -> TopicExpectation:
+    found: TopicExpectation | None = None
+    for found in steps:
+        if found is None:
+            await asyncio.sleep(0)
+    assert found is not None
+    return found

@@ -1,0 +1,97 @@
+"""Replicas whose broker is known not to hold what it was told: what is wrong, and what would mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from controller.core.model import Cluster, Partition
+from controller.runtime.audit.auditor import Auditor
+from controller.runtime.audit.compare import Difference, Remedy
+from controller.runtime.push.sender import Senders
+
+
+class ProblemKind(Enum):
+    """How it is known."""
+
+    REFUSED = "refused"  #: the broker answered LeaderAndIsr of this partition with an error
+    DIFFERS = "differs"  #: the audit found that it holds something else
+
+
+class ReplicaProblem(NamedTuple):
+    """``what`` and ``mend`` are texts."""
+
+    topic: str
+    partition: int
+    broker_id: int
+    kind: ProblemKind
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} {self.what}"
+
+
+#: By the error's name: what mends a refusal. {broker} is the broker's id.
+_MENDS = {
+    "INCONSISTENT_TOPIC_ID": (
+        "broker {broker} still has the replica of a former topic of this name: stop it, move that replica's folder"
+        " away, and start it; the records in it are of the former topic"
+    ),
+    "KAFKA_STORAGE_ERROR": "the disk of broker {broker} is repaired or replaced, and the broker restarted",
+    "UNKNOWN_TOPIC_OR_PARTITION": "broker {broker} does not count itself among the replicas: restart it",
+    "INVALID_REQUEST": "broker {broker} does not understand the request: bring it to the controller's version",
+    "CLUSTER_AUTHORIZATION_FAILED": "broker {broker} lets this controller do nothing: correct its authorizer",
+}
+
+
+def mend_of(error: str, broker_id: int) -> str:
+    """What would mend a broker's refusal of one partition."""
+    known = _MENDS.get(error, "the log of broker {broker} says why it refused ({error})")
+    return known.format(broker=broker_id, error=error)
+
+
+def problems_of(
+    cluster: Cluster, senders: Senders, auditor: Auditor, partition: Partition
+) -> list[ReplicaProblem]:
+    """The problems of one partition, by broker."""
+    name, number = partition.topic.name, partition.number
+    known = auditor.known_of(name, number)
+    involved = {*partition.replicas, *(broker_id for broker_id, _ in known)} & cluster.brokers.keys()
+    refused = [
+        _refused(partition, broker_id, error)
+        for broker_id in sorted(involved)
+        if (error := senders.refusal(broker_id, partition))
+    ]
+    return [*refused, *(_differs(name, number, broker_id, d) for broker_id, d in known)]
+
+
+def all_problems(
+    cluster: Cluster, senders: Senders, auditor: Auditor, topics: Collection[str] = ()
+) -> Iterator[ReplicaProblem]:
+    """Those of all partitions, or of some topics'."""
+    for broker_id, partition, error in senders.refusals():
+        name = partition.topic.name
+        present = cluster.partition(name, partition.number) is partition
+        if present and (not topics or name in topics):
+            yield _refused(partition, broker_id, error)
+    for broker_id, audit in sorted(auditor.brokers.items()):
+        for held in audit.known.values():
+            found = held.difference
+            if not topics or found.topic in topics:
+                yield _differs(found.topic, found.partition, broker_id, found)
+
+
+def _refused(partition: Partition, broker_id: int, error: str) -> ReplicaProblem:
+    what, mend = f"refuses LeaderAndIsr: {error}", mend_of(error, broker_id)
+    return ReplicaProblem(partition.topic.name, partition.number, broker_id, ProblemKind.REFUSED, what, mend)
+
+
+def _differs(topic: str, number: int, broker_id: int, found: Difference) -> ReplicaProblem:
+    mend = f"the controller: {found.remedy.value}"
+    if found.remedy is Remedy.NONE:
+        mend = f"once its records are not needed, stop broker {broker_id}, move the folder away, and start it"
+    return ReplicaProblem(
+        topic, number, broker_id, ProblemKind.DIFFERS, f"holds something else: {found}", mend
+    )

@@ -1,0 +1,154 @@
+"""DescribeState: the digests kept request by request are those of what the broker holds, computed from scratch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_stub.control import pages
+from broker_stub.control.replicas import IsrChange
+from proto.digest import Digest, hosted_item, metadata_item, topic_id_item, total_of
+from proto.gen import broker_control_pb2 as wire
+from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, leader_state, metadata_state
+
+TOPICS = ("foo", "bar", "baz")
+names = st.sampled_from(TOPICS)
+numbers = st.integers(0, 2)
+ids = st.dictionaries(names, st.sampled_from([ID_X, ID_Y]))
+some_brokers = st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
+
+
+@st.composite
+def steps(draw: Any) -> tuple[Any, ...]:
+    kind = draw(st.sampled_from(["lead", "lead", "stop", "update", "update", "fail", "isr", "lose"]))
+    topic, partition, epoch = draw(names), draw(numbers), draw(st.integers(0, 5))
+    leader, isr = draw(st.integers(-2, 2)), draw(some_brokers)
+    return kind, topic, partition, epoch, leader, isr, draw(ids), draw(st.booleans())
+
+
+def carry_out(broker: BrokerHarness, step: tuple[Any, ...]) -> None:
+    kind, topic, partition, epoch, leader, isr, topic_ids, flag = step
+    if kind == "lead":
+        state = leader_state(
+            topic, partition, leader=max(leader, 0), leader_epoch=epoch, partition_epoch=epoch, isr=isr
+        )
+        broker.lead(state, topic_ids=topic_ids)
+    elif kind == "stop":
+        broker.stop(
+            wire.StopReplicaPartitionState(
+                topic=topic, partition=partition, leader_epoch=-1, delete_partition=flag
+            )
+        )
+    elif kind == "update":
+        known = metadata_state(
+            topic, partition, leader=leader, leader_epoch=epoch, partition_epoch=epoch, isr=isr
+        )
+        broker.update(known, topic_ids=topic_ids, ends_snapshot=flag, controller_epoch=7 + epoch // 3)
+        broker.controller_epoch = max(broker.controller_epoch, 7 + epoch // 3)
+    elif kind == "fail":
+        broker.handlers.replicas_failed([(topic, partition)], "no space")
+    elif kind == "isr":
+        broker.handlers.isr_changed(IsrChange((topic, partition), (0,), tuple(isr), epoch, epoch + 3))
+    elif kind == "lose" and flag and epoch == 5:
+        broker.handlers.replicas.fail_all("the disk is gone")
+
+
+def described(broker: BrokerHarness, **page: Any) -> wire.DescribeStateResponse:
+    return broker.handlers.describe_state(wire.DescribeStateRequest(**page).SerializeToString())
+
+
+def from_scratch(broker: BrokerHarness, topic: str) -> tuple[int, int]:
+    answer = described(broker, partitions=wire.PartitionPage(topic=topic))
+    hosted = [
+        hosted_item(
+            topic,
+            r.partition,
+            r.topic_id,
+            r.leader,
+            r.leader_epoch,
+            (r.partition_epoch, list(r.isr)) if r.role == "leader" else None,
+        )
+        for r in answer.hosted
+        if r.role in ("leader", "follower")
+    ]
+    known = [
+        metadata_item(topic, k.partition, k.leader, k.leader_epoch, k.partition_epoch, k.isr, k.replicas)
+        for k in answer.known
+    ]
+    identity = topic_id_item(topic, answer.topic_id) if known else 0
+    return total_of(iter(hosted)), total_of(iter([*known, identity]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(steps(), max_size=25))
+def test_what_is_kept_equals_what_is_computed_anew(story: list[tuple[Any, ...]]) -> None:
+    broker = BrokerHarness()
+    for step in story:
+        carry_out(broker, step)
+    answer = described(broker, topics=wire.TopicPage())
+    kept = {t.topic: (t.digests.hosted, t.digests.metadata) for t in answer.topics}
+    fresh = {topic: from_scratch(broker, topic) for topic in TOPICS}
+    assert kept == {topic: digests for topic, digests in fresh.items() if digests != (0, 0)}
+    assert answer.digests.hosted == total_of(hosted for hosted, _ in kept.values())
+    assert answer.digests.metadata == total_of(metadata for _, metadata in kept.values())
+
+
+@given(st.lists(st.tuples(names, st.integers(1, 2**64 - 1)), max_size=20), st.randoms())
+def test_a_digest_does_not_depend_on_the_order(items: list[tuple[str, int]], rng: Any) -> None:
+    one, other = Digest(), Digest()
+    for topic, item in items:
+        one.replace(topic, 0, item)
+    rng.shuffle(items)
+    for topic, item in items:
+        other.replace(topic, 0, item)
+    assert (one.total, one.by_topic) == (other.total, other.by_topic)
+    for topic, item in items:
+        other.replace(topic, item, 0)
+    assert (other.total, other.by_topic) == (0, {})
+
+
+def test_pages_end_and_go_on(monkeypatch: Any) -> None:
+    monkeypatch.setattr(pages, "PAGE_MAX", 2)
+    broker = BrokerHarness()
+    broker.update(*(metadata_state(f"t{n}", p) for n in range(5) for p in range(5)))
+    names_: list[str] = []
+    after, more = "", True
+    while more:
+        answer = described(broker, topics=wire.TopicPage(after=after))
+        names_ += [t.topic for t in answer.topics]
+        after, more = names_[-1], answer.more
+    assert names_ == [f"t{n}" for n in range(5)]
+    found: list[int] = []
+    more = True
+    while more:
+        first = found[-1] + 1 if found else 0
+        answer = described(broker, partitions=wire.PartitionPage(topic="t3", first=first))
+        found += [k.partition for k in answer.known]
+        more = answer.more
+    assert found == list(range(5))
+
+
+def test_any_difference_in_a_field_is_another_item() -> None:
+    base = {"topic": "t", "partition": 0, "leader": 1, "leader_epoch": 2}
+    hosted: list[dict[str, Any]] = [
+        {**base, "topic_id": ID_X, "led_as": None},
+        {**base, "topic_id": ID_Y, "led_as": None},
+        {**base, "topic_id": ID_X, "led_as": (3, (1,))},
+        {**base, "topic_id": ID_X, "led_as": (3, (1, 2))},
+        {**base, "topic_id": ID_X, "led_as": (4, (1,))},
+        {**base, "topic_id": ID_X, "led_as": None, "leader_epoch": 3},
+        {**base, "topic_id": ID_X, "led_as": None, "partition": 1},
+    ]
+    assert len({hosted_item(**fields) for fields in hosted}) == len(hosted)
+    rest: dict[str, Any] = {**base, "partition_epoch": 4, "isr": (1, 2), "replicas": (1, 2)}
+    changes: list[dict[str, Any]] = [
+        {},
+        {"isr": (1,)},
+        {"replicas": (2, 1)},
+        {"partition_epoch": 5},
+        {"leader": 2},
+    ]
+    assert len({metadata_item(**{**rest, **change}) for change in changes}) == len(changes)
+    assert metadata_item(**rest) == metadata_item(**{**rest, "isr": (2, 1)})

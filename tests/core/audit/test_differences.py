@@ -1,0 +1,64 @@
+"""What a broker does not hold as told is queued again, if need be under a new leader epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.core.events import TellAgain
+from controller.core.handlers import event_of
+from tests.support.core.harness import MachineHarness
+from tests.support.core.world import World, state
+
+
+def cluster() -> MachineHarness:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [1, 2], 1: [2, 3]})
+    for number, leader in ((0, 1), (1, 2)):
+        world.put_state("t", number, state(leader, [leader, leader + 1], 5, 7))
+    rig = MachineHarness.active(world)
+    rig.forget()
+    return rig
+
+
+def tell(rig: MachineHarness, broker_id: int, **what: Any) -> None:
+    epoch = what.pop("epoch", rig.world.brokers[broker_id].epoch)
+    rig.world.events.append(event_of(TellAgain(broker_id, epoch, **what), 10**7))
+    rig.run()
+
+
+def test_only_this_broker_is_told_again_of_its_replica() -> None:
+    rig = cluster()
+    tell(rig, 2, leadership=[rig.partition("t", 0)])
+    assert [line.split()[:3] for line in rig.lines()] == [["2", "LISR", "t-0"]]
+    assert rig.commits() == []
+
+
+def test_metadata_goes_to_everybody() -> None:
+    rig = cluster()
+    tell(rig, 2, metadata=[rig.partition("t", 1)])
+    assert [line.split()[:3] for line in rig.lines()] == [[b, "UMR", "t-1"] for b in "123"]
+
+
+def test_a_floor_raises_the_leader_epoch_above_it() -> None:
+    rig = cluster()
+    rig.world.edited.add(("t", 0))
+    tell(rig, 2, floors=[(rig.partition("t", 0), 5), (rig.partition("t", 1), 3)])
+    assert rig.stored("t", 0) == (1, 6, [1, 2])
+    assert rig.stored("t", 1) == (2, 6, [2, 3])
+    rig.world.edited.add(("t", 0))
+    tell(rig, 2, floors=[(rig.partition("t", 0), 9)])
+    assert rig.stored("t", 0) == (1, 10, [1, 2])
+    rig.check_converged()
+
+
+def test_what_does_not_exist_is_sent_as_deleted() -> None:
+    rig = cluster()
+    tell(rig, 2, unknown=[("gone", 3), ("t", 9), ("t", 0)])
+    sent = [(e.topic, e.partition, e.leader) for s in rig.sent for e in s.message.partition_states]
+    assert sent == [("gone", 3, -2), ("t", 9, -2)] * 3
+
+
+def test_another_incarnation_is_told_nothing() -> None:
+    rig = cluster()
+    tell(rig, 2, epoch=1, leadership=[rig.partition("t", 0)], floors=[(rig.partition("t", 0), 5)])
+    assert (rig.lines(), rig.commits()) == ([], [])

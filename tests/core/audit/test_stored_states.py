@@ -1,0 +1,167 @@
+"""Partition states that somebody else wrote: taken over and confirmed, or put right (docs/adr/0016)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.core.events import StatesCheck
+from controller.core.handlers import event_of
+from controller.core.model import LeaderAndIsr, PartitionState
+from controller.core.records import AuditFinding, LeadershipChange
+from controller.core.requests.operator import SetPause
+from tests.support.core.harness import MachineHarness
+from tests.support.core.world import World, state
+
+PATH = "/brokers/topics/t/partitions/0/state"
+
+
+def cluster(*live: int) -> MachineHarness:
+    """t-0 on brokers 1 to 3, led by 1 at leader epoch 5, version 7."""
+    world = World(*(live or (1, 2, 3)))
+    world.create_topic("t", {0: [1, 2, 3]})
+    world.put_state("t", 0, state(1, [1, 2, 3], 5, 7))
+    rig = MachineHarness.active(world)
+    rig.forget()
+    return rig
+
+
+def edit(rig: MachineHarness, new: LeaderAndIsr) -> None:
+    rig.world.edited.add(("t", 0))
+    rig.world.put_state("t", 0, new)
+
+
+def check(rig: MachineHarness) -> None:
+    rig.world.events.append(event_of(StatesCheck([rig.partition()]), 10**7))
+    rig.run()
+
+
+def findings(rig: MachineHarness) -> list[tuple[int | None, str]]:
+    return [(f.broker_id, f.to) for f in rig.recorded(AuditFinding)]
+
+
+def test_what_agrees_is_left_alone() -> None:
+    rig = cluster()
+    check(rig)
+    assert (rig.lines(), rig.commits(), findings(rig)) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        state(3, [3, 1], 9, 8),  # another leader under a higher epoch
+        state(3, [3, 1], 5, 8),  # ... under the same epoch, which brokers would refuse
+        state(3, [3, 1], 2, 8),  # ... under an older one
+    ],
+)
+def test_an_edit_is_taken_over_above_both_leader_epochs(edited: LeaderAndIsr) -> None:
+    rig = cluster()
+    edit(rig, edited)
+    check(rig)
+    assert rig.stored() == (edited.leader, max(5, edited.leader_epoch) + 1, list(edited.isr))
+    assert rig.partition().leadership == rig.world.states[("t", 0)]
+    assert findings(rig) == [(None, "taken_over")]
+    told = {line.split()[0] for line in rig.lines("LISR")}
+    assert told == {"1", "2", "3"}
+    assert [c.new.leader for c in rig.recorded(LeadershipChange)] == [edited.leader] * 2
+
+
+def test_versions_that_start_again_are_taken_over_and_said() -> None:
+    rig = cluster()
+    rig.slow = {1, 2, 3}
+    edit(rig, state(2, [2], 0, 0))
+    check(rig)
+    assert rig.stored() == (2, 6, [2])
+    (finding,) = rig.recorded(AuditFinding)
+    assert "until they are restarted" in finding.reason
+
+
+def test_the_isr_that_a_leader_wrote_itself_costs_no_leader_epoch() -> None:
+    rig = cluster()
+    rig.world.put_state("t", 0, state(1, [1, 2], 5, 8))
+    check(rig)
+    assert (rig.stored(), findings(rig), rig.commits()) == ((1, 5, [1, 2]), [], [])
+    assert {line.split()[1] for line in rig.lines()} == {"UMR"}
+    rig.check_converged()
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [state(9, [9], 6, 8), state(2, [1, 3], 6, 8), state(1, [], 6, 8)],
+    ids=["not assigned", "leader outside the ISR", "empty ISR"],
+)
+def test_what_makes_no_sense_is_put_right_from_memory(edited: LeaderAndIsr) -> None:
+    rig = cluster()
+    edit(rig, edited)
+    check(rig)
+    assert rig.stored() == (1, max(6, edited.leader_epoch + 1), [1, 2, 3])
+    assert findings(rig) == [(None, "put_right")]
+    assert rig.partition().leadership == rig.world.states[("t", 0)]
+    rig.check_converged()
+
+
+def test_what_does_not_decode_is_put_right_and_no_problem_any_more() -> None:
+    rig = cluster()
+    rig.world.put_state("t", 0, state(1, [1, 2, 3], 5, 8))
+    rig.world.unreadable[PATH] = "field isr: expected array"
+    check(rig)
+    assert rig.stored() == (1, 6, [1, 2, 3])
+    assert (rig.cluster.problems, findings(rig)) == ({}, [(None, "put_right")])
+    rig.check_converged()
+
+
+def test_an_edit_that_names_a_dead_leader_ends_in_an_election() -> None:
+    rig = cluster(1, 2)
+    edit(rig, state(3, [3, 2], 6, 8))
+    check(rig)
+    leader, epoch, isr = rig.stored()
+    assert (leader, isr) == (2, [2])
+    assert epoch > 6
+    assert rig.partition().state is PartitionState.ONLINE
+
+
+def test_a_pause_elects_nobody() -> None:
+    rig = cluster(1, 2)
+    rig.ask(SetPause(True, "test", "me"))
+    edit(rig, state(3, [3, 2], 6, 8))
+    check(rig)
+    assert rig.stored()[0] == 3
+    assert rig.partition().state is PartitionState.OFFLINE
+
+
+def test_a_deleted_state_is_reported_and_not_made_again() -> None:
+    rig = cluster()
+    del rig.world.states[("t", 0)]
+    check(rig)
+    assert rig.rejects() == ["STATE_GONE"]
+    assert PATH in rig.cluster.problems
+    assert rig.commits() == []
+    check(rig)
+    assert rig.rejects() == ["STATE_GONE"]
+
+
+def test_a_state_of_a_newer_controller_is_not_touched() -> None:
+    rig = cluster()
+    newer = state(2, [2, 1], 6, 8, controller_epoch=7)
+    edit(rig, newer)
+    check(rig)
+    assert (rig.commits(), rig.lines(), rig.partition().leadership) == ([], [], newer)
+
+
+def test_an_edit_between_read_and_write_is_not_overwritten() -> None:
+    rig = cluster()
+    edit(rig, state(9, [9], 6, 8))
+
+    def again(_: Any) -> Any:
+        rig.fate = before
+        rig.world.put_state("t", 0, state(3, [3], 6, 9))
+        return before(_)
+
+    before = rig.fate
+    rig.fate = again
+    check(rig)
+    assert rig.world.states[("t", 0)] == state(3, [3], 6, 9)
+    assert rig.rejects() == ["CONFLICT"]
+    check(rig)
+    assert rig.stored() == (3, 7, [3])

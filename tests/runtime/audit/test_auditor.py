@@ -1,0 +1,350 @@
+"""The audit against real brokers' handlers, which get the very messages that controllers send."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from broker_stub.control.handlers import ControlHandlers
+from controller.core.events import TellAgain
+from controller.core.handlers import event_of
+from controller.core.model import Broker, LeaderAndIsr
+from controller.core.records import AuditFinding
+from controller.runtime.audit import auditor as module
+from controller.runtime.audit import expected as expected_module
+from controller.runtime.audit.auditor import Auditor, BrokerAudit, Verdict
+from controller.runtime.audit.expected import Expected
+from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.push.transport import UnreachableError
+from proto.digest import Digest, topic_id_item
+from proto.gen import broker_control_pb2 as pb
+from tests.support.broker.builders import ID_X, BrokerHarness
+from tests.support.core.harness import MachineHarness
+from tests.support.core.world import World, state
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONFIRM_S", 0.0)
+    monkeypatch.setattr(module, "PENDING_S", 0.0)
+
+
+class Rig:
+    """A controller's core, three brokers, and an auditor between them."""
+
+    def __init__(self, partitions: int = 4) -> None:
+        self.world = World(1, 2, 3)
+        self.world.create_topic("t", {n: [1 + n % 3, 1 + (n + 1) % 3] for n in range(partitions)})
+        self.world.create_topic("u", {0: [3, 1, 2]})
+        for name, info in list(self.world.topics.items()):
+            self.world.topics[name] = dataclasses.replace(info, topic_id=name * 22)
+        self.core = MachineHarness(self.world)
+        self.brokers = {id_: BrokerHarness(id_) for id_ in (1, 2, 3)}
+        for id_, broker in self.brokers.items():
+            broker.handlers.registered(self.world.brokers[id_].epoch)
+        self.unreachable: set[int] = set()
+        self.settled = True
+        self.told: list[TellAgain] = []
+        self.findings: list[AuditFinding] = []
+        self.auditor = Auditor(
+            self.core.cluster,
+            lambda _: self.settled,
+            lambda: self,
+            self.told.append,
+            self.findings.extend,
+            ControllerMetrics(CollectorRegistry()),
+            1.0,
+        )
+        self.core.failover()
+        self.deliver()
+
+    def handlers(self, id_: int) -> ControlHandlers:
+        return self.brokers[id_].handlers
+
+    def deliver(self) -> None:
+        """What the core has sent reaches the brokers."""
+        methods = {
+            pb.LeaderAndIsrRequest: "leader_and_isr",
+            pb.UpdateMetadataRequest: "update_metadata",
+            pb.StopReplicaRequest: "stop_replica",
+        }
+        for sent in self.core.sent:
+            self.brokers[sent.broker].deliver(methods[type(sent.message)], sent.message.SerializeToString())
+        self.core.sent.clear()
+
+    async def describe_state(
+        self, broker: Broker, request: pb.DescribeStateRequest
+    ) -> pb.DescribeStateResponse:
+        if broker.id in self.unreachable:
+            raise UnreachableError("no answer")
+        return self.handlers(broker.id).describe_state(request.SerializeToString())
+
+    async def close(self) -> None:
+        pass
+
+    def look(self, id_: int, *topics: str) -> BrokerAudit:
+        found = asyncio.run(self.auditor.look(id_, topics))
+        assert found is not None
+        return found
+
+    def verdicts(self) -> list[Verdict]:
+        return [self.look(id_).verdict for id_ in self.brokers]
+
+    def mend(self) -> None:
+        """The core handles what the auditor had told again."""
+        for number, report in enumerate(self.told):
+            self.core.world.events.append(event_of(report, 10**7 + number))
+        self.told.clear()
+        self.core.run()
+        self.deliver()
+
+    def known(self, id_: int) -> list[str]:
+        return [f"{topic}-{number} {side.name}" for topic, number, side in self.auditor.brokers[id_].known]
+
+
+def test_what_was_told_is_what_is_expected() -> None:
+    rig = Rig()
+    assert rig.verdicts() == [Verdict.EQUAL] * 3
+    assert (rig.told, rig.findings) == ([], [])
+
+
+def test_forgotten_metadata_is_found_recorded_and_mended() -> None:
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    assert rig.verdicts() == [Verdict.EQUAL, Verdict.DIFFERENT, Verdict.EQUAL]
+    assert rig.known(2) == ["t-1 METADATA"]
+    rig.mend()
+    assert rig.verdicts() == [Verdict.EQUAL] * 3
+    assert [(f.broker_id, f.to) for f in rig.findings] == [(2, "differs"), (2, "told_again"), (2, "agrees")]
+
+
+def replace_replica(rig: Rig, id_: int, number: int, **changes: Any) -> None:
+    replicas = rig.handlers(id_).replicas
+    known = replicas.get("t", number)
+    assert known is not None
+    replicas._put(("t", number), msgspec.structs.replace(known, **changes))
+
+
+def leader_of(rig: Rig, number: int) -> LeaderAndIsr:
+    found = rig.core.partition("t", number).leadership
+    assert found is not None
+    return found
+
+
+def test_a_replica_that_forgot_its_epoch_is_told_again() -> None:
+    rig = Rig()
+    replace_replica(rig, 2, 0, leader_epoch=-1, leader=-1)
+    assert rig.look(2).verdict is Verdict.DIFFERENT
+    rig.mend()
+    assert rig.look(2).verdict is Verdict.EQUAL
+    assert leader_of(rig, 0).leader_epoch == 0
+
+
+@pytest.mark.parametrize("garbled", [{"leader": 3}, {"leader_epoch": 7}], ids=["same epoch", "newer epoch"])
+def test_what_would_be_refused_gets_a_new_leader_epoch(garbled: dict[str, int]) -> None:
+    rig = Rig()
+    rig.world.edited.add(("t", 0))
+    replace_replica(rig, 2, 0, **garbled)
+    assert rig.look(2).verdict is Verdict.DIFFERENT
+    rig.mend()
+    assert rig.verdicts() == [Verdict.EQUAL] * 3
+    assert leader_of(rig, 0).leader_epoch == garbled.get("leader_epoch", 0) + 1
+
+
+def test_a_leader_that_is_ahead_has_its_state_read_before_it_is_doubted() -> None:
+    """It writes ISRs itself: the controller hears of that later."""
+    rig = Rig()
+    rig.world.put_state("t", 0, state(1, [1], 0, 1))
+    replace_replica(rig, 1, 0, isr=(1,), partition_epoch=1)
+    assert rig.look(1).verdict is Verdict.EQUAL
+    assert [[p.name for p in report.read] for report in rig.told] == [["t-0"]]
+    rig.mend()
+    assert rig.verdicts() == [Verdict.EQUAL] * 3
+    assert (rig.findings, leader_of(rig, 0).isr) == ([], (1,))
+
+
+def test_a_leader_that_is_ahead_of_its_state_znode_is_told_again() -> None:
+    rig = Rig()
+    rig.world.edited.add(("t", 0))
+    replace_replica(rig, 1, 0, isr=(1,), partition_epoch=9)
+    assert rig.look(1).verdict is Verdict.EQUAL
+    rig.mend()
+    assert rig.look(1).verdict is Verdict.DIFFERENT
+
+
+def test_metadata_that_should_not_be_is_taken_away() -> None:
+    rig = Rig()
+    for topic, number in (("gone", 0), ("t", 9)):
+        stray = pb.UpdateMetadataPartitionState(topic=topic, partition=number, leader=1, replicas=[1])
+        ids = {topic: topic * 22} if topic == "t" else {}
+        rig.brokers[1].update(
+            stray, brokers=[1, 2, 3], controller_epoch=1, controller_id=100, event_id=10**6, topic_ids=ids
+        )
+    rig.handlers(1).gate.event_id = 0
+    assert rig.look(1).verdict is Verdict.DIFFERENT
+    assert rig.known(1) == ["gone-0 METADATA", "t-9 METADATA"]
+    rig.mend()
+    assert rig.look(1).verdict is Verdict.EQUAL
+
+
+def test_a_replica_that_should_not_be_is_named_and_left_alone() -> None:
+    rig = Rig()
+    known = rig.handlers(1).replicas.get("t", 0)
+    assert known is not None
+    rig.handlers(1).replicas._put(("t", 9), msgspec.structs.replace(known, partition=9))
+    assert rig.look(1).verdict is Verdict.DIFFERENT
+    assert (rig.known(1), rig.told) == (["t-9 HOSTED"], [])
+
+
+def test_another_topic_id_is_a_difference() -> None:
+    rig = Rig()
+    replace_replica(rig, 2, 0, topic_id=ID_X)
+    rig.handlers(2).metadata._identify("u", ID_X)
+    rig.look(2)
+    assert rig.known(2) == ["t-0 HOSTED", "u-0 METADATA"]
+
+
+def test_nothing_is_said_while_pushes_are_pending_or_the_broker_does_not_answer() -> None:
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    rig.settled = False
+    assert rig.look(2).verdict is Verdict.PENDING
+    rig.settled = True
+    rig.unreachable.add(2)
+    assert rig.look(2).verdict is Verdict.UNREACHABLE
+    assert rig.findings == []
+
+
+def test_nothing_is_said_of_a_broker_whose_registration_ends_meanwhile() -> None:
+    """Nothing is pending for it, because nobody tells it any more."""
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    ask = rig.describe_state
+
+    async def leaves(broker: Broker, request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
+        rig.core.cluster.brokers.pop(2, None)
+        return await ask(broker, request)
+
+    rig.describe_state = leaves  # type: ignore[method-assign]
+    assert (rig.look(2).verdict, rig.findings) == (Verdict.UNREACHABLE, [])
+
+
+def test_a_difference_seen_once_does_not_count() -> None:
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    ask, seen = rig.describe_state, 0
+
+    async def heals(broker: Broker, request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
+        nonlocal seen
+        answer = await ask(broker, request)
+        if request.WhichOneof("page") == "partitions":
+            seen += 1
+            answer.known.extend([] if seen == 1 else (await ask_sound(request)).known)
+        return answer
+
+    sound = Rig()
+
+    async def ask_sound(request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
+        return sound.handlers(2).describe_state(request.SerializeToString())
+
+    rig.describe_state = heals  # type: ignore[method-assign]
+    assert rig.look(2).verdict is Verdict.EQUAL
+    assert rig.findings == []
+
+
+def test_telling_again_takes_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    now = 1000.0
+    monkeypatch.setattr("controller.runtime.audit.auditor.time.monotonic", lambda: now)
+    rig.handlers(2).metadata._remove(("t", 1))
+    told = []
+    for _ in range(200):
+        rig.look(2)
+        if rig.told:
+            told.append(now)
+            rig.told.clear()
+        now += 5
+    assert [int(b - a) for a, b in itertools.pairwise(told)] == [5, 10, 20, 40, 80, 160, 320]
+
+
+def test_a_named_topic_alone_is_looked_at_and_others_stay_known() -> None:
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    rig.look(2)
+    rig.look(2, "u")
+    assert rig.known(2) == ["t-1 METADATA"]
+
+
+def test_too_many_topics_are_left_for_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOPICS_MAX", 1)
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    rig.handlers(2).metadata._remove(("u", 0))
+    assert (rig.look(2).left, rig.known(2)) == (1, ["t-1 METADATA"])
+    rig.mend()
+    rig.look(2)
+    assert rig.known(2) == ["u-0 METADATA"]
+
+
+def test_an_unregistered_broker_is_forgotten() -> None:
+    rig = Rig()
+    rig.look(2)
+    rig.auditor._forget([1, 3])
+    assert 2 not in rig.auditor.brokers
+    assert asyncio.run(rig.auditor.look(9)) is None
+
+
+# --- expected digests ------------------------------------------------------------------------------------
+
+changes = st.lists(
+    st.tuples(
+        st.integers(0, 6),
+        st.integers(1, 3),
+        st.integers(0, 3),
+        st.sampled_from(["lead", "assign", "id", "disk"]),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(changes)
+def test_kept_digests_are_those_of_a_fresh_look(story: list[tuple[int, int, int, str]]) -> None:
+    expected_module_block = expected_module.BLOCK
+    expected_module.BLOCK = 2
+    try:
+        rig = Rig(7)
+        kept = Expected(rig.core.cluster)
+        asyncio.run(kept.refresh())
+        for number, broker_id, epoch, what in story:
+            partition = rig.core.partition("t", number)
+            if what == "lead":
+                partition.leadership = state(broker_id, [broker_id], epoch, epoch)
+            elif what == "assign":
+                partition.assign((broker_id, 1 + broker_id % 3))
+            elif what == "id":
+                partition.topic.id = ID_X
+            else:
+                rig.core.cluster.offline_dirs.setdefault(broker_id, set()).symmetric_difference_update(
+                    {partition}
+                )
+            asyncio.run(kept.refresh())
+            fresh = Expected(rig.core.cluster)
+            asyncio.run(fresh.refresh())
+            assert (kept.metadata, kept.hosted) == (fresh.metadata, fresh.hosted)
+    finally:
+        expected_module.BLOCK = expected_module_block
+
+
+def test_both_sides_begin_with_nothing() -> None:
+    digest = Digest()
+    digest.replace("t", 0, topic_id_item("t", ""))
+    assert (digest.total, digest.by_topic) == (0, {})
