@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from controller.core.context import CoreSettings
-from controller.core.events import DiskReport, Event, EventKind, StopReport
+from controller.core.events import Body, DiskReport, Event, EventKind, StatesCheck, StopReport, TellAgain
 from controller.core.handlers import event_of
+from controller.core.model import Partition
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.brokers import AllocateProducerIds, ControlledShutdown
 from controller.core.requests.configs import (
@@ -204,6 +205,25 @@ def disks(prepare: Callable[[int], MachineHarness]) -> Make:
     return make
 
 
+def reported(
+    prepare: Callable[[int], MachineHarness], report: Callable[[MachineHarness, list[Partition]], Body]
+) -> Make:
+    """What the audit found about all partitions."""
+
+    def make(n: int) -> Callable[[], int]:
+        rig = prepare(n)
+        rig.world.events.append(event_of(report(rig, list(rig.cluster.partitions())), 1))
+        return counted(rig, rig.run)
+
+    return make
+
+
+def untold(rig: MachineHarness, partitions: list[Partition]) -> TellAgain:
+    epoch = rig.cluster.brokers[1].epoch
+    unknown = [("x", number) for number in range(len(partitions))]
+    return TellAgain(1, epoch, partitions, [(p, 0) for p in partitions], partitions, unknown, partitions)
+
+
 def proposals(repeated: bool) -> Callable[[MachineHarness, int], ControllerRequest]:
     def request(rig: MachineHarness, n: int) -> ControllerRequest:
         numbers = [0 if repeated else number for number in range(0, 2 * n, 2)]
@@ -354,6 +374,14 @@ ROWS: dict[EventKind, dict[str, Make]] = {
     EventKind.LEADER_AND_ISR_RESPONSE: {
         "partitions": disks(with_partitions),
         "replicas": disks(with_replicas),
+    },
+    EventKind.STATE_DIFFERENCE: {
+        "partitions": reported(with_partitions, untold),
+        "replicas": reported(with_replicas, untold),
+    },
+    EventKind.STORED_STATES: {
+        "partitions": reported(with_partitions, lambda _, found: StatesCheck(found)),
+        "replicas": reported(with_replicas, lambda _, found: StatesCheck(found)),
     },
     EventKind.TOPIC_DELETION: {
         "topics": changed(with_topics, lambda rig, _: rig.world.mark_for_deletion(*rig.world.topics)),

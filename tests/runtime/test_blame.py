@@ -13,7 +13,7 @@ from controller.core import handlers
 from controller.core.cluster.quarantine import NEEDED, Quarantine, Suspect
 from controller.core.context import CoreSettings
 from controller.core.effects import Outcome
-from controller.core.events import Body, Event, EventKind
+from controller.core.events import Body, DiskReport, Event, EventKind, StopReport
 from controller.core.handlers import BODIES, LOOKS, event_of
 from controller.core.machine import Machine, Ready
 from controller.core.model import Broker, Partition, Topic
@@ -83,8 +83,10 @@ def test_a_request_or_its_kind_is_refused(body: type[Body]) -> None:
         assert str(found.subject) == f"request/{row.kind.value}-{request_digest(empty)}"
         assert quarantine.refuses(row.kind, lambda: request_digest(empty)) is not None
         assert handlers.answer_with(empty, ErrorCode.UNKNOWN_SERVER_ERROR).error.value == -1
-    else:
+    elif body in (DiskReport, StopReport):
         assert str(found.subject) == "broker/3"
+    else:
+        assert str(found.subject) == f"event/{row.kind.value}"
 
 
 def test_the_topic_or_broker_that_the_innermost_frame_is_about() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.provers.sim import __main__ as sim
 from tests.provers.sim.batches import Run
 from tests.provers.sim.plans import shrink
-from tests.provers.sim.plans.plan import AIM, APART, FAULTS, MOMENTS, OPERATIONS, Plan, plan
+from tests.provers.sim.plans.plan import AIM, APART, FAULTS, MOMENTS, OPERATIONS, TAMPERING, Plan, plan
 from tests.provers.sim.simulate import Outcome, simulate
 from tests.support.paths import ROOT
 
@@ -82,7 +82,7 @@ def test_plans_vary_and_each_is_its_seeds_own() -> None:
     plans = [plan(seed) for seed in range(300)]
     assert plans == [plan(seed) for seed in range(300)]
     kinds = {action.kind for chosen in plans for action in chosen.actions}
-    assert kinds == FAULTS.keys() | APART.keys() | OPERATIONS.keys() | {AIM}
+    assert kinds == FAULTS.keys() | APART.keys() | TAMPERING.keys() | OPERATIONS.keys() | {AIM}
     assert {a.arguments[0] for p in plans for a in p.actions if a.kind == AIM} == set(MOMENTS)
     assert len({chosen.options for chosen in plans}) == 300
     # Swarm: each kind of thing is in many runs, and missing from many.
