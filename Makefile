@@ -90,6 +90,10 @@ kafka-jars: $(READY) ## fetch the jars of Kafka 3.9.1 (Maven), checked against t
 kafka-jars-old: $(READY) ## fetch the jars of Kafka 3.6.2, 3.3.2 and 2.8.2 too
 	@$(BIN)/python -m controller.embedded_kafka $(KAFKA_OLD)
 
+.PHONY: attack
+attack: java ## replay attacks on real processes, plain and secured: strangers, hostile input, poison, doubles; ARGS as pytest's
+	$(PYTEST) tests/attack $(ARGS)
+
 .PHONY: kafka
 kafka: java kafka-jars kafka-jars-old ## run all tests on real Kafka brokers (3.9, 3.6, 3.3, 2.8); ARGS select some, as pytest's
 	$(PYTEST) tests/kafka $(ARGS)
