@@ -70,7 +70,7 @@ BAD: list[Row] = [
     # Brokers that are not there.
     ("elect leader 9 --topic=bad", 0, "nothing to do"),
     (f"elect leader {HUGE} --topic=bad", 2, "is not in the range"),
-    ("elect leader 9 --partition=bad-0", 3, "broker 9 is not alive and in sync"),
+    ("elect leader 9 --partition=bad-0", 3, "leader = 9: must be one of its replicas [1, 2]"),
     ("elect leader 9 --partition=bad-0 --dry-run", 1, "leader = 9: must be one of its replicas [1, 2]"),
     ("reassign execute --topic=bad --partition=0 --replicas=9 --yes", 3, "[9] are not live brokers"),
     ("reassign execute --topic=bad --partition=0 --replicas=9 --dry-run", 3, "[9] are not live brokers"),
@@ -81,13 +81,13 @@ BAD: list[Row] = [
     ("reassign generate --replication-factor=9 --topic=bad", 1, "9"),
     ("maintenance drain 9 --reason=r --yes", 1, "broker 9 is not registered"),
     ("maintenance drain 9 --reason=r --dry-run", 1, "broker 9 is not registered"),
-    (f"maintenance drain {HUGE} --reason=r --yes", 2, "is not in the range"),
+    (f"maintenance drain {HUGE} --reason=r --yes", 2, "must be broker ids from 0 to 2147483647, as 3,5"),
     ("maintenance undrain 9 --yes", 0, "nothing to do: broker 9: not drained"),
     ("maintenance cancel-shutdown 9 --yes", 1, "broker 9 is not registered"),
     (f"maintenance cancel-shutdown 1 --epoch={HUGE}", 2, "is not in the range"),
     ("stoppable 9", 3, "broker 9 is not registered"),
     ("stoppable 9 --override --reason=r --dry-run", 3, "broker 9 is not registered"),
-    (f"stoppable {HUGE}", 2, "must be broker ids separated by commas"),
+    (f"stoppable {HUGE}", 2, "must be broker ids from 0 to 2147483647, as 3,5"),
     ("explain broker 9", 0, "not registered"),
     (f"explain broker {HUGE}", 2, "is not in the range"),
     ("plan broker-loss 9", 1, "broker 9 not registered"),
@@ -121,7 +121,7 @@ BAD: list[Row] = [
     ("stoppable 1 --approve", 2, "--reason: must be given"),
     ("stoppable 1 --dry-run", 2, "--dry-run: only with --approve"),
     ("stoppable 1 --withdraw -w", 2, "--watch: not with --approve"),
-    ("stoppable --list 1", 2, "use --list without BROKERS"),
+    ("stoppable --list 1", 2, "name brokers, as 3,5, or use --list without any"),
     ("history --since=yesterday", 2, "must be like 30s, 10m"),
     ("history --kind=nonsense", 2, "'nonsense' is not one of"),
     (f"history --epoch={HUGE}", 2, "is not in the range"),
@@ -129,7 +129,7 @@ BAD: list[Row] = [
     ("cluster -w -1", 2, "-1.0 is not in the range"),
     ("cluster -w nan", 2, "nan"),
     ("plan rolling-restart --batch=-1", 2, "-1 is not in the range"),
-    ("plan rolling-restart --brokers=", 2, "must be broker ids separated by commas"),
+    ("plan rolling-restart --brokers=", 2, "must be broker ids from 0 to 2147483647, as 3,5"),
     ("topics -o xml list", 2, "'xml' is not one of"),
     ("nonsense", 2, "No such command 'nonsense'"),
 ]
@@ -143,6 +143,8 @@ def a_topic(operator: Operator) -> None:
 def in_words(result: Result, code: int, said: str, what: object) -> None:
     assert (result.exit_code, said in result.output) == (code, True), f"{what}: {result.output}"
     reasons = [line for line in result.stderr.splitlines() if line.startswith(("pctl: ", "Error: "))]
+    # Where the rows before it are from is not why nothing was done.
+    reasons = [line for line in reasons if not line.startswith("pctl: from ZooKeeper alone")]
     assert len(reasons) == (code in (1, 2)) or code in (0, 3), f"{what}: one line says why: {result.output}"
     assert "Traceback" not in result.output
 

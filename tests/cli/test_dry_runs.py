@@ -160,7 +160,7 @@ def test_what_only_the_controller_knows_counts(operator: Operator) -> None:
 
     async def leave() -> None:
         async with calling(json.loads(operator.zk.get("/controller")[0])["endpoint"]) as caller:
-            await caller.shut_down(2, -1)
+            await caller.shut_down(2, operator.zk.get("/brokers/ids/2")[1].czxid)
 
     asyncio.run(leave())
     try:

@@ -122,7 +122,7 @@ def test_a_shutdown_is_taken_back(operator: Operator) -> None:
 
     async def leave() -> None:
         async with calling(json.loads(operator.zk.get("/controller")[0])["endpoint"]) as caller:
-            await caller.shut_down(2, -1)
+            await caller.shut_down(2, operator.zk.get("/brokers/ids/2")[1].czxid)
 
     asyncio.run(leave())
     assert operator.json("maintenance", "show")["shutting_down"] == [2]

@@ -95,7 +95,7 @@ def test_dead_zookeeper(operator: Operator) -> None:
 def test_creation_that_gets_no_leader_fails_in_words(operator: Operator) -> None:
     result = operator.run("--timeout=3", "topics", "create", "dead", "--replica-assignment=98:99")
     assert result.exit_code == 1
-    assert "1 of its partitions have no leader: dead-0 (" in result.stderr
+    assert "1 of its partitions have no leader that has acknowledged it: dead-0 (" in result.stderr
     assert "[98, 99] are offline" in result.stderr
     assert operator.run("topics", "create", "dead").exit_code == 1
     assert operator.ok("topics", "create", "dead2", "--replica-assignment=98", "--no-wait").exit_code == 0

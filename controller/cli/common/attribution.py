@@ -10,7 +10,11 @@ from typing import Any
 
 import click
 
+from controller.cli.common.options import Options
+from controller.cli.common.requests import ask
+from controller.client import admin
 from controller.core.requests.operator import AUTHOR_MAX, REASON_MAX
+from controller.runtime.zookeeper.session import Session
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -46,9 +50,18 @@ def author_or_user(author: str | None) -> str:
         raise click.UsageError("your user name is not known here: use --author") from None
 
 
-def reason_or_asked(reason: str | None, *, yes: bool) -> str:
-    """The reason as given, else what the user types at a terminal, else nothing: a controller whose authorizer is set
-    then refuses what may lose data."""
-    if reason is None and not yes and sys.stdin.isatty():
-        reason = str(click.prompt("Reason", default="", show_default=False, err=True))
-    return (reason or "").strip()[:REASON_MAX]
+async def ask_with_reason(
+    options: Options, session: Session, method: str, request: Any, reason: str | None, *, yes: bool
+) -> Any:
+    """Call a method of the active controller's AdminService with the reason in the request. One without is refused,
+    where it may lose data and an authorizer decides: the user at a terminal is then asked for it. Raises
+    RequestFailedError."""
+    request.reason = (reason or "").strip()
+    try:
+        return await ask(options, session, method, request)
+    except admin.RefusedError as error:
+        needed = error.error == "INVALID_REQUEST" and error.message.startswith("reason: ")
+        if reason is not None or not needed or yes or not sys.stdin.isatty():
+            raise
+    request.reason = str(click.prompt("Reason", err=True)).strip()[:REASON_MAX]
+    return await ask(options, session, method, request)

@@ -23,7 +23,6 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import maintenance_pb2 as pb
-from proto.security.access import EVERYONE_MAY
 
 #: Seconds between two looks for the next controller.
 _LOOK_S = 0.1
@@ -75,6 +74,9 @@ async def cluster(options: Options, session: Session) -> None:
             fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)
             fields["brokers_refusing_pushes"] = [b.broker_id for b in answer.brokers if b.refuses_pushes]
             if answer.unguarded:
+                # Not imported above: it imports the log, which takes long and no other output needs.
+                from proto.security.access import EVERYONE_MAY
+
                 fields["access"] = EVERYONE_MAY
     print_fields(fields, options.output)
     note_problems(cluster_state)

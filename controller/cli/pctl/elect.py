@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from controller.cli.common.attribution import reason_option, reason_or_asked
+from controller.cli.common.attribution import ask_with_reason, reason_option
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_allowed, yes_option
 from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import BROKER, FILE, Options, Verb, Verbs, on_cluster
@@ -185,8 +185,7 @@ async def unclean(
         _fail_impossible(trial, "no replica of any of them could lead: nothing would change")
     many = "s" * (len(wanted) > 1)
     confirm(f"Elect in {len(wanted)} partition{many} and lose records that no live replica has?", yes=yes)
-    request.reason = reason_or_asked(reason, yes=yes)
-    await _elect(options, session, request, "led")
+    _end(request, await ask_with_reason(options, session, "ElectLeaders", request, reason, yes=yes), "led")
 
 
 def _with_listed(names: tuple[str, ...], listed: Path | None) -> tuple[str, ...]:
@@ -250,8 +249,13 @@ def _end_dry_run(options: Options, trial: DryRun, rows: Sequence[Row], columns: 
     sys.exit(report(_refused(trial.answers[0])))
 
 
-async def _elect(options: Options, session: Session, request: pb.ElectLeadersRequest, what: str) -> None:
-    refused = _refused(await ask(options, session, "ElectLeaders", request))
+async def _elect(options: Options, session: Session, request: pb.ElectLeadersRequest, what: str) -> NoReturn:
+    _end(request, await ask(options, session, "ElectLeaders", request), what)
+
+
+def _end(request: pb.ElectLeadersRequest, answer: Any, what: str) -> NoReturn:
+    """Print how many are done, and the refusals; ends the program."""
+    refused = _refused(answer)
     wanted = len(request.topic_partitions)
     note(f"{wanted - len(refused)} of {wanted} partitions are {what}")
     sys.exit(report(refused))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from controller.cli.common.attribution import reason_option, reason_or_asked
+from controller.cli.common.attribution import ask_with_reason, reason_option
 from controller.cli.common.cluster_state import (
     counted,
     fail_without_cluster,
@@ -328,8 +328,7 @@ async def delete_topics(
         print_dry_run(options, trial, topics=present)
         sys.exit(report(refusals((entry.name, entry) for entry in trial.answers[0].responses)))
     confirm(f"Delete {len(names)} topic{'s' * (len(names) > 1)} with all records?", yes=yes)
-    request.reason = reason_or_asked(reason, yes=yes)
-    answer = await ask(options, session, "DeleteTopics", request)
+    answer = await ask_with_reason(options, session, "DeleteTopics", request, reason, yes=yes)
     refused = refusals((entry.name, entry) for entry in answer.responses)
     code = report(refused)
     accepted = [name for name in names if name not in {one.name for one in refused}]
