@@ -105,7 +105,7 @@ ROWS: Mapping[str, list[Row]] = {
             Row(method, SEE)
             for method in (
                 "DescribeCluster", "ListPartitionReassignments", "DescribeFeatures", "DescribeMaintenance", "Plan",
-                "CheckStoppable", "ListHistory", "Watch", "Explain", "ListQuarantine", "DescribeReplicas",
+                "CheckStoppable", "ListHistory", "Watch", "Explain", "ListQuarantine", "DescribeReplicas", "Audit",
             )
         ),
         *(
@@ -156,6 +156,7 @@ ROWS: Mapping[str, list[Row]] = {
         Row("LeaderAndIsr", {"controller-1"}),
         Row("StopReplica", {"controller-1"}),
         Row("UpdateMetadata", {"controller-1"}),
+        Row("DescribeState", {"controller-1"}),
     ],
     "BrokerData": [
         Row(

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 #: Status by caller, of a controller that is not ready and does not lead.
 ROWS = {
+    "/": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
     "/live": {"nobody": 200, "stranger": 200, "reader": 200, "forged": 401},
     "/ready": {"nobody": 503, "stranger": 503, "reader": 503, "forged": 401},
     "/leader": {"nobody": 503, "stranger": 503, "reader": 503, "forged": 401},

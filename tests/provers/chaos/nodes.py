@@ -23,7 +23,10 @@ _FILLER = "filler"
 #: Where the module is that gives a process a clock of its own.
 _CLOCK = Path(__file__).parent / "clock"
 _ZK_PORT, _BROKER_PORT, _CONTROLLER_PORT = 2181, 9092, 9190
+#: Hosts in namespaces of their own have other addresses than loopback.
+_OPEN = {"ALLOW_EVERYONE": "true", "INSECURE_LISTEN": "accepted"}
 _CONTROLLER_SETTINGS = {
+    **_OPEN,
     "AUTO_LEADER_REBALANCE_ENABLE": "true",
     "LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS": "10",
     # It enters by itself when most brokers are gone; the next episode is not to find it there.
@@ -105,6 +108,7 @@ class Nodes:
                 options["--http-listen"] = f"{host}:{_CONTROLLER_PORT + 1}"
             self._mount(self.state_log(name), STATE_LOG_DISK_BYTES)
         else:
+            member.environment = {f"BROKER_STUB_{key}": value for key, value in _OPEN.items()}
             options["--replica-lag-time-max-ms"] = str(_LAG_MS)
             if apart:
                 options["--listen"] = f"{host}:{_BROKER_PORT}"

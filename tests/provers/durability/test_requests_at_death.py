@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 #: Clusters side by side, each below a chroot of its own.
 LANES = 3
 #: What only looks.
-_LOOKING = ("Describe", "List", "Explain", "Plan", "DryRun", "Check", "Watch")
+_LOOKING = ("Audit", "Describe", "List", "Explain", "Plan", "DryRun", "Check", "Watch")
 #: They end a term or begin one, which tests/runtime/test_takeover.py and tests/attack/test_poison.py look at.
 _WHO_LEADS = {"ResignController", "ClaimController", "ReleaseQuarantine"}
 

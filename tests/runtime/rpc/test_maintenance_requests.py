@@ -167,11 +167,10 @@ async def test_it_is_entered_and_left_by_itself(zookeeper: str, zk: KazooClient,
         maintenance_offline_brokers_min=1,
         maintenance_healthy_seconds=0,
     )
-    zk.create(
-        "/brokers/topics/t",
-        b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAA","partitions":{"0":[1,2]}}',
-        makepath=True,
-    )
+    # What one topic alone names are no lost brokers.
+    for name, letter in (("t", "A"), ("u", "Q")):
+        data = f'{{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAA{letter}","partitions":{{"0":[1,2]}}}}'
+        zk.create(f"/brokers/topics/{name}", data.encode(), makepath=True)
     zk.ensure_path("/brokers/ids")
     daemon = Daemon(settings)
     async with running(daemon):

@@ -6,6 +6,7 @@ disagree the server is right.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -84,6 +85,8 @@ class World(Store):
         nodes: dict[str, StoredNode[Any]] = {CLUSTER_ID: StoredNode("a-cluster", 0)}
         super().__init__(Snapshot(100, 1, {}, {}, {}, feature=FeatureAnswer(True, 0), nodes=nodes))
         self.zxid = 100
+        #: Numbers for what controllers generate: ids are unique, whoever makes them.
+        self.generated = itertools.count(1)
         self.unreadable = self.problems
         #: Partitions whose state somebody edited: what is written over it may skip leader epochs.
         self.edited: set[Key] = set()
