@@ -102,6 +102,7 @@ def test_no_registry(
     assert "no route" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_version_that_is_not_known(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
