@@ -165,9 +165,7 @@ def strangers(playground: Playground, folder: Path) -> dict[str, TlsFiles | None
     }
 
 
-async def called(
-    address: str, method: str, tls: GrpcTls | None, *, patient: bool = False
-) -> grpc.StatusCode:
+async def called(address: str, method: str, tls: GrpcTls | None, *, patient: bool = False) -> grpc.StatusCode:
     """The status of a call with an empty request. ``patient``: tries to connect again until it may."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     async with open_channel(address, tls, options) as channel:
