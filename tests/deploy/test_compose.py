@@ -16,12 +16,17 @@ import yaml  # type: ignore[import-untyped]
 
 from broker_stub import settings as broker_settings
 from controller.runtime import config
+from controller.runtime.kafka.security.setup import access
+from proto.security.access import Listener, Openness, access_of
+from proto.security.authorization import Principal
 from proto.security.grpc_channels import daemon_tls
 from tests.support.paths import ROOT
 from tests.support.runtime.programs import BIN, run_to_end
 
 DEPLOY = ROOT / "deploy"
 COMPOSE = (DEPLOY / "docker-compose.yml").read_text()
+#: Where the image has it.
+RULES = "/opt/partition-controller/deploy/rules.toml"
 
 
 def block(name: str) -> str:
@@ -31,20 +36,19 @@ def block(name: str) -> str:
     return match[2]
 
 
-def environment(prefix: str, *blocks: str) -> dict[str, str]:
-    """The variables with this prefix in these blocks, with the anchor resolved and quotes taken off."""
-    anchors = {f"*{name}": value for name, value in re.findall(r"&([a-z-]*connect) (\S+)", COMPOSE)}
-    found = {}
-    for name in blocks:
-        for key, value in re.findall(rf"^ +({prefix}\w+): (.+)$", block(name), re.MULTILINE):
-            value = re.sub(r"^&\w+ ", "", value)
-            found[key] = anchors.get(value, value).strip('"')
-    return found
+def environment(prefix: str, name: str) -> dict[str, str]:
+    """The variables of a service with this prefix, where the files are that the image has."""
+    given = yaml.safe_load(COMPOSE)["services"][name]["environment"]
+    return {
+        key: value.replace(RULES, str(DEPLOY / "rules.toml"))
+        for key, value in given.items()
+        if key.startswith(prefix)
+    }
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_controllers_get_settings_they_know(number: int) -> None:
-    environ = environment("PARTITION_CONTROLLER_", "x-controller-settings", f"controller-{number}")
+    environ = environment("PARTITION_CONTROLLER_", f"controller-{number}")
     loaded = config.load({}, None, environ)
     assert loaded.controller_id == number
     # It registers the address it listens on: that must be one that the others can reach.
@@ -53,12 +57,37 @@ def test_controllers_get_settings_they_know(number: int) -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_controllers_of_kafka_brokers_get_settings_they_know(number: int) -> None:
-    blocks = ("x-controller-settings", "x-kafka-controller-settings", f"kafka-controller-{number}")
-    loaded = config.load({}, None, environment("PARTITION_CONTROLLER_", *blocks))
+    loaded = config.load({}, None, environment("PARTITION_CONTROLLER_", f"kafka-controller-{number}"))
     assert (loaded.controller_id, loaded.kafka_takeover) == (9000 + number, "fallback")
     assert loaded.zookeeper.endswith("/kafka")
     for listen in (loaded.grpc_listen, loaded.kafka_listen):
         assert listen.startswith(f"kafka-controller-{number}:")
+
+
+@pytest.mark.parametrize(
+    ("name", "openness"),
+    [
+        ("controller-1", Openness.GUARDED),
+        ("controller-2", Openness.GUARDED),
+        # The listener of Kafka's protocol is plain, and its callers are nobody in particular.
+        ("kafka-controller-1", Openness.BY_SETTING),
+        ("kafka-controller-2", Openness.BY_SETTING),
+    ],
+)
+def test_controllers_may_listen_where_they_do(name: str, openness: Openness) -> None:
+    loaded = config.load({}, None, environment("PARTITION_CONTROLLER_", name))
+    assert access(loaded, None).openness is openness
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_brokers_may_listen_where_they_do(number: int) -> None:
+    loaded = broker_settings.load({}, environment("BROKER_STUB_", f"broker-{number}"))
+    host, _ = loaded.listen
+    found = access_of(loaded, [Listener("listen", host, loaded.tls_files is not None)])
+    assert found.openness is Openness.GUARDED
+    own, other = (Principal(f"CN=broker-{n}", "") for n in (number, number + 1))
+    assert found.authorizer.speaks_for(own, number)
+    assert not found.authorizer.speaks_for(other, number)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -73,7 +102,7 @@ def test_kafka_brokers_are_those_that_the_controllers_lead(number: int) -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_brokers_get_settings_they_know(number: int) -> None:
-    environ = environment("BROKER_STUB_", "x-broker-settings", f"broker-{number}")
+    environ = environment("BROKER_STUB_", f"broker-{number}")
     loaded = broker_settings.load({}, environ)
     assert (loaded.broker_id, loaded.advertised_host) == (number, f"broker-{number}")
     assert broker_settings.unknown_variables(environ) == []
@@ -102,12 +131,12 @@ def test_every_certificate_that_is_named_is_made(tmp_path: Path) -> None:
         mode = stat.S_IMODE((tmp_path / name).stat().st_mode)
         assert mode == (0o640 if name in prometheus else 0o600), name
     for number in (1, 2):
-        environ = environment("PARTITION_CONTROLLER_", "x-controller-settings", f"controller-{number}")
+        environ = environment("PARTITION_CONTROLLER_", f"controller-{number}")
         settings = config.load({}, None, {k: v.replace(folder, str(tmp_path)) for k, v in environ.items()})
         assert daemon_tls(settings) is not None
         assert settings.https
     for number in (1, 2, 3):
-        environ = environment("BROKER_STUB_", "x-broker-settings", f"broker-{number}")
+        environ = environment("BROKER_STUB_", f"broker-{number}")
         loaded = broker_settings.load({}, {k: v.replace(folder, str(tmp_path)) for k, v in environ.items()})
         assert daemon_tls(loaded) is not None
 
@@ -163,7 +192,7 @@ def test_the_ensemble_listens_on_all_interfaces(
 ) -> None:
     ran: list[list[str]] = []
     monkeypatch.setattr(entrypoint.os, "execv", lambda _, command: ran.append(command))
-    servers = environment("ZOO_", "x-ensemble")["ZOO_SERVERS"]
+    servers = environment("ZOO_", "zookeeper-1")["ZOO_SERVERS"]
     monkeypatch.setenv("ZOO_SERVERS", servers)
     monkeypatch.setenv("ZOO_MY_ID", "2")
     monkeypatch.setenv("ZOO_DATA_DIR", str(tmp_path))
