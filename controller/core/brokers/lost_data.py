@@ -27,9 +27,7 @@ def take_out(context: EventContext, partitions: Iterable[Partition]) -> Handler[
     concerned = list(removal.concerned(partitions))
     if not concerned:
         return
-    failed = yield from write_states(
-        context, map(removal.decide, concerned), removal.applied, removal.decide
-    )
+    failed = yield from write_states(context, map(removal.decide, concerned), removal.applied, removal.decide)
     context.log([Rejection("CONFLICT", str(why), p) for p, why in failed.items()])
 
 

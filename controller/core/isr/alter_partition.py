@@ -127,9 +127,7 @@ def _directories(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) ->
     epochs = dict(zip(proposal.new_isr, proposal.isr_epochs, strict=False))
     in_sync = members(current.isr)
     return shared_directories(
-        stayed.get(b, 0)
-        if b in in_sync or epochs.get(b, NO_EPOCH) == NO_EPOCH
-        else cluster.directory_of(b)
+        stayed.get(b, 0) if b in in_sync or epochs.get(b, NO_EPOCH) == NO_EPOCH else cluster.directory_of(b)
         for b in proposal.new_isr
     )
 

@@ -47,6 +47,8 @@ class State(NamedTuple):
     isr: tuple[int, ...]
     controller_epoch: int
     version: int
+    #: Whether the leader was elected uncleanly and has not recovered yet.
+    recovering: bool = False
 
     @property
     def pushed(self) -> tuple[int, int, int, tuple[int, ...]]:
@@ -89,8 +91,8 @@ class Ledger:
         self._candidates: dict[str, int] = {}
         #: What controllers own: path to writer and session.
         self._owned: dict[str, tuple[str, int]] = {}
-        #: Partitions whose leader may have come back with less than it had, in the leader epoch it had.
-        self.torn: set[Partition] = set()
+        #: Partitions for which an operator is about to permit an unclean election, as nothing else helps.
+        self.given_up: set[Partition] = set()
         #: In-sync members that lost data since they got in sync, or before, by a registration that outlived it.
         self._lossy: dict[Partition, set[int]] = {}
         #: Brokers that lost data since they registered, and of what: their former process can still get in sync.
@@ -166,11 +168,6 @@ class Ledger:
         if epoch != self.controller_epoch + 1:
             self._report(f"controller epoch went from {self.controller_epoch} to {epoch}")
         self.controller_epoch = epoch
-        # Who is elected finds a broker that was away as if it had never been (KIP-966): so does the original.
-        for partition, lossy in self._lossy.items():
-            if lossy:
-                self._excuse(partition)
-                self.torn.add(partition)
         self.elected[epoch] = writer
 
     def _topic_written(self, name: str, data: bytes) -> None:
@@ -189,7 +186,12 @@ class Ledger:
     def _state_written(self, partition: Partition, data: bytes, version: int, writer: str) -> None:
         value = json.loads(data)
         state = State(
-            value["leader"], value["leader_epoch"], tuple(value["isr"]), value["controller_epoch"], version
+            value["leader"],
+            value["leader_epoch"],
+            tuple(value["isr"]),
+            value["controller_epoch"],
+            version,
+            value.get("leader_recovery_state") == 1,
         )
         before = self.states.get(partition)
         self.states[partition] = state
@@ -214,25 +216,29 @@ class Ledger:
             self._report(f"{name}: the leader epoch went back: {before}, then {state}")
         if writer.startswith("broker-") and (state.leader, state.leader_epoch) != before[:2]:
             self._report(f"{name}: {writer} wrote another leader: {before}, then {state}")
-        if state.leader >= 0 and state.leader not in before.isr:
-            if not self.unclean_possible:
+        unclean = state.recovering and state.leader >= 0 and state.leader_epoch > before.leader_epoch
+        if unclean or (state.leader >= 0 and state.leader not in before.isr):
+            if not self.unclean_possible and partition not in self.given_up:
                 self._report(
                     f"{name}: a leader that is not in sync, and nobody permitted it: {before}, then {state}"
                 )
             self._excuse(partition)
+            self._lossy.pop(partition, None)
         self._check_lossy(partition)
 
     def _check_lossy(self, partition: Partition) -> None:
-        """When all members have lost data since they got in sync, records may be gone.
-
-        And when all went at once: then the ISR stays as it was, and whoever returns first leads (KIP-966, again).
-        """
-        state = self.states[partition]
-        lossy, isr = self._lossy.setdefault(partition, set()), set(state.isr)
+        """Which members have lost data since they got in sync."""
+        lossy, isr = self._lossy.setdefault(partition, set()), set(self.states[partition].isr)
         lossy &= isr
         lossy |= {id_ for id_ in isr if partition in self._emptied.get(id_, ())}
-        if lossy and (lossy == isr or state.leader < 0):
-            self._excuse(partition)
+
+    def lost(self) -> list[Partition]:
+        """Partitions without a leader of whose ISR every member has lost data: only an operator can help."""
+        return [
+            partition
+            for partition, state in sorted(self.states.items())
+            if state.leader < 0 and set(state.isr) <= self._lossy.get(partition, set())
+        ]
 
     def _excuse(self, partition: Partition) -> None:
         topic = self.topics.get(partition[0])
