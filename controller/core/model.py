@@ -486,6 +486,22 @@ class StopApproval(msgspec.Struct, frozen=True):
 _NOBODY: frozenset[int] = frozenset()
 
 
+def without_data(brokers: Mapping[int, Broker], state: LeaderAndIsr) -> frozenset[int]:
+    """Members of the ISR that are registered without the directory with which they got in sync (docs/adr/0020). What is
+    not told counts as kept, as in Kafka."""
+    if not state.directories:
+        return _NOBODY
+    lacking = [
+        broker_id
+        for broker_id, directory in zip(state.isr, state.directories, strict=True)
+        if directory
+        and (broker := brokers.get(broker_id)) is not None
+        and broker.directories
+        and directory not in broker.directories
+    ]
+    return frozenset(lacking) if lacking else _NOBODY
+
+
 class Cluster:
     """The controller's whole state. Each term starts with a new one: nothing outlives a resignation."""
 
@@ -581,24 +597,9 @@ class Cluster:
         failed = self.offline_dirs.get(broker_id)
         return failed is None or partition not in failed
 
-    def lacks_data(self, broker_id: int, directory: int) -> bool:
-        """Whether a broker came back without the directory with which it got in sync (docs/adr/0020). What is not told
-        counts as kept, as in Kafka."""
-        broker = self.brokers.get(broker_id)
-        return (
-            broker is not None
-            and directory != 0
-            and bool(broker.directories)
-            and directory not in broker.directories
-        )
-
     def without_data(self, state: LeaderAndIsr) -> frozenset[int]:
         """Members of the ISR that came back with less than they had."""
-        if not state.directories:
-            return _NOBODY
-        pairs = zip(state.isr, state.directories, strict=True)
-        lacking = [b for b, directory in pairs if self.lacks_data(b, directory)]
-        return frozenset(lacking) if lacking else _NOBODY
+        return without_data(self.brokers, state)
 
     def directory_of(self, broker_id: int) -> int:
         """The directory that a broker keeps all its replicas in; 0: it has several, or does not tell."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -36,6 +37,12 @@ _REQUESTS: dict[str, Any] = {
 }
 _DELETING = -2
 
+
+def _short(directory: str) -> int:
+    """What a state has of a directory's id."""
+    return int.from_bytes(urlsafe_b64decode(f"{directory}==")[:4])
+
+
 Partition = tuple[str, int]
 
 
@@ -49,6 +56,8 @@ class State(NamedTuple):
     version: int
     #: Whether the leader was elected uncleanly and has not recovered yet.
     recovering: bool = False
+    #: Of each member of the ISR, the short id of the directory that it got in sync with.
+    directories: tuple[tuple[int, int], ...] = ()
 
     @property
     def pushed(self) -> tuple[int, int, int, tuple[int, ...]]:
@@ -97,6 +106,9 @@ class Ledger:
         self._lossy: dict[Partition, set[int]] = {}
         #: Brokers that lost data since they registered, and of what: their former process can still get in sync.
         self._emptied: dict[int, set[Partition]] = {}
+        #: The directory in each broker's registration; and who lost data since it registered.
+        self._directories: dict[int, str] = {}
+        self._lost: set[int] = set()
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
         self.unclean_possible = True
@@ -159,10 +171,20 @@ class Ledger:
             self._state_written((match[1], int(match[2])), data, version, writer)
         elif (match := _TOPIC.match(path)) and data:
             self._topic_written(match[1], data)
-        elif (match := _BROKER.match(path)) and isinstance(change, NodeCreated):
+        elif match := _BROKER.match(path):
             self._emptied.pop(int(match[1]), None)
+            if data:
+                self._registered(int(match[1]), data)
         elif path == "/controller_epoch" and isinstance(change, DataSet):
             self._epoch_written(int(data), writer)
+
+    def _registered(self, broker_id: int, data: bytes) -> None:
+        """Who names another directory than before has lost something."""
+        (directory,) = json.loads(data)["directories"]
+        if self._directories.setdefault(broker_id, directory) != directory and broker_id not in self._lost:
+            self._report(f"broker-{broker_id} has lost nothing, and registered with another directory")
+        self._directories[broker_id] = directory
+        self._lost.discard(broker_id)
 
     def _epoch_written(self, epoch: int, writer: str) -> None:
         if epoch != self.controller_epoch + 1:
@@ -192,6 +214,7 @@ class Ledger:
             value["controller_epoch"],
             version,
             value.get("leader_recovery_state") == 1,
+            tuple((int(b), directory) for b, directory in value.get("isr_directories", {}).items()),
         )
         before = self.states.get(partition)
         self.states[partition] = state
@@ -233,12 +256,19 @@ class Ledger:
         lossy |= {id_ for id_ in isr if partition in self._emptied.get(id_, ())}
 
     def lost(self) -> list[Partition]:
-        """Partitions without a leader of whose ISR every member has lost data: only an operator can help."""
+        """Partitions without a leader of whose ISR every member has lost data, or got in sync, to the controller's
+        knowledge, with a directory that is gone since: only an operator can help."""
         return [
             partition
             for partition, state in sorted(self.states.items())
-            if state.leader < 0 and set(state.isr) <= self._lossy.get(partition, set())
+            if state.leader < 0
+            and set(state.isr) <= self._lossy.get(partition, set()) | self._elsewhere(state)
         ]
+
+    def _elsewhere(self, state: State) -> set[int]:
+        """Members that are registered with another directory than they got in sync with."""
+        known = {b: _short(text) for b, text in self._directories.items()}
+        return {b for b, directory in state.directories if known.get(b, directory) != directory}
 
     def _excuse(self, partition: Partition) -> None:
         topic = self.topics.get(partition[0])
@@ -246,6 +276,7 @@ class Ledger:
 
     def data_lost(self, broker_id: int) -> None:
         """A fault took some of what this broker had written."""
+        self._lost.add(broker_id)
         self._emptied.setdefault(broker_id, set()).update(self.states)
         for partition in self.states:
             self._check_lossy(partition)
