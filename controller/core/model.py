@@ -123,6 +123,11 @@ class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
             self.directories_of(isr),
         )
 
+    def spare(self, replicas: BrokerIds, min_isr: int) -> int:
+        """In-sync replicas beyond ``min.insync.replicas``, of which as many count as there are replicas (as in
+        ``kafka.cluster.Partition``); below 0, writes with acks=all fail."""
+        return len(self.isr) - min(min_isr, len(replicas))
+
     def directories_of(self, isr: BrokerIds) -> DirectoryIds:
         """The directories of these members, as far as known."""
         if not self.directories or isr == self.isr:

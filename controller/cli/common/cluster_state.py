@@ -8,6 +8,7 @@ from typing import Any
 from controller.cli.common.output import fail, note
 from controller.core import znode_paths
 from controller.core.model import Attribution, Maintenance
+from controller.core.names import counted
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 
@@ -38,11 +39,6 @@ async def fail_without_cluster(zookeeper: str, session: Session, cluster_state: 
     there = f"; clusters are at {', '.join(f'{base}/{name}' for name in found)}" if found else ""
     example = f": pctl --zookeeper {servers}{base}/{found[0]} ..." if found else ""
     fail(f"there is no cluster at {base or '/'} of ZooKeeper at {servers}{there}{example}")
-
-
-def counted(count: int, noun: str) -> str:
-    """``1 partition``, ``2 partitions``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def note_left_out(count: int, noun: str) -> None:

@@ -14,10 +14,10 @@ from controller.cli.common.cluster_state import fail_without_cluster
 from controller.cli.common.options import Listing, Options, Verb
 from controller.cli.common.output import fail, note, print_data
 from controller.cli.common.progress import NOTE_EVERY_S, POLL_EVERY_S
-from controller.cli.computed.well import Finding, Wrong, unfinished, wrong
 from controller.client import admin
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
+from controller.planning.well import Finding, Tally, Wrong, unfinished, wrong
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
@@ -84,7 +84,18 @@ def _print(options: Options, found: Sequence[Finding]) -> None:
 async def _wrong(options: Options) -> list[Finding]:
     async with options.connected() as session:
         now, described = await _look(options, session)
-        return list(wrong(now, described))
+        return wrong_with(now, described)
+
+
+def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
+    """Everything that is wrong. ``described``: the controller's DescribeCluster response; as text why it did not
+    answer; None: there is no controller to ask."""
+    tally = Tally(now.brokers)
+    for p in now.partitions:
+        tally.add(p.topic, p.partition, p.replicas, p.state, now.min_isr(p.topic))
+    asked = described is not None and not isinstance(described, str)
+    pushes = {b.broker_id: b.push_problem for b in described.brokers} if asked else described
+    return list(wrong(now.controller_id, tally, pushes, now.problems, now.maintenance))
 
 
 async def _look(options: Options, session: Session) -> tuple[ClusterState, Any | str | None]:
@@ -116,7 +127,7 @@ async def _wait(options: Options, *, stable: bool) -> list[Finding]:
 
 async def _findings(options: Options, session: Session, *, stable: bool) -> list[Finding]:
     now, described = await _look(options, session)
-    found = list(wrong(now, described))
+    found = wrong_with(now, described)
     if found or not stable or described is None or isinstance(described, str):
         return found
     endpoint, timeout_s = now.controller_endpoint, options.timeout_s
@@ -127,4 +138,5 @@ async def _findings(options: Options, session: Session, *, stable: bool) -> list
         moves = await admin.ask(endpoint, "ListPartitionReassignments", every, timeout_s, options.tls)
     except admin.NoAnswerError as error:
         return [Finding(Wrong.CONTROLLER_SILENT, 1, str(error))]
-    return list(unfinished(now, described, state.shutting_down, len(moves.partitions)))
+    pending = sum(b.pending_pushes for b in described.brokers)
+    return list(unfinished(pending, now.deleting, state.shutting_down, len(moves.partitions)))

@@ -62,7 +62,7 @@ async def _count(
         wanted = cluster_reader.min_isr_in(configs.get(topic.name, {}), defaults)
         for partition in list(topic.partitions.values()):
             state = partition.leadership
-            spare = None if state is None else cluster_reader.spare(state.isr, partition.replicas, wanted)
+            spare = None if state is None else state.spare(partition.replicas, wanted)
             under += spare is not None and spare < 0
             at += spare == 0
         counted += len(topic.partitions)
