@@ -71,7 +71,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 async def test_who_gets_in(server: Server) -> None:
     paths = {
-        route.resource.canonical for route in application(server.daemon).router.routes() if route.resource
+        route.resource.canonical for route in application(server.daemon, 10).router.routes() if route.resource
     }
     assert paths | {"/absent"} == set(ROWS), "add a row for the new path"
     found = {path: {who: (await server.get(path, who))[0] for who in row} for path, row in ROWS.items()}

@@ -93,8 +93,11 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
     tally = Tally(now.brokers)
     for p in now.partitions:
         tally.add(p.topic, p.partition, p.replicas, p.state, now.min_isr(p.topic))
-    asked = described is not None and not isinstance(described, str)
-    pushes = {b.broker_id: b.push_problem for b in described.brokers} if asked else described
+    pushes: dict[int, str] | str | None
+    if described is None or isinstance(described, str):
+        pushes = described
+    else:
+        pushes = {b.broker_id: b.push_problem for b in described.brokers}
     return list(wrong(now.controller_id, tally, pushes, now.problems, now.maintenance))
 
 

@@ -248,6 +248,13 @@ async def _states(session: Session, cluster_state: ClusterState) -> None:
         cluster_state.partitions.append(PartitionInfo(topic, number, replicas, state))
 
 
+async def controllers(session: Session) -> list[ControllerInfo]:
+    """The registered controllers, and which of them /controller names; those that do not decode are left out."""
+    found = ClusterState()
+    await _controllers(session, found)
+    return found.controllers
+
+
 async def candidates(session: Session) -> list[int]:
     """Ids of the registered controllers."""
     return sorted(int(n) for n in await _children(session, znode_paths.CONTROLLER_IDS) if n.isdigit())
