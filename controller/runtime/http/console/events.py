@@ -68,7 +68,7 @@ class Events:
         recent = self._daemon.recent
         until_s, sent_at_s = time.monotonic() + STREAM_S, 0.0
         said, told = b"", recent.total
-        while (now_s := time.monotonic()) < until_s:
+        while (now_s := time.monotonic()) < until_s and not _has_left(request):
             parts = []
             if (state := _message("state", msgspec.json.encode(views.state(self._daemon)))) != said:
                 said = state
@@ -98,6 +98,10 @@ class Events:
             self._made_of, self._made_at_s = recent.total, now_s
             self._made = _message("records", b'{"total":%d,"newest":[%s]}' % (recent.total, lines))
         return self._made
+
+
+def _has_left(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
 
 
 def _message(name: str, data: bytes) -> bytes:
