@@ -101,7 +101,9 @@ def _broker(snapshot: Snapshot, broker_id: int) -> Broker:
     if broker_id in snapshot.brokers:
         return snapshot.brokers[broker_id]
     if snapshot.brokers:
-        return msgspec.structs.replace(next(iter(snapshot.brokers.values())), id=broker_id)
+        # With the directories that it had, which nobody knows; certainly not with those of the other.
+        like = next(iter(snapshot.brokers.values()))
+        return msgspec.structs.replace(like, id=broker_id, directories=())
     finalized = snapshot.feature.features if snapshot.feature is not None else ()
     supported = tuple(FeatureRange(f.name, f.min, f.max) for f in finalized)
     endpoint = Endpoint("GRPC", "PLAINTEXT", "planned", 1)

@@ -66,6 +66,19 @@ def test_every_partition_without_leader_gets_advice_that_works(suspension: str, 
                 assert led in online, (online, isr, leader)
 
 
+def test_who_returns_has_the_directory_that_it_had() -> None:
+    """Not that of the broker whose registration stands for its own."""
+    snapshot = a_snapshot((), -1, (1,), Maintenance())
+    others = {
+        id_: msgspec.structs.replace(broker, directories=(77,)) for id_, broker in snapshot.brokers.items()
+    }
+    states = {
+        key: msgspec.structs.replace(state, directories=(11,)) for key, state in snapshot.states.items()
+    }
+    snapshot = replace(snapshot, brokers=others, states=states)
+    assert any(change.brokers == (1,) for change in checked(snapshot, proposed(snapshot)).advice)
+
+
 @pytest.mark.parametrize("suspension", SUSPENSIONS)
 def test_a_partition_that_was_never_led(suspension: str) -> None:
     snapshot = a_snapshot((), -1, (1,), SUSPENSIONS[suspension])

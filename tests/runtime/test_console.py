@@ -28,6 +28,7 @@ from controller.runtime.kafka.security.setup import access
 from proto.security.tokens import line_of, new_token
 from tests.support.core.world import a_broker, state
 from tests.support.runtime.inspections import three
+from tests.support.runtime.sessions import until
 
 # --- files ---------------------------------------------------------------------------------------------------
 
@@ -286,6 +287,11 @@ async def heard(answer: aiohttp.ClientResponse, name: str) -> Any:
     raise AssertionError(f"the stream ended without {name}")
 
 
+async def has_room(client: aiohttp.ClientSession) -> bool:
+    async with client.get("/ui/api/events") as answer:
+        return answer.status == 200
+
+
 @pytest.mark.slow
 async def test_events_tell_of_changes_and_are_few(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
     async with pages(zookeeper, zk, tmp_path) as (asked, _), asked.client("reader") as client:
@@ -305,6 +311,4 @@ async def test_events_tell_of_changes_and_are_few(zookeeper: str, zk: KazooClien
         for answer in streams:
             answer.close()
         # Who has left makes room.
-        while (again := await client.get("/ui/api/events")).status == 503:
-            await asyncio.sleep(0.1)
-        again.close()
+        await until(lambda: has_room(client), "room for another stream")

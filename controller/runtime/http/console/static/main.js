@@ -28,7 +28,8 @@ const main = document.getElementById("main");
 let role = null, connected = false, looking = null, dirty = false, timer = 0, lookedAt = 0;
 
 function wanted() {
-  const parts = location.hash.replace(/^#\/?/, "").split("/").map((part) => {
+  const { hash } = location;
+  const parts = hash.replace(/^#\/?/, "").split("/").map((part) => {
     try {
       return decodeURIComponent(part);
     } catch {
@@ -36,9 +37,9 @@ function wanted() {
     }
   });
   const name = parts.shift();
-  if (name === "topic" && parts.length === 2) return { page: partitionPage, title: "Partition", under: "partitions", parts };
+  if (name === "topic" && parts.length === 2) return { page: partitionPage, title: "Partition", under: "partitions", parts, hash };
   const found = PAGES.find((page) => page.name === name) ?? UNLISTED[name] ?? PAGES[0];
-  return { ...found, under: found.under ?? found.name, parts };
+  return { ...found, under: found.under ?? found.name, parts, hash };
 }
 
 /** Ask, and show the page; one at a time. `fresh`: another page than before. */
@@ -68,6 +69,7 @@ async function look(fresh = false) {
     else show(main, failure(error));
   }
   looking = null;
+  main.dataset.shown = page.hash;
   frame(page);
   timer = setTimeout(look, dirty ? LOOK_MS : QUIET_MS);
 }
