@@ -15,7 +15,7 @@ from controller.runtime.term import Term
 
 #: Partitions counted between two pauses for other work.
 AT_ONCE = 2000
-#: Between the beginnings of two counts; at least this many times as long as the last one took.
+#: Between the beginnings of two counts; at least this many times as long as the last one kept the processor busy.
 COUNT_EVERY_S, SHARE = 1.0, 10.0
 #: Tiles of one map.
 TILES_MAX = 1200
@@ -108,6 +108,8 @@ class Surveyor:
         self._of: Term | None = None
         self._last: Survey | None = None
         self._again_at_s = 0.0
+        #: What the last count took of the processor, seconds.
+        self._worked_s = 0.0
 
     async def survey(self, term: Term) -> Survey:
         async with self._lock:
@@ -117,13 +119,12 @@ class Surveyor:
             await self._min_isr.refresh(term)
             self._last = await self._counted(term.machine.cluster)
             self._of = term
-            took_s = time.monotonic() - began_s
-            self._again_at_s = began_s + max(COUNT_EVERY_S, SHARE * took_s)
+            self._again_at_s = began_s + max(COUNT_EVERY_S, SHARE * self._worked_s)
             return self._last
 
     async def _counted(self, cluster: Cluster) -> Survey:
         found = Survey(cluster)
-        since = 0
+        since, self._worked_s, resumed_s = 0, 0.0, time.thread_time()
         for name in sorted(cluster.topics):
             # It may have been deleted meanwhile.
             if (topic := cluster.topics.get(name)) is None:
@@ -134,10 +135,13 @@ class Surveyor:
                 since += 1
                 if since >= AT_ONCE:
                     since = 0
+                    self._worked_s += time.thread_time() - resumed_s
                     await asyncio.sleep(0)
+                    resumed_s = time.thread_time()
             found.names.append(name)
             found.topics.append(total(ones))
         found.total = total(found.topics)
+        self._worked_s += time.thread_time() - resumed_s
         return found
 
 
