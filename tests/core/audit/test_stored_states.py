@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
-from controller.core.model import LeaderAndIsr, PartitionState
+from controller.core.model import RECOVERING, LeaderAndIsr, PartitionState
 from controller.core.records import AuditFinding, LeadershipChange
 from controller.core.requests.operator import SetPause
 from tests.support.core.harness import MachineHarness
@@ -84,6 +85,17 @@ def test_the_isr_that_a_leader_wrote_itself_costs_no_leader_epoch() -> None:
     assert (rig.stored(), findings(rig), rig.commits()) == ((1, 5, [1, 2]), [], [])
     assert {line.split()[1] for line in rig.lines()} == {"UMR"}
     rig.check_converged()
+
+
+def test_a_leader_that_writes_its_isr_itself_says_that_it_has_recovered() -> None:
+    """Leaders of before KIP-704 know of no recovery."""
+    rig = cluster()
+    partition = rig.partition()
+    assert partition.leadership is not None
+    partition.leadership = msgspec.structs.replace(partition.leadership, isr=(1,), recovery=RECOVERING)
+    rig.world.put_state("t", 0, state(1, [1, 2], 5, 8))
+    check(rig)
+    assert (rig.stored(), findings(rig), rig.commits()) == ((1, 5, [1, 2]), [], [])
 
 
 @pytest.mark.parametrize(
