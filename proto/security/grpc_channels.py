@@ -23,6 +23,9 @@ Options = Sequence[tuple[str, Any]]
 
 #: A replaced channel takes part in calls that its user is about to begin, seconds; then its calls may finish.
 _HANDED_OUT_S, _FINISH_S = 10.0, 600.0
+#: What one attempt to connect may take with its handshake, milliseconds, whatever gRPC calls it. Hundreds that
+#: connect at once, as after a failover, wait for one another.
+CONNECT_ATTEMPT = ("grpc.min_reconnect_backoff_ms", 5_000)
 #: A thread that asked for a port's certificate has begun its handshake by then, seconds: it takes microseconds.
 _HANDSHAKE_BEGINS_S = 0.2
 
@@ -174,14 +177,16 @@ def details_of(error: grpc.aio.AioRpcError, tls: GrpcTls | None) -> str:
 
 
 class Channels:
-    """A channel for each address, opened at the first call and again when the certificates have changed.
+    """A channel for each address, opened at the first call; when the certificates have changed, all are opened anew.
 
     Belongs to one event loop. A replaced channel ends when its calls have ended.
     """
 
     def __init__(self, tls: GrpcTls | None, options: Options) -> None:
         self.tls, self._options = tls, options
-        self._open: dict[str, tuple[grpc.aio.Channel, grpc.ChannelCredentials | None]] = {}
+        self._open: dict[str, grpc.aio.Channel] = {}
+        #: Of all that are open.
+        self._credentials: grpc.ChannelCredentials | None = None
         #: A dict: the order of a set of tasks differs from run to run.
         self._ending: dict[asyncio.Task[None], None] = {}
 
@@ -193,20 +198,22 @@ class Channels:
     def to(self, address: str) -> grpc.aio.Channel:
         """The channel to ``host:port``. Begin the call soon: a replaced channel takes new ones only for seconds."""
         credentials = None if self.tls is None else self.tls.channel_credentials()
-        held = self._open.get(address)
-        if held is not None:
-            if held[1] is credentials:
-                return held[0]
-            task = asyncio.get_running_loop().create_task(_end(held[0]))
-            self._ending[task] = None
-            task.add_done_callback(lambda done: self._ending.pop(done, None))
-        channel = _open(address, credentials, self._options)
-        self._open[address] = channel, credentials
+        if credentials is not self._credentials:
+            self._credentials = credentials
+            # Also those that nobody uses now: they would try to connect with the former certificate for ever.
+            for former in self._open.values():
+                task = asyncio.get_running_loop().create_task(_end(former))
+                self._ending[task] = None
+                task.add_done_callback(lambda done: self._ending.pop(done, None))
+            self._open.clear()
+        channel = self._open.get(address)
+        if channel is None:
+            channel = self._open[address] = _open(address, credentials, self._options)
         return channel
 
     async def retain(self, addresses: Collection[str]) -> None:
         """Close the channels to all other addresses; their calls fail."""
-        closed = [self._open.pop(address)[0] for address in list(self._open) if address not in addresses]
+        closed = [self._open.pop(address) for address in list(self._open) if address not in addresses]
         for channel in closed:
             await channel.close()
 

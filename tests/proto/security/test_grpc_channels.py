@@ -180,6 +180,19 @@ async def test_both_sides_take_new_certificates_while_they_run(
         await refused(port, former)
 
 
+async def test_channels_that_nobody_uses_are_replaced_too(authority: Authority, other: Authority) -> None:
+    """They would go on trying with the former certificate."""
+    files = TlsFiles(*authority.issue("client"), authority.cafile)
+    channels = Channels(PemTls(files), [])
+    unused = channels.to("127.0.0.1:1")
+    channels.to("127.0.0.1:2")
+    replace(files, other, "renewed")
+    channels.to("127.0.0.1:2")
+    assert list(channels.addresses) == ["127.0.0.1:2"]
+    assert channels.to("127.0.0.1:1") is not unused
+    await channels.close()
+
+
 def replace(files: TlsFiles, authority: Authority, name: str) -> None:
     """Write another authority's certificate over the files."""
     certfile, keyfile = authority.issue(name)
