@@ -1,7 +1,7 @@
 """Channels and ports of gRPC, by TLS or without: the one place that makes them.
 
 gRPC speaks TLS 1.2 or newer, and its clients check that the certificate is of the host that they dialled. Python's gRPC
-cannot ask for a client's certificate without requiring one, so ``ClientAuth.REQUESTED`` requires it.
+cannot ask for a client's certificate without requiring one: there is no ``ClientAuth.REQUESTED`` here.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ class _Pem(NamedTuple):
 class PemTls:
     """From PEM files, read again when they change; what cannot be used is logged, and the former stays in use.
 
-    Connections that exist go on. Raises FileSettingError. gRPC asks from threads of its own.
+    Connections that exist go on. Raises FileSettingError. gRPC asks from threads of its own. Never
+    ``ClientAuth.REQUESTED``.
     """
 
     def __init__(self, files: TlsFiles, client_auth: ClientAuth = ClientAuth.REQUIRED) -> None:
         if files.ca is None:
             raise files.unusable("ca", None, "a PEM file: the authorities of the others' certificates")
+        assert client_auth is not ClientAuth.REQUESTED
         self._files, self._client_auth = files, client_auth
         self._lock = Lock()
         self._pem = FromFiles(files.present, lambda: _read(files))

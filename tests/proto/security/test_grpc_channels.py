@@ -125,7 +125,7 @@ async def test_a_client_believes_only_its_authorities_and_the_host_that_it_diall
 
 @pytest.mark.parametrize(
     ("auth", "let_in"),
-    [(ClientAuth.NONE, True), (ClientAuth.REQUESTED, False), (ClientAuth.REQUIRED, False)],
+    [(ClientAuth.NONE, True), (ClientAuth.REQUIRED, False)],
 )
 async def test_clients_without_certificate(authority: Authority, auth: ClientAuth, let_in: bool) -> None:
     server = PemTls(TlsFiles(*authority.issue("server"), authority.cafile), auth)
