@@ -24,6 +24,7 @@ from controller.core.effects import (
     Write,
     answer_of,
 )
+from controller.core.events import EventKind
 from controller.core.model import Broker, Cluster, Partition
 from controller.core.outbox import Outbox
 from controller.core.records import LogBatch, Rejection, StateRecord
@@ -76,7 +77,10 @@ class CoreSettings:
 
 
 class EventContext:
-    """Context of one event. ``now_us`` is the driver's monotonic clock at the last step."""
+    """Context of one event.
+
+    ``now_us`` is the driver's monotonic clock at the last step; ``skipped``: kinds of events in quarantine.
+    """
 
     def __init__(
         self,
@@ -89,10 +93,12 @@ class EventContext:
         event_id: int,
         cause: str,
         now_us: int,
+        skipped: Collection[EventKind] = (),
     ) -> None:
         self.cluster, self.outbox, self.settings = cluster, outbox, settings
         self.new_topic_id = new_topic_id
         self.event_id, self.cause, self.now_us = event_id, cause, now_us
+        self.skipped = skipped
         self.records: list[LogBatch] = []
         self.effects: list[Effect] = []
         self.replies: list[Reply] = []
