@@ -5,7 +5,8 @@ cache holds durable state only. So a slow broker gets one newest state per parti
 and no broker gets state that is not durable.
 
 Order of requests to one broker (reference, sections 9.1, 9.2; KAFKA-4443, KAFKA-831): the list of live brokers
-before anything that depends on it, then all LeaderAndIsr, then UpdateMetadata, then StopReplica.
+before anything that depends on it, then all LeaderAndIsr, then UpdateMetadata, then StopReplica. Of LeaderAndIsr, the
+partitions that the broker leads come first: nobody can produce to them before it knows.
 
 Every broker gets the same metadata, so it is one shared stream with a cursor per broker.
 """
@@ -47,21 +48,34 @@ class Push(msgspec.Struct, gc=False):
     brokers_version: int = 0
     #: UpdateMetadata that completes a full metadata snapshot.
     ends_snapshot: bool = False
+    #: LeaderAndIsr of partitions that the broker leads, which may be without a leader until it knows; and the list of
+    #: live brokers, which goes before.
+    urgent: bool = False
 
 
 class _Round:
     """Pending LeaderAndIsr and StopReplica of one broker that may be reordered and collapsed."""
 
-    __slots__ = ("deleting", "leader_and_isr", "stop_replica")
+    __slots__ = ("deleting", "leader_and_isr", "leading", "stop_replica")
 
     def __init__(self) -> None:
         #: Names of partitions to delete: a recreated topic has other Partition objects with these names.
         self.deleting: set[str] = set()
+        #: Partitions that the broker leads, and the others; none is in both.
+        self.leading: dict[Partition, bool] = {}
         self.leader_and_isr: dict[Partition, bool] = {}
         self.stop_replica: dict[Partition, bool] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.leader_and_isr or self.stop_replica)
+        return bool(self.leading or self.leader_and_isr or self.stop_replica)
+
+    def __contains__(self, partition: Partition) -> bool:
+        """Whether LeaderAndIsr of it is pending."""
+        return partition in self.leading or partition in self.leader_and_isr
+
+    def drop(self, partition: Partition) -> bool:
+        """Take back LeaderAndIsr of a partition; returns its is_new."""
+        return self.leading.pop(partition, False) | self.leader_and_isr.pop(partition, False)
 
 
 class MetadataStream:
@@ -173,7 +187,10 @@ class BrokerQueue:
             self.rounds.append(round_)
         else:
             round_.stop_replica.pop(partition, None)
-        round_.leader_and_isr[partition] = round_.leader_and_isr.get(partition, False) or is_new
+        is_new |= round_.drop(partition)
+        state = partition.leadership
+        leads = state is not None and state.leader == self.broker.id
+        (round_.leading if leads else round_.leader_and_isr)[partition] = is_new
 
     def add_all_leader_and_isr(self, partitions: Sequence[Partition]) -> None:
         """Queue LeaderAndIsr of many existing partitions."""
@@ -186,7 +203,7 @@ class BrokerQueue:
 
     def add_stop_replica(self, partition: Partition, delete: bool) -> None:
         round_ = self.rounds[-1]
-        round_.leader_and_isr.pop(partition, None)
+        round_.drop(partition)
         round_.stop_replica[partition] = round_.stop_replica.get(partition, False) or delete
         if delete:
             round_.deleting.add(partition.name)
@@ -194,8 +211,9 @@ class BrokerQueue:
     def forget(self, partitions: frozenset[Partition]) -> None:
         """Drop requests about vanished partitions; StopReplica with delete stays."""
         for round_ in self.rounds:
-            for partition in partitions & round_.leader_and_isr.keys():
-                del round_.leader_and_isr[partition]
+            for pending in (round_.leading, round_.leader_and_isr):
+                for partition in partitions & pending.keys():
+                    del pending[partition]
             for partition in partitions & round_.stop_replica.keys():
                 if not round_.stop_replica[partition]:
                     del round_.stop_replica[partition]
@@ -321,7 +339,9 @@ class Outbox:
             return self._metadata_push(queue, taken, key)
         if queue.refresh:
             queue.refresh = False
-            return self._metadata_push(queue, ())
+            push = self._metadata_push(queue, ())
+            push.urgent = True
+            return push
         return None
 
     def _metadata_push(
@@ -336,9 +356,13 @@ class Outbox:
         while not round_ and len(queue.rounds) > 1:
             queue.rounds.popleft()
             round_ = queue.rounds[0]
-        if round_.leader_and_isr:
-            partitions, flags = _pop_items(round_.leader_and_isr, count_max)
-            return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags)
+        if round_.leading or round_.leader_and_isr:
+            partitions, flags = _pop_items(round_.leading, count_max)
+            urgent = bool(partitions)
+            others, their_flags = _pop_items(round_.leader_and_isr, count_max - len(partitions))
+            partitions += others
+            flags += their_flags
+            return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags, urgent=urgent)
         while queue.cursor < self.metadata.end:
             start = queue.cursor
             # Chunks end at fixed positions, so that brokers at the same position share one serialisation.
@@ -360,14 +384,14 @@ class Outbox:
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""
         queue = self.queues.get(broker_id)
-        return queue is not None and any(partition in round_.leader_and_isr for round_ in queue.rounds)
+        return queue is not None and any(partition in round_ for round_ in queue.rounds)
 
     def pending(self, broker_id: int) -> int:
         """Partitions (counted once per request kind) still pending for a broker."""
         queue = self.queues.get(broker_id)
         if queue is None:
             return 0
-        rounds = sum(len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
+        rounds = sum(len(r.leading) + len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
         snapshot = len(queue.snapshot.partitions) - queue.snapshot_position if queue.snapshot else 0
         return (
             rounds + snapshot + self.metadata.live_after(queue.cursor) + queue.refresh + queue.snapshot_open

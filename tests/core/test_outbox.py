@@ -33,6 +33,31 @@ def test_leadership_then_metadata_then_stops() -> None:
     assert shape(net.drain(1)) == [("LeaderAndIsr", [1, 0]), ("UpdateMetadata", [0, 1]), ("StopReplica", [2])]
 
 
+def test_what_the_receiver_leads_comes_first_and_is_urgent() -> None:
+    net = Net(partitions=4)
+    net.partitions[2].leadership = state(2, (1, 2))
+    net.partitions[3].leadership = state(2, (1, 2))
+    net.change(0)
+    for number in (0, 1, 2, 3):
+        net.lead(2, number)
+    assert net.outbox.owes_leadership(2, net.partitions[2])
+    pushes = net.drain(2, count_max=3)
+    assert shape(pushes) == [("LeaderAndIsr", [2, 3, 0]), ("LeaderAndIsr", [1]), ("UpdateMetadata", [0])]
+    assert [p.urgent for p in pushes] == [True, False, False]
+
+
+def test_a_partition_whose_leader_changes_while_it_waits_is_sent_once() -> None:
+    net = Net()
+    net.lead(2, 0, is_new=True)
+    net.partitions[0].leadership = state(2, (1, 2))
+    net.lead(2, 0)
+    assert net.outbox.pending(2) == 1
+    assert [(list(p.flags), p.urgent) for p in net.drain(2)] == [([True], True)]
+    net.lead(2, 0)
+    net.outbox.forget(net.partitions)
+    assert net.outbox.pending(2) == 0
+
+
 def test_the_live_brokers_go_before_whatever_is_waiting() -> None:
     """KAFKA-4443."""
     net = Net()
