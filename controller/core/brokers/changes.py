@@ -130,7 +130,7 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
     led = [p for p in cluster.partitions() if p.leadership is not None and not cluster.is_deleting(p)]
     context.push_snapshot(brokers.keys(), led)
     replicas = context.cluster.replicas_on(brokers.keys())
-    replica_state_machine.to_online(context, replicas, "broker is online")
+    replica_state_machine.to_online(context, replicas, "broker is online", registered=True)
     yield from partition_state_machine.bring_online(context)
     yield from phases.brokers_started(context, brokers.keys())
     yield from deletion.brokers_started(context, brokers.keys())

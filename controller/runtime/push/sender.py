@@ -100,6 +100,11 @@ class Senders:
                 self._tasks[id_] = (queue.broker, running[1])
             self._wake[id_].set()
 
+    def wake(self, broker_id: int) -> None:
+        """Something may be pending for a broker that was not when its sender looked."""
+        if broker_id in self._wake:
+            self._wake[broker_id].set()
+
     @property
     def busy(self) -> bool:
         """Whether a request to some broker is being built, or waits for its response."""
