@@ -132,7 +132,7 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
     context.push_snapshot(brokers.keys(), led)
     replicas = context.cluster.replicas_on(brokers.keys())
     yield from lost_data.take_out(context, dict.fromkeys(p for p, _ in replicas))
-    replica_state_machine.to_online(context, replicas, "broker is online")
+    replica_state_machine.to_online(context, replicas, "broker is online", registered=True)
     yield from partition_state_machine.bring_online(context)
     yield from phases.brokers_started(context, brokers.keys())
     yield from deletion.brokers_started(context, brokers.keys())
