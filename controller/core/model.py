@@ -393,11 +393,18 @@ class Attribution(msgspec.Struct, frozen=True):
     author: str
 
 
+class Freeze(Attribution, frozen=True):
+    """A freeze of changes: who, why, and until when it was meant to last (ms since 1970). It ends only by request."""
+
+    until_ms: int
+
+
 class SuspensionKind(Enum):
     """What stops the controller's automatic work."""
 
     PAUSED = "paused"
     MAINTENANCE = "maintenance"
+    FROZEN = "frozen"
 
 
 class Suspension(Reason, frozen=True):
@@ -411,6 +418,8 @@ class Suspension(Reason, frozen=True):
         who = f"{self.by.author}: {self.by.reason}"
         if self.kind is SuspensionKind.PAUSED:
             return f"paused by {who} (pctl maintenance resume ends that)"
+        if self.kind is SuspensionKind.FROZEN:
+            return f"frozen by {who} (pctl unfreeze ends that)"
         ends = "pctl maintenance leave ends that"
         if self.automatic:
             ends = f"it ends automatically once enough brokers are back; {ends}, too"
@@ -423,7 +432,8 @@ class Maintenance(msgspec.Struct, frozen=True):
     ``paused``: no automatic work at all, elections included. ``drained``: these brokers get no leadership.
     ``entered``: maintenance mode, no automatic work but clean elections. ``automatic``: the controller entered the
     mode automatically, and leaves it so. ``accepted``: brokers that were offline when an operator left the mode;
-    until they return they do not cause it again.
+    until they return they do not cause it again. ``freeze``: elections go on; nothing else begins, reassignments that
+    are requested included.
     """
 
     paused: Attribution | None = None
@@ -431,6 +441,7 @@ class Maintenance(msgspec.Struct, frozen=True):
     entered: Attribution | None = None
     automatic: bool = False
     accepted: tuple[int, ...] = ()
+    freeze: Freeze | None = None
 
     @property
     def suspension(self) -> Suspension | None:
@@ -439,7 +450,12 @@ class Maintenance(msgspec.Struct, frozen=True):
             return Suspension(SuspensionKind.PAUSED, self.paused)
         if self.entered is not None:
             return Suspension(SuspensionKind.MAINTENANCE, self.entered, self.automatic)
-        return None
+        return self.frozen
+
+    @property
+    def frozen(self) -> Suspension | None:
+        """The freeze alone: also where a pause or maintenance mode suspends more."""
+        return None if self.freeze is None else Suspension(SuspensionKind.FROZEN, self.freeze)
 
 
 class StopApproval(msgspec.Struct, frozen=True):
@@ -453,6 +469,18 @@ class StopApproval(msgspec.Struct, frozen=True):
     author: str
     at_ms: int
     overridden: tuple[str, ...] = ()
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """An operator declared that a broker will not return: why, who, and when (ms since 1970).
+
+    ``replicas``: partitions of deleted topics that it may still hold, by topic.
+    """
+
+    reason: str
+    author: str
+    at_ms: int
+    replicas: dict[str, tuple[int, ...]] = {}
 
 
 class Cluster:
@@ -498,6 +526,9 @@ class Cluster:
         self.maintenance = Maintenance()
         #: Stop approvals by broker id, including expired ones (see ``stop_approvals.standing``).
         self.approvals: dict[int, StopApproval] = {}
+        #: Brokers that will not return, by id; and of those that did, the replicas that they are still to delete.
+        self.forgotten: dict[int, Forgotten] = {}
+        self.leftovers: dict[int, dict[Partition, None]] = {}
         #: Since when few enough brokers are offline to leave maintenance mode, and the time of the next check; on the
         #: driver's clock.
         self.healthy_since_us: int | None = None

@@ -330,6 +330,12 @@ def _maintenance_gauges(state: Maintenance) -> Iterator[Gauge]:
     for name, text, value in (
         ("paused", "1 while the controller starts no automatic work.", state.paused is not None),
         ("in_maintenance", "1 in maintenance mode, however entered.", state.entered is not None),
+        ("frozen", "1 while the cluster is frozen.", state.freeze is not None),
+        (
+            "freeze_until_seconds",
+            "When the freeze was meant to end, in seconds since 1970; 0: it is not frozen.",
+            state.freeze.until_ms // 1000 if state.freeze else 0,
+        ),
         ("maintenance_automatic", "1 in maintenance mode that was entered automatically.", state.automatic),
         ("drained_brokers", "Drained brokers: they get no leaderships.", len(state.drained)),
     ):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from controller.cli.common.options import Verbs
+from controller.cli.common.options import ListingVerbs, Verbs
 
 
 class Later(NamedTuple):
@@ -45,3 +45,7 @@ class LazyVerbs(Verbs):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.later[name].help) for name in self.list_commands(ctx)])
+
+
+class LazyListingVerbs(LazyVerbs, ListingVerbs):
+    """Verbs, and without one a listing that ``-w [SECONDS]`` repeats."""

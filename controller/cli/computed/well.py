@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from controller.cli.common.cluster_state import attribution_text, counted
+from controller.cli.common.cluster_state import attribution_text, counted, freeze_text
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 
 #: Partitions that one line names.
@@ -25,6 +25,7 @@ class Wrong(Enum):
     UNREADABLE = "unreadable_znodes"
     PAUSED = "paused"
     MAINTENANCE = "maintenance"
+    FROZEN = "frozen"
     PUSH_PROBLEM = "push_problem"
     IGNORED = "brokers_ignored"
 
@@ -73,6 +74,8 @@ def wrong(now: ClusterState, described: Any | str | None) -> Iterator[Finding]:
     for kind, mark in ((Wrong.PAUSED, now.maintenance.paused), (Wrong.MAINTENANCE, now.maintenance.entered)):
         if mark is not None:
             yield Finding(kind, 1, f"{kind.value} {attribution_text(mark)}")
+    if (freeze := now.maintenance.freeze) is not None:
+        yield Finding(Wrong.FROZEN, 1, f"frozen {freeze_text(freeze)}")
 
 
 def _of_brokers(now: ClusterState, described: Any | str | None) -> Iterator[Finding]:

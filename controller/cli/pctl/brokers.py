@@ -11,7 +11,8 @@ import click
 import msgspec
 
 from controller.cli.common.cluster_state import fail_without_cluster, note_problems
-from controller.cli.common.options import Listing, Options, Verb, on_cluster
+from controller.cli.common.lazy import Later, LazyListingVerbs
+from controller.cli.common.options import Options, Verb, on_cluster
 from controller.cli.common.output import note, print_data, print_rows
 from controller.cli.common.requests import ask
 from controller.client import admin
@@ -41,16 +42,32 @@ _COLUMNS = (
 )
 
 
-@click.command(cls=Listing)
-@click.pass_obj
-@on_cluster
-async def brokers(options: Options, session: Session) -> None:
-    """List brokers: state, epoch, load, and pending pushes.
+# fmt: off
+_LATER = {
+    "decommission": Later("moving.decommission", "Move every replica off brokers, so that they can go for good."),
+    "replace": Later("moving.decommission", "Move every replica of one broker to another one."),
+    "swap": Later("moving.decommission", "Exchange all replicas of two brokers."),
+    "forget": Later("moving.decommission", "Declare that a broker will not return: deletions do not wait for it."),
+}
+# fmt: on
 
-    STATE is gone (it has replicas, and is not registered; SINCE when, if the active controller noticed it), ready, or
+
+@click.group(cls=LazyListingVerbs, later=_LATER)
+@click.pass_context
+def brokers(context: click.Context) -> None:
+    """List brokers: state, epoch, load, and pending pushes; decommission, replace, swap or forget them.
+
+    STATE is gone (it has replicas, and is not registered; SINCE when, if the active controller noticed it) and perhaps
+    forgotten (an operator said that it will not return), ready, or
     one or more of: drained, shutting down, approved to stop, ignored (by the controller),
     incompatible (the broker does not support a finalized feature; the controller ignores it when it registers again).
     """
+    if context.invoked_subcommand is None:
+        _list(context.ensure_object(Options))
+
+
+@on_cluster
+async def _list(options: Options, session: Session) -> None:
     cluster_state = await cluster_reader.look(session)
     await fail_without_cluster(options.zookeeper, session, cluster_state)
     descriptions, shutting_down = await _described_by_the_controller(options, cluster_state)
@@ -79,7 +96,7 @@ async def brokers(options: Options, session: Session) -> None:
     rows += [
         {
             "broker": id_,
-            "state": ["gone"],
+            "state": ["gone", *(["forgotten"] if id_ in cluster_state.forgotten else [])],
             **_load(cluster_state, id_),
             "since": since.get(id_),
         }
