@@ -81,7 +81,11 @@ def wrong(now: ClusterState, described: Any | str | None) -> Iterator[Finding]:
 def _of_brokers(now: ClusterState, described: Any | str | None) -> Iterator[Finding]:
     for id_ in now.gone:
         lacking = sum(id_ in p.replicas for p in now.partitions)
-        yield Finding(Wrong.BROKERS_GONE, 1, f"broker {id_} is gone: {counted(lacking, 'partition')} lack it")
+        forgotten = (
+            f" and forgotten (pctl brokers decommission {id_} moves them)" if id_ in now.forgotten else ""
+        )
+        text = f"broker {id_} is gone{forgotten}: {counted(lacking, 'partition')} lack it"
+        yield Finding(Wrong.BROKERS_GONE, 1, text)
     if described is None or isinstance(described, str):
         return
     known = {b.broker_id: b for b in described.brokers}
