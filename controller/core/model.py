@@ -471,6 +471,23 @@ class StopApproval(msgspec.Struct, frozen=True):
     overridden: tuple[str, ...] = ()
 
 
+class Flapping(msgspec.Struct, frozen=True):
+    """A broker that was lost without a clean stop: how often in a row, and while it is back since when, on the driver's
+    clock. ``hold_us``: leaderships return to it only once it is up for so long; 0: it is not held back."""
+
+    losses: int
+    up_us: int | None = None
+    hold_us: int = 0
+
+    def __str__(self) -> str:
+        text = f"lost {self.losses} times without a clean stop"
+        if not self.hold_us:
+            return text
+        return (
+            f"{text}: leaderships return to it by themselves once it is up for {self.hold_us // 1_000_000} s"
+        )
+
+
 class Forgotten(msgspec.Struct, frozen=True):
     """An operator declared that a broker will not return: why, who, and when (ms since 1970).
 
@@ -529,6 +546,8 @@ class Cluster:
         #: Brokers that will not return, by id; and of those that did, the replicas that they are still to delete.
         self.forgotten: dict[int, Forgotten] = {}
         self.leftovers: dict[int, dict[Partition, None]] = {}
+        #: Brokers that were lost without a clean stop.
+        self.flapping: dict[int, Flapping] = {}
         #: Since when few enough brokers are offline to leave maintenance mode, and the time of the next check; on the
         #: driver's clock.
         self.healthy_since_us: int | None = None
@@ -625,6 +644,10 @@ class Cluster:
     def is_reachable(self, partition: Partition, broker_id: int) -> bool:
         """Whether a broker can delete its replica: it is registered, shutting down or not, and the disk is healthy."""
         return broker_id in self.brokers and partition not in self.offline_dirs.get(broker_id, ())
+
+    def held_back(self) -> list[int]:
+        """Registered brokers that get no leaderships back for now."""
+        return [b for b, known in self.flapping.items() if known.hold_us and b in self.brokers]
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic

@@ -309,6 +309,19 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         cluster.unclean_elections if cluster else 0,
     )
     yield (
+        "partition_controller_brokers_held_back",
+        "Brokers that come and go, so that no leadership returns to them for now.",
+        {},
+        len(cluster.held_back()) if cluster else 0,
+    )
+    for broker_id in sorted(cluster.brokers) if cluster else ():
+        yield (
+            "partition_controller_broker_losses",
+            "Times in a row that a broker was lost without a clean stop, in this term.",
+            {"broker_id": str(broker_id)},
+            known.losses if (known := cluster.flapping.get(broker_id)) else 0,
+        )
+    yield (
         "kafka_server_metadataloader_currentcontrollerid",
         "Last controller id read from /controller; -1: unknown.",
         {},

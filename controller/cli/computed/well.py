@@ -28,6 +28,7 @@ class Wrong(Enum):
     FROZEN = "frozen"
     PUSH_PROBLEM = "push_problem"
     IGNORED = "brokers_ignored"
+    FLAPPING = "brokers_flapping"
 
 
 class Unfinished(Enum):
@@ -94,6 +95,9 @@ def _of_brokers(now: ClusterState, described: Any | str | None) -> Iterator[Find
             yield Finding(Wrong.IGNORED, 1, f"broker {id_} is ignored by the controller")
         elif known[id_].push_problem:
             yield Finding(Wrong.PUSH_PROBLEM, 1, f"broker {id_} takes no pushes: {known[id_].push_problem}")
+        if id_ in known and known[id_].hold_s:
+            text = f"broker {id_} comes and goes: it was lost {known[id_].losses} times, and gets no leaderships back"
+            yield Finding(Wrong.FLAPPING, 1, f"{text} until it is up for {known[id_].hold_s} s")
 
 
 def unfinished(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
@@ -59,7 +59,8 @@ def brokers(context: click.Context) -> None:
 
     STATE is gone (it has replicas, and is not registered; SINCE when, if the active controller noticed it) and perhaps
     forgotten (an operator said that it will not return), ready, or
-    one or more of: drained, shutting down, approved to stop, ignored (by the controller),
+    one or more of: drained, shutting down, approved to stop, ignored (by the controller), flapping (it comes and goes:
+    it gets no leaderships back until it is up for a growing time; pctl explain broker),
     incompatible (the broker does not support a finalized feature; the controller ignores it when it registers again).
     """
     if context.invoked_subcommand is None:
@@ -79,12 +80,7 @@ async def _list(options: Options, session: Session) -> None:
         rows.append(
             {
                 "broker": id_,
-                "state": _state(
-                    cluster_state,
-                    broker,
-                    None if descriptions is None else descriptions.keys(),
-                    shutting_down,
-                ),
+                "state": _state(cluster_state, broker, descriptions, shutting_down),
                 "epoch": broker.epoch,
                 "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
                 "rack": broker.rack,
@@ -154,7 +150,10 @@ async def _described_by_the_controller(
 
 
 def _state(
-    cluster_state: ClusterState, broker: Broker, known: Collection[int] | None, shutting_down: Collection[int]
+    cluster_state: ClusterState,
+    broker: Broker,
+    known: Mapping[int, Any] | None,
+    shutting_down: Collection[int],
 ) -> list[str]:
     states = []
     if missing(broker, levels_of(cluster_state.feature)):
@@ -167,6 +166,8 @@ def _state(
         states.append("drained")
     if broker.id in standing(cluster_state.brokers, cluster_state.approvals):
         states.append("approved to stop")
+    if known is not None and broker.id in known and known[broker.id].hold_s:
+        states.append("flapping")
     return states or ["ready"]
 
 

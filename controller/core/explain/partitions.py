@@ -443,6 +443,8 @@ def explain_broker(cluster: Cluster, broker_id: int) -> BrokerExplanation:
 def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
     if (mark := cluster.maintenance.drained.get(broker_id)) is not None:
         yield f"kept free of leaderships by {mark.author}: {mark.reason}"
+    if (flapping := cluster.flapping.get(broker_id)) is not None and flapping.losses > 1:
+        yield str(flapping)
     approval = standing(cluster.brokers, cluster.approvals).get(broker_id)
     if approval is not None:
         against = f", though {'; '.join(approval.overridden)}" if approval.overridden else ""
