@@ -53,6 +53,7 @@ VERBS = {
     "explain": Later("decisions.explain",
         "Explain the state of a partition, a broker, the controller, a deletion or a reassignment."),
     "audit": Later("brokers", "Compare what each broker holds with what the controller told it."),
+    "completion": Later("completion", "Print the script by which bash, zsh or fish completes pctl."),
     "history": Later("history",
         "Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason."),
     "watch": Later("history", "Print new state-change records until Ctrl-C."),
