@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from controller.core.brokers import lost_data
-from controller.core.cluster import automatic_maintenance
+from controller.core.cluster import automatic_maintenance, flapping
 from controller.core.cluster.features import without_incompatible
 from controller.core.context import EventContext, Handler
 from controller.core.effects import ReadBrokers
@@ -55,6 +55,8 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     yield from phantom.forget(context, {*cluster.brokers, *current})
     _channels(context, new, bounced, dead)
     _record(context, new, bounced, dead, modified)
+    flapping.lost(context, {*bounced, *dead})
+    flapping.returned(context, {*new, *bounced})
     cluster.registered_before.update(cluster.brokers)
     yield from automatic_maintenance.reconsider(context, current.keys())
     if modified:

@@ -214,4 +214,13 @@ return StateChange(_p, _c, _n, _e.recipients)
             "ControlledShutdownReply(ErrorCode.NONE, [])",
         ),
     ),
+    Fault(
+        "flapping-broker-leads-nothing",
+        "a broker that comes and goes is held back from every election, not only from the return of leaderships",
+        Change(
+            CORE + "model:Cluster.live_ids",
+            "_b.brokers.keys() - _b.shutting_down",
+            "_b.brokers.keys() - _b.shutting_down - set(_b.held_back())",
+        ),
+    ),
 )
