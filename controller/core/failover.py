@@ -28,7 +28,7 @@ from controller.core.partitions import lost_data, partition_state_machine, repli
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase
-from controller.core.topics import deletion, phantom
+from controller.core.topics import deletion, forgotten, phantom
 from controller.core.topics.changes import add_topic, assign_missing_ids, unreadable, with_own_ids
 from controller.core.znode_paths import CLUSTER, CLUSTER_ID
 
@@ -69,6 +69,7 @@ def failover(context: EventContext) -> Handler[None]:
     yield from configs.load(context)
     yield from automatic_maintenance.load(context)
     yield from stop_approvals.load(context)
+    yield from forgotten.load(context)
     new_id = yield from phantom.load(context)
     notifications = yield from _delete_notifications(context)
     yield from timings.done("notifications", notifications)
@@ -100,6 +101,7 @@ def failover(context: EventContext) -> Handler[None]:
     begun = yield from process_znode(context)
     moved = yield from phases.resume(context, begun)
     yield from timings.done("reassignments", moved)
+    forgotten.returned(context, cluster.brokers)
     yield from deletion.resume(context)
     yield from timings.done("deletions_resumed", len(cluster.topics_to_delete))
     elected = yield from elect_leaders.process_preferred_znode(context)

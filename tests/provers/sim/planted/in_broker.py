@@ -10,6 +10,24 @@ MANAGER = STUB + "replication.manager:ReplicaManager."
 
 FAULTS = (
     Fault(
+        "digests-read-before-the-fence",
+        "a broker tells a new controller its digests, and goes on to believe the former one",
+        Change(
+            STUB + "control.handlers:ControlHandlers.describe_state",
+            "_r = _s._admit(...)",
+            "_r = None",
+        ),
+    ),
+    Fault(
+        "failed-disk-in-the-digest",
+        "a replica whose disk failed counts among those that a broker serves",
+        Change(
+            STUB + "control.replicas:Replica.item",
+            "_s.role not in (Role.LEADER, Role.FOLLOWER)",
+            "_s.role not in (Role.LEADER, Role.FOLLOWER, Role.OFFLINE)",
+        ),
+    ),
+    Fault(
         "metadata-forgotten",
         "a broker forgets all of an ISR in its metadata but the first",
         Change(

@@ -10,6 +10,20 @@ PARTITIONS = CORE + "partitions.partition_state_machine:"
 
 FAULTS = (
     Fault(
+        "changes-left-out-with-the-whole",
+        "where a broker holds the whole state, changes since are not told either",
+        Change(
+            CORE + "outbox:Outbox.compared",
+            "_n, _s = _d.metadata, _q.snapshot",
+            "_n, _s = _d.metadata, _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+        ),
+    ),
+    Fault(
+        "snapshot-of-some-ends-as-of-all",
+        "a snapshot of the topics that differ makes brokers forget the others",
+        drop(CORE + "outbox:Outbox.compared", "_q.snapshot_of = sorted(_n)"),
+    ),
+    Fault(
         "isr-not-checked",
         "a leader is elected whether or not it is in the ISR, and counts as a member then",
         Change(
@@ -198,6 +212,15 @@ return StateChange(_p, _c, _n, _e.recipients)
             CORE + "brokers.controlled_shutdown:controlled_shutdown",
             "ControlledShutdownReply(ErrorCode.NONE, _r)",
             "ControlledShutdownReply(ErrorCode.NONE, [])",
+        ),
+    ),
+    Fault(
+        "flapping-broker-leads-nothing",
+        "a broker that comes and goes is held back from every election, not only from the return of leaderships",
+        Change(
+            CORE + "model:Cluster.live_ids",
+            "_b.brokers.keys() - _b.shutting_down",
+            "_b.brokers.keys() - _b.shutting_down - set(_b.held_back())",
         ),
     ),
 )
