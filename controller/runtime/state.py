@@ -314,12 +314,13 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         {},
         len(cluster.held_back()) if cluster else 0,
     )
+    flapping = cluster.flapping if cluster else {}
     for broker_id in sorted(cluster.brokers) if cluster else ():
         yield (
             "partition_controller_broker_losses",
             "Times in a row that a broker was lost without a clean stop, in this term.",
             {"broker_id": str(broker_id)},
-            known.losses if (known := cluster.flapping.get(broker_id)) else 0,
+            flapping[broker_id].losses if broker_id in flapping else 0,
         )
     yield (
         "kafka_server_metadataloader_currentcontrollerid",

@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "consume": ("consume orders --from-beginning --max-messages 10", "consume orders --group billing --follow"),
     "controllers": ("controllers",),
     "controllers claim": ("controllers claim",),
+    "controllers history": ("controllers history",),
     "controllers move": ("controllers move 2 --reason 'kernel update of 1'",),
     "controllers resign": (
         "controllers resign --reason 'kernel update'",

@@ -13,6 +13,7 @@ from msgspec import Meta
 from controller.core.cluster.configs import entity_problem
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.cluster.quarantine import SUSPECTS_MAX, Quarantine, Suspect
+from controller.core.cluster.tenures import KEPT_MAX, Tenure
 from controller.core.config_keys import LONG_MAX
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
 from controller.core.model import Forgotten, Maintenance, StopApproval
@@ -31,6 +32,7 @@ from controller.core.znode_paths import (
     QUARANTINE,
     REASSIGN_PARTITIONS,
     RESIGNED,
+    TENURES,
     NodePath,
     is_below,
 )
@@ -64,6 +66,11 @@ class _Approvals(msgspec.Struct):
 class _Forgotten(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=1)]
     brokers: dict[Annotated[int, Meta(ge=0, le=codecs.INT_MAX)], Forgotten]
+
+
+class _Tenures(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    terms: Annotated[tuple[Tenure, ...], Meta(max_length=KEPT_MAX)]
 
 
 class Resignation(msgspec.Struct, frozen=True):
@@ -141,6 +148,15 @@ def _approvals(path: str, data: bytes | None) -> dict[int, StopApproval]:
     return found.approvals
 
 
+def _tenures(path: str, data: bytes | None) -> tuple[Tenure, ...]:
+    found = _decode(path, data, _Tenures).terms
+    for number, term in enumerate(found):
+        for field in ("controller_id", "controller_epoch", "from_ms", "until_ms"):
+            value = getattr(term, field)
+            _require(path, f"terms.{number}.{field} = {value}", value, LONG_MAX)
+    return found
+
+
 def _resignation(path: str, data: bytes | None) -> Resignation:
     found = _decode(path, data, Resignation)
     _require(path, f"at_ms = {found.at_ms}", found.at_ms, LONG_MAX)
@@ -164,6 +180,8 @@ def _decoder(path: str) -> Callable[[str, bytes | None], object]:
         return _approvals
     if path == FORGOTTEN:
         return _forgotten
+    if path == TENURES:
+        return _tenures
     if path == RESIGNED:
         return _resignation
     if path == QUARANTINE:
@@ -208,6 +226,8 @@ def encode(path: str, value: object) -> bytes:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
     if path == APPROVALS:
         return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
+    if path == TENURES:
+        return msgspec.json.encode(_Tenures(1, cast(tuple[Tenure, ...], value)))
     if path == FORGOTTEN:
         return msgspec.json.encode(_Forgotten(1, cast(dict[int, Forgotten], value)))
     if path == RESIGNED:
