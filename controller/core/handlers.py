@@ -16,6 +16,7 @@ from controller.core.brokers import changes as broker_changes
 from controller.core.brokers.controlled_shutdown import controlled_shutdown
 from controller.core.brokers.log_dirs import disks_reported, log_dirs_failed
 from controller.core.brokers.stop_approvals import approve_stop, withdraw_approval
+from controller.core.cluster import dynamic_settings
 from controller.core.cluster.configs import alter_configs, config_changed, describe_configs
 from controller.core.cluster.maintenance import (
     cancel_shutdown,
@@ -202,6 +203,7 @@ def _reconnected(context: EventContext) -> Handler[None]:
     yield from completed_by_isr(context, list(context.cluster.reassignments.ongoing))
     yield from log_dirs_failed(context)
     yield from config_changed(context)
+    yield from dynamic_settings.changed(context)
 
 
 # --- the tables ----------------------------------------------------------------------------------------------
@@ -220,6 +222,7 @@ LOOKS: dict[EventKind, Callable[[EventContext], Handler[None]]] = {
     EventKind.REASSIGNMENT: _reassignment_requested,
     EventKind.REASSIGNMENT_IN_SYNC: finish_in_sync,
     EventKind.CONFIG_CHANGE: config_changed,
+    EventKind.SETTINGS_CHANGE: dynamic_settings.changed,
     EventKind.LEADER_REBALANCE: rebalance,
     EventKind.MAINTENANCE_CHECK: check_maintenance,
 }

@@ -46,7 +46,7 @@ VERBS = {
         "What the controller leaves out because it raised an unexpected exception in two terms."),
     "freeze": Later("maintenance", "Freeze the cluster: elections go on, nothing else begins until it is unfrozen."),
     "unfreeze": Later("maintenance", "End a freeze: what waited begins at once."),
-    "config": Later("config", "Configuration of topics and brokers: get, set, delete."),
+    "config": Later("config", "Configuration of topics, brokers and controllers: get, set, delete."),
     "features": Later("features", "Features of the cluster: describe, upgrade, downgrade, disable."),
     "plan": Later("decisions.plan", "Show what would happen: offline partitions, leaders, writes and pushes."),
     "stoppable": Later("decisions.stoppable", "Check whether these brokers may stop now, all at once."),
