@@ -229,7 +229,7 @@ class _WithExamples(click.Command):
     """Help ends with examples."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from controller.cli.common.examples import lines_for
+        from controller.cli.pctl_examples import lines_for
 
         super().format_epilog(ctx, formatter)
         if found := lines_for(ctx.command_path):

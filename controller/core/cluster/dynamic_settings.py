@@ -14,7 +14,6 @@ from controller.core.commits import change_node
 from controller.core.config_keys import CONTROLLER_KEYS
 from controller.core.context import CoreSettings, EventContext, Handler
 from controller.core.effects import Problem, ReadSettings
-from controller.core.reassignment import phases
 from controller.core.records import EntityAltered
 from controller.core.requests.configs import ConfigChange, ConfigEntry
 from controller.core.requests.errors import ErrorCode
@@ -28,19 +27,12 @@ STATIC = "flags, environment, file or default"
 
 
 def load(context: EventContext) -> Handler[None]:
-    """Read them, which arms the watch; what cannot be read changes nothing."""
+    """Read them, which arms the watch: from now on they hold; what cannot be read changes nothing."""
     found = yield from context.read(ReadSettings())
     if isinstance(found, Problem):
         context.problem(found)
         return
     _apply(context, found or {})
-
-
-def changed(context: EventContext) -> Handler[None]:
-    """SettingsChange: from now on decide by what is stored."""
-    yield from load(context)
-    # Limits may have been raised; one that was lowered stops nothing that has begun.
-    yield from phases.start_queued(context)
 
 
 def _apply(context: EventContext, stored: Stored) -> None:
