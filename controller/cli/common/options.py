@@ -43,6 +43,9 @@ class _Path(click.Path):
 FILE = _Path(path_type=Path)
 
 
+offline = click.option("--offline", is_flag=True, help="use ZooKeeper alone, even if a controller is active")
+
+
 class Seconds(click.FloatRange):
     """A range of numbers that excludes nan."""
 
