@@ -294,7 +294,7 @@ FAULTS = (
         (
             Expected("health", ("broker 2 comes and goes",), 1),
             Expected("brokers", ("flapping",)),
-            Expected("explain broker 2", ("lost 2 times",)),
+            Expected("explain broker 2", ("without a clean stop",)),
         ),
         _calm,
     ),
