@@ -350,13 +350,13 @@ FAULTS = (
     Fault(
         "/controller is deleted by hand",
         _delete_controller,
-        (Expected("controllers history", ("2 ",)),),
+        (Expected("controllers history", ("does not belong to this session",)),),
         _nothing,
     ),
     Fault(
         "the controller epoch is stolen",
         _steal_epoch,
-        (Expected("controllers history", ("FencedError",)),),
+        (Expected("controllers history", ("or it was fenced",)),),
         _end_epoch,
     ),
     Fault(

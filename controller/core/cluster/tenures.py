@@ -41,7 +41,9 @@ def begun(before: Sequence[Tenure], controller_id: int, epoch: int, now_ms: int)
     closed = [
         t
         if t.until_ms
-        else msgspec.structs.replace(t, until_ms=now_ms, why="it did not say: its session ended")
+        else msgspec.structs.replace(
+            t, until_ms=now_ms, why="it did not say: its session ended, or it was fenced"
+        )
         for t in before
     ]
     return (*closed, Tenure(controller_id, epoch, now_ms))[-KEPT_MAX:]
