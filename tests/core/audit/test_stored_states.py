@@ -97,14 +97,6 @@ def test_a_leader_that_ends_its_recovery_itself_costs_no_leader_epoch_either() -
     assert (rig.stored(), findings(rig)) == ((1, held.leader_epoch, [1, 2]), [])
 
 
-def test_a_leader_that_writes_its_isr_itself_says_that_it_has_recovered() -> None:
-    """Leaders of before KIP-704 know of no recovery."""
-    rig = cluster(recovery=RECOVERING)
-    rig.world.put_state("t", 0, state(1, [1, 2], 5, 8))
-    check(rig)
-    assert (rig.stored(), findings(rig), rig.commits()) == ((1, 5, [1, 2]), [], [])
-
-
 @pytest.mark.parametrize(
     "edited",
     [state(9, [9], 6, 8), state(2, [1, 3], 6, 8), state(1, [], 6, 8)],
