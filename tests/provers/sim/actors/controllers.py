@@ -15,6 +15,7 @@ from controller.runtime import daemon as daemon_module
 from controller.runtime import process as process_module
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
+from controller.runtime.term import Term
 from proto.incarnations import Incarnation
 from proto.statelog.writer import Record
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
@@ -94,6 +95,8 @@ class SimController:
         #: What its audit recorded.
         self.audited: list[Record] = []
         self._ended = False
+        #: Partition states of its failovers: from memory, and read.
+        self.states_loaded = [0, 0]
         #: Incarnations of its processes so far, as its directory remembers them.
         self.incarnations: list[str] = []
 
@@ -159,6 +162,18 @@ class _Daemon(Daemon):
         return None
 
 
+class _Term(Term):
+    """Says how warm its failover was."""
+
+    def _loaded(self) -> None:
+        process = CURRENT.get()
+        if process in _DAEMONS:
+            loaded = _DAEMONS[process].states_loaded
+            loaded[0] += self._store.from_memory
+            loaded[1] += self._store.from_zookeeper
+        super()._loaded()
+
+
 def _claim_directory(_directory: Path, _stack: AsyncExitStack) -> Incarnation:
     process = CURRENT.get()
     assert process is not None
@@ -197,6 +212,7 @@ def controllers() -> Iterator[None]:
         for module, name, value in (
             (daemon_module, "StateLogWriter", StateLog),
             (daemon_module, "daemon_tls", lambda _settings: tls_here()),
+            (daemon_module, "Term", _Term),
             (process_module, "Daemon", _Daemon),
             (process_module, "_claim_directory", _claim_directory),
             (process_module, "start_http", _no_http),
