@@ -30,7 +30,7 @@ from controller.runtime.zookeeper.state_cache import StateCache
 log = structlog.get_logger(__name__)
 
 #: The watch is here, and not on /brokers/topics, because nobody else watches this path.
-TREE = "/brokers"
+TREE = znode_paths.BROKERS
 _PARTS = znode_paths.TOPICS.count("/") + 4
 #: States in one read, and the pause after it: at most 20,000 a second, so that brokers are served, too.
 READ_MAX, PAUSE_S = 1000, 0.05
