@@ -43,7 +43,7 @@ def replicas_of(number: int) -> tuple[int, ...]:
 
 def topic(name: str, partitions: int, first: int) -> TopicInfo:
     assignment = {n: replicas_of(first + n) for n in range(partitions)}
-    return TopicInfo(name, f"{abs(hash(name)):022d}"[:22], assignment, {}, {}, -1, 0)
+    return TopicInfo(name, f"{abs(hash(name)):021d}"[:21] + "A", assignment, {}, {}, -1, 0)
 
 
 @contextmanager

@@ -34,6 +34,8 @@ TREE = znode_paths.BROKERS
 _PARTS = znode_paths.TOPICS.count("/") + 4
 #: States in one read, and the pause after it: at most 20,000 a second, so that brokers are served, too.
 READ_MAX, PAUSE_S = 1000, 0.05
+#: Topic znodes in one read: each may be large.
+TOPICS_MAX = 100
 #: States read again each second although nothing was heard of them, to prove the mirror right.
 PROVED_MAX, PROVE_S = 200, 1.0
 #: Before a new attempt after a lost connection.
@@ -107,10 +109,19 @@ class StateMirror:
             self._off = True
             log.info("standby_stays_cold", why="ZooKeeper before 3.6 has no persistent watches")
             return False
-        for name in sorted(await self._topics()):
-            await self._read_topic(name)
+        await self._read_all()
         self._complete = self._valid
         return True
+
+    async def _read_all(self) -> None:
+        names, keys = sorted(await self._topics()), list[Key]()
+        for start in range(0, len(names), TOPICS_MAX):
+            keys += await self._partitions(names[start : start + TOPICS_MAX])
+            while len(keys) >= READ_MAX:
+                await self._read(keys[:READ_MAX])
+                del keys[:READ_MAX]
+        if keys:
+            await self._read(keys)
 
     async def _topics(self) -> list[str]:
         try:
@@ -118,16 +129,16 @@ class StateMirror:
         except NoNodeError:
             return []
 
-    async def _read_topic(self, name: str) -> None:
-        path = znode_paths.topic_path(name)
-        (node,) = await self._session.bulk_get([path])
-        if isinstance(node, int):
-            return
-        with suppress(MalformedError):  # its states are read at the failover, if it can be read then
-            info = codecs.decode_topic(name, node.data, node.czxid, node.version)
-            numbers = list(info.partitions)
-            for start in range(0, len(numbers), READ_MAX):
-                await self._read([(name, number) for number in numbers[start : start + READ_MAX]])
+    async def _partitions(self, names: Sequence[str]) -> list[Key]:
+        """Of topics as they are now; the states of later partitions are heard of."""
+        keys: list[Key] = []
+        paths = map(znode_paths.topic_path, names)
+        for name, node in zip(names, await self._session.bulk_get(list(paths)), strict=True):
+            if isinstance(node, jute.Node):
+                with suppress(MalformedError):  # its states are read at the failover, if it can be read then
+                    info = codecs.decode_topic(name, node.data, node.czxid, node.version)
+                    keys.extend((name, number) for number in info.partitions)
+        return keys
 
     async def _read(self, keys: Sequence[Key]) -> list[LeaderAndIsr | None]:
         """Read states; those that change meanwhile stay stale. What was found, None: nothing that makes sense."""

@@ -25,18 +25,8 @@ FAULTS = (
         "a standby reads all states, and then arms its watch",
         Change(
             MIRROR + "_begin",
-            """\
-if not await _s._session.watch_tree(TREE):
-    ...
-for _n in sorted(await _s._topics()):
-    await _s._read_topic(_n)
-""",
-            """\
-for _n in sorted(await _s._topics()):
-    await _s._read_topic(_n)
-if not await _s._session.watch_tree(TREE):
-    ...
-""",
+            "if not await _s._session.watch_tree(TREE):\n ...\nawait _s._read_all()",
+            "await _s._read_all()\nif not await _s._session.watch_tree(TREE):\n ...",
         ),
     ),
     Fault(
