@@ -66,6 +66,8 @@ class CoreSettings:
     leader_imbalance_per_broker_percentage: int = 10
     #: Ours: leaderships that rebalancing may return in one run; runs follow each second. 0: all at once.
     leader_rebalance_leaders_per_second: int = 0
+    #: Ours: how long the second loss of a broker in a row keeps leaderships from returning to it; 0: not at all.
+    broker_flapping_hold_seconds: int = 300
     #: Ours: maintenance mode is entered once this share of the known brokers (0: never), and at least this number, is
     #: offline. It is left after this many seconds with less than half as many offline.
     maintenance_offline_brokers_percentage: int = 0

@@ -57,6 +57,8 @@ class EventKind(Enum):
     SET_DRAIN = "SetDrain"
     SET_PAUSE = "SetPause"
     SET_MAINTENANCE = "SetMaintenance"
+    SET_FREEZE = "SetFreeze"
+    FORGET_BROKER = "ForgetBroker"
     MAINTENANCE_CHECK = "MaintenanceCheck"
     CANCEL_SHUTDOWN = "CancelShutdown"
     APPROVE_STOP = "ApproveStop"

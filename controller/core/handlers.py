@@ -22,6 +22,7 @@ from controller.core.cluster.maintenance import (
     check_maintenance,
     end_if_healthy,
     set_drain,
+    set_freeze,
     set_maintenance,
     set_pause,
 )
@@ -69,8 +70,10 @@ from controller.core.requests.features import (
 from controller.core.requests.operator import (
     ApproveStop,
     CancelShutdown,
+    ForgetBroker,
     OperatorReply,
     SetDrain,
+    SetFreeze,
     SetMaintenance,
     SetPause,
     StopApprovalsReply,
@@ -91,7 +94,7 @@ from controller.core.requests.topics import (
     DeleteTopics,
     DeleteTopicsReply,
 )
-from controller.core.topics import deletion
+from controller.core.topics import deletion, forgotten
 from controller.core.topics.changes import topics_changed, topics_modified
 from controller.core.topics.create_topics import create_partitions, create_topics
 from controller.core.topics.delete_topics import delete_topics
@@ -150,6 +153,7 @@ def _topics_modified(context: EventContext, names: Sequence[str]) -> Handler[Non
 def _stops_answered(context: EventContext, reports: Sequence[StopReport]) -> Handler[None]:
     deletion.answered(context, reports)
     stray_replicas.answered(context, reports)
+    forgotten.answered(context, reports)
     yield Pause.YIELD
 
 
@@ -157,6 +161,7 @@ def _deletions_progressed(context: EventContext) -> Handler[None]:
     yield from deletion.admit(context)
     yield from deletion.progressed(context)
     yield from stray_replicas.record(context)
+    yield from forgotten.record(context)
 
 
 def _deletions_retried(context: EventContext) -> Handler[None]:
@@ -297,6 +302,8 @@ BODIES: dict[type[Body], BodyType[Any]] = {
     SetDrain: BodyType(EventKind.SET_DRAIN, OperatorReply, set_drain),
     SetPause: BodyType(EventKind.SET_PAUSE, OperatorReply, set_pause),
     SetMaintenance: BodyType(EventKind.SET_MAINTENANCE, OperatorReply, set_maintenance),
+    SetFreeze: BodyType(EventKind.SET_FREEZE, OperatorReply, set_freeze),
+    ForgetBroker: BodyType(EventKind.FORGET_BROKER, OperatorReply, deletion.forget_broker),
     CancelShutdown: BodyType(EventKind.CANCEL_SHUTDOWN, OperatorReply, cancel_shutdown),
     ApproveStop: BodyType(EventKind.APPROVE_STOP, StopApprovalsReply, approve_stop),
     WithdrawStopApproval: BodyType(EventKind.WITHDRAW_STOP_APPROVAL, StopApprovalsReply, withdraw_approval),

@@ -142,6 +142,9 @@ class Settings(TlsSettings, AuthorizerSettings, ZooKeeperSettings):
         "share of a broker's preferred leaderships it may lack before they are returned")] = 10
     leader_rebalance_leaders_per_second: Annotated[int, integer(0, 10**7,
         "leaderships returned in a second while rebalancing; 0: all at once")] = 2000
+    broker_flapping_hold_seconds: Annotated[int, integer(0, 3600,
+        "time for which the second loss of a broker in a row keeps leaderships from returning to it; 0: not at all"
+        )] = 300
     maintenance_offline_brokers_percentage: Annotated[int, integer(0, 100,
         "share of known brokers offline at which the controller enters maintenance; 0: never")] = 50
     maintenance_offline_brokers_min: Annotated[int, integer(1, 10**6,

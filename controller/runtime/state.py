@@ -309,6 +309,20 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         cluster.unclean_elections if cluster else 0,
     )
     yield (
+        "partition_controller_brokers_held_back",
+        "Brokers that come and go, so that no leadership returns to them for now.",
+        {},
+        len(cluster.held_back()) if cluster else 0,
+    )
+    flapping = cluster.flapping if cluster else {}
+    for broker_id in sorted(cluster.brokers) if cluster else ():
+        yield (
+            "partition_controller_broker_losses",
+            "Times in a row that a broker was lost without a clean stop, in this term.",
+            {"broker_id": str(broker_id)},
+            known.losses if (known := flapping.get(broker_id)) else 0,
+        )
+    yield (
         "kafka_server_metadataloader_currentcontrollerid",
         "Last controller id read from /controller; -1: unknown.",
         {},
@@ -330,6 +344,12 @@ def _maintenance_gauges(state: Maintenance) -> Iterator[Gauge]:
     for name, text, value in (
         ("paused", "1 while the controller starts no automatic work.", state.paused is not None),
         ("in_maintenance", "1 in maintenance mode, however entered.", state.entered is not None),
+        ("frozen", "1 while the cluster is frozen.", state.freeze is not None),
+        (
+            "freeze_until_seconds",
+            "When the freeze was meant to end, in seconds since 1970; 0: it is not frozen.",
+            state.freeze.until_ms // 1000 if state.freeze else 0,
+        ),
         ("maintenance_automatic", "1 in maintenance mode that was entered automatically.", state.automatic),
         ("drained_brokers", "Drained brokers: they get no leaderships.", len(state.drained)),
     ):

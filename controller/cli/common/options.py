@@ -225,7 +225,20 @@ def _output_option() -> click.Option:
     )
 
 
-class Verb(click.Command):
+class _WithExamples(click.Command):
+    """Help ends with examples."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from controller.cli.common.examples import lines_for
+
+        super().format_epilog(ctx, formatter)
+        if found := lines_for(ctx.command_path):
+            with formatter.section("Examples"):
+                for line in found:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+class Verb(_WithExamples):
     """A command that accepts ``-o`` after its name too. ``raw``: parameters that need not be UTF-8."""
 
     def __init__(self, *args: Any, raw: Collection[str] = (), **kwargs: Any) -> None:
@@ -283,7 +296,7 @@ def _is_number(words: list[str]) -> bool:
     return True
 
 
-class Verbs(click.Group):
+class Verbs(_WithExamples, click.Group):
     command_class = Verb
     group_class = type
 

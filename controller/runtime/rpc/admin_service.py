@@ -165,6 +165,8 @@ class AdminService:
                     if (status := term.senders.status.get(broker.id))
                     else "",
                     refuses_pushes=bool(status and status.refused),
+                    losses=flapping.losses if (flapping := cluster.flapping.get(broker.id)) else 0,
+                    hold_s=flapping.hold_us // 1_000_000 if flapping else 0,
                 )
                 for _, broker in sorted(cluster.brokers.items())
             ],

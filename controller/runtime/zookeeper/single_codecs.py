@@ -15,13 +15,14 @@ from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.cluster.quarantine import SUSPECTS_MAX, Quarantine, Suspect
 from controller.core.config_keys import LONG_MAX
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
-from controller.core.model import Maintenance, StopApproval
+from controller.core.model import Forgotten, Maintenance, StopApproval
 from controller.core.znode_paths import (
     APPROVALS,
     CLUSTER_ID,
     CONFIG,
     CONFIG_CHANGE,
     CONFIG_CHANGES,
+    FORGOTTEN,
     ISR_NOTIFICATIONS,
     LOG_DIR_NOTIFICATIONS,
     MAINTENANCE,
@@ -58,6 +59,11 @@ class _ProducerIds(msgspec.Struct):
 class _Approvals(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=1)]
     approvals: dict[Annotated[int, Meta(ge=0, le=codecs.INT_MAX)], StopApproval]
+
+
+class _Forgotten(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    brokers: dict[Annotated[int, Meta(ge=0, le=codecs.INT_MAX)], Forgotten]
 
 
 class Resignation(msgspec.Struct, frozen=True):
@@ -110,6 +116,19 @@ def _maintenance(path: str, data: bytes | None) -> Maintenance:
     for field, ids in (("drained", found.drained), ("accepted", found.accepted)):
         for broker_id in ids:
             _require(path, f"{field}: broker id {broker_id}", broker_id, codecs.INT_MAX)
+    if found.freeze is not None:
+        _require(path, f"freeze.until_ms = {found.freeze.until_ms}", found.freeze.until_ms, LONG_MAX)
+    return found
+
+
+def _forgotten(path: str, data: bytes | None) -> dict[int, Forgotten]:
+    found = _decode(path, data, _Forgotten).brokers
+    for broker_id, mark in found.items():
+        _require(path, f"brokers.{broker_id}.at_ms = {mark.at_ms}", mark.at_ms, LONG_MAX)
+        for topic, numbers in mark.replicas.items():
+            for number in numbers:
+                what = f"brokers.{broker_id}.replicas.{topic[:100]}: partition {number}"
+                _require(path, what, number, codecs.INT_MAX)
     return found
 
 
@@ -143,6 +162,8 @@ def _decoder(path: str) -> Callable[[str, bytes | None], object]:
         return _maintenance
     if path == APPROVALS:
         return _approvals
+    if path == FORGOTTEN:
+        return _forgotten
     if path == RESIGNED:
         return _resignation
     if path == QUARANTINE:
@@ -187,6 +208,8 @@ def encode(path: str, value: object) -> bytes:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
     if path == APPROVALS:
         return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
+    if path == FORGOTTEN:
+        return msgspec.json.encode(_Forgotten(1, cast(dict[int, Forgotten], value)))
     if path == RESIGNED:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value)})
     if path == QUARANTINE:

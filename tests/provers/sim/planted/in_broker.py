@@ -37,6 +37,16 @@ FAULTS = (
         ),
     ),
     Fault(
+        "directory-always-whole",
+        "a broker keeps the id of its directory although what it had not flushed may be gone",
+        Change(STUB + "data_identity:kept_all", "_c or _s or ...", "True"),
+    ),
+    Fault(
+        "late-fetch-believed",
+        "a leader believes a fetch of its follower's former process",
+        Change(PARTITION + "record_fetch", "_b < _r.broker_epoch", "False"),
+    ),
+    Fault(
         "registration-not-renewed",
         "a broker whose session has expired does not register again",
         Change(STUB + "zookeeper.registration:Registrar._listen", "_s == KazooState.LOST", "False"),

@@ -102,19 +102,32 @@ if not _w.unclean and _d:
         Change(CORE + "brokers.changes:brokers_changed", "_a.epoch > _b.epoch", "_a.epoch < _b.epoch"),
     ),
     Fault(
+        "directory-not-compared",
+        "a broker that is registered with another directory counts as in sync",
+        Change(CORE + "model:without_data", "_d not in _b.directories", "False"),
+    ),
+    Fault(
+        "lost-data-not-looked-for-at-failover",
+        "a new controller takes every member of an ISR as it finds it",
+        drop(CORE + "failover:failover", "yield from lost_data.take_out(...)"),
+    ),
+    Fault(
+        "stale-broker-epoch-accepted",
+        "a member joins the ISR that has registered anew since it caught up",
+        Change(CORE + "isr.alter_partition:evaluate", "_stale(...)", "[]"),
+    ),
+    Fault(
         "push-before-commit",
         "brokers are told of a leader before ZooKeeper has it",
         Change(
             PARTITIONS + "_Election.decide",
             """\
-_n = _c.successor(_e.leader, _e.isr, _s.epoch, _e.recovery)
-return StateChange(_p, ...)
+return StateChange(_p, _c, _n, _e.recipients)
 """,
             """\
-_n = _c.successor(_e.leader, _e.isr, _s.epoch, _e.recovery)
 _p.leadership = _n
 _s.context.push_leadership(_e.recipients, _p)
-return StateChange(_p, ...)
+return StateChange(_p, _c, _n, _e.recipients)
 """,
         ),
     ),
@@ -199,6 +212,15 @@ return StateChange(_p, ...)
             CORE + "brokers.controlled_shutdown:controlled_shutdown",
             "ControlledShutdownReply(ErrorCode.NONE, _r)",
             "ControlledShutdownReply(ErrorCode.NONE, [])",
+        ),
+    ),
+    Fault(
+        "flapping-broker-leads-nothing",
+        "a broker that comes and goes is held back from every election, not only from the return of leaderships",
+        Change(
+            CORE + "model:Cluster.live_ids",
+            "_b.brokers.keys() - _b.shutting_down",
+            "_b.brokers.keys() - _b.shutting_down - set(_b.held_back())",
         ),
     ),
 )
