@@ -103,7 +103,9 @@ async def serve(connect: str, first: int, count: int, hold: bool) -> None:
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 2**20)])
         handlers = ControlHandlers(broker_id, _NoDisk(), _NoLog())
         methods = _holding(handlers) if hold else _PLAIN
-        served = {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}
+        served: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()
+        }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, served),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

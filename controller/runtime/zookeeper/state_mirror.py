@@ -79,6 +79,11 @@ class StateMirror:
         return self._connection == self._session.connections
 
     @property
+    def size(self) -> int:
+        """States in memory."""
+        return sum(map(len, self._states.values()))
+
+    @property
     def behind(self) -> int:
         """States that changed and were not read again yet."""
         return len(self._stale)
@@ -207,7 +212,7 @@ class StateMirror:
         self._states, self._stale, self._proof = {}, {}, iter(())
 
     def _measure(self) -> None:
-        self._metrics.states.set(sum(map(len, self._states.values())))
+        self._metrics.states.set(self.size)
         self._metrics.behind.set(self.behind)
         self._metrics.behind_seconds.set(self.behind_s(time.monotonic()))
 
