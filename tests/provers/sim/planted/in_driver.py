@@ -7,7 +7,33 @@ from tests.provers.sim.planted.fault import Change, Fault, drop
 RUNTIME = "controller.runtime."
 STORE = RUNTIME + "zookeeper.store:Store."
 
+MIRROR = RUNTIME + "zookeeper.state_mirror:StateMirror."
+
 FAULTS = (
+    Fault(
+        "stale-states-given",
+        "a new controller takes from memory what it knows to have changed",
+        Change(MIRROR + "take", "None if _a and _k in _a else _s", "_s"),
+    ),
+    Fault(
+        "memory-outlives-the-connection",
+        "states in memory are used although the connection with their watch was lost",
+        Change(MIRROR + "_valid", "_s._connection == _s._session.connections", "True"),
+    ),
+    Fault(
+        "states-read-before-they-are-watched",
+        "a standby reads all states, and then arms its watch",
+        Change(
+            MIRROR + "_begin",
+            "if not await _s._session.watch_tree(TREE):\n ...\nawait _s._read_all()",
+            "await _s._read_all()\nif not await _s._session.watch_tree(TREE):\n ...",
+        ),
+    ),
+    Fault(
+        "changes-of-a-standby-not-heard",
+        "a standby reads all states once and hears of no change",
+        Change(MIRROR + "_listen", "_s._session.heard()", "()"),
+    ),
     Fault(
         "no-epoch-check",
         "writes land whatever the controller epoch is by now",
