@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from controller.core.brokers import stop_approvals
-from controller.core.cluster import automatic_maintenance, configs, features
+from controller.core.cluster import automatic_maintenance, configs, dynamic_settings, features
 from controller.core.commits import delete_notifications
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
@@ -26,11 +26,11 @@ from controller.core.effects import (
 from controller.core.elections import elect_leaders
 from controller.core.events import EventKind
 from controller.core.model import LeaderAndIsr, Partition
-from controller.core.partitions import partition_state_machine, replica_state_machine
+from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase
-from controller.core.topics import deletion, phantom
+from controller.core.topics import deletion, forgotten, phantom
 from controller.core.topics.changes import add_topic, assign_missing_ids, unreadable, with_own_ids
 from controller.core.znode_paths import CLUSTER, CLUSTER_ID
 
@@ -81,8 +81,10 @@ def failover(context: EventContext) -> Handler[None]:
     yield from timings.done("feature", 1)
     yield from _assure_cluster_id(context)
     yield from configs.load(context)
+    yield from dynamic_settings.load(context)
     yield from automatic_maintenance.load(context)
     yield from part_of_failover(context, EventKind.APPROVE_STOP, stop_approvals.load(context), None)
+    yield from forgotten.load(context)
     new_id = yield from phantom.load(context)
     notifications = yield from part_of_failover(
         context, EventKind.ISR_CHANGE, _delete_notifications(context), 0
@@ -106,6 +108,8 @@ def failover(context: EventContext) -> Handler[None]:
     # Brokers must know who is alive before LeaderAndIsr names leaders (KAFKA-4443).
     _add_brokers(context)
     context.push_brokers()
+    # Before anyone is elected, and before a leader that has lost its data is told to lead.
+    yield from lost_data.take_out(context, partitions)
     yield from replica_state_machine.startup(context)
     yield from timings.done("replica_startup", sum(len(p.replicas) for p in partitions))
     yield from partition_state_machine.startup(context)
@@ -115,6 +119,7 @@ def failover(context: EventContext) -> Handler[None]:
         context, EventKind.REASSIGNMENT_IN_SYNC, phases.resume(context, begun), 0
     )
     yield from timings.done("reassignments", moved)
+    forgotten.returned(context, cluster.brokers)
     yield from part_of_failover(context, EventKind.DELETION_PROGRESS, deletion.resume(context), None)
     yield from timings.done("deletions_resumed", len(cluster.topics_to_delete))
     elected = yield from part_of_failover(

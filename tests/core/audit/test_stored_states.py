@@ -86,12 +86,15 @@ def test_the_isr_that_a_leader_wrote_itself_costs_no_leader_epoch() -> None:
     rig.check_converged()
 
 
-def test_a_leader_that_writes_its_isr_itself_says_that_it_has_recovered() -> None:
-    """Leaders of before KIP-704 know of no recovery."""
-    rig = cluster(recovery=RECOVERING)
-    rig.world.put_state("t", 0, state(1, [1, 2], 5, 8))
+def test_a_leader_that_ends_its_recovery_itself_costs_no_leader_epoch_either() -> None:
+    rig = cluster()
+    rig.world.put_state("t", 0, state(1, [1], 5, 8, recovery=RECOVERING))
+    rig = MachineHarness(rig.world, epoch=2).failover()
+    rig.forget()
+    held = rig.world.states[("t", 0)]
+    rig.world.put_state("t", 0, state(1, [1, 2], held.leader_epoch, held.partition_epoch + 1))
     check(rig)
-    assert (rig.stored(), findings(rig), rig.commits()) == ((1, 5, [1, 2]), [], [])
+    assert (rig.stored(), findings(rig)) == ((1, held.leader_epoch, [1, 2]), [])
 
 
 @pytest.mark.parametrize(
