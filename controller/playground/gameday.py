@@ -348,7 +348,7 @@ FAULTS = (
         _mend_topic,
     ),
     Fault(
-        "/controller is deleted by hand",
+        "the znode of the leadership is deleted by hand",
         _delete_controller,
         (Expected("controllers history", ("does not belong to this session",)),),
         _nothing,
