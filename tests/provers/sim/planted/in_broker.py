@@ -113,7 +113,7 @@ if _p is not None:
         "isr-written-unversioned",
         "a leader writes its ISR over whatever is stored by now",
         Change(
-            STUB + "zookeeper.isr_writers:NotificationWriter._write",
+            STUB + "zookeeper.isr_writers:NotificationWriter._write_state",
             """\
 _n = await _s._store.set_state(_t, _p, _d, _v)
 if _n is None:
