@@ -7,7 +7,33 @@ from tests.provers.sim.planted.fault import Change, Fault, drop
 RUNTIME = "controller.runtime."
 STORE = RUNTIME + "zookeeper.store:Store."
 
+MIRROR = RUNTIME + "zookeeper.state_mirror:StateMirror."
+
 FAULTS = (
+    Fault(
+        "stale-states-given",
+        "a new controller takes from memory what it knows to have changed",
+        Change(MIRROR + "take", "None if _a and _k in _a else _s", "_s"),
+    ),
+    Fault(
+        "memory-outlives-the-connection",
+        "states in memory are used although the connection with their watch was lost",
+        Change(MIRROR + "_valid", "_s._connection == _s._session.connections", "True"),
+    ),
+    Fault(
+        "states-read-before-they-are-watched",
+        "a standby reads all states, and then arms its watch",
+        Change(
+            MIRROR + "_begin",
+            "if not await _s._session.watch_tree(TREE):\n ...\nawait _s._read_all()",
+            "await _s._read_all()\nif not await _s._session.watch_tree(TREE):\n ...",
+        ),
+    ),
+    Fault(
+        "changes-of-a-standby-not-heard",
+        "a standby reads all states once and hears of no change",
+        Change(MIRROR + "_listen", "_s._session.heard()", "()"),
+    ),
     Fault(
         "no-epoch-check",
         "writes land whatever the controller epoch is by now",
@@ -160,6 +186,16 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
             "_s._looked[0] < _n",
             "_s._looked[0] == 0",
         ),
+    ),
+    Fault(
+        "any-broker-speaks-for-any",
+        "a controller takes the requests of one broker from another",
+        Change(RUNTIME + "rpc.access:Guard._speaks_for", "speaks_for(_a, _p, _b)", "True"),
+    ),
+    Fault(
+        "replicas-not-counted",
+        "a topic znode may name any number of replicas",
+        Change(RUNTIME + "zookeeper.codecs:_distinct", "len(_i) > REPLICAS_MAX", "False"),
     ),
     Fault(
         "quarantine-not-read",
