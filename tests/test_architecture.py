@@ -80,8 +80,10 @@ ROOMS: dict[str, set[str]] = {
         _CORE_ROOM + "cluster",
     },
     "controller.core.audit": {*_CORE, _CORE_ROOM + "partitions"},
-    "controller.core.isr": {*_CORE, _CORE_ROOM + "reassignment.phases"},
-    "controller.core.elections": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "cluster.maintenance"},
+    "controller.core.isr": {*_CORE, _CORE_ROOM + "reassignment.phases", _CORE_ROOM + "partitions.lost_data"},
+    "controller.core.elections": {
+        *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "cluster.maintenance", _CORE_ROOM + "cluster.flapping",
+    },
     "controller.core.explain": {
         *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment", _CORE_ROOM + "topics",
         _CORE_ROOM + "brokers",
@@ -113,9 +115,9 @@ ROOMS: dict[str, set[str]] = {
         _RUNTIME + "zookeeper", "proto.security", "controller.errors",
     },
     "controller.runtime.http.console": {
-        "controller.core", "controller.__version__", "controller.errors", "controller.planning.well", _RUNTIME + "daemon",
-        _RUNTIME + "term", _RUNTIME + "state", _RUNTIME + "observe", _RUNTIME + "zookeeper", _RUNTIME + "rpc",
-        _RUNTIME + "http", "proto.gen", "proto.security", "proto.statelog",
+        "controller.core", "controller.__version__", "controller.errors", "controller.planning.well",
+        _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "state", _RUNTIME + "observe", _RUNTIME + "zookeeper",
+        _RUNTIME + "rpc", _RUNTIME + "http", "proto.gen", "proto.security", "proto.statelog",
     },
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",

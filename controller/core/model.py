@@ -426,11 +426,18 @@ class Attribution(msgspec.Struct, frozen=True):
     author: str
 
 
+class Freeze(Attribution, frozen=True):
+    """A freeze of changes: who, why, and until when it was meant to last (ms since 1970). It ends only by request."""
+
+    until_ms: int
+
+
 class SuspensionKind(Enum):
     """What stops the controller's automatic work."""
 
     PAUSED = "paused"
     MAINTENANCE = "maintenance"
+    FROZEN = "frozen"
 
 
 class Suspension(Reason, frozen=True):
@@ -444,6 +451,8 @@ class Suspension(Reason, frozen=True):
         who = f"{self.by.author}: {self.by.reason}"
         if self.kind is SuspensionKind.PAUSED:
             return f"paused by {who} (pctl maintenance resume ends that)"
+        if self.kind is SuspensionKind.FROZEN:
+            return f"frozen by {who} (pctl unfreeze ends that)"
         ends = "pctl maintenance leave ends that"
         if self.automatic:
             ends = f"it ends automatically once enough brokers are back; {ends}, too"
@@ -456,7 +465,8 @@ class Maintenance(msgspec.Struct, frozen=True):
     ``paused``: no automatic work at all, elections included. ``drained``: these brokers get no leadership.
     ``entered``: maintenance mode, no automatic work but clean elections. ``automatic``: the controller entered the
     mode automatically, and leaves it so. ``accepted``: brokers that were offline when an operator left the mode;
-    until they return they do not cause it again.
+    until they return they do not cause it again. ``freeze``: elections go on; nothing else begins, reassignments that
+    are requested included.
     """
 
     paused: Attribution | None = None
@@ -464,6 +474,7 @@ class Maintenance(msgspec.Struct, frozen=True):
     entered: Attribution | None = None
     automatic: bool = False
     accepted: tuple[int, ...] = ()
+    freeze: Freeze | None = None
 
     @property
     def suspension(self) -> Suspension | None:
@@ -472,7 +483,12 @@ class Maintenance(msgspec.Struct, frozen=True):
             return Suspension(SuspensionKind.PAUSED, self.paused)
         if self.entered is not None:
             return Suspension(SuspensionKind.MAINTENANCE, self.entered, self.automatic)
-        return None
+        return self.frozen
+
+    @property
+    def frozen(self) -> Suspension | None:
+        """The freeze alone: also where a pause or maintenance mode suspends more."""
+        return None if self.freeze is None else Suspension(SuspensionKind.FROZEN, self.freeze)
 
 
 class StopApproval(msgspec.Struct, frozen=True):
@@ -505,6 +521,35 @@ def without_data(brokers: Mapping[int, Broker], state: LeaderAndIsr) -> frozense
         and directory not in broker.directories
     ]
     return frozenset(lacking) if lacking else _NOBODY
+
+
+class Flapping(msgspec.Struct, frozen=True):
+    """A broker that was lost without a clean stop: how often in a row, and while it is back since when, on the driver's
+    clock. ``hold_us``: leaderships return to it only once it is up for so long; 0: it is not held back."""
+
+    losses: int
+    up_us: int | None = None
+    hold_us: int = 0
+
+    def __str__(self) -> str:
+        text = f"lost {self.losses} times without a clean stop"
+        if not self.hold_us:
+            return text
+        return (
+            f"{text}: leaderships return to it by themselves once it is up for {self.hold_us // 1_000_000} s"
+        )
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """An operator declared that a broker will not return: why, who, and when (ms since 1970).
+
+    ``replicas``: partitions of deleted topics that it may still hold, by topic.
+    """
+
+    reason: str
+    author: str
+    at_ms: int
+    replicas: dict[str, tuple[int, ...]] = {}
 
 
 class Cluster:
@@ -540,6 +585,8 @@ class Cluster:
         self.reassignments = Reassignments()
         #: The dynamic cluster default of unclean.leader.election.enable; None: the controller's own setting holds.
         self.unclean_default: bool | None = None
+        #: Dynamic settings that hold for this controller, by name.
+        self.dynamic: dict[str, int] = {}
         #: Config change notifications that are processed but not deleted yet: path to the time of the first read, on
         #: the driver's clock.
         self.config_changes_seen: dict[str, int] = {}
@@ -550,6 +597,11 @@ class Cluster:
         self.maintenance = Maintenance()
         #: Stop approvals by broker id, including expired ones (see ``stop_approvals.standing``).
         self.approvals: dict[int, StopApproval] = {}
+        #: Brokers that will not return, by id; and of those that did, the replicas that they are still to delete.
+        self.forgotten: dict[int, Forgotten] = {}
+        self.leftovers: dict[int, dict[Partition, None]] = {}
+        #: Brokers that were lost without a clean stop.
+        self.flapping: dict[int, Flapping] = {}
         #: Since when few enough brokers are offline to leave maintenance mode, and the time of the next check; on the
         #: driver's clock.
         self.healthy_since_us: int | None = None
@@ -655,6 +707,10 @@ class Cluster:
     def is_reachable(self, partition: Partition, broker_id: int) -> bool:
         """Whether a broker can delete its replica: it is registered, shutting down or not, and the disk is healthy."""
         return broker_id in self.brokers and partition not in self.offline_dirs.get(broker_id, ())
+
+    def held_back(self) -> list[int]:
+        """Registered brokers that get no leaderships back for now."""
+        return [b for b, known in self.flapping.items() if known.hold_us and b in self.brokers]
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic

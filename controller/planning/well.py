@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from controller.core.model import Attribution, BrokerIds, LeaderAndIsr, Maintenance
+from controller.core.model import BrokerIds, LeaderAndIsr, Maintenance
 from controller.core.names import counted
+from controller.planning.marks import attribution_text, freeze_text
 
 #: Partitions that one line names.
 NAMED_MAX = 5
@@ -31,8 +32,10 @@ class Wrong(Enum):
     UNREADABLE = "unreadable_znodes"
     PAUSED = "paused"
     MAINTENANCE = "maintenance"
+    FROZEN = "frozen"
     PUSH_PROBLEM = "push_problem"
     IGNORED = "brokers_ignored"
+    FLAPPING = "brokers_flapping"
 
 
 class Unfinished(Enum):
@@ -99,45 +102,67 @@ class Tally:
                 yield Finding(what, count, f"{counted(count, 'partition')} {text}: {named}")
 
 
-def wrong(
-    controller_id: int,
-    tally: Tally,
-    pushes: Mapping[int, str] | str | None,
-    problems: Collection[str],
-    maintenance: Maintenance,
-) -> Iterator[Finding]:
-    """Everything that is wrong. ``controller_id``: the active one, -1: none. ``pushes``: by broker that the controller
-    knows, why it takes no pushes (empty: it does); as text why the controller did not answer; None: there is none to
-    ask. ``problems``: paths of unreadable znodes."""
-    if controller_id < 0:
+class Told(NamedTuple):
+    """What the controller tells of a broker: why it takes no pushes (empty: it does), how often it was lost in a row,
+    and for how long no leadership returns to it."""
+
+    push_problem: str = ""
+    losses: int = 0
+    hold_s: int = 0
+
+
+class Seen(NamedTuple):
+    """A cluster, as it is looked at. ``controller_id``: the active one, -1: none. ``told``: by broker that it knows; as
+    text why it did not answer; None: there is none to ask. ``problems``: paths of unreadable znodes. ``forgotten``: ids
+    of brokers that never return."""
+
+    controller_id: int
+    tally: Tally
+    told: Mapping[int, Told] | str | None
+    problems: Collection[str]
+    maintenance: Maintenance
+    forgotten: Collection[int]
+
+
+def wrong(seen: Seen) -> Iterator[Finding]:
+    """Everything that is wrong."""
+    if seen.controller_id < 0:
         yield Finding(Wrong.NO_CONTROLLER, 1, "no controller is active")
-    elif isinstance(pushes, str):
-        yield Finding(Wrong.CONTROLLER_SILENT, 1, f"controller {controller_id} does not answer: {pushes}")
-    for id_, lacking in sorted(tally.lacking.items()):
-        yield Finding(Wrong.BROKERS_GONE, 1, f"broker {id_} is gone: {counted(lacking, 'partition')} lack it")
-    if pushes is not None and not isinstance(pushes, str):
-        yield from _of_pushes(tally.registered, pushes)
-    yield from tally.findings()
-    if problems:
-        count = len(problems)
-        yield Finding(
-            Wrong.UNREADABLE, count, f"{counted(count, 'unreadable znode')}: {_named(sorted(problems))}"
-        )
-    for kind, mark in ((Wrong.PAUSED, maintenance.paused), (Wrong.MAINTENANCE, maintenance.entered)):
+    elif isinstance(seen.told, str):
+        text = f"controller {seen.controller_id} does not answer: {seen.told}"
+        yield Finding(Wrong.CONTROLLER_SILENT, 1, text)
+    for id_, lacking in sorted(seen.tally.lacking.items()):
+        known = id_ in seen.forgotten
+        forgotten = f" and forgotten (pctl brokers decommission {id_} moves them)" if known else ""
+        text = f"broker {id_} is gone{forgotten}: {counted(lacking, 'partition')} lack it"
+        yield Finding(Wrong.BROKERS_GONE, 1, text)
+    if seen.told is not None and not isinstance(seen.told, str):
+        yield from _told(seen.tally.registered, seen.told)
+    yield from seen.tally.findings()
+    if seen.problems:
+        count, named = len(seen.problems), _named(sorted(seen.problems))
+        yield Finding(Wrong.UNREADABLE, count, f"{counted(count, 'unreadable znode')}: {named}")
+    marks = seen.maintenance
+    for kind, mark in ((Wrong.PAUSED, marks.paused), (Wrong.MAINTENANCE, marks.entered)):
         if mark is not None:
-            yield Finding(kind, 1, f"{kind.value} {_by(mark)}")
+            yield Finding(kind, 1, f"{kind.value} {attribution_text(mark)}")
+    if marks.freeze is not None:
+        yield Finding(Wrong.FROZEN, 1, f"frozen {freeze_text(marks.freeze)}")
 
 
-def _by(mark: Attribution) -> str:
-    return f"by {mark.author}: {mark.reason}"
-
-
-def _of_pushes(registered: Collection[int], pushes: Mapping[int, str]) -> Iterator[Finding]:
+def _told(registered: Collection[int], told: Mapping[int, Told]) -> Iterator[Finding]:
     for id_ in sorted(registered):
-        if id_ not in pushes:
+        known = told.get(id_)
+        if known is None:
             yield Finding(Wrong.IGNORED, 1, f"broker {id_} is ignored by the controller")
-        elif pushes[id_]:
-            yield Finding(Wrong.PUSH_PROBLEM, 1, f"broker {id_} takes no pushes: {pushes[id_]}")
+            continue
+        if known.push_problem:
+            yield Finding(Wrong.PUSH_PROBLEM, 1, f"broker {id_} takes no pushes: {known.push_problem}")
+        if known.hold_s:
+            text = (
+                f"broker {id_} comes and goes: it was lost {known.losses} times, and gets no leaderships back"
+            )
+            yield Finding(Wrong.FLAPPING, 1, f"{text} until it is up for {known.hold_s} s")
 
 
 def unfinished(

@@ -7,8 +7,9 @@ from typing import Any
 
 from controller.cli.common.output import fail, note
 from controller.core import znode_paths
-from controller.core.model import Attribution, Maintenance
+from controller.core.model import Maintenance
 from controller.core.names import counted
+from controller.planning.marks import attribution_text, freeze_text
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 
@@ -82,9 +83,6 @@ def maintenance_fields(state: Maintenance) -> dict[str, Any]:
     return {
         "paused": attribution_text(state.paused),
         "maintenance": f"{entered} (automatic)" if state.automatic else entered,
+        "frozen": freeze_text(state.freeze),
         "drained": sorted(state.drained),
     }
-
-
-def attribution_text(attribution: Attribution | None) -> str | None:
-    return None if attribution is None else f"by {attribution.author}: {attribution.reason}"

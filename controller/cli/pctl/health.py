@@ -17,7 +17,7 @@ from controller.cli.common.progress import NOTE_EVERY_S, POLL_EVERY_S
 from controller.client import admin
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
-from controller.planning.well import Finding, Tally, Wrong, unfinished, wrong
+from controller.planning.well import Finding, Seen, Tally, Told, Wrong, unfinished, wrong
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
@@ -93,12 +93,12 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
     tally = Tally(now.brokers)
     for p in now.partitions:
         tally.add(p.topic, p.partition, p.replicas, p.state, now.min_isr(p.topic))
-    pushes: dict[int, str] | str | None
+    told: dict[int, Told] | str | None
     if described is None or isinstance(described, str):
-        pushes = described
+        told = described
     else:
-        pushes = {b.broker_id: b.push_problem for b in described.brokers}
-    return list(wrong(now.controller_id, tally, pushes, now.problems, now.maintenance))
+        told = {b.broker_id: Told(b.push_problem, b.losses, b.hold_s) for b in described.brokers}
+    return list(wrong(Seen(now.controller_id, tally, told, now.problems, now.maintenance, now.forgotten)))
 
 
 async def _look(options: Options, session: Session) -> tuple[ClusterState, Any | str | None]:

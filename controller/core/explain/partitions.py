@@ -14,7 +14,16 @@ from typing import NamedTuple
 from controller.core.brokers.stop_approvals import standing
 from controller.core.context import CoreSettings
 from controller.core.explain.remedies import BROKERS, Change, Remedy
-from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
+from controller.core.model import (
+    NO_LEADER,
+    RECOVERING,
+    BrokerIds,
+    Cluster,
+    LeaderAndIsr,
+    Maintenance,
+    Partition,
+    Suspension,
+)
 from controller.core.names import ids_shown
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
@@ -349,7 +358,7 @@ def _ways_to_a_leader(
         return
     lost = f"{unclean.leader} leads, and records that only {isr} hold are lost"
     leader = unclean.leader
-    if unclean_allowed and (suspension := maintenance.suspension) is not None:
+    if unclean_allowed and (suspension := _barring(maintenance)) is not None:
         text = f"the end of being {suspension}: {leader} is elected uncleanly then"
         yield Change(text, _suspending(cluster), leader=leader)
     else:
@@ -358,6 +367,11 @@ def _ways_to_a_leader(
         yield from _also_unsuspended(cluster, change)
     text = f"pctl elect unclean --partition {partition.name}: {lost}"
     yield Change(text, frozenset({Remedy.ELECT_UNCLEAN}), leader=leader)
+
+
+def _barring(maintenance: Maintenance) -> Suspension | None:
+    """What keeps elections from being made; a freeze does not."""
+    return None if maintenance.suspension == maintenance.frozen else maintenance.suspension
 
 
 def _suspending(cluster: Cluster) -> frozenset[Remedy]:
@@ -370,7 +384,7 @@ def _suspending(cluster: Cluster) -> frozenset[Remedy]:
 def _also_unsuspended(cluster: Cluster, change: Change) -> Iterator[Change]:
     """The change; where automatic work is suspended, also the change and the end of that."""
     yield change
-    suspension = cluster.maintenance.suspension
+    suspension = _barring(cluster.maintenance)
     if suspension is not None and change.steps is not None:
         text = f"{change.text}; once the controller is no longer {suspension}"
         yield change._replace(text=text, steps=change.steps | _suspending(cluster))
@@ -437,6 +451,8 @@ def explain_broker(cluster: Cluster, broker_id: int) -> BrokerExplanation:
 def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
     if (mark := cluster.maintenance.drained.get(broker_id)) is not None:
         yield f"kept free of leaderships by {mark.author}: {mark.reason}"
+    if (flapping := cluster.flapping.get(broker_id)) is not None and flapping.losses > 1:
+        yield str(flapping)
     approval = standing(cluster.brokers, cluster.approvals).get(broker_id)
     if approval is not None:
         against = f", though {'; '.join(approval.overridden)}" if approval.overridden else ""

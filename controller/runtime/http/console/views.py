@@ -9,7 +9,7 @@ from typing import Any
 from controller.core.brokers import stop_approvals
 from controller.core.model import Attribution, Cluster, Partition
 from controller.core.topics.deletion_status import deletions
-from controller.planning.well import Finding, Tally, Unfinished, Wrong, unfinished, wrong
+from controller.planning.well import Finding, Seen, Tally, Told, Unfinished, Wrong, unfinished, wrong
 from controller.runtime.daemon import Daemon
 from controller.runtime.http.console.survey import Counts, OfBroker, Survey, Tile
 from controller.runtime.state import attention
@@ -28,6 +28,8 @@ COMMANDS: Mapping[Wrong | Unfinished, str] = {
     Wrong.UNREADABLE: "pctl cluster",
     Wrong.PAUSED: "pctl maintenance resume",
     Wrong.MAINTENANCE: "pctl maintenance leave",
+    Wrong.FROZEN: "pctl unfreeze",
+    Wrong.FLAPPING: "pctl brokers",
     Wrong.PUSH_PROBLEM: "pctl brokers",
     Wrong.IGNORED: "pctl brokers",
     Unfinished.PUSHES: "pctl brokers",
@@ -70,16 +72,21 @@ def controllers(found: Iterable[ControllerInfo], own_id: int) -> list[dict[str, 
 def overview(daemon: Daemon, term: Term, survey: Survey) -> dict[str, Any]:
     """One screen: is the cluster well, what is wrong, what is going on."""
     cluster = term.machine.cluster
-    pushes = {id_: _push_problem(term, id_) for id_ in cluster.brokers}
+    told = {id_: _told(term, id_) for id_ in cluster.brokers}
     pending = sum(map(term.machine.outbox.pending, list(term.machine.outbox.queues)))
     deleting = [status.topic for status in deletions(cluster)]
-    found = wrong(
-        daemon.settings.controller_id, survey.tally, pushes, cluster.problems.keys(), cluster.maintenance
+    seen = Seen(
+        daemon.settings.controller_id,
+        survey.tally,
+        told,
+        cluster.problems.keys(),
+        cluster.maintenance,
+        cluster.forgotten,
     )
     going_on = unfinished(
         pending, deleting, sorted(cluster.shutting_down), len(cluster.reassignments.ongoing)
     )
-    findings = [_finding(one) for one in found]
+    findings = [_finding(one) for one in wrong(seen)]
     return {
         "cluster_id": cluster.cluster_id,
         "well": not findings,
@@ -107,6 +114,12 @@ def _finding(found: Finding) -> dict[str, Any]:
 
 def _attribution(mark: Attribution | None) -> dict[str, str] | None:
     return None if mark is None else {"author": mark.author, "reason": mark.reason}
+
+
+def _told(term: Term, broker_id: int) -> Told:
+    flapping = term.machine.cluster.flapping.get(broker_id)
+    problem = _push_problem(term, broker_id)
+    return Told(problem, flapping.losses, flapping.hold_us // 1_000_000) if flapping else Told(problem)
 
 
 def _push_problem(term: Term, broker_id: int) -> str:

@@ -92,6 +92,8 @@ def _broker(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
         known = metadata.partition(*key)
         if known is None or (known.leader, known.leader_epoch, set(known.isr)) != _pushed(state):
             yield f"{name}: its metadata has {known}, stored is {state}"
+        elif known.offline_replicas:
+            yield f"{name}: its metadata has offline replicas: {known}"
     for topic, number in sorted(hosted):
         yield f"{node.name}: {topic}-{number}: it serves a replica that it should not have"
     for topic in metadata.topics():

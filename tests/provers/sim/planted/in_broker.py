@@ -10,6 +10,29 @@ MANAGER = STUB + "replication.manager:ReplicaManager."
 
 FAULTS = (
     Fault(
+        "digests-read-before-the-fence",
+        "a broker tells a new controller its digests, and goes on to believe the former one",
+        Change(
+            STUB + "control.handlers:ControlHandlers.describe_state",
+            "_r = _s._admit(...)",
+            "_r = None",
+        ),
+    ),
+    Fault(
+        "failed-disk-in-the-digest",
+        "a replica whose disk failed counts among those that a broker serves",
+        Change(
+            STUB + "control.replicas:Replica.item",
+            "_s.role not in (Role.LEADER, Role.FOLLOWER)",
+            "_s.role not in (Role.LEADER, Role.FOLLOWER, Role.OFFLINE)",
+        ),
+    ),
+    Fault(
+        "control-requests-of-brokers",
+        "a broker takes control requests from whoever may act on the cluster",
+        Change(STUB + "rpc.access:Guard.may_control", "is_controller(_a, _p)", "True"),
+    ),
+    Fault(
         "metadata-forgotten",
         "a broker forgets all of an ISR in its metadata but the first",
         Change(
@@ -90,7 +113,7 @@ if _p is not None:
         "isr-written-unversioned",
         "a leader writes its ISR over whatever is stored by now",
         Change(
-            STUB + "zookeeper.isr_writers:NotificationWriter._write",
+            STUB + "zookeeper.isr_writers:NotificationWriter._write_state",
             """\
 _n = await _s._store.set_state(_t, _p, _d, _v)
 if _n is None:

@@ -10,6 +10,25 @@ PARTITIONS = CORE + "partitions.partition_state_machine:"
 
 FAULTS = (
     Fault(
+        "changes-left-out-with-the-whole",
+        "where a broker holds the whole state, changes since are not told either",
+        Change(
+            CORE + "outbox:Outbox.compared",
+            "_n, _s = _d.metadata, _q.snapshot",
+            "_n, _s = _d.metadata, _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+        ),
+    ),
+    Fault(
+        "snapshot-of-some-ends-as-of-all",
+        "a snapshot of the topics that differ makes brokers forget the others",
+        drop(CORE + "outbox:Outbox.compared", "_q.snapshot_of = sorted(_n)"),
+    ),
+    Fault(
+        "repeats-decided",
+        "a partition that is named again and again in one AlterPartition is decided each time",
+        Change(CORE + "isr.alter_partition:_items", "_k in _s", "_k in _s and False"),
+    ),
+    Fault(
         "isr-not-checked",
         "a leader is elected whether or not it is in the ISR, and counts as a member then",
         Change(
@@ -170,7 +189,10 @@ return StateChange(_p, _c, _n, _e.recipients)
     Fault(
         "deletions-not-resumed",
         "a new controller does not go on with the deletions that it finds",
-        drop(CORE + "failover:failover", "yield from deletion.resume(...)"),
+        drop(
+            CORE + "failover:failover",
+            "yield from part_of_failover(_c, EventKind.DELETION_PROGRESS, deletion.resume(_c), None)",
+        ),
     ),
     Fault(
         "deletion-not-announced",
@@ -198,6 +220,15 @@ return StateChange(_p, _c, _n, _e.recipients)
             CORE + "brokers.controlled_shutdown:controlled_shutdown",
             "ControlledShutdownReply(ErrorCode.NONE, _r)",
             "ControlledShutdownReply(ErrorCode.NONE, [])",
+        ),
+    ),
+    Fault(
+        "flapping-broker-leads-nothing",
+        "a broker that comes and goes is held back from every election, not only from the return of leaderships",
+        Change(
+            CORE + "model:Cluster.live_ids",
+            "_b.brokers.keys() - _b.shutting_down",
+            "_b.brokers.keys() - _b.shutting_down - set(_b.held_back())",
         ),
     ),
 )
