@@ -224,6 +224,10 @@ class EventContext:
         """Queue LeaderAndIsr of many existing partitions for one broker."""
         self.outbox.leader_and_isr_all(broker_id, partitions, self.event_id, self.cause)
 
+    def push_whole_leadership(self, broker_id: int, partitions: Sequence[Partition]) -> None:
+        """Queue LeaderAndIsr of all of a broker's replicas, of which it may know some: as part of the whole state."""
+        self.outbox.whole_leadership(broker_id, partitions)
+
     def push_metadata(self, partitions: Iterable[Partition]) -> None:
         """Queue UpdateMetadata for every broker. Partitions without leadership, or written by a newer controller, are
         skipped."""
@@ -235,13 +239,16 @@ class EventContext:
     def push_metadata_all(self, partitions: Iterable[Partition]) -> None:
         """Queue UpdateMetadata of all partitions that a failover loaded, also those with a newer controller epoch: that
         does not prove a newer controller, as ``/controller_epoch`` can have been lost."""
-        self._notify([p for p in partitions if p.leadership is not None])
-        self.outbox.snapshotting.update(self.outbox.queues)
-        self.end_snapshots()
+        known = [p for p in partitions if p.leadership is not None]
+        self.notified.update(known)
+        self._push_snapshot(self.outbox.queues, known, first=False)
 
     def push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition]) -> None:
         """Queue a full metadata snapshot for new brokers."""
-        self.outbox.snapshot_to(broker_ids, partitions)
+        self._push_snapshot(broker_ids, partitions, first=True)
+
+    def _push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition], first: bool) -> None:
+        self.outbox.snapshot_to(broker_ids, partitions, first)
         self.outbox.snapshotting.update(broker_ids)
         self.end_snapshots()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.brokers import stop_approvals
+from controller.core.brokers import lost_data, stop_approvals
 from controller.core.cluster import automatic_maintenance, configs, dynamic_settings, features
 from controller.core.commits import delete_notifications
 from controller.core.context import EventContext, Handler, Pause
@@ -93,6 +93,8 @@ def failover(context: EventContext) -> Handler[None]:
     for broker in cluster.brokers.values():
         context.add_broker(broker)
     context.push_brokers()
+    # Before anyone is elected, and before a leader that has lost its data is told to lead.
+    yield from lost_data.take_out(context, partitions)
     yield from replica_state_machine.startup(context)
     yield from timings.done("replica_startup", sum(len(p.replicas) for p in partitions))
     yield from partition_state_machine.startup(context)

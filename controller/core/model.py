@@ -23,6 +23,8 @@ NO_EPOCH = -1
 LEADER_DURING_DELETE = -2
 
 BrokerIds = tuple[int, ...]
+#: Short ids of data directories (docs/adr/0020).
+DirectoryIds = tuple[int, ...]
 #: The largest broker id: it is an int32 in requests.
 BROKER_ID_MAX = 2**31 - 1
 
@@ -86,11 +88,18 @@ def members(ids: BrokerIds) -> Collection[int]:
     return ids if len(ids) <= SHARED_LENGTH_MAX else frozenset(ids)
 
 
+def shared_directories(ids: Iterable[int]) -> DirectoryIds:
+    """The one shared copy of a tuple of directory ids; empty if none is known."""
+    known = tuple(ids)
+    return interned(known) if any(known) else ()
+
+
 class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     """Durable leadership of one partition: the content of its state znode, and the znode's version.
 
     ``partition_epoch`` is the zkVersion. ``controller_epoch`` is the epoch of the controller that decided.
-    ``recovery`` is 0 (RECOVERED) or 1 (RECOVERING).
+    ``recovery`` is 0 (RECOVERED) or 1 (RECOVERING). ``directories``: parallel to ``isr``, the data directory with which
+    each member got in sync, 0: unknown; empty: none is known (docs/adr/0020).
     """
 
     leader: int
@@ -99,12 +108,27 @@ class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     partition_epoch: int
     controller_epoch: int
     recovery: int = RECOVERED
+    directories: DirectoryIds = ()
 
     def successor(self, leader: int, isr: BrokerIds, controller_epoch: int, recovery: int) -> LeaderAndIsr:
-        """The next decision about this partition: leader epoch and partition epoch go up by one."""
+        """The next decision about this partition: leader epoch and partition epoch go up by one. Members that stay keep
+        their directories."""
         return LeaderAndIsr(
-            leader, self.leader_epoch + 1, isr, self.partition_epoch + 1, controller_epoch, recovery
+            leader,
+            self.leader_epoch + 1,
+            isr,
+            self.partition_epoch + 1,
+            controller_epoch,
+            recovery,
+            self.directories_of(isr),
         )
+
+    def directories_of(self, isr: BrokerIds) -> DirectoryIds:
+        """The directories of these members, as far as known."""
+        if not self.directories or isr == self.isr:
+            return self.directories
+        known = dict(zip(self.isr, self.directories, strict=True))
+        return shared_directories([known.get(b, 0) for b in isr])
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -145,6 +169,10 @@ class Broker(msgspec.Struct, frozen=True):
     registration: int = 5
     #: Whether the registration maps listeners to security protocols, as those of Kafka brokers do.
     protocol_map: bool = True
+    #: Its data directories, by their short ids; empty: the registration does not tell.
+    directories: DirectoryIds = ()
+    #: The epoch of its former registration, if the broker stopped cleanly after it; else -1.
+    previous_epoch: int = NO_EPOCH
 
     @property
     def control_protocol(self) -> ControlProtocol:
@@ -471,6 +499,25 @@ class StopApproval(msgspec.Struct, frozen=True):
     overridden: tuple[str, ...] = ()
 
 
+_NOBODY: frozenset[int] = frozenset()
+
+
+def without_data(brokers: Mapping[int, Broker], state: LeaderAndIsr) -> frozenset[int]:
+    """Members of the ISR that are registered without the directory with which they got in sync (docs/adr/0020). What is
+    not told counts as kept, as in Kafka."""
+    if not state.directories:
+        return _NOBODY
+    lacking = [
+        broker_id
+        for broker_id, directory in zip(state.isr, state.directories, strict=True)
+        if directory
+        and (broker := brokers.get(broker_id)) is not None
+        and broker.directories
+        and directory not in broker.directories
+    ]
+    return frozenset(lacking) if lacking else _NOBODY
+
+
 class Flapping(msgspec.Struct, frozen=True):
     """A broker that was lost without a clean stop: how often in a row, and while it is back since when, on the driver's
     clock. ``hold_us``: leaderships return to it only once it is up for so long; 0: it is not held back."""
@@ -601,6 +648,15 @@ class Cluster:
             return False
         failed = self.offline_dirs.get(broker_id)
         return failed is None or partition not in failed
+
+    def without_data(self, state: LeaderAndIsr) -> frozenset[int]:
+        """Members of the ISR that came back with less than they had."""
+        return without_data(self.brokers, state)
+
+    def directory_of(self, broker_id: int) -> int:
+        """The directory that a broker keeps all its replicas in; 0: it has several, or does not tell."""
+        broker = self.brokers.get(broker_id)
+        return broker.directories[0] if broker is not None and len(broker.directories) == 1 else 0
 
     def online_replicas(self, partition: Partition) -> BrokerIds:
         """Online replicas in assignment order."""

@@ -37,6 +37,8 @@ from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
 from controller.runtime.audit.auditor import Auditor
+from controller.runtime.audit.comparison import Comparisons
+from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.stored import StateRounds
 from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
@@ -134,11 +136,8 @@ class Term:
             self._disks_reported,
             self._stops_answered,
         )
-        #: What brokers hold, compared with what they were told.
         round_s = settings.audit_interval_seconds
-        self.auditor = Auditor(
-            cluster, self._is_settled, grpc.open, self._tell_again, self._record_findings, metrics, round_s
-        )
+        self.auditor, self._comparisons = self._audits(grpc, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
@@ -152,6 +151,17 @@ class Term:
         self.last_progress = time.monotonic()
         #: Checks of state znodes that found nothing: events that changed nothing.
         self._idle_checks, self._recorded = 0, False
+
+    def _audits(
+        self, grpc: GrpcTransports, metrics: ControllerMetrics, round_s: float
+    ) -> tuple[Auditor, Comparisons]:
+        """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
+        cluster, outbox = self.machine.cluster, self.machine.outbox
+        expected = Expected(cluster)
+        tell, record = self._tell_again, self._record_findings
+        auditor = Auditor(cluster, expected, self._is_settled, grpc.open, tell, record, metrics, round_s)
+        done, wake = self._failover_done, self.senders.wake
+        return auditor, Comparisons(cluster, outbox, expected, grpc.open, done, wake, metrics, self.end)
 
     @property
     def changes(self) -> int:
@@ -331,6 +341,7 @@ class Term:
             await asyncio.gather(*tasks, return_exceptions=True)
             self.session.forget(self._controller_changed)
             self._store.close()
+            await self._comparisons.stop()
             await self.senders.stop()
 
     def _raise_if_over(self) -> None:
@@ -366,6 +377,7 @@ class Term:
         for done in ready.finished:
             self._finished(done)
         self.senders.sync(deciding=self.machine.current_event is not None)
+        self._comparisons.sync()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -7,7 +7,8 @@ cannot ask for a client's certificate without requiring one, so ``ClientAuth.REQ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,8 @@ Options = Sequence[tuple[str, Any]]
 
 #: A replaced channel takes part in calls that its user is about to begin, seconds; then its calls may finish.
 _HANDED_OUT_S, _FINISH_S = 10.0, 600.0
+#: A thread that asked for a port's certificate has begun its handshake by then, seconds: it takes microseconds.
+_HANDSHAKE_BEGINS_S = 0.2
 
 
 class GrpcTls(Protocol):
@@ -67,7 +70,29 @@ class PemTls:
     def server_credentials(self) -> grpc.ServerCredentials:
         """Raises FileSettingError without a certificate."""
         required = self._client_auth is not ClientAuth.NONE
-        return grpc.dynamic_ssl_server_credentials(self._presented(), self._presented, required)
+        return grpc.dynamic_ssl_server_credentials(
+            presented := self._presented(), self._when_changed(presented), required
+        )
+
+    def _when_changed(self, presented: grpc.ServerCertificateConfiguration) -> Callable[[], Any]:
+        """What gRPC calls at each new connection of a port, one call at a time: the configuration if it is another than
+        before, else None.
+
+        gRPC frees what it made of the former one as soon as it has another, although a thread that was here just before
+        may be about to begin a handshake with it (grpc/grpc#22489): then the process hangs or dies. So others are
+        answered None, and a real change first waits for those threads.
+        """
+
+        def changed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal presented
+            found = self._presented()
+            if found is presented:
+                return None
+            time.sleep(_HANDSHAKE_BEGINS_S)
+            presented = found
+            return found
+
+        return changed
 
     def _presented(self) -> grpc.ServerCertificateConfiguration:
         found = self._current().server

@@ -224,15 +224,39 @@ async def page(address: str, path: str, files: TlsFiles | None, *, checked: bool
 
 
 async def test_who_belongs_there_is_answered(cluster: Cluster) -> None:
-    """The same calls and pages as above."""
+    """The same calls and pages as above, all calls at once."""
     files = issued(cluster.playground, ADMIN)
     calls = [(a, method) for name, a in cluster.grpc.items() for method in methods(name.partition("-")[0])]
-    statuses = [await called(*call, PemTls(files), patient=True) for call in calls]
+    statuses = await asyncio.gather(*(called(*call, PemTls(files), patient=True) for call in calls))
     refused = grpc.StatusCode.UNAVAILABLE
     assert [call for call, status in zip(calls, statuses, strict=True) if status is refused] == []
     for address in cluster.http:
         assert await page(address, "/live", files) == 200
         assert await page(address, "/state", files) == 200
+
+
+async def test_bursts_of_connections_while_certificates_change(cluster: Cluster) -> None:
+    """As when hundreds of brokers and clients connect again after a failover."""
+    tls = PemTls(issued(cluster.playground, ADMIN))
+    for round_ in range(20):
+        for name in cluster.grpc:
+            if round_ % 4 == 3:
+                (cluster.playground.certificates / f"{name}.pem").touch()
+        waits = [connected(a, tls) for name, a in cluster.grpc.items() for _ in range(60)]
+        assert all(await asyncio.gather(*waits)), round_
+    for member in cluster.playground.members.values():
+        member.check()
+
+
+async def connected(address: str, tls: GrpcTls) -> bool:
+    """Whether a connection of its own is ready before gRPC would give up the attempt."""
+    async with open_channel(address, tls, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        try:
+            async with asyncio.timeout(20):
+                await channel.channel_ready()
+        except TimeoutError:
+            return False
+    return True
 
 
 async def test_a_server_under_another_name_is_not_believed(cluster: Cluster, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from controller.cli.common.options import Listing, Options, on_cluster, or_from_
 from controller.cli.common.output import note, print_rows
 from controller.cli.common.replica_problems import ReplicaProblems, replica_problems
 from controller.cli.common.requests import ask
+from controller.core.model import without_data
 from controller.core.names import INTERNAL_TOPICS
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
@@ -81,6 +82,10 @@ def why(cluster_state: ClusterState, partition: PartitionInfo) -> str:
         alive = [b for b in state.isr if b in registered]
         if not alive:
             return f"no member of the ISR {list(state.isr)} is alive"
+        if without_data(cluster_state.brokers, state).issuperset(state.isr):
+            return (
+                f"the ISR {list(state.isr)} came back without the data it had: only an unclean election helps"
+            )
         paused = attribution_text(cluster_state.maintenance.paused)
         held = f"elections are paused {paused}" if paused else "no new leader is elected yet"
         return f"{', '.join(map(str, alive))} of the ISR {list(state.isr)} is alive, but {held}"

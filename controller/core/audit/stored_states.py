@@ -94,13 +94,11 @@ def _sort(
 
 
 def _by_leader(known: LeaderAndIsr, found: LeaderAndIsr) -> bool:
-    """Whether only the ISR differs, under a newer version, or a recovery ended (KIP-704): what a leader writes that
-    writes ISRs itself."""
-    same_leader = (known.leader, known.leader_epoch) == (found.leader, found.leader_epoch)
-    return (
-        same_leader
-        and found.recovery in (known.recovery, RECOVERED)
-        and found.partition_epoch > known.partition_epoch
+    """Whether only the ISR differs, under a newer version: what a leader writes that writes ISRs itself. It knows
+    nothing of recovery: to it every leader has recovered."""
+    mine = (known.leader, known.leader_epoch)
+    return mine == (found.leader, found.leader_epoch) and (
+        found.partition_epoch > known.partition_epoch and found.recovery in (known.recovery, RECOVERED)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from controller.core.brokers import lost_data
 from controller.core.cluster import automatic_maintenance, flapping
 from controller.core.cluster.features import without_incompatible
 from controller.core.context import EventContext, Handler
@@ -132,7 +133,8 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
     led = [p for p in cluster.partitions() if p.leadership is not None and not cluster.is_deleting(p)]
     context.push_snapshot(brokers.keys(), led)
     replicas = context.cluster.replicas_on(brokers.keys())
-    replica_state_machine.to_online(context, replicas, "broker is online")
+    yield from lost_data.take_out(context, dict.fromkeys(p for p, _ in replicas))
+    replica_state_machine.to_online(context, replicas, "broker is online", registered=True)
     yield from partition_state_machine.bring_online(context)
     yield from phases.brokers_started(context, brokers.keys())
     yield from deletion.brokers_started(context, brokers.keys())

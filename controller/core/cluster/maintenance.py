@@ -273,7 +273,9 @@ def movable(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition
     def by_another(p: Partition) -> bool:
         if p.leadership is None or p.leadership.leader not in drained or cluster.is_deleting(p):
             return False
-        ballot = Ballot(p.replicas, p.leadership, cluster.online_set(p, live), frozenset(), drained)
+        lacking = cluster.without_data(p.leadership)
+        online = cluster.online_set(p, live)
+        ballot = Ballot(p.replicas, p.leadership, online, drained=drained, without_data=lacking)
         return leader_election.elect(Strategy.DRAIN, ballot) is not None
 
     return [p for p in partitions if by_another(p)]

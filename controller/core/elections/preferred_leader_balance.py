@@ -53,7 +53,13 @@ def imbalances(context: EventContext) -> dict[int, Imbalance]:
         if leadership is not None and leadership.leader != preferred:
             missing += 1
             online = cluster.online_set(partition, live)
-            ballot = Ballot(partition.replicas, leadership, online, frozenset(), cluster.maintenance.drained)
+            ballot = Ballot(
+                partition.replicas,
+                leadership,
+                online,
+                drained=cluster.maintenance.drained,
+                without_data=cluster.without_data(leadership),
+            )
             if leader_election.elect(Strategy.PREFERRED, ballot) is not None:
                 electable.append(partition)
         found[preferred] = (total + 1, missing, electable)

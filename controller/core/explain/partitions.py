@@ -206,6 +206,7 @@ def _ballot(
         cluster.shutting_down,
         cluster.maintenance.drained,
         unclean_allowed=unclean_allowed,
+        without_data=cluster.without_data(state),
     )
 
 
@@ -228,6 +229,9 @@ def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None,
     if state is None:
         return "it was never led: it has no state yet"
     if state.leader == NO_LEADER:
+        lacking = cluster.without_data(state)
+        if lacking.issuperset(state.isr):
+            return f"it has no leader: {ids_shown(state.isr)}, which were in sync, came back without the data they had"
         return "it has no leader"
     if state.leader not in cluster.brokers:
         return f"its leader {state.leader} is gone, and no new leader is elected yet"
@@ -346,6 +350,10 @@ def _ways_to_a_leader(
     if failed:
         text = f"the failed disk of any of {BROKERS} is repaired"
         yield from _also_unsuspended(cluster, Change(text, frozenset({Remedy.REPAIR}), failed))
+    if lacking := tuple(b for b in state.isr if b in cluster.without_data(state)):
+        yield Change(
+            f"the return of any of {BROKERS} with the data directory it had: nothing is lost", None, lacking
+        )
     if unclean.leader == NO_LEADER:
         return
     lost = f"{unclean.leader} leads, and records that only {isr} hold are lost"

@@ -93,6 +93,12 @@ class AuditMetrics:
             ["broker_id"],
             registry=registry,
         )
+        self.compared = Counter(
+            "partition_controller_whole_states_compared",
+            "Brokers compared before they were told the whole state, by what of it they got.",
+            ["outcome"],
+            registry=registry,
+        )
         self.states_checked = Counter(
             "partition_controller_audit_states_checked",
             "Partition state znodes compared with the cluster state.",

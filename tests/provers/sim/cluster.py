@@ -357,10 +357,15 @@ class SimulatedCluster:
         self.clients.append(probe)
         await self.until_ended([probe.start()], limit_s)
         for (topic, number), why in sorted(probe.refused.items()):
-            if (topic, number) in self.ledger.torn:
-                continue  # not all of its replicas can be in sync
             if "NOT_ENOUGH_REPLICAS" not in why or len(self.ledger.topics[topic].partitions[number]) > 1:
                 self.violated(f"{topic}-{number} takes no record: {why}")
+
+    def _give_up_the_lost(self) -> None:
+        """Where every in-sync member has lost data, an operator permits an unclean election: nothing else helps."""
+        for partition in self.ledger.lost():
+            if partition not in self.ledger.given_up or self.rng.random() < 0.1:
+                self.ledger.given_up.add(partition)
+                self.loop.spawn(self.operator.process, self.operator.elect_unclean(*partition))
 
     async def until_ended(self, processes: Sequence[Process], limit_s: float) -> None:
         """All of them have nothing more to do. Raises Violated."""
@@ -391,6 +396,7 @@ class SimulatedCluster:
             if undone is None or (undone.done() and not undone.result()):
                 undone = self.loop.spawn(self.operator.process, self.operator.undo())
             await self._until(self.loop.time() + LOOK_S)
+            self._give_up_the_lost()
             missing = unsettled() if undone.done() and undone.result() else ["operators undo what they set"]
             if not missing:
                 return self.loop.time() - began_s

@@ -282,7 +282,7 @@ class Faults:
     def cut_power(self, id_: int, seconds: float) -> None:
         broker = self._cluster.brokers[id_]
         broker.kill()
-        if broker.disk.power_cut(self._cluster.rng):
+        if broker.disk.power_cut(self._cluster.rng) or not broker.disk.kept_all:
             self._cluster.data_lost(id_)
         self._start_later(broker, seconds)
 

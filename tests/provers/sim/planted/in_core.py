@@ -10,6 +10,20 @@ PARTITIONS = CORE + "partitions.partition_state_machine:"
 
 FAULTS = (
     Fault(
+        "changes-left-out-with-the-whole",
+        "where a broker holds the whole state, changes since are not told either",
+        Change(
+            CORE + "outbox:Outbox.compared",
+            "_n, _s = _d.metadata, _q.snapshot",
+            "_n, _s = _d.metadata, _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+        ),
+    ),
+    Fault(
+        "snapshot-of-some-ends-as-of-all",
+        "a snapshot of the topics that differ makes brokers forget the others",
+        drop(CORE + "outbox:Outbox.compared", "_q.snapshot_of = sorted(_n)"),
+    ),
+    Fault(
         "isr-not-checked",
         "a leader is elected whether or not it is in the ISR, and counts as a member then",
         Change(
@@ -88,19 +102,32 @@ if not _w.unclean and _d:
         Change(CORE + "brokers.changes:brokers_changed", "_a.epoch > _b.epoch", "_a.epoch < _b.epoch"),
     ),
     Fault(
+        "directory-not-compared",
+        "a broker that is registered with another directory counts as in sync",
+        Change(CORE + "model:without_data", "_d not in _b.directories", "False"),
+    ),
+    Fault(
+        "lost-data-not-looked-for-at-failover",
+        "a new controller takes every member of an ISR as it finds it",
+        drop(CORE + "failover:failover", "yield from lost_data.take_out(...)"),
+    ),
+    Fault(
+        "stale-broker-epoch-accepted",
+        "a member joins the ISR that has registered anew since it caught up",
+        Change(CORE + "isr.alter_partition:evaluate", "_stale(...)", "[]"),
+    ),
+    Fault(
         "push-before-commit",
         "brokers are told of a leader before ZooKeeper has it",
         Change(
             PARTITIONS + "_Election.decide",
             """\
-_n = _c.successor(_e.leader, _e.isr, _s.epoch, _e.recovery)
-return StateChange(_p, ...)
+return StateChange(_p, _c, _n, _e.recipients)
 """,
             """\
-_n = _c.successor(_e.leader, _e.isr, _s.epoch, _e.recovery)
 _p.leadership = _n
 _s.context.push_leadership(_e.recipients, _p)
-return StateChange(_p, ...)
+return StateChange(_p, _c, _n, _e.recipients)
 """,
         ),
     ),

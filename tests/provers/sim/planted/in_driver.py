@@ -116,6 +116,52 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         ),
     ),
     Fault(
+        "comparison-leaves-topics-out",
+        "before the whole state is pushed, only topics are compared that controller and broker both know",
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._by_topic",
+            "_h.keys() | _s._cluster.topics.keys()",
+            "_h.keys() & _s._cluster.topics.keys()",
+        ),
+    ),
+    Fault(
+        "offline-replicas-not-compared",
+        "before the whole state is pushed, offline replicas are not compared",
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._differing",
+            "_Digests(_h.hosted, _h.metadata, _h.offline) == _e",
+            "(_h.hosted, _h.metadata) == _e[:2]",
+        ),
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._by_topic",
+            "(_m.metadata, _m.offline) != (_e.metadata, _e.offline)",
+            "_m.metadata != _e.metadata",
+        ),
+    ),
+    Fault(
+        "deletion-taken-for-equal",
+        "a topic under deletion is left out of the whole state if the broker knows it as it was",
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._differing",
+            "not _d and _a == _b",
+            "_a == _b",
+        ),
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._topic",
+            "_s._cluster.deletion_requested(_t.name) or _x",
+            "_x",
+        ),
+    ),
+    Fault(
+        "comparison-by-what-was-expected-before",
+        "brokers that register again are compared with what the cluster was like at the failover",
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._totals",
+            "_s._looked[0] < _n",
+            "_s._looked[0] == 0",
+        ),
+    ),
+    Fault(
         "quarantine-not-read",
         "a new term does not leave out what raised in earlier ones",
         Change(
