@@ -24,7 +24,7 @@ from controller.core.effects import (
 )
 from controller.core.elections import elect_leaders
 from controller.core.model import LeaderAndIsr, Partition
-from controller.core.partitions import partition_state_machine, replica_state_machine
+from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase

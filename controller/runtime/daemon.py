@@ -182,7 +182,7 @@ class Daemon:
             #: Of gRPC, in both directions.
             self.tls: PemTls | None = daemon_tls(settings)
             if settings.https and own is not None:
-                self.https = server_contexts(own, settings.client_auth)
+                self.https = server_contexts(own, settings.http_client_auth)
         if self.tls is not None:
             self.reloads.on_reload("certificates", self.tls.reload)
         if self.https is not None:
