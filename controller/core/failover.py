@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.brokers import lost_data, stop_approvals
+from controller.core.brokers import stop_approvals
 from controller.core.cluster import automatic_maintenance, configs, dynamic_settings, features
 from controller.core.commits import delete_notifications
 from controller.core.context import EventContext, Handler, Pause
