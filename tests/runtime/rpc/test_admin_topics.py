@@ -139,7 +139,7 @@ async def test_configuration(zookeeper: str, zk: KazooClient, tmp_path: Path) ->
         ):
             answer = await ask(endpoint, "AlterConfigs", request)
             assert error_name(answer.error_code) == "INVALID_REQUEST"
-            assert "must be 2 TOPIC or 4 BROKER" in answer.error_message
+            assert "must be 2 TOPIC, 4 BROKER or 100 CONTROLLER" in answer.error_message
         refused = pb.AlterConfigsRequest(
             resources=[
                 config(pb.TOPIC, "nope", retention_ms="1"),
