@@ -19,15 +19,6 @@ FAULTS = (
         ),
     ),
     Fault(
-        "failed-disk-in-the-digest",
-        "a replica whose disk failed counts among those that a broker serves",
-        Change(
-            STUB + "control.replicas:Replica.item",
-            "_s.role not in (Role.LEADER, Role.FOLLOWER)",
-            "_s.role not in (Role.LEADER, Role.FOLLOWER, Role.OFFLINE)",
-        ),
-    ),
-    Fault(
         "metadata-forgotten",
         "a broker forgets all of an ISR in its metadata but the first",
         Change(

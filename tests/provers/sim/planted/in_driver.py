@@ -165,29 +165,6 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         ),
     ),
     Fault(
-        "deletion-taken-for-equal",
-        "a topic under deletion is left out of the whole state if the broker knows it as it was",
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._differing",
-            "not _d and _a == _b",
-            "_a == _b",
-        ),
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._topic",
-            "_s._cluster.deletion_requested(_t.name) or _x",
-            "_x",
-        ),
-    ),
-    Fault(
-        "comparison-by-what-was-expected-before",
-        "brokers that register again are compared with what the cluster was like at the failover",
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._totals",
-            "_s._looked[0] < _n",
-            "_s._looked[0] == 0",
-        ),
-    ),
-    Fault(
         "quarantine-not-read",
         "a new term does not leave out what raised in earlier ones",
         Change(
