@@ -151,20 +151,6 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         ),
     ),
     Fault(
-        "offline-replicas-not-compared",
-        "before the whole state is pushed, offline replicas are not compared",
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._differing",
-            "_Digests(_h.hosted, _h.metadata, _h.offline) == _e",
-            "(_h.hosted, _h.metadata) == _e[:2]",
-        ),
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._by_topic",
-            "(_m.metadata, _m.offline) != (_e.metadata, _e.offline)",
-            "_m.metadata != _e.metadata",
-        ),
-    ),
-    Fault(
         "quarantine-not-read",
         "a new term does not leave out what raised in earlier ones",
         Change(
