@@ -188,6 +188,9 @@ class NotificationWriter:
     def __init__(self, store: StateStore, broker_id: int, now_ms: Callable[[], int]) -> None:
         self._store, self._broker_id, self._now_ms = store, broker_id, now_ms
         self._timer = PropagationTimer(now_ms())
+        #: Proposals whose write may have landed or may still land, with the directories in it. Such a one cannot be
+        #: refused any more: it is written again as it was.
+        self._unanswered: dict[Key, tuple[IsrProposal, dict[int, int]]] = {}
 
     async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult]:
         """One result per proposal, in order. Raises IsrUnanswered when ZooKeeper did not respond to one of the writes.
@@ -205,10 +208,18 @@ class NotificationWriter:
         return results
 
     async def _write(self, proposal: IsrProposal) -> IsrResult:
-        topic, partition = proposal.key
-        directories = await self._directories(proposal)
+        asked, directories = self._unanswered.get(proposal.key, (None, None))
+        if asked != proposal or directories is None:
+            directories = await self._directories(proposal)
         if directories is None:
             return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
+        self._unanswered[proposal.key] = proposal, directories
+        result = await self._write_state(proposal, directories)
+        del self._unanswered[proposal.key]
+        return result
+
+    async def _write_state(self, proposal: IsrProposal, directories: dict[int, int]) -> IsrResult:
+        topic, partition = proposal.key
         state = PartitionState(
             self._broker_id,
             proposal.leader_epoch,

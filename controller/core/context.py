@@ -7,7 +7,7 @@ from outside. It does no I/O. Only ``Machine.step`` drives it (docs/adr/0001).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar, cast
 
@@ -63,6 +63,7 @@ class CoreSettings:
     reassignment_concurrent_moves_max: int = 0
     reassignment_concurrent_moves_per_broker_max: int = 0
     auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
     leader_imbalance_per_broker_percentage: int = 10
     #: Ours: leaderships that rebalancing may return in one run; runs follow each second. 0: all at once.
     leader_rebalance_leaders_per_second: int = 0
@@ -75,6 +76,11 @@ class CoreSettings:
     maintenance_healthy_seconds: int = 30
     #: Ours: brokers of Kafka take this controller for one of them, and may give it replicas.
     leads_kafka: bool = False
+
+
+def with_dynamic(settings: CoreSettings, cluster: Cluster) -> CoreSettings:
+    """``settings`` are static; a dynamic value has its field's type."""
+    return replace(settings, **cluster.dynamic) if cluster.dynamic else settings  # type: ignore[arg-type]
 
 
 class EventContext:
@@ -92,7 +98,9 @@ class EventContext:
         cause: str,
         now_us: int,
     ) -> None:
-        self.cluster, self.outbox, self.settings = cluster, outbox, settings
+        self.cluster, self.outbox = cluster, outbox
+        #: Of flags, environment and file.
+        self.static_settings = settings
         self.new_topic_id = new_topic_id
         self.event_id, self.cause, self.now_us = event_id, cause, now_us
         self.records: list[LogBatch] = []
@@ -103,6 +111,11 @@ class EventContext:
         self._arrived: dict[int, Outcome] = {}
         #: Partitions whose metadata this event queued since its last broker or disk failure.
         self.notified: set[Partition] = set()
+
+    @property
+    def settings(self) -> CoreSettings:
+        """What decisions are made by: dynamic settings hold before static ones."""
+        return with_dynamic(self.static_settings, self.cluster)
 
     @property
     def unclean_default(self) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.brokers import lost_data, stop_approvals
-from controller.core.cluster import automatic_maintenance, configs, features
+from controller.core.brokers import stop_approvals
+from controller.core.cluster import automatic_maintenance, configs, dynamic_settings, features
 from controller.core.commits import delete_notifications
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
@@ -24,7 +24,7 @@ from controller.core.effects import (
 )
 from controller.core.elections import elect_leaders
 from controller.core.model import LeaderAndIsr, Partition
-from controller.core.partitions import partition_state_machine, replica_state_machine
+from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase
@@ -67,6 +67,7 @@ def failover(context: EventContext) -> Handler[None]:
     yield from timings.done("feature", 1)
     yield from _assure_cluster_id(context)
     yield from configs.load(context)
+    yield from dynamic_settings.load(context)
     yield from automatic_maintenance.load(context)
     yield from stop_approvals.load(context)
     yield from forgotten.load(context)

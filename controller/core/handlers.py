@@ -16,6 +16,7 @@ from controller.core.brokers import changes as broker_changes
 from controller.core.brokers.controlled_shutdown import controlled_shutdown
 from controller.core.brokers.log_dirs import disks_reported, log_dirs_failed
 from controller.core.brokers.stop_approvals import approve_stop, withdraw_approval
+from controller.core.cluster import dynamic_settings
 from controller.core.cluster.configs import alter_configs, config_changed, describe_configs
 from controller.core.cluster.maintenance import (
     cancel_shutdown,
@@ -43,7 +44,12 @@ from controller.core.reassignment.alter_reassignments import (
     list_reassignments,
     process_znode,
 )
-from controller.core.reassignment.phases import completed_by_isr, finish_in_sync, resume_restored
+from controller.core.reassignment.phases import (
+    completed_by_isr,
+    finish_in_sync,
+    resume_restored,
+    start_queued,
+)
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.brokers import (
     AllocateProducerIds,
@@ -178,6 +184,12 @@ def _reassignment_requested(context: EventContext) -> Handler[None]:
     yield from process_znode(context)
 
 
+def _settings_changed(context: EventContext) -> Handler[None]:
+    yield from dynamic_settings.load(context)
+    # Limits may have been raised; one that was lowered stops nothing that has begun.
+    yield from start_queued(context)
+
+
 def _update_features(context: EventContext, serial: int, request: UpdateFeatures) -> Handler[None]:
     """Update features, then read brokers again: another level changes which brokers are compatible."""
     changed = yield from update_features(context, serial, request)
@@ -202,6 +214,7 @@ def _reconnected(context: EventContext) -> Handler[None]:
     yield from completed_by_isr(context, list(context.cluster.reassignments.ongoing))
     yield from log_dirs_failed(context)
     yield from config_changed(context)
+    yield from _settings_changed(context)
 
 
 # --- the tables ----------------------------------------------------------------------------------------------
@@ -220,6 +233,7 @@ LOOKS: dict[EventKind, Callable[[EventContext], Handler[None]]] = {
     EventKind.REASSIGNMENT: _reassignment_requested,
     EventKind.REASSIGNMENT_IN_SYNC: finish_in_sync,
     EventKind.CONFIG_CHANGE: config_changed,
+    EventKind.SETTINGS_CHANGE: _settings_changed,
     EventKind.LEADER_REBALANCE: rebalance,
     EventKind.MAINTENANCE_CHECK: check_maintenance,
 }

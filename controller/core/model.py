@@ -580,6 +580,8 @@ class Cluster:
         self.reassignments = Reassignments()
         #: The dynamic cluster default of unclean.leader.election.enable; None: the controller's own setting holds.
         self.unclean_default: bool | None = None
+        #: Dynamic settings that hold for this controller, by name.
+        self.dynamic: dict[str, int] = {}
         #: Config change notifications that are processed but not deleted yet: path to the time of the first read, on
         #: the driver's clock.
         self.config_changes_seen: dict[str, int] = {}

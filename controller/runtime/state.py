@@ -11,7 +11,7 @@ import msgspec
 
 from controller import __version__
 from controller.core.brokers import stop_approvals
-from controller.core.model import Maintenance, PartitionState
+from controller.core.model import Cluster, Maintenance, PartitionState
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.znode_paths import broker_path
 from controller.runtime.audit.auditor import BrokerAudit
@@ -308,20 +308,7 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         {},
         cluster.unclean_elections if cluster else 0,
     )
-    yield (
-        "partition_controller_brokers_held_back",
-        "Brokers that come and go, so that no leadership returns to them for now.",
-        {},
-        len(cluster.held_back()) if cluster else 0,
-    )
-    flapping = cluster.flapping if cluster else {}
-    for broker_id in sorted(cluster.brokers) if cluster else ():
-        yield (
-            "partition_controller_broker_losses",
-            "Times in a row that a broker was lost without a clean stop, in this term.",
-            {"broker_id": str(broker_id)},
-            known.losses if (known := flapping.get(broker_id)) else 0,
-        )
+    yield from _flapping_gauges(cluster or Cluster(-1))
     yield (
         "kafka_server_metadataloader_currentcontrollerid",
         "Last controller id read from /controller; -1: unknown.",
@@ -338,6 +325,23 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
     yield from _maintenance_gauges(cluster.maintenance if cluster else Maintenance())
     yield from _role_gauges(daemon)
     yield from _queue_gauges(daemon)
+
+
+def _flapping_gauges(cluster: Cluster) -> Iterator[Gauge]:
+    yield (
+        "partition_controller_brokers_held_back",
+        "Brokers that come and go, so that no leadership returns to them for now.",
+        {},
+        len(cluster.held_back()),
+    )
+    for broker_id in sorted(cluster.brokers):
+        known = cluster.flapping.get(broker_id)
+        yield (
+            "partition_controller_broker_losses",
+            "Times in a row that a broker was lost without a clean stop, in this term.",
+            {"broker_id": str(broker_id)},
+            known.losses if known else 0,
+        )
 
 
 def _maintenance_gauges(state: Maintenance) -> Iterator[Gauge]:

@@ -115,7 +115,6 @@ class Term:
             new_topic_id,
             quarantine.events(),
         )
-        self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
         #: Whether Kafka's brokers find this controller.
         self.leads_kafka = settings.leads_kafka
         self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
@@ -270,15 +269,21 @@ class Term:
 
     async def _rebalance(self) -> None:
         """Queue leader rebalances: the first soon after the failover, the next an interval after each one's end."""
-        interval_s = self._rebalance_interval_s
-        delay_s = min(FIRST_REBALANCE_S, interval_s)
         await self._failover_done.wait()
+        machine = self.machine
+        delay_s = min(FIRST_REBALANCE_S, machine.settings.leader_imbalance_check_interval_seconds)
         while True:
-            await asyncio.sleep(delay_s)
+            began_s = time.monotonic()
+            # In portions: the interval is a dynamic setting.
+            while (left_s := began_s + delay_s - time.monotonic()) > 0:
+                await asyncio.sleep(min(left_s, FIRST_REBALANCE_S))
+                if not machine.cluster.rebalancing:
+                    delay_s = min(delay_s, machine.settings.leader_imbalance_check_interval_seconds)
             self._rebalanced.clear()
             self.enqueue(Event(EventKind.LEADER_REBALANCE))
             await self._rebalanced.wait()
-            delay_s = PACED_REBALANCE_S if self.machine.cluster.rebalancing else interval_s
+            interval_s = machine.settings.leader_imbalance_check_interval_seconds
+            delay_s = PACED_REBALANCE_S if machine.cluster.rebalancing else interval_s
 
     @property
     def brokers_informed(self) -> bool:

@@ -24,12 +24,14 @@ class ConfigResourceType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNKNOWN_RESOURCE: _ClassVar[ConfigResourceType]
     TOPIC: _ClassVar[ConfigResourceType]
     BROKER: _ClassVar[ConfigResourceType]
+    CONTROLLER: _ClassVar[ConfigResourceType]
 PREFERRED: ElectionType
 UNCLEAN: ElectionType
 CHOSEN: ElectionType
 UNKNOWN_RESOURCE: ConfigResourceType
 TOPIC: ConfigResourceType
 BROKER: ConfigResourceType
+CONTROLLER: ConfigResourceType
 
 class DescribeClusterRequest(_message.Message):
     __slots__ = ()
@@ -429,12 +431,14 @@ class AlterConfigsResource(_message.Message):
     def __init__(self, resource: _Optional[_Union[ConfigResource, _Mapping]] = ..., configs: _Optional[_Iterable[_Union[AlterableConfig, _Mapping]]] = ...) -> None: ...
 
 class AlterConfigsRequest(_message.Message):
-    __slots__ = ("resources", "validate_only")
+    __slots__ = ("resources", "validate_only", "unknown_keys_too")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_KEYS_TOO_FIELD_NUMBER: _ClassVar[int]
     resources: _containers.RepeatedCompositeFieldContainer[AlterConfigsResource]
     validate_only: bool
-    def __init__(self, resources: _Optional[_Iterable[_Union[AlterConfigsResource, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    unknown_keys_too: bool
+    def __init__(self, resources: _Optional[_Iterable[_Union[AlterConfigsResource, _Mapping]]] = ..., validate_only: _Optional[bool] = ..., unknown_keys_too: _Optional[bool] = ...) -> None: ...
 
 class AlterConfigsResult(_message.Message):
     __slots__ = ("resource", "error_code", "error_message", "unknown_keys")

@@ -30,7 +30,7 @@ from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2, broker_control_pb2, broker_data_pb2, controller_service_pb2
 from proto.security.grpc_channels import GrpcTls, PemTls, open_channel
 from proto.security.tls import TlsFiles, client_contexts
-from tests.support.runtime.certificates import Authority
+from tests.support.runtime.certificates import Authority, rotate
 from tests.support.runtime.programs import BIN, run_to_end
 
 pytestmark = pytest.mark.slow
@@ -194,6 +194,9 @@ async def test_strangers_reach_no_method(cluster: Cluster, tmp_path: Path) -> No
                     got_in.append((who, name, method, status))
     assert got_in == []
     assert tried > 300
+    for member in cluster.playground.members.values():
+        for line in member.log_path.read_text().splitlines():
+            json.loads(line)
 
 
 async def test_strangers_see_no_page(cluster: Cluster, tmp_path: Path) -> None:
@@ -324,7 +327,7 @@ async def test_certificates_and_authority_are_replaced_under_load(zookeeper: str
             await playground.create_topic(session, TOPIC, (6, 3))
             load = WorkloadCheck(playground, TOPIC, 6)
             await load.start()
-            await rotate(playground, tmp_path)
+            await rotate(playground.certificates, Authority(tmp_path / "other", "the next authority"), 1)
             await asyncio.sleep(3)
             active, _ = await playground.active(session)
             playground.members[f"controller-{active}"].kill()
@@ -357,32 +360,6 @@ async def test_certificates_and_authority_are_replaced_under_load(zookeeper: str
             assert await called(address, method, old) is grpc.StatusCode.UNAVAILABLE, name
     finally:
         playground.stop()
-
-
-async def rotate(playground: Playground, tmp_path: Path) -> None:
-    """Replace all files in place, one step at a time."""
-    folder = playground.certificates
-    other = Authority(tmp_path / "other", "the next authority")
-    old, new = (folder / "ca.pem").read_bytes(), other.cafile.read_bytes()
-    put(folder / "ca.pem", old + new)
-    await asyncio.sleep(1)
-    for path in sorted(folder.glob("*.key")):
-        name = path.stem
-        if name != "ca":
-            certfile, keyfile = other.issue(name)
-            put(path, keyfile.read_bytes())
-            put(folder / f"{name}.pem", certfile.read_bytes())
-            await asyncio.sleep(0.2)
-    await asyncio.sleep(1)
-    put(folder / "ca.pem", new)
-
-
-def put(path: Path, content: bytes) -> None:
-    """As a whole: nobody reads half of it."""
-    beside = path.with_suffix(".new")
-    beside.write_bytes(content)
-    beside.chmod(0o600)
-    beside.replace(path)
 
 
 @pytest.mark.parametrize("days", [(-3, -1), (1, 3)], ids=["expired", "not yet valid"])

@@ -14,13 +14,13 @@ from rich.table import Table
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs, jute
-from tests.bench import changes, cluster, kafka_codec, succession, throughput, tls
+from tests.bench import changes, cluster, kafka_codec, pctl, succession, throughput, tls
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 TOPICS, PARTITIONS = 2000, 50
 RUNS = 3
 CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "plain", "double"}
-EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls"}
+EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl"}
 console = Console(soft_wrap=True)
 
 
@@ -165,6 +165,10 @@ def main(argv: list[str]) -> None:
             console.print("TLS:")
             with EmbeddedZooKeeper(directory / "tls-zookeeper", heap_mb=512) as zookeeper:
                 tls.measure(zookeeper.connect_string, directory, rows)
+        if "pctl" in wanted:
+            console.print("pctl:")
+            with EmbeddedZooKeeper(directory / "pctl-zookeeper", heap_mb=256) as zookeeper:
+                pctl.measure(zookeeper.connect_string, directory, rows)
         if wanted & CONTROLLER_FIGURES:
             controller_figures(directory, wanted, rows)
         if wanted & set(changes.FIGURES):

@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from controller.cli.common.examples import EXAMPLES
 from controller.cli.common.options import Options
 from controller.cli.pctl.main import main
+from controller.cli.pctl_examples import EXAMPLES
 
 CONTEXT = click.Context(main)
 

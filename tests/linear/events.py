@@ -476,6 +476,10 @@ ROWS: dict[EventKind, dict[str, Make]] = {
             with_topics, lambda rig, n: [rig.world.notify_config(f"topics/t{k}") for k in range(n)]
         ),
     },
+    EventKind.SETTINGS_CHANGE: {
+        "settings": looked(without, EventKind.SETTINGS_CHANGE),
+        "reassignments": looked(moving, EventKind.SETTINGS_CHANGE),
+    },
     EventKind.ALLOCATE_PRODUCER_IDS: {
         "partitions": asked(
             with_partitions, lambda rig, _: AllocateProducerIds(1, rig.cluster.brokers[1].epoch)

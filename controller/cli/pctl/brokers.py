@@ -12,7 +12,7 @@ import msgspec
 
 from controller.cli.common.cluster_state import fail_without_cluster, note_problems
 from controller.cli.common.lazy import Later, LazyListingVerbs
-from controller.cli.common.options import Options, Verb, on_cluster
+from controller.cli.common.options import Options, Verb, on_cluster, or_from_brokers
 from controller.cli.common.output import note, print_data, print_rows
 from controller.cli.common.requests import ask
 from controller.client import admin
@@ -67,6 +67,7 @@ def brokers(context: click.Context) -> None:
         _list(context.ensure_object(Options))
 
 
+@or_from_brokers("brokers")
 @on_cluster
 async def _list(options: Options, session: Session) -> None:
     cluster_state = await cluster_reader.look(session)

@@ -17,7 +17,7 @@ from controller.cli.common.cluster_state import (
     note_problems,
 )
 from controller.cli.common.lists import names as list_of_names
-from controller.cli.common.options import Listing, Options, on_cluster
+from controller.cli.common.options import Listing, Options, on_cluster, or_from_brokers
 from controller.cli.common.output import note, print_rows
 from controller.cli.common.replica_problems import ReplicaProblems, replica_problems
 from controller.cli.common.requests import ask
@@ -135,6 +135,7 @@ def partition_row(
 @click.option("--internal", is_flag=True, help="also partitions of internal topics; they are always searched")
 @sizes_option
 @click.pass_obj
+@or_from_brokers("partitions")
 @on_cluster
 async def partitions(
     options: Options,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from controller.core.brokers import lost_data
 from controller.core.cluster import automatic_maintenance, flapping
 from controller.core.cluster.features import without_incompatible
 from controller.core.context import EventContext, Handler
 from controller.core.effects import ReadBrokers
 from controller.core.model import Broker, Partition
-from controller.core.partitions import partition_state_machine, replica_state_machine
+from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
 from controller.core.records import BrokerChange
 from controller.core.topics import deletion, phantom

@@ -15,13 +15,13 @@ from controller.runtime.push.transport import Answer, CannotAnswerError, Partiti
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 from proto.limits import MESSAGE_LIMITS
-from proto.security.grpc_channels import Channels, GrpcTls, details_of
+from proto.security.grpc_channels import CONNECT_ATTEMPT, Channels, GrpcTls, details_of
 
 _OPTIONS = [
     *MESSAGE_LIMITS,
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    CONNECT_ATTEMPT,
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 _SERVICE = "/partition_controller.v1.BrokerControl/"

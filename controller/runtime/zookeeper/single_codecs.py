@@ -11,8 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from controller.core.cluster.configs import entity_problem
+from controller.core.cluster.dynamic_settings import DEFAULT
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.cluster.quarantine import SUSPECTS_MAX, Quarantine, Suspect
+from controller.core.cluster.tenures import KEPT_MAX, Tenure
 from controller.core.config_keys import LONG_MAX
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
 from controller.core.model import Forgotten, Maintenance, StopApproval
@@ -31,6 +33,8 @@ from controller.core.znode_paths import (
     QUARANTINE,
     REASSIGN_PARTITIONS,
     RESIGNED,
+    SETTINGS,
+    TENURES,
     NodePath,
     is_below,
 )
@@ -39,6 +43,8 @@ from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import Session
 
 T = TypeVar("T")
+#: Digits of the largest id.
+_ID_DIGITS = 10
 
 #: The category of znodes that may become readable without a change that a watch reports.
 NOT_READ = "NOT_READ"
@@ -64,6 +70,16 @@ class _Approvals(msgspec.Struct):
 class _Forgotten(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=1)]
     brokers: dict[Annotated[int, Meta(ge=0, le=codecs.INT_MAX)], Forgotten]
+
+
+class _Settings(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    settings: dict[str, dict[str, str]]
+
+
+class _Tenures(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    terms: Annotated[tuple[Tenure, ...], Meta(max_length=KEPT_MAX)]
 
 
 class Resignation(msgspec.Struct, frozen=True):
@@ -141,6 +157,23 @@ def _approvals(path: str, data: bytes | None) -> dict[int, StopApproval]:
     return found.approvals
 
 
+def _settings(path: str, data: bytes | None) -> dict[str, dict[str, str]]:
+    found = _decode(path, data, _Settings).settings
+    for name in found:
+        if name != DEFAULT and not (name.isascii() and name.isdigit() and len(name) <= _ID_DIGITS):
+            raise MalformedError(path, f"settings.{name[:100]}: must be a controller id or {DEFAULT}")
+    return found
+
+
+def _tenures(path: str, data: bytes | None) -> tuple[Tenure, ...]:
+    found = _decode(path, data, _Tenures).terms
+    for number, term in enumerate(found):
+        for field in ("controller_id", "controller_epoch", "from_ms", "until_ms"):
+            value = getattr(term, field)
+            _require(path, f"terms.{number}.{field} = {value}", value, LONG_MAX)
+    return found
+
+
 def _resignation(path: str, data: bytes | None) -> Resignation:
     found = _decode(path, data, Resignation)
     _require(path, f"at_ms = {found.at_ms}", found.at_ms, LONG_MAX)
@@ -164,6 +197,10 @@ def _decoder(path: str) -> Callable[[str, bytes | None], object]:
         return _approvals
     if path == FORGOTTEN:
         return _forgotten
+    if path == TENURES:
+        return _tenures
+    if path == SETTINGS:
+        return _settings
     if path == RESIGNED:
         return _resignation
     if path == QUARANTINE:
@@ -184,6 +221,7 @@ _WATCHED: dict[str, Callable[[str, bytes | None, int], object]] = {
     ISR_NOTIFICATIONS: lambda path, data, _: codecs.decode_partition_list(path, data),
     LOG_DIR_NOTIFICATIONS: lambda path, data, _: codecs.decode_log_dir_event(path, data),
     CONFIG_CHANGES: lambda path, data, _: decode_config_change(path, data),
+    SETTINGS: lambda path, data, _: _settings(path, data),
 }
 
 
@@ -208,6 +246,10 @@ def encode(path: str, value: object) -> bytes:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
     if path == APPROVALS:
         return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
+    if path == SETTINGS:
+        return msgspec.json.encode(_Settings(1, cast(dict[str, dict[str, str]], value)))
+    if path == TENURES:
+        return msgspec.json.encode(_Tenures(1, cast(tuple[Tenure, ...], value)))
     if path == FORGOTTEN:
         return msgspec.json.encode(_Forgotten(1, cast(dict[int, Forgotten], value)))
     if path == RESIGNED:

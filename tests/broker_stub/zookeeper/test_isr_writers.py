@@ -315,6 +315,22 @@ async def test_who_registered_anew_since_it_caught_up_does_not_join(
     assert states.states["foo", 0][1] == 7
 
 
+async def test_what_may_have_been_written_is_not_refused_afterwards(
+    notifier: NotificationWriter, states: States
+) -> None:
+    states.put(("foo", 0), 7, isr=[1])
+    states.registrations[2] = b'{"directories":["AAAADAAAAAAAAAAAAAAAAA"]}', 90
+    joins = FOO._replace(isr_epochs=(-1, 90))
+    states.away = True
+    with pytest.raises(IsrUnanswered):
+        await notifier.propose([joins])
+    states.away = False
+    states.registrations[2] = b"{}", 91
+    (result,) = await notifier.propose([joins])
+    assert result.error == codes.NONE
+    assert json.loads(states.states["foo", 0][0])["isr_directories"] == {"2": 12}
+
+
 @pytest.mark.parametrize(
     ("version", "fields"),
     [

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from broker_stub.zookeeper import codecs as broker_znodes
 from broker_stub.zookeeper.registration import Identity
 from controller.core.cluster.producer_ids import ProducerIdBlock
+from controller.core.cluster.tenures import Tenure
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Forgotten, Freeze, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.znode_paths import NodePath
@@ -187,6 +188,10 @@ CONTROL: tuple[Codec, ...] = (
         "/controllers/forgotten",
         [_written("/controllers/forgotten", {2: Forgotten("burned", "ann", 5, {"t": (0, 1)})})],
     ),
+    _one_node(
+        "/controllers/settings", [_written("/controllers/settings", {"<default>": {"a": "1"}, "7": {}})]
+    ),
+    _one_node("/controllers/history", [_written("/controllers/history", (Tenure(1, 2, 3, 4, True, "why"),))]),
     _one_node(
         "/controllers/approvals",
         [_written("/controllers/approvals", {2: StopApproval(7, "because", "ann", 5, ("margin",))})],

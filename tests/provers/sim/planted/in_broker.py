@@ -19,6 +19,11 @@ FAULTS = (
         ),
     ),
     Fault(
+        "control-requests-of-brokers",
+        "a broker takes control requests from whoever may act on the cluster",
+        Change(STUB + "rpc.access:Guard.may_control", "is_controller(_a, _p)", "True"),
+    ),
+    Fault(
         "metadata-forgotten",
         "a broker forgets all of an ISR in its metadata but the first",
         Change(

@@ -24,6 +24,11 @@ FAULTS = (
         drop(CORE + "outbox:Outbox.compared", "_q.snapshot_of = sorted(_n)"),
     ),
     Fault(
+        "repeats-decided",
+        "a partition that is named again and again in one AlterPartition is decided each time",
+        Change(CORE + "isr.alter_partition:_items", "_k in _s", "_k in _s and False"),
+    ),
+    Fault(
         "isr-not-checked",
         "a leader is elected whether or not it is in the ISR, and counts as a member then",
         Change(

@@ -151,6 +151,16 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         ),
     ),
     Fault(
+        "any-broker-speaks-for-any",
+        "a controller takes the requests of one broker from another",
+        Change(RUNTIME + "rpc.access:Guard._speaks_for", "speaks_for(_a, _p, _b)", "True"),
+    ),
+    Fault(
+        "replicas-not-counted",
+        "a topic znode may name any number of replicas",
+        Change(RUNTIME + "zookeeper.codecs:_distinct", "len(_i) > REPLICAS_MAX", "False"),
+    ),
+    Fault(
         "quarantine-not-read",
         "a new term does not leave out what raised in earlier ones",
         Change(

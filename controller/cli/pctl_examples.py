@@ -17,11 +17,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "cluster": ("cluster", "cluster -o yaml"),
     "completion": ("completion bash > /etc/bash_completion.d/pctl", "completion zsh > ~/.zfunc/_pctl"),
     "config delete": ("config delete retention.ms --topic orders",),
-    "config get": ("config get --topic orders", "config get --all-brokers"),
-    "config set": ("config set retention.ms=86400000 --topic orders",),
+    "config get": ("config get --topic orders", "config get --all-brokers", "config get --controller 1"),
+    "config set": (
+        "config set retention.ms=86400000 --topic orders",
+        "config set reassignment_concurrent_moves_max=20 --all-controllers",
+    ),
     "consume": ("consume orders --from-beginning --max-messages 10", "consume orders --group billing --follow"),
     "controllers": ("controllers",),
     "controllers claim": ("controllers claim",),
+    "controllers history": ("controllers history",),
     "controllers move": ("controllers move 2 --reason 'kernel update of 1'",),
     "controllers resign": (
         "controllers resign --reason 'kernel update'",
