@@ -19,15 +19,6 @@ FAULTS = (
         ),
     ),
     Fault(
-        "failed-disk-in-the-digest",
-        "a replica whose disk failed counts among those that a broker serves",
-        Change(
-            STUB + "control.replicas:Replica.item",
-            "_s.role not in (Role.LEADER, Role.FOLLOWER)",
-            "_s.role not in (Role.LEADER, Role.FOLLOWER, Role.OFFLINE)",
-        ),
-    ),
-    Fault(
         "control-requests-of-brokers",
         "a broker takes control requests from whoever may act on the cluster",
         Change(STUB + "rpc.access:Guard.may_control", "is_controller(_a, _p)", "True"),
