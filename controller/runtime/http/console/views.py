@@ -10,7 +10,7 @@ from controller.core.brokers import stop_approvals
 from controller.core.model import Attribution, Cluster, Partition
 from controller.core.topics.deletion_status import deletions
 from controller.planning.well import Finding, Seen, Tally, Told, Unfinished, Wrong, unfinished, wrong
-from controller.runtime.daemon import Daemon
+from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.console.survey import Counts, OfBroker, Survey, Tile
 from controller.runtime.state import attention
 from controller.runtime.term import Term
@@ -53,7 +53,16 @@ def state(daemon: Daemon) -> dict[str, Any]:
         "taking_over": term is not None and not term.machine.ready,
         "event": event.kind.value if event is not None else None,
         "events_queued": term.machine.queue_size if term is not None else 0,
+        "in_memory": _in_memory(daemon) if daemon.role is Role.STANDBY else None,
     }
+
+
+def _in_memory(daemon: Daemon) -> dict[str, Any] | None:
+    """What a standby keeps for its next term; None: nothing."""
+    if daemon.standby is None:
+        return None
+    mirror = daemon.standby.mirror
+    return {"warmth": mirror.warmth.value, "states": mirror.size, "behind": mirror.behind}
 
 
 def controllers(found: Iterable[ControllerInfo], own_id: int) -> list[dict[str, Any]]:

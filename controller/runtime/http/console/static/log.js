@@ -81,6 +81,11 @@ export function consoleOf({ http }) {
   return `${location.protocol}//${http}/ui`;
 }
 
+/** What a standby has read in advance for its next term. */
+function inMemory({ in_memory: found }) {
+  return found ? [["partition states in memory", `${number(found.states)}, ${found.warmth}`], ["changes behind", number(found.behind)]] : [];
+}
+
 export async function controllersPage({ known }) {
   const { controllers, state } = known;
   return [
@@ -94,7 +99,7 @@ export async function controllersPage({ known }) {
     ], controllers, "none is registered in ZooKeeper"), command("pctl controllers")),
     card("This controller", {}, el("dl", { class: "facts" },
       [["id", state.controller_id], ["role", state.role], ["controller epoch", state.controller_epoch ?? "none"],
-        ["ZooKeeper", state.zookeeper_connected ? "connected" : "does not answer"], ["event", state.event ?? "none"], ["events queued", number(state.events_queued)]]
+        ["ZooKeeper", state.zookeeper_connected ? "connected" : "does not answer"], ["event", state.event ?? "none"], ["events queued", number(state.events_queued)], ...inMemory(state)]
         .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))),
   ];
 }
