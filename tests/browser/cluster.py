@@ -39,7 +39,11 @@ async def running(
             member.start()
         async with cluster_reader.connected(cluster.connect, 20_000) as session:
             await cluster.until(
-                session, "registered", lambda s: len(s.brokers) == brokers and s.controller_id > 0
+                session,
+                "registered",
+                lambda s: (
+                    len(s.brokers) == brokers and len(s.controllers) == controllers and s.controller_id > 0
+                ),
             )
             await cluster.active(session)
             yield cluster, session

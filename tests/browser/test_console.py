@@ -13,8 +13,11 @@ from controller.core import znode_paths
 from controller.playground.cluster import Playground
 from controller.runtime.zookeeper.session import Session
 from proto.gen import maintenance_pb2
+from proto.security.tokens import line_of, new_token
 from tests.browser.chromium import Window, window
 from tests.browser.cluster import pages, running
+from tests.support.runtime.clusters import has_said, lines
+from tests.support.runtime.programs import BIN, program
 
 pytestmark = pytest.mark.slow
 
@@ -186,3 +189,37 @@ async def test_a_phone_and_both_schemes(started: Any, zookeeper: str, tmp_path: 
             assert {pair: ratio for pair, ratio in contrasts.items() if ratio < 4.5} == {}
             ground = await view.page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, ground[4:-1].split(","))) < 200) == (scheme == "dark")
+
+
+async def test_who_has_no_certificate_gives_a_token(started: Any, zookeeper: str, tmp_path: Path) -> None:
+    """The page is open, what it asks is not; the token is forgotten with the page."""
+    token, file = new_token(), tmp_path / "tokens"
+    file.write_text(line_of("ann", token))
+    file.chmod(0o600)
+    (tmp_path / "rules").write_text(
+        '[[allow]]\nprincipals = ["User:ann"]\noperations = ["DESCRIBE"]\nresources = ["cluster"]\n'
+    )
+    command = [
+        str(BIN / "partition-controller"), "run", f"--zookeeper={zookeeper}", "--grpc-listen=127.0.0.1:0",
+        "--http-listen=127.0.0.1:0", "--state-log-dir=log",
+    ]  # fmt: skip
+    secured = {
+        "PARTITION_CONTROLLER_AUTHORIZER_FILE": str(tmp_path / "rules"),
+        "PARTITION_CONTROLLER_BEARER_TOKENS_FILE": str(file),
+    }
+    with program(command, tmp_path, secured) as process:
+        process.until(lambda: has_said(process, "ready"))
+        address = f"http://{lines(process, 'listening')[0]['http']}/ui"
+        async with window(started) as view:
+            await view.open(address)
+            await text(view, ".login h2", "Who are you?")
+            field = view.page.locator("#token")
+            await field.fill("nobody's")
+            await field.press("Enter")
+            await text(view, ".login", "the token is nobody's")
+            await field.fill(token)
+            await field.press("Enter")
+            await text(view, ".verdict h1", "Well")
+            await text(view, "#who", "live")
+            await view.page.reload()
+            await text(view, ".login h2", "Who are you?")
