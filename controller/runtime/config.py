@@ -117,6 +117,8 @@ class Settings(TlsSettings, AuthorizerSettings, ZooKeeperSettings):
     connection_timeout_ms: Annotated[int, integer(100, 600_000, "how long one attempt to connect may take")] = 18_000
     request_timeout_ms: Annotated[int, integer(100, 600_000,
         "how long a broker may take to answer (controller.socket.timeout.ms)")] = 30_000
+    warm_standby: Annotated[bool,
+        Meta(description="as a standby, follow partition states in memory, for a faster failover")] = True
     audit_interval_seconds: Annotated[int, integer(1, 3600,
         "time for one comparison of all brokers, and of up to 2000 state znodes per second, with memory")] = 30
     message_bytes_max: Annotated[int, integer(10_000, 60_000_000,

@@ -61,6 +61,7 @@ from controller.runtime.term import Term
 from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from controller.runtime.zookeeper.standby import Standby
 from proto.incarnations import Incarnation, new_incarnation
 from proto.reload import Reloads
 from proto.security.authorization import Authorizer
@@ -158,6 +159,8 @@ class Daemon:
         self.questions = BrokerQuestions(
             str(settings.controller_id), listeners_of(settings), self.kafka_security
         )
+        #: What this candidate keeps in memory for its next term.
+        self.standby: Standby | None = None
         self._succession = Succession(settings.controller_id)
         self._patience = Patience(settings.controller_id)
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
@@ -266,6 +269,8 @@ class Daemon:
             access=self.zookeeper_access,
         )
         beside: list[asyncio.Task[None]] = []
+        standby = Standby(session, self.metrics.standby) if settings.warm_standby else None
+        self.standby = standby
         try:
             await self._unless_stopping(session.start(settings.connection_timeout_ms / 1000))
             if self._stopping.is_set():
@@ -282,7 +287,9 @@ class Daemon:
             beside.append(keeping)
             await self._candidate(session)
         finally:
-            self.session = None
+            self.session = self.standby = None
+            if standby is not None:
+                await standby.pause()
             for task in beside:
                 task.cancel()
             await session.close()
@@ -384,6 +391,8 @@ class Daemon:
                     self._handing_over = False
                     self._registration_changed.set()
             else:
+                if self.standby is not None:
+                    self.standby.follow()
                 self._follow(result)
                 # No known leader: /controller was deleted meanwhile, or cannot be read.
                 known = result.controller_id >= 0
@@ -451,6 +460,7 @@ class Daemon:
             self.outranked,
             self.tls,
             await self._quarantine(session),
+            await self.standby.settled() if self.standby is not None else None,
         )
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.

@@ -53,6 +53,7 @@ from controller.runtime.push.grpc_transport import GrpcTransports
 from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from controller.runtime.zookeeper.state_mirror import StateMirror
 from controller.runtime.zookeeper.store import Store
 from proto.security.grpc_channels import GrpcTls
 
@@ -98,7 +99,9 @@ class Term:
         outranked: Outranked,
         tls: GrpcTls | None,
         quarantine: Quarantine,
+        mirror: StateMirror | None = None,
     ) -> None:
+        """``mirror``: the partition states in memory, settled; None: all are read."""
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
@@ -116,7 +119,7 @@ class Term:
         self.leads_kafka = settings.leads_kafka
         self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
-        self._store = Store(session, won.epoch_version, self.enqueue, quarantine.paths())
+        self._store = Store(session, won.epoch_version, self.enqueue, quarantine.paths(), mirror)
         cluster, bytes_max = self.machine.cluster, settings.message_bytes_max
         timeout_s = settings.request_timeout_ms / 1000
         #: Transports to Kafka brokers, which know their APIs.
@@ -341,6 +344,7 @@ class Term:
             await asyncio.gather(*tasks, return_exceptions=True)
             self.session.forget(self._controller_changed)
             self._store.close()
+            await self._store.forget_mirror()
             await self._comparisons.stop()
             await self.senders.stop()
 
@@ -447,7 +451,16 @@ class Term:
         if done.kind is EventKind.FAILOVER:
             self._failover_done.set()
             self._metrics.failovers.inc()
+            self._loaded()
             self._on_ready()
+
+    def _loaded(self) -> None:
+        """The failover is done: say where its states came from, and let go of those in memory."""
+        store, used = self._store, self._metrics.standby.used
+        used.labels("memory").set(store.from_memory)
+        used.labels("zookeeper").set(store.from_zookeeper)
+        log.info("states_loaded", from_memory=store.from_memory, from_zookeeper=store.from_zookeeper)
+        self._spawn(store.forget_mirror())
 
     # leadership
 

@@ -14,12 +14,12 @@ from rich.table import Table
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs, jute
-from tests.bench import changes, cluster, kafka_codec, pctl, throughput, tls
+from tests.bench import changes, cluster, kafka_codec, pctl, succession, throughput, tls
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 TOPICS, PARTITIONS = 2000, 50
 RUNS = 3
-CONTROLLER_FIGURES = {"failover", "failure", "creation", "plain", "double"}
+CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "plain", "double"}
 EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl"}
 console = Console(soft_wrap=True)
 
@@ -195,6 +195,9 @@ def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
         if "creation" in wanted:
             console.print("creation:")
             creation(connect, directory, rows)
+        if "succession" in wanted:
+            console.print("succession:")
+            succession.measure(connect, directory, TOPICS * PARTITIONS, rows)
         if "plain" in wanted:
             plain(connect, rows, scan)
         if "double" in wanted:

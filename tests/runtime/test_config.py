@@ -126,6 +126,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("state_log_dir", ["", " ", "a\0b", True, 7, ["x"]], "path"),
     ("session_timeout_ms", ["999", "600001", "18s", "18_000", 18000.0], "1000 to 600000"),
     ("connection_timeout_ms", ["99", "600001", ""], "100 to 600000"),
+    ("warm_standby", ["maybe", "2"], "true or false"),
     ("audit_interval_seconds", ["0", "3601", "x"], "1 to 3600"),
     ("request_timeout_ms", ["99", "600001", "null"], "100 to 600000"),
     ("message_bytes_max", ["9999", "60000001", "1MiB"], "10000 to 60000000"),

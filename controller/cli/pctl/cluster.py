@@ -104,16 +104,18 @@ def controllers(context: click.Context) -> None:
 async def _list(options: Options, session: Session) -> None:
     cluster_state = await _look(session)
     await fail_without_cluster(options.zookeeper, session, cluster_state)
+    memories = await asyncio.gather(*(_memory(options, c) for c in cluster_state.controllers))
     rows = [
         {
             "controller": c.controller_id,
             "role": "active" if c.active else "standby",
+            "memory": memory,
             "grpc": c.endpoint,
             "http": c.http,
         }
-        for c in cluster_state.controllers
+        for c, memory in zip(cluster_state.controllers, memories, strict=True)
     ]
-    print_rows(rows, ("controller", "role", "grpc", "http"), options.output)
+    print_rows(rows, ("controller", "role", "memory", "grpc", "http"), options.output)
     if (given := cluster_state.resignation) is not None:
         note(
             f"handed back to Kafka's brokers by {given.author}: {given.reason} (pctl controllers claim ends that)"
@@ -151,6 +153,20 @@ async def tenures(options: Options, session: Session) -> None:
 def _time(ms: int) -> str:
     """Of a wall clock that may be wrong: within what can be shown."""
     return f"{datetime.fromtimestamp(min(ms / 1000, 253402300799), UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+
+
+async def _memory(options: Options, candidate: cluster_reader.ControllerInfo) -> str:
+    """What a standby has in memory for a failover; empty for the active controller."""
+    if candidate.active:
+        return ""
+    answer = await admin.describe_cluster(candidate.endpoint, options.timeout_s, options.tls)
+    if isinstance(answer, str):
+        return "it does not answer"
+    if not answer.HasField("standby"):
+        return "off"
+    standby = answer.standby
+    behind = f", {standby.behind} behind for {standby.behind_s:.1f} s" if standby.behind else ""
+    return f"{standby.warmth}: {standby.states} states{behind}"
 
 
 async def _look(session: Session) -> ClusterState:

@@ -236,6 +236,11 @@ class SimulatedCluster:
                     f"{node.name} ended by {type(bug).__name__}: {bug}\n{''.join(traceback.format_exception(bug))}"
                 )
         for controller in self.controllers.values():
+            standby = controller.daemon.standby if controller.daemon is not None else None
+            if standby is not None and standby.bug is not None:
+                self.violated(f"{controller.name}: following as a standby ended by {standby.bug!r}")
+            if standby is not None and standby.mirror.proved_wrong:
+                self.violated(f"{controller.name} had wrong states in memory")
             for found in controller.audited:
                 self.trace_line(f"{controller.name} audits {sorted(found.items())}")
                 # Whatever a controller must tell, it tells when it happens; but a lost reply to AlterPartition leaves
