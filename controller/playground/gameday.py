@@ -355,7 +355,7 @@ FAULTS = (
     Fault(
         "somebody deletes the znode of the controller",
         _delete_controller,
-        (Expected("controllers history", ("does not belong to this session",)),),
+        (Expected("history --kind controller", ("does not belong to this session",)),),
         _nothing,
     ),
     Fault(
