@@ -348,7 +348,7 @@ FAULTS = (
         _mend_topic,
     ),
     Fault(
-        "the znode of the leadership is deleted by hand",
+        "somebody deletes the znode of the controller",
         _delete_controller,
         (Expected("controllers history", ("does not belong to this session",)),),
         _nothing,
