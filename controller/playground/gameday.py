@@ -198,15 +198,20 @@ async def _end_strict(day: Day) -> None:
 
 
 async def _stuck_move(day: Day) -> None:
-    await day.do("topics create moving --replica-assignment 1")
-    day.send("broker-2", signal.SIGSTOP)
-    await day.do("reassign execute --topic moving --partition 0 --replicas 2 --no-wait --yes")
+    # Frozen until its target is gone: a reassignment to a broker that is not there would be refused.
+    await day.do(
+        "topics create moving --replica-assignment 1",
+        f"freeze {_WHY}",
+        "reassign execute --topic moving --partition 0 --replicas 2 --no-wait --yes",
+    )
+    day.kill("broker-2")
     await day.playground.until(day.session, "broker 2 is gone", lambda s: 2 not in s.brokers)
+    await day.do(f"unfreeze {_WHO}")
 
 
 async def _end_move(day: Day) -> None:
     await day.do("reassign cancel --topic moving --partition 0 --no-wait --yes")
-    day.send("broker-2", signal.SIGCONT)
+    day.start("broker-2")
     await day.playground.until(day.session, "broker 2 is back", lambda s: 2 in s.brokers)
     await day.do("topics delete moving --yes --reason 'game day'")
 
@@ -350,7 +355,7 @@ FAULTS = (
     Fault(
         "somebody deletes the znode of the controller",
         _delete_controller,
-        (Expected("controllers history", ("does not belong to this session",)),),
+        (Expected("history --kind controller", ("does not belong to this session",)),),
         _nothing,
     ),
     Fault(

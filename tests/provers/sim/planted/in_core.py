@@ -131,7 +131,7 @@ return StateChange(_p, _c, _n, _e.recipients)
 """,
             """\
 _p.leadership = _n
-_s.context.push_leadership(_e.recipients, _p)
+self.context.push_leadership(_e.recipients, _p)
 return StateChange(_p, _c, _n, _e.recipients)
 """,
         ),
