@@ -90,7 +90,7 @@ export async function partitionPage({ parts: [topic, partition], signal }) {
       why.rules.length ? el("ol", { class: "rules" }, why.rules.map(rule)) : null,
       command(found.command)),
     card("What would change it", {}, why.changes.length
-      ? [el("p", { class: "quiet" }, "Tried on a copy of this partition before it is said here."), el("ul", { class: "lines" }, why.changes.map((change) => el("li", {}, change)))]
+      ? [el("p", { class: "quiet" }, "What can be tried was tried on a copy of this partition first."), el("ul", { class: "lines" }, why.changes.map((change) => el("li", {}, change)))]
       : el("p", { class: "quiet" }, row.worst ? "Nothing that was tried on a copy of this partition would." : "Nothing needs to.")),
     card("Its history", {}, recent),
   ];
