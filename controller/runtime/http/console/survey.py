@@ -72,9 +72,10 @@ class OfBroker:
 
 
 class Survey:
-    """One count. ``names``: sorted; ``topics``: parallel to it."""
+    """One count. ``names``: sorted; ``topics``: parallel to it; ``changes``: the term's, when it began."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, changes: int = 0) -> None:
+        self.changes = changes
         self.tally = Tally(cluster.brokers)
         self.names: list[str] = []
         self.topics: list[Counts] = []
@@ -117,13 +118,12 @@ class Surveyor:
             if self._last is not None and self._of is term and began_s < self._again_at_s:
                 return self._last
             await self._min_isr.refresh(term)
-            self._last = await self._counted(term.machine.cluster)
+            self._last = await self._counted(Survey(term.machine.cluster, term.changes), term.machine.cluster)
             self._of = term
             self._again_at_s = began_s + max(COUNT_EVERY_S, SHARE * self._worked_s)
             return self._last
 
-    async def _counted(self, cluster: Cluster) -> Survey:
-        found = Survey(cluster)
+    async def _counted(self, found: Survey, cluster: Cluster) -> Survey:
         since, self._worked_s, resumed_s = 0, 0.0, time.thread_time()
         for name in sorted(cluster.topics):
             # It may have been deleted meanwhile.

@@ -98,6 +98,7 @@ def overview(daemon: Daemon, term: Term, survey: Survey) -> dict[str, Any]:
     findings = [_finding(one) for one in wrong(seen)]
     return {
         "cluster_id": cluster.cluster_id,
+        "current": survey.changes == term.changes,
         "well": not findings,
         "findings": findings,
         "unfinished": [_finding(one) for one in going_on],

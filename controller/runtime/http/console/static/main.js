@@ -58,6 +58,8 @@ async function look(fresh = false) {
     const standby = !known.cluster && !page.standby;
     const made = standby ? standbyPage(known) : await page.page({ known, parts: page.parts, signal: mine.signal, again: () => look(true) });
     if (looking !== mine) return;
+    // Counted before the last change: it is counted again soon.
+    if (known.cluster && !known.cluster.current) dirty = true;
     role = known.state;
     document.getElementById("version").textContent = `version ${known.version}`;
     // Who types a filter is not disturbed.
