@@ -15,7 +15,7 @@ from controller.cli.common.options import Listing, Options, Verb
 from controller.cli.common.output import fail, note, print_data
 from controller.cli.common.progress import NOTE_EVERY_S, POLL_EVERY_S
 from controller.client import admin
-from controller.errors import ControllerError
+from controller.errors import ControllerError, printable
 from controller.exit_codes import EXIT_FAILED
 from controller.planning.well import Finding, Seen, Tally, Told, Wrong, unfinished, wrong
 from controller.runtime.zookeeper import cluster_reader
@@ -73,7 +73,7 @@ def wait(options: Options, until: str) -> None:
 def _print(options: Options, found: Sequence[Finding]) -> None:
     if options.output == "table":
         for finding in found or ():
-            click.echo(finding.text)
+            click.echo(printable(finding.text))
         if not found:
             click.echo("well")
         return
