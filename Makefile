@@ -30,7 +30,7 @@ run: java ## run a whole cluster on this machine: failures, recovery, Spark repo
 
 test: java ## check format, lint and types, run all tests
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not kafka_long and not browser_long"
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not kafka_long and not browser_long and not gameday_long"
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick
@@ -93,6 +93,10 @@ kafka-jars-old: $(READY) ## fetch the jars of Kafka 3.6.2, 3.3.2 and 2.8.2 too
 .PHONY: attack
 attack: java ## replay attacks on real processes, plain and secured: strangers, hostile input, poison, doubles; ARGS as pytest's
 	$(PYTEST) tests/attack $(ARGS)
+
+.PHONY: gameday
+gameday: java ## twenty faults that operators meet, one by one: what pctl says of each, and its advice followed
+	$(PYTEST) tests/playground -m gameday_long
 
 .PHONY: browser
 browser: java ## run all tests of the console in Debian's Chromium (apt-get install chromium), also with 100,000 partitions; ARGS as pytest's

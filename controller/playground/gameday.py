@@ -13,7 +13,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -416,13 +416,17 @@ FAULTS = (
 )
 
 
-async def gameday(playground: Playground, session: Session) -> None:
-    """All faults, under load. Raises PlaygroundError at the first of which the wrong thing is said, or that does not
-    mend."""
+#: Faults of the short form.
+SHORT = 5
+
+
+async def gameday(playground: Playground, session: Session, faults: Sequence[Fault] = FAULTS) -> None:
+    """The faults one by one, under load. Raises PlaygroundError at the first of which the wrong thing is said, or that
+    does not mend."""
     _, workload = await prepare(playground, session)
     day = Day(playground, session)
-    for number, fault in enumerate(FAULTS, 1):
-        playground.say(f"{number} of {len(FAULTS)}: {fault.name}", "yellow")
+    for number, fault in enumerate(faults, 1):
+        playground.say(f"{number} of {len(faults)}: {fault.name}", "yellow")
         await fault.make(day)
         for expected in _expected(playground, fault):
             if problem := await day.says(expected):
@@ -433,6 +437,11 @@ async def gameday(playground: Playground, session: Session) -> None:
         await day.do("wait --until stable")
         playground.say("  mended", "green")
     await workload.verdict(session)
+
+
+async def short_gameday(playground: Playground, session: Session) -> None:
+    """The first faults only. Raises PlaygroundError, as ``gameday``."""
+    await gameday(playground, session, FAULTS[:SHORT])
 
 
 def _expected(playground: Playground, fault: Fault) -> tuple[Expected, ...]:
