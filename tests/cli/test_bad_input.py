@@ -114,7 +114,11 @@ BAD: list[Row] = [
     ("config set --topic=bad novalue --yes", 2, "'novalue': must be KEY=VALUE"),
     ("config set --topic=bad min.insync.replicas=0 --yes", 1, "min.insync.replicas"),
     ("config set --topic=bad min.insync.replicas=0 --dry-run", 1, "min.insync.replicas"),
-    ("config set --topic=bad --broker=1 x=y", 2, "name one of --topic, --broker and --all-brokers"),
+    (
+        "config set --topic=bad --broker=1 x=y",
+        2,
+        "name one of --topic, --broker, --all-brokers, --controller",
+    ),
     ("maintenance enter --yes", 2, "Missing option '--reason'"),
     (f"maintenance pause --reason={LONG}", 2, "must be a text of 1 to 1000 characters"),
     (f"maintenance leave --author={LONG}", 2, "must be a text of 1 to 200 characters"),
