@@ -40,6 +40,7 @@ VOLATILE = {
     znode_paths.CONTROLLER_EPOCH,
     znode_paths.CONTROLLER_IDS,
     znode_paths.BROKER_IDS,
+    znode_paths.TENURES,
 }
 #: What counts failovers and writes, and names of incarnations.
 COUNTERS = {"topic_id", "leader_epoch", "controller_epoch"}
