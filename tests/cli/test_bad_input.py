@@ -293,8 +293,7 @@ def test_a_controller_that_does_not_answer(operator: Operator, how: str) -> None
             assert result.exit_code in ((0, 3) if alone else (0, 1, 3)), f"{verb}: {result.output}"
             if result.exit_code == 1:
                 in_words(result, 1, "", verb)
-                # One that is frozen for long is not the active one any more.
-                said = (
-                    ("no controller is active", "did not answer") if how == "frozen" else ("no controller",)
-                )
+                # One that is frozen for long is not the active one any more, nor registered.
+                gone_too = ("no controller is active", "no controller of ours is registered")
+                said = (*gone_too, "did not answer") if how == "frozen" else ("no controller",)
                 assert any(text in result.stderr for text in said), f"{verb}: {result.output}"
