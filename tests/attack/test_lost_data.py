@@ -1,4 +1,4 @@
-"""A broker that comes back with an empty data directory is out of sync before anyone elects it (docs/adr/0020)."""
+"""A broker that comes back with an empty data directory is out of sync before anyone elects it (docs/adr/0017)."""
 
 from __future__ import annotations
 
