@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -182,18 +183,27 @@ _VERDICTS = {
     pb.AUDIT_DIFFERENT: "different",
     pb.AUDIT_PENDING: "pending",
     pb.AUDIT_UNREACHABLE: "not reached",
-    pb.AUDIT_CANNOT: "cannot be asked",
+    pb.AUDIT_PARTIAL: "partly compared",
 }
 _AUDIT_COLUMNS = ("broker", "verdict", "differences", "compared_s_ago", "why")
+_FINDING_COLUMNS = ("kind", "broker", "partitions", "topics")
+#: Findings that are shown one by one without --all.
+_LISTED_MAX = 20
+_TOPICS_NAMED = 5
 _PROBLEM_COLUMNS = ("topic", "partition", "broker", "kind", "what", "mend")
 
 
 @click.command(cls=Verb)
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
 @click.option("--recorded", is_flag=True, help="what the controller's last looks found; ask no broker now")
+@click.option(
+    "--all", "everything", is_flag=True, help=f"each finding, also if there are more than {_LISTED_MAX}"
+)
 @click.pass_obj
 @on_cluster
-async def audit(options: Options, session: Session, topics: tuple[str, ...], recorded: bool) -> None:
+async def audit(
+    options: Options, session: Session, topics: tuple[str, ...], recorded: bool, everything: bool
+) -> None:
     """Compare what each broker holds with what the controller told it.
 
     Exit codes: 0 all equal, 1 differences or refused partitions (named), 3 not all brokers could be asked.
@@ -206,12 +216,36 @@ async def audit(options: Options, session: Session, topics: tuple[str, ...], rec
         print_rows(brokers, _AUDIT_COLUMNS, options.output)
         if problems:
             click.echo()
+            print_rows(_findings(problems), _FINDING_COLUMNS, options.output)
+        if problems and (everything or len(problems) <= _LISTED_MAX):
+            click.echo()
             print_rows(problems, _PROBLEM_COLUMNS, options.output)
+        elif problems:
+            note(f"{len(problems)} findings: --all shows each, and what would mend it")
     else:
-        print_data({"brokers": brokers, "problems": problems}, options.output)
+        print_data(
+            {"brokers": brokers, "findings": _findings(problems), "problems": problems}, options.output
+        )
     if answer.problems_left:
         note(f"pctl: {answer.problems_left} more are not shown: name topics")
     sys.exit(_exit_code(answer))
+
+
+def _findings(problems: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many partitions, by kind and broker, and of which topics."""
+    found: dict[tuple[str, int], Counter[str]] = {}
+    for problem in problems:
+        found.setdefault((problem["kind"], problem["broker"]), Counter())[problem["topic"]] += 1
+    return [
+        {"kind": kind, "broker": broker, "partitions": topics.total(), "topics": _counted(topics)}
+        for (kind, broker), topics in sorted(found.items())
+    ]
+
+
+def _counted(topics: Counter[str]) -> str:
+    shown = [f"{topic} ({count})" for topic, count in topics.most_common(_TOPICS_NAMED)]
+    left = len(topics) - len(shown)
+    return ", ".join([*shown, *([f"and {left} more topics"] if left else [])])
 
 
 def _exit_code(answer: Any) -> int:
