@@ -25,6 +25,7 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import history_pb2, maintenance_pb2
 from proto.gen import inspection_pb2 as pb
+from proto.statelog.writer import format_ts
 
 #: Records about brokers that are gone, read to find when they went.
 _RECORDS_MAX = 10_000
@@ -58,11 +59,11 @@ _LATER = {
 def brokers(context: click.Context) -> None:
     """List brokers: state, epoch, load, and pending pushes; decommission, replace, swap or forget them.
 
-    STATE is gone (it has replicas, and is not registered; SINCE when, if the active controller noticed it) and perhaps
-    forgotten (an operator said that it will not return), ready, or
-    one or more of: drained, shutting down, approved to stop, ignored (by the controller), flapping (it comes and goes:
-    it gets no leaderships back until it is up for a growing time; pctl explain broker),
-    incompatible (the broker does not support a finalized feature; the controller ignores it when it registers again).
+    STATE is gone (it has replicas, and is not registered; SINCE its last sign, if the active controller noticed)
+    and perhaps forgotten (an operator said that it will not return), ready, or one or more of: drained, shutting
+    down, approved to stop, ignored (by the controller), flapping (it comes and goes: it gets no leaderships back
+    until it is up for a growing time; pctl explain broker), incompatible (the broker does not support a finalized
+    feature; the controller ignores it when it registers again).
     """
     if context.invoked_subcommand is None:
         _list(context.ensure_object(Options))
@@ -116,7 +117,11 @@ def _load(cluster_state: ClusterState, id_: int) -> dict[str, int]:
 
 
 async def _gone_since(options: Options, session: Session, gone: Collection[int]) -> dict[int, str]:
-    """When the active controller noticed that brokers went; without those that went before its time."""
+    """The last signs of brokers that are gone, or when the active controller noticed that they went; without those that
+    went before its time."""
+    # Not imported above: only brokers that are gone need it.
+    from controller.analysis import lines
+
     wanted = history_pb2.HistoryFilter(kinds=["broker"], brokers=sorted(gone))
     request = history_pb2.ListHistoryRequest(filter=wanted, limit=_RECORDS_MAX)
     try:
@@ -125,7 +130,11 @@ async def _gone_since(options: Options, session: Session, gone: Collection[int])
         note(f"pctl: {error}")
         return {}
     records = [msgspec.json.decode(text) for text in answer.records]
-    return {r["replica"]: r["ts"] for r in records if r["to"] == "offline" and r.get("replica") in gone}
+    return {
+        r["replica"]: format_ts(lines.time_of(r["ts"]) - r.get("silent_us", 0))
+        for r in records
+        if r["to"] == "offline" and r.get("replica") in gone
+    }
 
 
 async def _described_by_the_controller(
