@@ -59,6 +59,7 @@ from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.observe.outages import Outages
+from controller.runtime.observe.rejection_log import RejectionLog
 from controller.runtime.push.grpc_transport import GrpcTransports
 from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
@@ -154,7 +155,7 @@ class Term:
         questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
         self.auditor, self._comparisons = self._audits(grpc, questions, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
-        self._outages = Outages(metrics)
+        self._outages, self._rejections = Outages(metrics), RejectionLog()
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
         self._serials = count(1)
@@ -441,8 +442,7 @@ class Term:
     def _record(self, batch: LogBatch) -> None:
         self._recorded = True
         rejections = batch.of(Rejection)
-        for rejection in rejections[:20]:
-            log.warning("rejected", error=rejection.error, reason=rejection.reason, event_id=batch.event_id)
+        self._rejections.tell(rejections, batch.event_id)
         for error, count_ in Counter(rejection.error for rejection in rejections).items():
             self._metrics.rejects.labels(error).inc(count_)
         self._count_isr_changes(batch.of(LeadershipChange))
