@@ -124,9 +124,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.kafka_api": {"controller.core", "controller.errors", "controller.runtime", "proto"},
     "controller.client": {"controller.errors", "proto"},
-    "controller.embedded_zookeeper": {"controller.errors"},
+    "controller.embedded_zookeeper": {"controller.child_processes", "controller.errors"},
     "controller.embedded_kafka": {
-        "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
+        "controller.child_processes", "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
         "controller.core.znode_paths", "controller.runtime.zookeeper",
     },
     "controller.analysis": {
@@ -137,7 +137,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.playground": {
         "controller.analysis", "controller.client", "controller.embedded_kafka", "controller.embedded_zookeeper",
-        "controller.certificates", "controller.errors",
+        "controller.certificates", "controller.child_processes", "controller.errors",
         "controller.exit_codes", "controller.core.znode_paths",
         "controller.runtime", "controller.workload", "proto",
     },
