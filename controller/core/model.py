@@ -178,6 +178,8 @@ class Broker(msgspec.Struct, frozen=True):
     directories: DirectoryIds = ()
     #: The epoch of its former registration, if the broker stopped cleanly after it; else -1.
     previous_epoch: int = NO_EPOCH
+    #: Of its ZooKeeper session, as the server granted it; 0: the registration does not tell.
+    session_timeout_ms: int = 0
 
     @property
     def control_protocol(self) -> ControlProtocol:
@@ -566,6 +568,9 @@ class Cluster:
         self.kafka_ids: frozenset[int] = frozenset()
         #: Brokers in controlled shutdown: registered, but not eligible for leadership.
         self.shutting_down: set[int] = set()
+        #: When brokers were last heard: registrations seen, requests, answers. On the driver's clock, by broker id; the
+        #: driver keeps it up to date.
+        self.heard_us: dict[int, int] = {}
         #: Partitions on failed disks, by broker id.
         self.offline_dirs: dict[int, set[Partition]] = {}
         self.topics: dict[str, Topic] = {}
