@@ -36,6 +36,7 @@ from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
+from controller.runtime.audit.asking import LeasedAsking
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.comparison import Comparisons
 from controller.runtime.audit.expected import Expected
@@ -162,9 +163,13 @@ class Term:
         cluster, outbox = self.machine.cluster, self.machine.outbox
         expected = Expected(cluster)
         tell, record = self._tell_again, self._record_findings
-        auditor = Auditor(cluster, expected, self._is_settled, grpc.open, tell, record, metrics, round_s)
+
+        def open_way() -> LeasedAsking:
+            return LeasedAsking(grpc.open(), self.session.require_lease)
+
+        auditor = Auditor(cluster, expected, self._is_settled, open_way, tell, record, metrics, round_s)
         done, wake = self._failover_done, self.senders.wake
-        return auditor, Comparisons(cluster, outbox, expected, grpc.open, done, wake, metrics, self.end)
+        return auditor, Comparisons(cluster, outbox, expected, open_way, done, wake, metrics, self.end)
 
     @property
     def changes(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from controller.core.commits import StateChange, refresh, write_states
+from controller.core.commits import StateChange, refresh, take_effect, write_states
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.model import (
     LEADER_DURING_DELETE,
@@ -23,7 +23,7 @@ from controller.core.model import (
 )
 from controller.core.partitions import leader_election
 from controller.core.reasons import NewerController, Reason
-from controller.core.records import LeadershipChange, Rejection, ReplicaTransition
+from controller.core.records import Rejection, ReplicaTransition
 
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
@@ -239,12 +239,7 @@ class _Removal:
         return map(self.decide, self.leaving)
 
     def applied(self, batch: list[StateChange]) -> None:
-        context = self.context
-        for change in batch:
-            change.partition.leadership = change.new
-            context.push_leadership(change.recipients, change.partition)
-        context.push_metadata([c.partition for c in batch if not context.cluster.is_deleting(c.partition)])
-        context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], "isr_change")
+        take_effect(self.context, batch, "isr_change")
 
 
 def to_deletion_started(context: EventContext, replicas: Iterable[Replica]) -> None:

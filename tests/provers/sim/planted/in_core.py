@@ -157,7 +157,7 @@ return StateChange(_p, _c, _n, _e.recipients)
     Fault(
         "leader-not-told-of-shrink",
         "a leader is not told that the controller has taken a dead replica out of its ISR",
-        drop(CORE + "partitions.replica_state_machine:_Removal.applied", "_c.push_leadership(...)"),
+        drop(CORE + "commits:take_effect", "_c.push_leadership(...)"),
     ),
     Fault(
         "metadata-not-told-of-isr",
