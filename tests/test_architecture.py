@@ -57,8 +57,8 @@ ONLY_IN = {
 _CORE = {
     "controller.core." + name
     for name in (
-        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "reasons",
-        "records", "requests", "znode_paths", "znode_sizes",
+        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox",
+        "reasons", "records", "requests", "znode_paths", "znode_sizes",
     )
 }  # fmt: skip
 _CORE_ROOM = "controller.core."
@@ -69,6 +69,7 @@ ROOMS: dict[str, set[str]] = {
     "controller": set(),
     "controller.core": {"controller.core"},
     "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
+    "controller.core.standby": {"controller.core.model"},
     "controller.core.partitions": _CORE,
     "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.topics": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment.topic_znode"},

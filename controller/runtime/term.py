@@ -485,7 +485,12 @@ class Term:
         store, used = self._store, self._metrics.standby.used
         used.labels("memory").set(store.from_memory)
         used.labels("zookeeper").set(store.from_zookeeper)
-        log.info("states_loaded", from_memory=store.from_memory, from_zookeeper=store.from_zookeeper)
+        log.info(
+            "states_loaded",
+            from_memory=store.from_memory,
+            from_zookeeper=store.from_zookeeper,
+            topics_from_memory=store.topics_from_memory,
+        )
         self._spawn(store.forget_mirror())
 
     # leadership
