@@ -14,8 +14,8 @@ FAULTS = (
         "where a broker holds the whole state, changes since are not told either",
         Change(
             CORE + "outbox:Outbox.compared",
-            "_n, _s = _d.metadata, _q.snapshot",
-            "_n, _s = _d.metadata, _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+            "_q.snapshot_of = sorted(_n)",
+            "_q.snapshot_of = sorted(_n); _q.rounds.clear(); _q.rounds.append(_Round())",
         ),
     ),
     Fault(
