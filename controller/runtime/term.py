@@ -109,9 +109,11 @@ class Term:
         outranked: Outranked,
         tls: GrpcTls | None,
         quarantine: Quarantine,
-        mirror: StateMirror | None = None,
+        mirror: StateMirror | None,
+        expected: Expected,
     ) -> None:
-        """``mirror``: the partition states in memory, settled; None: all are read."""
+        """``mirror``: topics and partition states in memory, settled; None: all are read. ``expected``: digests, as far
+        as they were computed ahead."""
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
@@ -151,7 +153,8 @@ class Term:
             self._heard,
         )
         round_s = settings.audit_interval_seconds
-        self.auditor, self._comparisons = self._audits(grpc, metrics, round_s)
+        expected.follow(cluster)
+        self.auditor, self._comparisons = self._audits(expected, grpc, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
         self._outages = Outages(metrics)
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
@@ -168,11 +171,10 @@ class Term:
         self._idle_checks, self._recorded = 0, False
 
     def _audits(
-        self, grpc: GrpcTransports, metrics: ControllerMetrics, round_s: float
+        self, expected: Expected, grpc: GrpcTransports, metrics: ControllerMetrics, round_s: float
     ) -> tuple[Auditor, Comparisons]:
         """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
-        expected = Expected(cluster)
         tell, record = self._tell_again, self._record_findings
 
         def open_way() -> LeasedAsking:
