@@ -151,7 +151,7 @@ ROOMS: dict[str, set[str]] = {
     "broker_stub.client": {"broker_stub.log.batches", "proto"},
     "broker_stub.zookeeper": {
         "broker_stub.control", "broker_stub.replication", "broker_stub.rpc", "broker_stub.errors", "proto",
-        "broker_stub.settings",
+        "broker_stub.settings", "broker_stub.data_identity",
     },
     "broker_stub.rpc": {"broker_stub.errors", "broker_stub.control", "broker_stub.replication", "proto"},
     "proto": set(),

@@ -6,6 +6,7 @@ replica states of a partition are one shared tuple parallel to ``Partition.repli
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
@@ -92,6 +93,15 @@ def shared_directories(ids: Iterable[int]) -> DirectoryIds:
     """The one shared copy of a tuple of directory ids; empty if none is known."""
     known = tuple(ids)
     return interned(known) if any(known) else ()
+
+
+def of_several(directories: DirectoryIds) -> int:
+    """What stands for a replica in one of a broker's directories where it is not known in which: the only one, or all
+    of them together. Another set has another number, so it is kept only as long as none is missing. 0: none is known.
+    """
+    if len(directories) < 2:
+        return directories[0] if directories else 0
+    return zlib.crc32(b"".join(id_.to_bytes(4) for id_ in sorted(directories))) or 1
 
 
 class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
@@ -522,6 +532,7 @@ def without_data(brokers: Mapping[int, Broker], state: LeaderAndIsr) -> frozense
         and (broker := brokers.get(broker_id)) is not None
         and broker.directories
         and directory not in broker.directories
+        and (len(broker.directories) == 1 or directory != of_several(broker.directories))
     ]
     return frozenset(lacking) if lacking else _NOBODY
 
@@ -663,9 +674,19 @@ class Cluster:
         return without_data(self.brokers, state)
 
     def directory_of(self, broker_id: int) -> int:
-        """The directory that a broker keeps all its replicas in; 0: it has several, or does not tell."""
+        """What stands for a broker's replica: its only directory, or all of them together; 0: it does not tell."""
         broker = self.brokers.get(broker_id)
-        return broker.directories[0] if broker is not None and len(broker.directories) == 1 else 0
+        return of_several(broker.directories) if broker is not None else 0
+
+    def more_exactly(self, broker_id: int, known: int, told: int) -> int:
+        """The directory of a member of an ISR: ``told`` is where its replica is now. It is believed as long as what is
+        known is there, too, so that nothing was lost since. Then it was not known exactly: an unclean election takes
+        the only directory that is registered, and the replica may be in one that fails just then."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or told not in broker.directories:
+            return known
+        kept = known in (0, of_several(broker.directories)) or known in broker.directories
+        return told if kept else known
 
     def online_replicas(self, partition: Partition) -> BrokerIds:
         """Online replicas in assignment order."""
