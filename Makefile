@@ -49,6 +49,10 @@ format: $(READY) ## format the sources and fix what ruff can fix
 	$(BIN)/ruff format -q .
 	$(BIN)/ruff check -q --fix .
 
+.PHONY: man
+man: $(READY) ## write manual pages of pctl and partition-controller into build/man/man1
+	$(BIN)/pctl man build/man/man1
+
 bench: java ## run benchmarks against raw ZooKeeper access; ARGS selects some: failover failure creation deletion election shutdown reassignment ...
 	$(BIN)/python -m tests.bench $(ARGS)
 
