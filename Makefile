@@ -107,6 +107,10 @@ browser: java ## run all tests of the console in Debian's Chromium (apt-get inst
 	@command -v chromium >/dev/null || { echo "Chromium is missing: apt-get install chromium"; exit 1; }
 	$(PYTEST) tests/browser -rP $(ARGS)
 
+.PHONY: prometheus
+prometheus: $(READY) ## fetch Debian's Prometheus, for the tests of alerts and dashboards (checked against its checksum)
+	@$(BIN)/python -m tests.tools.debian prometheus
+
 .PHONY: screenshots
 screenshots: java ## make the pictures of the console in docs/images, with Debian's Chromium
 	$(BIN)/python -m tests.browser.screenshots
