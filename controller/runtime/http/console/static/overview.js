@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { brokerMap } from "./brokers.js";
+import { clusterActs } from "./changes.js";
 import { card, command, counted, el, link, number } from "./dom.js";
 import { heat } from "./heat.js";
 import { recordTable } from "./records.js";
@@ -17,6 +18,7 @@ export async function overview({ signal, known }) {
     el("div", { class: "columns" },
       card("What is wrong", { class: "wide" }, findings(cluster)),
       card("What is going on", {}, goingOn(cluster, known.state))),
+    clusterActs(cluster),
     card("Brokers and racks", {}, brokerMap(cluster.brokers)),
     card("Partitions", {}, heat("Partitions by topic", map.tiles, tileName, openTiles)),
     card(el("h2", {}, "Newest changes ", link(["history"], { class: "more" }, "all")), {}, recordTable(recent.records, "Newest changes", true)),
