@@ -57,8 +57,8 @@ ONLY_IN = {
 _CORE = {
     "controller.core." + name
     for name in (
-        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "reasons",
-        "records", "requests", "znode_paths", "znode_sizes",
+        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox",
+        "reasons", "records", "requests", "znode_paths", "znode_sizes",
     )
 }  # fmt: skip
 _CORE_ROOM = "controller.core."
@@ -69,6 +69,7 @@ ROOMS: dict[str, set[str]] = {
     "controller": set(),
     "controller.core": {"controller.core"},
     "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
+    "controller.core.standby": {"controller.core.model"},
     "controller.core.partitions": _CORE,
     "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.topics": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment.topic_znode"},
@@ -124,9 +125,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.kafka_api": {"controller.core", "controller.errors", "controller.runtime", "proto"},
     "controller.client": {"controller.errors", "proto"},
-    "controller.embedded_zookeeper": {"controller.errors"},
+    "controller.embedded_zookeeper": {"controller.child_processes", "controller.errors"},
     "controller.embedded_kafka": {
-        "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
+        "controller.child_processes", "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
         "controller.core.znode_paths", "controller.runtime.zookeeper",
     },
     "controller.analysis": {
@@ -137,7 +138,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.playground": {
         "controller.analysis", "controller.client", "controller.embedded_kafka", "controller.embedded_zookeeper",
-        "controller.certificates", "controller.errors",
+        "controller.certificates", "controller.child_processes", "controller.errors",
         "controller.exit_codes", "controller.core.znode_paths",
         "controller.runtime", "controller.workload", "proto",
     },

@@ -178,6 +178,8 @@ class Broker(msgspec.Struct, frozen=True):
     directories: DirectoryIds = ()
     #: The epoch of its former registration, if the broker stopped cleanly after it; else -1.
     previous_epoch: int = NO_EPOCH
+    #: Of its ZooKeeper session, as the server granted it; 0: the registration does not tell.
+    session_timeout_ms: int = 0
 
     @property
     def control_protocol(self) -> ControlProtocol:
@@ -201,17 +203,18 @@ class Topic:
     """A topic and its partitions, by number.
 
     ``id`` is empty until known. ``czxid`` distinguishes incarnations of the topic. ``deleted``: the deletion is
-    complete, and pushes still queued mark the partitions as deleted.
+    complete, and pushes still queued mark the partitions as deleted. ``complete``: the state of every partition is
+    known; False where nobody has looked.
     """
 
-    __slots__ = ("czxid", "deleted", "id", "name", "partitions", "version")
+    __slots__ = ("complete", "czxid", "deleted", "id", "name", "partitions", "version")
 
     def __init__(self, name: str, topic_id: str = "", czxid: int = -1, version: int = -1) -> None:
         self.name = name
         self.id = topic_id
         self.czxid = czxid
         self.version = version
-        self.deleted = False
+        self.deleted = self.complete = False
         self.partitions: dict[int, Partition] = {}
 
     def __repr__(self) -> str:
@@ -566,6 +569,9 @@ class Cluster:
         self.kafka_ids: frozenset[int] = frozenset()
         #: Brokers in controlled shutdown: registered, but not eligible for leadership.
         self.shutting_down: set[int] = set()
+        #: When brokers were last heard: registrations seen, requests, answers. On the driver's clock, by broker id; the
+        #: driver keeps it up to date.
+        self.heard_us: dict[int, int] = {}
         #: Partitions on failed disks, by broker id.
         self.offline_dirs: dict[int, set[Partition]] = {}
         self.topics: dict[str, Topic] = {}
@@ -613,8 +619,6 @@ class Cluster:
         #: Topics whose znode, as it was read last, does not decode or has another topic's id: by name, the name of that
         #: topic or empty. They are read again when the znode changes, or when that topic is gone.
         self.unreadable_topics: dict[str, str] = {}
-        #: One of the partitions without a state, cached to avoid repeated searches.
-        self.stateless: Partition | None = None
         #: For the metrics.
         self.unclean_elections = 0
 
@@ -688,6 +692,16 @@ class Cluster:
             if broker_id in wanted
         ]
 
+    def lacks_state(self) -> bool:
+        """Whether the state of a partition is not known, of topics that are not queued for deletion."""
+        for topic in self.topics.values():
+            if topic.complete or topic.name in self.topics_to_delete or topic.deleted:
+                continue
+            if any(p.leadership is None for p in topic.partitions.values()):
+                return True
+            topic.complete = True
+        return False
+
     def partition(self, topic: str, number: int) -> Partition | None:
         found = self.topics.get(topic)
         return found.partitions.get(number) if found else None
@@ -715,6 +729,12 @@ class Cluster:
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
         self.know_topic_id(topic, topic.id)
+
+    def adopt(self, topics: dict[str, Topic], by_id: dict[str, Topic]) -> None:
+        """Take over topics that were prepared, and their ids."""
+        topics.update(self.topics)
+        by_id.update(self._topics_by_id)
+        self.topics, self._topics_by_id = topics, by_id
 
     def know_topic_id(self, topic: Topic, topic_id: str) -> None:
         """Give a topic its id; empty: it has none."""

@@ -95,3 +95,7 @@ class AllocateProducerIdsReply:
 
 #: An operator names no broker epoch: any will do.
 UNKNOWN_BROKER_EPOCH = -1
+
+
+#: What a broker sends in its own name.
+BrokerRequest = AlterPartition | ControlledShutdown | AllocateProducerIds

@@ -11,13 +11,13 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 import structlog
 
 from controller.core.events import TellAgain
 from controller.core.model import Broker, Cluster, ControlProtocol, Partition, Topic
 from controller.core.records import AuditFinding
+from controller.runtime.audit.asking import Asking
 from controller.runtime.audit.compare import Difference, Held, Remedy, Side, differences
 from controller.runtime.audit.expected import Expected
 from controller.runtime.observe.metrics import ControllerMetrics
@@ -77,16 +77,6 @@ class BrokerAudit:
             self.asked_at = time.time()
 
 
-class Asking(Protocol):
-    """The way to one broker: ``GrpcTransport``."""
-
-    async def describe_state(
-        self, broker: Broker, request: pb.DescribeStateRequest
-    ) -> pb.DescribeStateResponse: ...
-
-    async def close(self) -> None: ...
-
-
 class _NotNowError(Exception):
     """The look ends here, with this verdict."""
 
@@ -97,7 +87,8 @@ class _NotNowError(Exception):
 
 class Auditor:
     """``settled``: whether a broker has acknowledged all that was to be sent. ``open_way``: a new way to a broker.
-    ``tell`` and ``record`` take what was found. One round over all brokers takes about ``interval_s``."""
+    ``tell`` and ``record`` take what was found; ``heard`` is called with a broker's id at each answer. One round over
+    all brokers takes about ``interval_s``."""
 
     def __init__(
         self,
@@ -107,9 +98,11 @@ class Auditor:
         open_way: Callable[[], Asking],
         tell: Callable[[TellAgain], None],
         record: Callable[[Sequence[AuditFinding]], None],
+        heard: Callable[[int], None],
         metrics: ControllerMetrics,
         interval_s: float,
     ) -> None:
+        self._heard = heard
         self._cluster, self._settled, self._open_way = cluster, settled, open_way
         self._tell, self._record, self._metrics = tell, record, metrics
         self._interval_s = interval_s
@@ -162,6 +155,7 @@ class Auditor:
                 audit.left = look.left
                 different = bool(audit.known) or bool(audit.left)
                 audit.ended(Verdict.DIFFERENT if different else Verdict.EQUAL)
+                self._heard(broker_id)
             except _NotNowError as end:
                 audit.ended(end.verdict, end.why)
             except UnreachableError as error:

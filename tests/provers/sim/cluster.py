@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -243,15 +243,21 @@ class SimulatedCluster:
                 self.violated(f"{controller.name} had wrong states in memory")
             for found in controller.audited:
                 self.trace_line(f"{controller.name} audits {sorted(found.items())}")
-                # Whatever a controller must tell, it tells when it happens; but a lost reply to AlterPartition leaves
-                # the leader with its former ISR until it asks again.
-                excused = self.tampered or (self.plan.options.lost and found["to"] == "differs")
+                excused = self.tampered or self._reply_lost(found)
                 if not excused and found["to"] in ("differs", "taken_over", "put_right"):
                     self.violated(f"the audit of {controller.name} found {found}")
             controller.audited.clear()
         for finding in self.history.findings:
             self.violated(f"a client found: {finding}")
         self.history.findings.clear()
+
+    def _reply_lost(self, found: Mapping[str, Any]) -> bool:
+        """Whatever a controller must tell, it tells when it happens. But where replies get lost, a leader has its
+        former ISR until it asks again."""
+        state = self.ledger.states.get((found["topic"], found["partition"]))
+        leads = state is not None and state.leader == found["replica"]
+        of_leadership = str(found["reason"]).startswith("LeaderAndIsr")
+        return self.plan.options.lost > 0 and found["to"] == "differs" and leads and of_leadership
 
     # the trace
 
@@ -408,6 +414,8 @@ class SimulatedCluster:
             for node in self.brokers.values() if some_back else self.nodes:
                 if not node.alive:
                     node.start()
+            if self.plan.options.oversized:
+                self.faults.end_abuse()
             if undone is None or (undone.done() and not undone.result()):
                 undone = self.loop.spawn(self.operator.process, self.operator.undo())
             await self._until(self.loop.time() + LOOK_S)

@@ -262,7 +262,6 @@ class Faults(Abuse):
     def end(self) -> None:
         """Everything is mended, everybody is back."""
         self.over = True
-        self.end_abuse()
         cluster = self._cluster
         zk = cluster.zk
         for server in range(len(zk.ensemble.servers)):
