@@ -82,6 +82,46 @@ async def test_changes_are_tried_asked_for_and_made(started: Any, zookeeper: str
                 await text(view, "table", method)
 
 
+#: What takes the keyboard and has no name that can be read aloud, and fields whose label is a placeholder only.
+NAMELESS = """[...document.querySelectorAll('a,button,input,select,summary,progress,[role=region]')].filter((e) =>
+  !(e.textContent.trim() || e.getAttribute('aria-label') || (e.labels && e.labels.length))).map((e) => e.outerHTML)"""
+#: By how many pixels a dialog is wider than it is seen, or beyond the window.
+BEYOND = """(() => {
+  const dialog = document.querySelector('dialog'), box = dialog.getBoundingClientRect();
+  return Math.max(dialog.scrollWidth - dialog.clientWidth, -box.left, box.right - innerWidth, -box.top);
+})()"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_changes_on_a_phone_read_aloud(
+    started: Any, zookeeper: str, tmp_path: Path, scheme: str
+) -> None:
+    async with running(tmp_path, controllers=1, brokers=3, zookeeper=zookeeper) as (cluster, session):
+        await some_topics(cluster, session)
+        (address,) = (await pages(session)).values()
+        size = {"width": 360, "height": 640}
+        async with window(started, viewport=size, color_scheme=scheme) as view:
+            for page, shown in (("#/what-if/broker-loss/3", ".answer table"), ("#/replay", ".moment table"),
+                ("#/work", "table, .quiet"), ("#/controllers", "table"), ("#/topic/orders/0", ".acts")):  # fmt: skip
+                await view.open(f"{address}{page}")
+                await view.page.locator(shown).first.wait_for(timeout=PATIENCE_MS)
+                assert await view.page.evaluate(NAMELESS) == [], page
+                assert await view.page.evaluate("document.documentElement.scrollWidth") <= 360, page
+                assert await view.page.locator("h1").count() == 1, page
+            await tried(view, "move", replicas="3,2,1")
+            assert await view.page.evaluate(NAMELESS) == []
+            assert await view.page.evaluate(BEYOND) <= 0
+            # A dialog keeps the keyboard, and says its name and what is tried.
+            assert await view.page.get_by_role("dialog", name="Move orders-0").count() == 1
+            assert await view.page.locator(".trial").get_attribute("aria-live") == "polite"
+            for _ in range(12):
+                await view.page.keyboard.press("Tab")
+                inside = (
+                    "document.activeElement === document.body || document.activeElement.closest('dialog')"
+                )
+                assert await view.page.evaluate(f"!!({inside})")
+
+
 #: Everything that a page may try without a reader's help: forms, and requests whose answer it may not see.
 EVIL = """<!doctype html><meta charset="utf-8"><title>kittens</title>
 <iframe name="a"></iframe>

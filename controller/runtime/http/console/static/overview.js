@@ -18,9 +18,9 @@ export async function overview({ signal, known }) {
     el("div", { class: "columns" },
       card("What is wrong", { class: "wide" }, findings(cluster)),
       card("What is going on", {}, goingOn(cluster, known.state))),
-    clusterActs(cluster),
     card("Brokers and racks", {}, brokerMap(cluster.brokers)),
     card("Partitions", {}, heat("Partitions by topic", map.tiles, tileName, openTiles)),
+    clusterActs(cluster),
     card(el("h2", {}, "Newest changes ", link(["history"], { class: "more" }, "all")), {}, recordTable(recent.records, "Newest changes", true)),
   ];
 }
