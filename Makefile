@@ -159,7 +159,7 @@ lock: $(READY) ## resolve pyproject.toml again into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/provers/fuzz/requirements.in -o tests/provers/fuzz/requirements.txt
-	for tool in kafka-utils kafka-tools playwright zk-shell; do \
+	for tool in kafka-utils kafka-tools pillow playwright zk-shell; do \
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/tools/requirements/$$tool.in -o tests/tools/requirements/$$tool.txt || exit 1; \
 	done
 
