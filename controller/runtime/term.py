@@ -44,6 +44,7 @@ from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
+from controller.runtime.audit.asking import LeasedAsking
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.comparison import Comparisons
 from controller.runtime.audit.expected import Expected
@@ -110,9 +111,11 @@ class Term:
         outranked: Outranked,
         tls: GrpcTls | None,
         quarantine: Quarantine,
-        mirror: StateMirror | None = None,
+        mirror: StateMirror | None,
+        expected: Expected,
     ) -> None:
-        """``mirror``: the partition states in memory, settled; None: all are read."""
+        """``mirror``: topics and partition states in memory, settled; None: all are read. ``expected``: digests, as far
+        as they were computed ahead."""
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
@@ -152,8 +155,9 @@ class Term:
             self._heard,
         )
         round_s = settings.audit_interval_seconds
+        expected.follow(cluster)
         questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
-        self.auditor, self._comparisons = self._audits(grpc, questions, metrics, round_s)
+        self.auditor, self._comparisons = self._audits(expected, grpc, questions, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
         self._outages, self._rejections = Outages(metrics), RejectionLog()
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
@@ -170,17 +174,25 @@ class Term:
         self._idle_checks, self._recorded = 0, False
 
     def _audits(
-        self, grpc: GrpcTransports, questions: BrokerQuestions, metrics: ControllerMetrics, round_s: float
+        self,
+        expected: Expected,
+        grpc: GrpcTransports,
+        questions: BrokerQuestions,
+        metrics: ControllerMetrics,
+        round_s: float,
     ) -> tuple[Auditor, Comparisons]:
         """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
-        expected = Expected(cluster)
         tell, record = self._tell_again, self._record_findings
+
+        def open_way() -> LeasedAsking:
+            return LeasedAsking(grpc.open(), self.session.require_lease)
+
         auditor = Auditor(
             cluster,
             expected,
             self._is_settled,
-            grpc.open,
+            open_way,
             questions.ask,
             tell,
             record,
@@ -189,7 +201,7 @@ class Term:
             round_s,
         )
         done, wake = self._failover_done, self.senders.wake
-        return auditor, Comparisons(cluster, outbox, expected, grpc.open, done, wake, metrics, self.end)
+        return auditor, Comparisons(cluster, outbox, expected, open_way, done, wake, metrics, self.end)
 
     @property
     def changes(self) -> int:
@@ -492,7 +504,12 @@ class Term:
         store, used = self._store, self._metrics.standby.used
         used.labels("memory").set(store.from_memory)
         used.labels("zookeeper").set(store.from_zookeeper)
-        log.info("states_loaded", from_memory=store.from_memory, from_zookeeper=store.from_zookeeper)
+        log.info(
+            "states_loaded",
+            from_memory=store.from_memory,
+            from_zookeeper=store.from_zookeeper,
+            topics_from_memory=store.topics_from_memory,
+        )
         self._spawn(store.forget_mirror())
 
     # leadership

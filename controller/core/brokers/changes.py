@@ -168,7 +168,7 @@ def replicas_failed(
     happened to the broker or disk; ``silent``: by broker, how long ago its last sign was; both for the records.
     """
     # Metadata queued earlier in this event named these replicas as online.
-    context.notified.clear()
+    context.forget_notified()
     leaderless = _partitions_with_offline_leader(context)
     partition_state_machine.to_offline(context, leaderless, f"its leader's {what}", silent)
     yield from partition_state_machine.bring_online(context)

@@ -123,13 +123,14 @@ def _to_be_led(context: EventContext, adopted: Sequence[Partition]) -> Sequence[
     return ()
 
 
-def startup(context: EventContext) -> Handler[None]:
-    """Set initial states, then try to elect leaders for partitions without one (reference, section 5.1)."""
+def startup(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
+    """Set initial states, then try to elect leaders for partitions without one (reference, section 5.1).
+    ``partitions``: those that are not Online already."""
     leaderless = []
     cluster = context.cluster
     live = cluster.live_ids()
     simple = not cluster.offline_dirs
-    for count, partition in enumerate(cluster.partitions()):
+    for count, partition in enumerate(partitions):
         if count % (2 * SLICE_MAX) == 2 * SLICE_MAX - 1:
             yield Pause.YIELD
         leadership = partition.leadership
@@ -143,16 +144,20 @@ def startup(context: EventContext) -> Handler[None]:
         leaderless.append(PartitionTransition(partition, NON_EXISTENT, partition.state, leadership))
     context.log(leaderless, "found at failover")
     yield Pause.YIELD
-    yield from bring_online(context)
+    yield from _bring_online(context, [p for p in partitions if p.state is not ONLINE])
 
 
 def bring_online(context: EventContext, *, only_with_live_isr: bool = False) -> Handler[None]:
     """Try to bring every New or Offline partition online, except those under deletion; unclean only where
     configured."""
+    yield from _bring_online(context, context.cluster.partitions(), only_with_live_isr=only_with_live_isr)
+
+
+def _bring_online(
+    context: EventContext, partitions: Iterable[Partition], *, only_with_live_isr: bool = False
+) -> Handler[None]:
     waiting = [
-        p
-        for p in context.cluster.partitions()
-        if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
+        p for p in partitions if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
     ]
     if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]

@@ -11,13 +11,13 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 import structlog
 
 from controller.core.events import TellAgain
 from controller.core.model import Broker, Cluster, ControlProtocol, Partition, Topic
 from controller.core.records import AuditFinding
+from controller.runtime.audit.asking import Asking
 from controller.runtime.audit.compare import Difference, Held, Remedy, Side, differences
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.kafka_look import AskKafka, KafkaLook
@@ -78,16 +78,6 @@ class BrokerAudit:
         self.verdict, self.why = verdict, why
         if verdict in (Verdict.EQUAL, Verdict.DIFFERENT, Verdict.PARTIAL):
             self.asked_at = time.time()
-
-
-class Asking(Protocol):
-    """The way to one broker: ``GrpcTransport``."""
-
-    async def describe_state(
-        self, broker: Broker, request: pb.DescribeStateRequest
-    ) -> pb.DescribeStateResponse: ...
-
-    async def close(self) -> None: ...
 
 
 class _NotNowError(Exception):

@@ -18,8 +18,10 @@ from controller.core.events import TellAgain
 from controller.core.handlers import event_of
 from controller.core.model import Broker, LeaderAndIsr
 from controller.core.records import AuditFinding
+from controller.errors import LeadershipError
 from controller.runtime.audit import auditor as module
 from controller.runtime.audit import expected as expected_module
+from controller.runtime.audit.asking import LeasedAsking
 from controller.runtime.audit.auditor import Auditor, BrokerAudit, Verdict
 from controller.runtime.audit.expected import Expected
 from controller.runtime.observe.metrics import ControllerMetrics
@@ -355,3 +357,18 @@ def test_both_sides_begin_with_nothing() -> None:
     digest = Digest()
     digest.replace("t", 0, topic_id_item("t", ""))
     assert (digest.total, digest.by_topic) == (0, {})
+
+
+def test_nothing_is_asked_once_the_lease_is_over() -> None:
+    rig = Rig()
+    ended = LeadershipError("the lease is over")
+
+    def require_lease() -> None:
+        raise ended
+
+    asked = LeasedAsking(rig, require_lease).describe_state(
+        rig.core.cluster.brokers[1], pb.DescribeStateRequest()
+    )
+    with pytest.raises(LeadershipError) as raised:
+        asyncio.run(asked)
+    assert raised.value is ended
