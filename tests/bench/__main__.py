@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -178,6 +179,22 @@ def main(argv: list[str]) -> None:
             with EmbeddedZooKeeper(directory / "changes-zookeeper", heap_mb=3072) as zookeeper:
                 changes.measure(f"{zookeeper.connect_string}/changes", directory, wanted, rows)
         console.print(rows)
+    if exceeded := over_limits(rows):
+        sys.exit(f"not below the limit: {', '.join(exceeded)}")
+
+
+_LIMIT = re.compile(r"(?P<limit>[\d.]+)(?P<unit> s| MB)?")
+
+
+def over_limits(rows: Table) -> list[str]:
+    """The figures that are not below all of their limits: one without unit is of the ratio."""
+    figures, measured, _, ratios, limits = ([str(cell) for cell in column.cells] for column in rows.columns)
+    return [
+        figure
+        for figure, found, ratio, together in zip(figures, measured, ratios, limits, strict=True)
+        for limit in map(_LIMIT.fullmatch, together.split(", "))
+        if limit and float((found if limit["unit"] else ratio).split()[0]) >= float(limit["limit"])
+    ]
 
 
 def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
