@@ -122,12 +122,9 @@ class Term:
         self._outranked = outranked
         #: What this term leaves out.
         self.quarantine = quarantine
+        skipped = quarantine.events()
         self.machine = Machine(
-            settings.controller_id,
-            won.epoch,
-            core_settings(settings),
-            new_topic_id,
-            quarantine.events(),
+            settings.controller_id, won.epoch, core_settings(settings), new_topic_id, skipped
         )
         #: Whether Kafka's brokers find this controller.
         self.leads_kafka = settings.leads_kafka
@@ -141,10 +138,7 @@ class Term:
         grpc = GrpcTransports(cluster, bytes_max, timeout_s, tls)
         self.senders = Senders(
             self.machine.outbox,
-            {
-                ControlProtocol.GRPC: grpc,
-                ControlProtocol.KAFKA: self.kafka,
-            },
+            {ControlProtocol.GRPC: grpc, ControlProtocol.KAFKA: self.kafka},
             session.require_lease,
             self._record,
             self._suspect,
