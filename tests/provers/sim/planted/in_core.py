@@ -14,8 +14,27 @@ FAULTS = (
         "where a broker holds the whole state, changes since are not told either",
         Change(
             CORE + "outbox:Outbox.compared",
-            "_n, _s = _d.metadata, _q.snapshot",
-            "_n, _s = _d.metadata, _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+            "_s = _q.snapshot",
+            "_s = _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+        ),
+    ),
+    Fault(
+        "absent-brokers-not-looked-for",
+        "a warm failover takes all replicas for online",
+        Change(CORE + "standby.prepared:Prepared.unsettled", "_t.keys() - _b.keys()", "set()"),
+    ),
+    Fault(
+        "leaderless-not-looked-for",
+        "a warm failover does not look at partitions without a leader",
+        Change(CORE + "standby.prepared:Prepared.keep", "_s.leader not in _p.replicas", "False"),
+    ),
+    Fault(
+        "differing-not-listed",
+        "a broker that holds other than the new controller is not told the partitions that differ",
+        Change(
+            CORE + "outbox:BrokerQueue.list_whole",
+            "_p not in _s.left_out",
+            "_p in _s.left_out",
         ),
     ),
     Fault(
