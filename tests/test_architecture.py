@@ -125,9 +125,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.kafka_api": {"controller.core", "controller.errors", "controller.runtime", "proto"},
     "controller.client": {"controller.errors", "proto"},
-    "controller.embedded_zookeeper": {"controller.errors"},
+    "controller.embedded_zookeeper": {"controller.child_processes", "controller.errors"},
     "controller.embedded_kafka": {
-        "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
+        "controller.child_processes", "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
         "controller.core.znode_paths", "controller.runtime.zookeeper",
     },
     "controller.analysis": {
@@ -138,7 +138,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.playground": {
         "controller.analysis", "controller.client", "controller.embedded_kafka", "controller.embedded_zookeeper",
-        "controller.certificates", "controller.errors",
+        "controller.certificates", "controller.child_processes", "controller.errors",
         "controller.exit_codes", "controller.core.znode_paths",
         "controller.runtime", "controller.workload", "proto",
     },
@@ -151,7 +151,7 @@ ROOMS: dict[str, set[str]] = {
     "broker_stub.client": {"broker_stub.log.batches", "proto"},
     "broker_stub.zookeeper": {
         "broker_stub.control", "broker_stub.replication", "broker_stub.rpc", "broker_stub.errors", "proto",
-        "broker_stub.settings",
+        "broker_stub.settings", "broker_stub.data_identity",
     },
     "broker_stub.rpc": {"broker_stub.errors", "broker_stub.control", "broker_stub.replication", "proto"},
     "proto": set(),

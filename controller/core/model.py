@@ -6,6 +6,7 @@ replica states of a partition are one shared tuple parallel to ``Partition.repli
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
@@ -94,6 +95,15 @@ def shared_directories(ids: Iterable[int]) -> DirectoryIds:
     return interned(known) if any(known) else ()
 
 
+def of_several(directories: DirectoryIds) -> int:
+    """What stands for a replica in one of a broker's directories where it is not known in which: the only one, or all
+    of them together. Another set has another number, so it is kept only as long as none is missing. 0: none is known.
+    """
+    if len(directories) < 2:
+        return directories[0] if directories else 0
+    return zlib.crc32(b"".join(id_.to_bytes(4) for id_ in sorted(directories))) or 1
+
+
 class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     """Durable leadership of one partition: the content of its state znode, and the znode's version.
 
@@ -178,6 +188,8 @@ class Broker(msgspec.Struct, frozen=True):
     directories: DirectoryIds = ()
     #: The epoch of its former registration, if the broker stopped cleanly after it; else -1.
     previous_epoch: int = NO_EPOCH
+    #: Of its ZooKeeper session, as the server granted it; 0: the registration does not tell.
+    session_timeout_ms: int = 0
 
     @property
     def control_protocol(self) -> ControlProtocol:
@@ -516,12 +528,20 @@ def without_data(brokers: Mapping[int, Broker], state: LeaderAndIsr) -> frozense
     lacking = [
         broker_id
         for broker_id, directory in zip(state.isr, state.directories, strict=True)
-        if directory
-        and (broker := brokers.get(broker_id)) is not None
-        and broker.directories
-        and directory not in broker.directories
+        if lacks_directory(brokers.get(broker_id), directory)
     ]
     return frozenset(lacking) if lacking else _NOBODY
+
+
+def lacks_directory(broker: Broker | None, directory: int) -> bool:
+    """Whether a broker is registered without the directory with which it got in sync; 0: it is not known."""
+    return bool(
+        directory
+        and broker is not None
+        and broker.directories
+        and directory not in broker.directories
+        and (len(broker.directories) == 1 or directory != of_several(broker.directories))
+    )
 
 
 class Flapping(msgspec.Struct, frozen=True):
@@ -567,6 +587,9 @@ class Cluster:
         self.kafka_ids: frozenset[int] = frozenset()
         #: Brokers in controlled shutdown: registered, but not eligible for leadership.
         self.shutting_down: set[int] = set()
+        #: When brokers were last heard: registrations seen, requests, answers. On the driver's clock, by broker id; the
+        #: driver keeps it up to date.
+        self.heard_us: dict[int, int] = {}
         #: Partitions on failed disks, by broker id.
         self.offline_dirs: dict[int, set[Partition]] = {}
         self.topics: dict[str, Topic] = {}
@@ -658,9 +681,19 @@ class Cluster:
         return without_data(self.brokers, state)
 
     def directory_of(self, broker_id: int) -> int:
-        """The directory that a broker keeps all its replicas in; 0: it has several, or does not tell."""
+        """What stands for a broker's replica: its only directory, or all of them together; 0: it does not tell."""
         broker = self.brokers.get(broker_id)
-        return broker.directories[0] if broker is not None and len(broker.directories) == 1 else 0
+        return of_several(broker.directories) if broker is not None else 0
+
+    def more_exactly(self, broker_id: int, known: int, told: int) -> int:
+        """The directory of a member of an ISR: ``told`` is where its replica is now. It is believed as long as what is
+        known is there, too, so that nothing was lost since. Then it was not known exactly: an unclean election takes
+        the only directory that is registered, and the replica may be in one that fails just then."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or told not in broker.directories:
+            return known
+        kept = known in (0, of_several(broker.directories)) or known in broker.directories
+        return told if kept else known
 
     def online_replicas(self, partition: Partition) -> BrokerIds:
         """Online replicas in assignment order."""

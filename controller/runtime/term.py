@@ -29,8 +29,16 @@ from controller.core.handlers import answer_with, event_of, not_controller
 from controller.core.machine import Machine, Ready
 from controller.core.model import ControlProtocol
 from controller.core.reassignment import stray_replicas
-from controller.core.records import AuditFinding, FailoverPhase, LeadershipChange, LogBatch, Rejection
+from controller.core.records import (
+    AuditFinding,
+    FailoverPhase,
+    LeadershipChange,
+    LogBatch,
+    PartitionTransition,
+    Rejection,
+)
 from controller.core.requests.api import ControllerRequest, ControllerResponse
+from controller.core.requests.brokers import BrokerRequest
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
@@ -50,6 +58,7 @@ from controller.runtime.kafka.own_registration import OwnRegistration
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.observe.outages import Outages
 from controller.runtime.push.grpc_transport import GrpcTransports
 from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
@@ -130,10 +139,7 @@ class Term:
         grpc = GrpcTransports(cluster, bytes_max, timeout_s, tls)
         self.senders = Senders(
             self.machine.outbox,
-            {
-                ControlProtocol.GRPC: grpc,
-                ControlProtocol.KAFKA: self.kafka,
-            },
+            {ControlProtocol.GRPC: grpc, ControlProtocol.KAFKA: self.kafka},
             session.require_lease,
             self._record,
             self._suspect,
@@ -141,11 +147,12 @@ class Term:
             self.end,
             self._disks_reported,
             self._stops_answered,
+            self._heard,
         )
         round_s = settings.audit_interval_seconds
-        expected.follow(cluster)
         self.auditor, self._comparisons = self._audits(expected, grpc, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
+        self._outages = Outages(metrics)
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
         self._serials = count(1)
@@ -164,12 +171,14 @@ class Term:
     ) -> tuple[Auditor, Comparisons]:
         """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
+        expected.follow(cluster)
         tell, record = self._tell_again, self._record_findings
 
         def open_way() -> LeasedAsking:
             return LeasedAsking(grpc.open(), self.session.require_lease)
 
-        auditor = Auditor(cluster, expected, self._is_settled, open_way, tell, record, metrics, round_s)
+        settled, heard = self._is_settled, self._heard
+        auditor = Auditor(cluster, expected, settled, open_way, tell, record, heard, metrics, round_s)
         done, wake = self._failover_done, self.senders.wake
         return auditor, Comparisons(cluster, outbox, expected, open_way, done, wake, metrics, self.end)
 
@@ -191,6 +200,10 @@ class Term:
         """
         if self._ended or not self.machine.ready:
             return not_controller(request)
+        if isinstance(request, BrokerRequest):
+            known = self.machine.cluster.brokers.get(request.broker_id)
+            if known is not None and request.broker_epoch == known.epoch:
+                self._heard(request.broker_id)
         if self.refuses(request) is not None:
             return answer_with(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         serial = next(self._serials)
@@ -207,6 +220,10 @@ class Term:
         _, answer = self._callers.pop(serial)
         if not answer.done():
             answer.set_result(value)
+
+    def _heard(self, broker_id: int) -> None:
+        """A broker gave a sign: the begin of an outage, should it be the last one."""
+        self.machine.cluster.heard_us[broker_id] = now_us()
 
     def _disks_reported(self, report: DiskReport) -> None:
         self.enqueue(event_of(report, next(self._serials)))
@@ -421,6 +438,7 @@ class Term:
         for error, count_ in Counter(rejection.error for rejection in rejections).items():
             self._metrics.rejects.labels(error).inc(count_)
         self._count_isr_changes(batch.of(LeadershipChange))
+        self._outages.take(batch.of(PartitionTransition), now_us())
         for finding in batch.of(AuditFinding):
             if finding.broker_id is None:
                 self._metrics.audit.states_edited.labels(finding.to).inc()

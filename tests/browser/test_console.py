@@ -182,7 +182,8 @@ async def test_a_phone_and_both_schemes(started: Any, zookeeper: str, tmp_path: 
         size = {"width": 360, "height": 740}
         async with window(started, viewport=size, color_scheme=scheme) as view:
             for page in ("", "#/brokers", "#/broker/1", "#/partitions", "#/topic/orders", "#/topic/orders/1",
-                "#/history", "#/audit", "#/controllers"):  # fmt: skip
+                "#/what-if", "#/what-if/broker-loss/1", "#/work", "#/replay", "#/history", "#/audit",
+                "#/controllers"):  # fmt: skip
                 await view.open(f"{address}{page}")
                 assert await view.page.evaluate("document.documentElement.scrollWidth") <= 360, page
             contrasts = await view.page.evaluate(CONTRAST)

@@ -34,14 +34,15 @@ ROWS = {
     "/state": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
     **{path: dict.fromkeys(("nobody", "stranger", "reader", "forged"), 200) for path in files()},
     "/ui/api/overview": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
+    "/ui/api/controllers": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
     "/ui/api/events": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
     **{
         f"/ui/api/{name}": {"nobody": 401, "stranger": 403, "reader": 503, "forged": 401}
-        for name in ("heat", "topics", "topic", "audit", "history")
+        for name in ("heat", "topics", "topic", "audit", "history", "stoppable", "work", "scale", "moment")
     },
     **{
         f"/ui/api/{name}": {"nobody": 401, "stranger": 403, "reader": 400, "forged": 401}
-        for name in ("partition", "broker")
+        for name in ("partition", "broker", "plan")
     },
     "/absent": {"nobody": 401, "stranger": 403, "reader": 404, "forged": 401},
 }

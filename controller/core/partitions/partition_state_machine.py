@@ -53,12 +53,18 @@ def legal(context: EventContext, partitions: Iterable[Partition], target: Partit
 
 
 def _move(
-    context: EventContext, partitions: Iterable[Partition], target: PartitionState, reason: str
+    context: EventContext,
+    partitions: Iterable[Partition],
+    target: PartitionState,
+    reason: str,
+    silent: Mapping[int, int] | None = None,
 ) -> None:
     records = []
     for partition in legal(context, partitions, target):
         if partition.state is not target:
-            records.append(PartitionTransition(partition, partition.state, target, partition.leadership))
+            known = partition.leadership
+            silent_us = silent.get(known.leader) if silent and known is not None else None
+            records.append(PartitionTransition(partition, partition.state, target, known, silent_us))
             partition.state = target
     context.log(records, reason)
 
@@ -67,8 +73,14 @@ def to_new(context: EventContext, partitions: Iterable[Partition]) -> None:
     _move(context, partitions, NEW, "created")
 
 
-def to_offline(context: EventContext, partitions: Iterable[Partition], reason: str) -> None:
-    _move(context, partitions, OFFLINE, reason)
+def to_offline(
+    context: EventContext,
+    partitions: Iterable[Partition],
+    reason: str,
+    silent: Mapping[int, int] | None = None,
+) -> None:
+    """``silent``: by leader that is gone, how long ago it gave its last sign, microseconds."""
+    _move(context, partitions, OFFLINE, reason, silent or {})
 
 
 def led(context: EventContext, partitions: Iterable[Partition]) -> None:

@@ -87,7 +87,8 @@ class _NotNowError(Exception):
 
 class Auditor:
     """``settled``: whether a broker has acknowledged all that was to be sent. ``open_way``: a new way to a broker.
-    ``tell`` and ``record`` take what was found. One round over all brokers takes about ``interval_s``."""
+    ``tell`` and ``record`` take what was found; ``heard`` is called with a broker's id at each answer. One round over
+    all brokers takes about ``interval_s``."""
 
     def __init__(
         self,
@@ -97,9 +98,11 @@ class Auditor:
         open_way: Callable[[], Asking],
         tell: Callable[[TellAgain], None],
         record: Callable[[Sequence[AuditFinding]], None],
+        heard: Callable[[int], None],
         metrics: ControllerMetrics,
         interval_s: float,
     ) -> None:
+        self._heard = heard
         self._cluster, self._settled, self._open_way = cluster, settled, open_way
         self._tell, self._record, self._metrics = tell, record, metrics
         self._interval_s = interval_s
@@ -152,6 +155,7 @@ class Auditor:
                 audit.left = look.left
                 different = bool(audit.known) or bool(audit.left)
                 audit.ended(Verdict.DIFFERENT if different else Verdict.EQUAL)
+                self._heard(broker_id)
             except _NotNowError as end:
                 audit.ended(end.verdict, end.why)
             except UnreachableError as error:

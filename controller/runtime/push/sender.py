@@ -51,6 +51,7 @@ class Senders:
     ``on_disks`` receives the partitions on failed
     disks, and for a broker that reported such before, also those on healthy disks. ``on_stops`` receives the result
     for every partition that a StopReplica request was to delete. ``on_bug`` receives the exception of a sender.
+    ``heard`` is called with the broker's id at each answer.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Senders:
         on_bug: Callable[[BaseException], None],
         on_disks: Callable[[DiskReport], None],
         on_stops: Callable[[StopReport], None],
+        heard: Callable[[int], None],
     ) -> None:
         self._outbox, self._transports = outbox, transports
         self._require_lease, self._record, self._suspect = require_lease, record, suspect
@@ -71,6 +73,7 @@ class Senders:
         self._on_bug = on_bug
         self._on_disks = on_disks
         self._on_stops = on_stops
+        self._heard = heard
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
@@ -256,6 +259,7 @@ class Senders:
         self, push: Push, answer: Answer, part: slice, seconds: float, status: SenderStatus
     ) -> None:
         kind, broker, count = push.kind, push.broker, part.stop - part.start
+        self._heard(broker.id)
         status.unreachable, status.attempts = "", 0
         self._metrics.push_seconds.labels(broker.id).observe(seconds)
         result, errors = "ok", ""

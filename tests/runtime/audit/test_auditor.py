@@ -56,6 +56,7 @@ class Rig:
         self.settled = True
         self.told: list[TellAgain] = []
         self.findings: list[AuditFinding] = []
+        self.heard: list[int] = []
         self.auditor = Auditor(
             self.core.cluster,
             Expected(self.core.cluster),
@@ -63,6 +64,7 @@ class Rig:
             lambda: self,
             self.told.append,
             self.findings.extend,
+            self.heard.append,
             ControllerMetrics(CollectorRegistry()),
             1.0,
         )

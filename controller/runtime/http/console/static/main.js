@@ -5,14 +5,20 @@ import { brokerPage, brokersPage } from "./brokers.js";
 import { card, el, link, show } from "./dom.js";
 import { auditPage, consoleOf, controllersPage, historyPage } from "./log.js";
 import { overview } from "./overview.js";
+import { replayPage } from "./replay.js";
 import { partitionPage, topicPage } from "./topic.js";
 import { topicsPage } from "./topics.js";
+import { whatIfPage } from "./whatif.js";
+import { workPage } from "./work.js";
 
 const PAGES = [
   { name: "overview", title: "Overview", path: [], page: overview },
   { name: "brokers", title: "Brokers", page: brokersPage },
   { name: "partitions", title: "Partitions", page: topicsPage },
+  { name: "what-if", title: "What if", page: whatIfPage, still: true },
+  { name: "work", title: "Under way", page: workPage },
   { name: "history", title: "History", page: historyPage, still: true },
+  { name: "replay", title: "Replay", page: replayPage, still: true },
   { name: "audit", title: "Audit", page: auditPage },
   { name: "controllers", title: "Controllers", page: controllersPage, standby: true },
 ];
@@ -25,6 +31,8 @@ const UNLISTED = {
 const LOOK_MS = 1000, QUIET_MS = 10000;
 
 const main = document.getElementById("main");
+/** The page that is shown as it was asked for; null: none yet, or a message in its place. */
+let settled = null;
 let role = null, connected = false, looking = null, dirty = false, timer = 0, lookedAt = 0;
 
 function wanted() {
@@ -56,17 +64,22 @@ async function look(fresh = false) {
   try {
     const known = await ask("overview", {}, mine.signal);
     const standby = !known.cluster && !page.standby;
-    const made = standby ? standbyPage(known) : await page.page({ known, parts: page.parts, signal: mine.signal, again: () => look(true) });
+    // What does not follow the cluster is asked for once, and who types a filter is not disturbed.
+    const stays = !fresh && !standby && settled === page.hash && (page.still || typing());
+    const made = stays ? null : standby ? standbyPage(known) : await page.page({ known, parts: page.parts, signal: mine.signal, again: () => look(true) });
     if (looking !== mine) return;
     // Counted before the last change: it is counted again soon.
     if (known.cluster && !known.cluster.current) dirty = true;
     role = known.state;
     document.getElementById("version").textContent = `version ${known.version}`;
-    // Who types a filter is not disturbed.
-    if (fresh || standby || !(page.still || typing())) show(main, made);
+    if (!stays) {
+      show(main, made);
+      settled = standby ? null : page.hash;
+    }
     document.title = `${page.title} · Partition Controller`;
   } catch (error) {
     if (looking !== mine) return;
+    settled = null;
     if (error.status === 401) show(main, loginPage(error.message));
     else show(main, failure(error));
   }
