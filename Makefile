@@ -49,7 +49,7 @@ format: $(READY) ## format the sources and fix what ruff can fix
 	$(BIN)/ruff format -q .
 	$(BIN)/ruff check -q --fix .
 
-bench: java ## run benchmarks against raw ZooKeeper access; ARGS selects some: failover failure creation deletion election shutdown reassignment ...
+bench: java ## run benchmarks against raw ZooKeeper access; ARGS selects some: failover warm (SCALE=10: a million partitions) failure creation deletion election shutdown reassignment ...
 	$(BIN)/python -m tests.bench $(ARGS)
 
 ROUNDS ?= 50
