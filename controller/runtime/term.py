@@ -54,6 +54,7 @@ from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
 from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka import delegation_tokens
+from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.own_registration import OwnRegistration
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
@@ -150,7 +151,8 @@ class Term:
             self._heard,
         )
         round_s = settings.audit_interval_seconds
-        self.auditor, self._comparisons = self._audits(expected, grpc, metrics, round_s)
+        questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
+        self.auditor, self._comparisons = self._audits(expected, grpc, questions, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
         self._outages = Outages(metrics)
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
@@ -167,7 +169,12 @@ class Term:
         self._idle_checks, self._recorded = 0, False
 
     def _audits(
-        self, expected: Expected, grpc: GrpcTransports, metrics: ControllerMetrics, round_s: float
+        self,
+        expected: Expected,
+        grpc: GrpcTransports,
+        questions: BrokerQuestions,
+        metrics: ControllerMetrics,
+        round_s: float,
     ) -> tuple[Auditor, Comparisons]:
         """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
@@ -177,8 +184,18 @@ class Term:
         def open_way() -> LeasedAsking:
             return LeasedAsking(grpc.open(), self.session.require_lease)
 
-        settled, heard = self._is_settled, self._heard
-        auditor = Auditor(cluster, expected, settled, open_way, tell, record, heard, metrics, round_s)
+        auditor = Auditor(
+            cluster,
+            expected,
+            self._is_settled,
+            open_way,
+            questions.ask,
+            tell,
+            record,
+            self._heard,
+            metrics,
+            round_s,
+        )
         done, wake = self._failover_done, self.senders.wake
         return auditor, Comparisons(cluster, outbox, expected, open_way, done, wake, metrics, self.end)
 
