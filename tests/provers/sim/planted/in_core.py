@@ -128,7 +128,7 @@ if not _w.unclean and _d:
     Fault(
         "directory-not-compared",
         "a broker that is registered with another directory counts as in sync",
-        Change(CORE + "model:without_data", "_d not in _b.directories", "False"),
+        Change(CORE + "model:lacks_directory", "_d not in _b.directories", "False"),
     ),
     Fault(
         "lost-data-not-looked-for-at-failover",
