@@ -149,7 +149,6 @@ class Term:
             self._heard,
         )
         round_s = settings.audit_interval_seconds
-        expected.follow(cluster)
         questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
         self.auditor, self._comparisons = self._audits(expected, grpc, questions, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
@@ -177,6 +176,7 @@ class Term:
     ) -> tuple[Auditor, Comparisons]:
         """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
+        expected.follow(cluster)
         tell, record = self._tell_again, self._record_findings
 
         def open_way() -> LeasedAsking:

@@ -16,14 +16,14 @@ from rich.table import Table
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs, jute
-from tests.bench import changes, cluster, kafka_codec, pctl, succession, throughput, tls
+from tests.bench import changes, cluster, kafka_codec, pctl, succession, throughput, tls, warm
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 PARTITIONS = 50
 #: ``SCALE`` times a hundred thousand partitions.
 TOPICS = 2000 * int(os.environ.get("SCALE", "1"))
-RUNS = 3
-CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "plain", "double"}
+RUNS = int(os.environ.get("RUNS", "3"))
+CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "warm", "plain", "double"}
 EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl"}
 console = Console(soft_wrap=True)
 
@@ -218,6 +218,10 @@ def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
         if "succession" in wanted:
             console.print("succession:")
             succession.measure(connect, directory, TOPICS * PARTITIONS, rows)
+        if "warm" in wanted:
+            console.print("warm failover:")
+            paths = cluster.all_states("a", TOPICS, PARTITIONS)
+            warm.measure(connect, directory, paths, RUNS, rows)
         if "plain" in wanted:
             plain(connect, rows, scan)
         if "double" in wanted:
