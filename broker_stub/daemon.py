@@ -114,7 +114,8 @@ class Broker:
         if self._tls is not None:
             self.reloads.on_reload("certificates", self._tls.reload)
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
-        self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
+        synced = settings.log_flush_interval_messages == 1
+        self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored, synced=synced)
         try:
             self._logs = LogDirectory(settings.data_dir, _log_config(settings))
             self._unopened = self._logs.recover(replica.key for replica in self._data_dir.found)
@@ -209,6 +210,8 @@ class Broker:
                 settings.rack,
                 self._data_dir.incarnation,
                 settings.supported_features,
+                (self._data_dir.identity.directory_id,),
+                self._data_dir.identity.previous_broker_epoch,
             ),
             settings.zookeeper,
             Timeouts(settings.session_timeout_ms, settings.connection_timeout_ms),
@@ -239,7 +242,8 @@ class Broker:
 
     def _close_logs(self, data: DataPlane) -> None:
         try:
-            data.close_logs()
+            if data.close_logs():
+                self._data_dir.stopped_cleanly(self._handlers.gate.broker_epoch)
         except OSError as error:
             _log.error("logs not closed cleanly: the next start recovers them", why=str(error))
 

@@ -212,9 +212,10 @@ class DataPlane:
         await self._configs.close()
         await self.peers.close()
 
-    def close_logs(self) -> None:
-        """Last step of a clean shutdown. Raises OSError."""
+    def close_logs(self) -> bool:
+        """Last step of a clean shutdown. Whether all is on stable storage. Raises OSError."""
         self._logs.close(self.manager.high_watermarks())
+        return self._logs.all_flushed
 
     # effects of control requests on the data
 

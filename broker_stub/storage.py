@@ -4,7 +4,8 @@
 
     DIR/.lock                       held while a broker runs
     DIR/.incarnations               of this broker and its former processes (`proto.incarnations`)
-    DIR/meta.properties             broker.id, as Kafka writes it
+    DIR/meta.properties             broker.id and directory.id, as Kafka writes them
+    DIR/.kafka_cleanshutdown, .boot-id  how the last process ended (`broker_stub.data_identity`)
     DIR/replica-states.jsonl        the journal (`broker_stub.control.journal`)
     DIR/*-checkpoint                see `broker_stub.log.directory`
     DIR/<topic>-<partition>/        one replica: its log, and partition.metadata with the topic id, as in Kafka
@@ -27,24 +28,31 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from broker_stub import data_identity
 from broker_stub.control.journal import FILE_NAME, Journal, Problem, read, write_all
 from broker_stub.control.replicas import Applied, Replica, Role, Step
 from broker_stub.control.requests import TOPIC_ID, Key, topic_name_problem
+from broker_stub.data_identity import DataIdentity
 from broker_stub.errors import SettingError, StorageFault
 from broker_stub.log.directory import OWN_FILES
+from broker_stub.log.files import write_atomically
 from proto import incarnations
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
-_OWN_FILES = OWN_FILES | {
-    META_PROPERTIES,
-    f"{META_PROPERTIES}.tmp",
-    incarnations.LOCK,
-    incarnations.FORMER,
-    f"{incarnations.FORMER}.tmp",
-    FILE_NAME,
-    "replica-states.tmp",
-}
+_OWN_FILES = (
+    OWN_FILES
+    | data_identity.FILES
+    | {
+        META_PROPERTIES,
+        f"{META_PROPERTIES}.tmp",
+        incarnations.LOCK,
+        incarnations.FORMER,
+        f"{incarnations.FORMER}.tmp",
+        FILE_NAME,
+        "replica-states.tmp",
+    }
+)
 _FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})\Z", re.DOTALL)
 _DELETED_FOLDER = re.compile(r"[0-9a-f]{32}-delete\Z")
 _PARTITION_MAX = _ID_MAX = 2**31 - 1
@@ -135,8 +143,11 @@ def _read_folder(path: Path, key: Key, state: Replica | None, problems: list[Pro
 class DataDir:
     """The locked data directory of a running broker. Not thread-safe; a background thread removes deleted folders."""
 
-    def __init__(self, path: Path, broker_id: int, ignored: Sequence[str] = ()) -> None:
-        """Open or create it. ``ignored``: entries that are not ours (a state log kept inside).
+    def __init__(
+        self, path: Path, broker_id: int, ignored: Sequence[str] = (), *, synced: bool = False
+    ) -> None:
+        """Open or create it. ``ignored``: entries that are not ours (a state log kept inside). ``synced``: logs flush
+        each write before it is acknowledged.
 
         Raises StorageFault when it cannot be used or another broker has locked it, SettingError when it belongs to
         another broker id.
@@ -148,7 +159,7 @@ class DataDir:
             path.mkdir(parents=True, exist_ok=True)
             self._dir_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             self._lock()
-            self._claim(broker_id)
+            self.identity = self._claim(broker_id, synced)
             self.incarnation = incarnations.begin(path)
             contents = read_contents(path, ignored)
             self._journal = Journal(path / FILE_NAME, contents.replicas)
@@ -174,17 +185,25 @@ class DataDir:
         except incarnations.InUseError as error:
             raise StorageFault(f"data directory {self.path} is in use by another broker ({error})") from None
 
-    def _claim(self, broker_id: int) -> None:
-        found = read_broker_id(self.path)
-        if found is None:
-            temporary = self.path / f"{META_PROPERTIES}.tmp"
-            temporary.write_text(f"version=0\nbroker.id={broker_id}\n")
-            temporary.rename(self.path / META_PROPERTIES)
-        elif found != broker_id:
-            file = self.path / META_PROPERTIES
+    def _claim(self, broker_id: int, synced: bool) -> DataIdentity:
+        """Raises SettingError, OSError."""
+        found, directory_id = read_broker_id(self.path), read_directory_id(self.path)
+        file = self.path / META_PROPERTIES
+        if found not in (None, broker_id):
             raise SettingError(
                 "broker_id", broker_id, f"{found}: {file} says this directory is that broker's"
             )
+        identity = data_identity.begin(self.path, directory_id)
+        if identity.directory_id != directory_id:
+            lines = ("version=0", f"broker.id={broker_id}", f"directory.id={identity.directory_id}", "")
+            write_atomically(file, "\n".join(lines).encode())
+        data_identity.started(self.path, synced=synced)
+        return identity
+
+    def stopped_cleanly(self, broker_epoch: int) -> None:
+        """All logs are flushed and closed, and nothing more is written. Raises OSError."""
+        if not self.lost():
+            data_identity.stopped_cleanly(self.path, broker_epoch)
 
     def apply(self, steps: Sequence[Step]) -> Applied:
         """Create, complete and remove folders, then write the new states. All of it is on disk before the response."""
@@ -293,12 +312,17 @@ class DataDir:
         self._lock_fd = self._dir_fd = -1
 
 
-def read_broker_id(directory: Path) -> int | None:
-    """The broker id in ``meta.properties``; None when there is no such file.
+_DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}\Z")
 
-    Raises StorageFault when the file is unreadable.
-    """
-    file = directory / META_PROPERTIES
+
+def read_directory_id(directory: Path) -> str | None:
+    """The directory id in ``meta.properties``; None where there is no valid one. Raises StorageFault."""
+    found = (_read_properties(directory / META_PROPERTIES) or {}).get("directory.id", "").strip()
+    return found if _DIRECTORY_ID.match(found) else None
+
+
+def _read_properties(file: Path) -> dict[str, str] | None:
+    """None: there is no such file. Raises StorageFault."""
     try:
         text = file.read_bytes().decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -306,7 +330,18 @@ def read_broker_id(directory: Path) -> int | None:
     except OSError as error:
         raise StorageFault(f"{file}: {error.strerror or error}") from error
     lines = (line.strip() for line in text.splitlines())
-    properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def read_broker_id(directory: Path) -> int | None:
+    """The broker id in ``meta.properties``; None when there is no such file.
+
+    Raises StorageFault when the file is unreadable.
+    """
+    file = directory / META_PROPERTIES
+    properties = _read_properties(file)
+    if properties is None:
+        return None
     value = properties.get("broker.id", "").strip()
     # Check the length first: int() raises another error for thousands of digits.
     if not (value.isascii() and value.isdigit() and len(value) <= 10 and int(value) <= _ID_MAX):

@@ -69,7 +69,24 @@ for series in json.load(sys.stdin)["data"]["result"]:
 scraped() { [ -n "$(query 'count(up) == 2')" ]; }
 
 # Python in a container that is on the cluster's network and outlives every step of the drill.
-inside() { compose exec -T zookeeper-1 python3 -c "$@"; }
+# ``zk``: who controllers and brokers are to ZooKeeper.
+inside() {
+    compose exec -T zookeeper-1 python3 -c "
+from pathlib import Path
+from proto.zookeeper_access import Client, ZooKeeperSettings
+own = Path('/etc/partition-controller')
+zk = Client(
+    ZooKeeperSettings(
+        zookeeper_ssl_client_enable=True,
+        zookeeper_ssl_certificate=own / 'cluster.pem',
+        zookeeper_ssl_key=own / 'cluster.key',
+        zookeeper_ssl_ca=own / 'ca.pem',
+        zookeeper_set_acl=True,
+    ).zookeeper_access(),
+    hosts='zookeeper-1:2181/cluster',
+)
+$1" "${@:2}"
+}
 
 # What whoever asks a controller needs here: the admin's certificate, copied out of a container.
 own=$(mktemp -d)
@@ -98,8 +115,6 @@ show() {
 
 leaders() {
     inside 'import json
-from kazoo.client import KazooClient
-zk = KazooClient("127.0.0.1:2181/cluster")
 zk.start()
 print("   controller", json.loads(zk.get("/controller")[0])["brokerid"], "epoch", zk.get("/controller_epoch")[0].decode(),
       "brokers", sorted(zk.get_children("/brokers/ids")))
@@ -137,8 +152,6 @@ drill() {
     broker_id=$(compose ps -q broker-1)
     echo "== topic drill by its znode: 6 partitions, 3 replicas; controller $active is active"
     inside 'import base64, json, uuid
-from kazoo.client import KazooClient
-zk = KazooClient("127.0.0.1:2181/cluster")
 zk.start()
 if not zk.exists("/brokers/topics/drill"):
     replicas = {str(p): [(p + i) % 3 + 1 for i in range(3)] for p in range(6)}

@@ -2,11 +2,14 @@
 
 ``partition-controller zookeeper`` keeps to loopback; this writes a zoo.cfg for all interfaces and becomes
 Java. From the environment: ``ZOO_MY_ID`` (1, 2, ...), ``ZOO_SERVERS`` (the servers' host names in id order,
-space separated), ``ZOO_DATA_DIR``, ``ZOO_HEAP_MB``.
+space separated), ``ZOO_DATA_DIR``, ``ZOO_HEAP_MB``; ``ZOO_LISTEN``: the only address to listen on.
 
 Secured by ``ZOO_CERTIFICATE`` (PEM file: certificate and key), ``ZOO_CA`` (PEM file: authorities of the clients'
 certificates, which they must have), ``ZOO_USERS_FILE`` (``NAME=PASSWORD`` by line, for SASL DIGEST-MD5) and
-``ZOO_REQUIRED_SCHEMES`` (by which each session must log in: sasl, x509, digest; space separated).
+``ZOO_REQUIRED_SCHEMES`` (by which each session must log in: sasl, x509, digest; space separated). With a certificate
+the servers talk to one another by TLS, too.
+
+With the argument ``serving``: exit code 0 if the server of this container serves in a quorum.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ from pathlib import Path
 
 from controller.embedded_zookeeper.ensemble import (
     JUTE_MAXBUFFER,
+    LOOPBACK,
     MAIN_CLASS,
     Security,
     classpath,
     find_java,
+    four_letter_word,
 )
 from controller.errors import ControllerError
 
@@ -56,8 +61,12 @@ def security(environment: Mapping[str, str]) -> Security:
     return Security(Path(certificate) if certificate else None, Path(ca) if ca else None, users, required)
 
 
-def zoo_cfg(data_dir: Path, hosts: list[str], secured: Security) -> str:
-    """The configuration, the same on every server: which one it is stands in ``myid``."""
+def zoo_cfg(data_dir: Path, hosts: list[str], secured: Security, listen: str = "") -> str:
+    """The configuration, the same on every server: which one it is stands in ``myid``.
+
+    ``listen``: the only address; empty: all.
+    """
+    everywhere = "0.0.0.0"  # noqa: S104  (in a container)
     lines = [
         "tickTime=500",
         "initLimit=20",
@@ -71,21 +80,39 @@ def zoo_cfg(data_dir: Path, hosts: list[str], secured: Security) -> str:
         "autopurge.snapRetainCount=3",
         "autopurge.purgeInterval=1",
     ]
-    clients = secured.lines(CLIENT_PORT, "0.0.0.0")  # noqa: S104  (in a container)
+    clients = secured.lines(CLIENT_PORT, listen or everywhere)
     # An ensemble names its plain client port with each server.
     lines += [line for line in clients if len(hosts) == 1 or not line.startswith("clientPort")]
     if len(hosts) == 1:
         return "\n".join([*lines, ""])
-    lines.append("quorumListenOnAllIPs=true")
+    if not listen:
+        lines.append("quorumListenOnAllIPs=true")
+    if secured.tls:
+        lines += [
+            "sslQuorum=true",
+            f"ssl.quorum.keyStore.location={secured.certificate}",
+            "ssl.quorum.keyStore.type=PEM",
+            f"ssl.quorum.trustStore.location={secured.ca}",
+            "ssl.quorum.trustStore.type=PEM",
+        ]
     lines += [
         f"server.{n}={host}:{QUORUM_PORT}:{ELECTION_PORT}"
-        + ("" if secured.tls else f";0.0.0.0:{CLIENT_PORT}")
+        + ("" if secured.tls else f";{listen or everywhere}:{CLIENT_PORT}")
         for n, host in enumerate(hosts, start=1)
     ]
     return "\n".join([*lines, ""])
 
 
+def serving(environment: Mapping[str, str]) -> bool:
+    """Whether this container's server serves. Raises OSError, ValueError."""
+    context = security(environment).probe_context()
+    host = environment.get("ZOO_LISTEN") or LOOPBACK
+    return "Mode:" in four_letter_word(CLIENT_PORT, "srvr", host=host, context=context)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["serving"]:
+        sys.exit(not serving(os.environ))
     hosts = os.environ.get("ZOO_SERVERS", "localhost").split()
     my_id = int(os.environ.get("ZOO_MY_ID", "1"))
     if not 1 <= my_id <= len(hosts):
@@ -97,7 +124,7 @@ def main() -> None:
         secured = security(os.environ)
     except (OSError, ValueError) as error:
         sys.exit(f"zookeeper_entrypoint: {error}")
-    (data_dir / "zoo.cfg").write_text(zoo_cfg(data_dir, hosts, secured))
+    (data_dir / "zoo.cfg").write_text(zoo_cfg(data_dir, hosts, secured, os.environ.get("ZOO_LISTEN", "")))
     login: list[str] = []
     if jaas := secured.jaas():
         (data_dir / "jaas.conf").touch(mode=0o600)

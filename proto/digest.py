@@ -47,6 +47,12 @@ def topic_id_item(topic: str, topic_id: str) -> int:
     return _hash(f"id|{topic_id}|{topic}") if topic_id else 0
 
 
+def offline_item(topic: str, partition: int, offline: Collection[int]) -> int:
+    """The offline replicas that UpdateMetadata named; 0 for none. Apart from ``metadata_item``: they change with the
+    brokers that are registered, and mostly there are none."""
+    return _hash(f"offline|{partition}|{_ids(sorted(offline))}|{topic}") if offline else 0
+
+
 def _ids(ids: Collection[int]) -> str:
     return ",".join(map(str, ids))
 

@@ -120,7 +120,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             # Not imported above: tools start faster.
             import structlog
 
-            structlog.get_logger(__name__).error("zookeeper_tls", problem=problem)
+            log = structlog.get_logger(__name__)
+            # A server that starts or dies in the middle of a handshake is no disagreement.
+            broken = isinstance(error, ssl.SSLEOFError | ConnectionError | TimeoutError)
+            (log.warning if broken else log.error)("zookeeper_tls", problem=problem)
         self.problem = problem
 
 

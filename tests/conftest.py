@@ -36,6 +36,14 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """pctl remembers where a controller was: not in the home of whoever runs the tests, nor for the next run, whose
+    cluster may have the same address."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 _chroots = itertools.count()
 #: Files that take longest, and go first: the last one must not keep one worker busy when the other has nothing left.
 LONGEST = (

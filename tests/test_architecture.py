@@ -80,8 +80,10 @@ ROOMS: dict[str, set[str]] = {
         _CORE_ROOM + "cluster",
     },
     "controller.core.audit": {*_CORE, _CORE_ROOM + "partitions"},
-    "controller.core.isr": {*_CORE, _CORE_ROOM + "reassignment.phases"},
-    "controller.core.elections": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "cluster.maintenance"},
+    "controller.core.isr": {*_CORE, _CORE_ROOM + "reassignment.phases", _CORE_ROOM + "partitions.lost_data"},
+    "controller.core.elections": {
+        *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "cluster.maintenance", _CORE_ROOM + "cluster.flapping",
+    },
     "controller.core.explain": {
         *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment", _CORE_ROOM + "topics",
         _CORE_ROOM + "brokers",

@@ -13,7 +13,7 @@ from broker_stub.client.errors import FatalError, UnreachableError
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from proto.limits import MESSAGE_LIMITS
-from proto.security.grpc_channels import Channels, GrpcTls, details_of
+from proto.security.grpc_channels import CONNECT_ATTEMPT, Channels, GrpcTls, details_of
 
 #: Timeout of a connection attempt; within one network it takes milliseconds.
 CONNECT_TIMEOUT_S = 3.0
@@ -22,7 +22,7 @@ _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     # gRPC's default back-off grows to two minutes: a restarted broker would be unreachable for that long.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    CONNECT_ATTEMPT,
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 _SERVICE = wire.DESCRIPTOR.services_by_name["BrokerData"].full_name

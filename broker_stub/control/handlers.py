@@ -234,11 +234,24 @@ class ControlHandlers:
     def describe_state(
         self, message: bytes, sender: str = "", term: ControllerTerm | None = None
     ) -> wire.DescribeStateResponse:
-        """Serve DescribeState: what earlier requests told, as digests and in pages. Raises UnreadableRequest."""
-        del sender, term  # it changes nothing
+        """Serve DescribeState: what earlier requests told, as digests and in pages. Raises UnreadableRequest,
+        UnknownTerm.
+
+        With a fence, requests of earlier controllers are refused from before it is read: under one lock, so none is
+        carried out in between.
+        """
         request = self._parse(wire.DescribeStateRequest, message, "DescribeState")
+        fenced = request.HasField("fence")
         with self._lock:
-            return pages.answer(request, self.gate, self._known_epoch(), self.replicas, self.metadata)
+            if fenced:
+                admitted = self._admit("DescribeState", read_header(request.fence), sender, term)
+                if isinstance(admitted, Refusal):
+                    return wire.DescribeStateResponse(
+                        error_code=admitted.error, controller_epoch=self._known_epoch()
+                    )
+            response = pages.answer(request, self.gate, self._known_epoch(), self.replicas, self.metadata)
+            response.fenced = fenced
+            return response
 
     def isr_changed(self, change: IsrChange) -> None:
         """An ISR change that this broker proposed as leader is durable."""

@@ -12,7 +12,7 @@ from broker_stub.control.requests import (
     MetadataUpdate,
     PartitionMetadata,
 )
-from proto.digest import Digest, metadata_item, topic_id_item
+from proto.digest import Digest, metadata_item, offline_item, topic_id_item
 
 
 class Merged(NamedTuple):
@@ -36,6 +36,8 @@ class MetadataCache:
         self._topic_ids: dict[str, str] = {}
         #: Of all partitions, and of the ids of topics with partitions.
         self.digest = Digest()
+        #: Of the offline replicas of all partitions.
+        self.offline = Digest()
         #: Partitions, by topic, in the full snapshot received so far; None: no snapshot is being received.
         self._in_snapshot: dict[str, set[int]] | None = None
 
@@ -56,7 +58,8 @@ class MetadataCache:
 
         Leader -2 removes a partition, and the topic with its last one. No epochs are compared: the last write
         wins. A topic that the update names without an id loses its cached id. The end of a full snapshot removes the
-        partitions that are missing from it: they were deleted while no controller could notify us.
+        partitions that are missing from it: they were deleted while no controller could notify us. One of some topics
+        removes nothing of others.
         """
         self.controller_id = controller_id
         self.live_brokers = {broker.broker_id: broker for broker in update.live_brokers}
@@ -79,17 +82,18 @@ class MetadataCache:
         if merged.malformed:
             self.abandon_snapshot()
         elif update.ends_snapshot:
-            merged.removed.extend(self._end_snapshot())
+            merged.removed.extend(self._end_snapshot(update.snapshot_of))
         return merged._replace(updated=updated)
 
-    def _end_snapshot(self) -> list[Key]:
-        """Remove the partitions that the snapshot does not contain. Returns them."""
+    def _end_snapshot(self, of: frozenset[str] | None) -> list[Key]:
+        """Remove the partitions that the snapshot does not contain. ``of``: its topics, None: all. Returns them."""
         in_snapshot, self._in_snapshot = self._in_snapshot, None
         if in_snapshot is None:
             return []
         missing = [
             (topic, partition)
             for topic, partitions in self._topics.items()
+            if of is None or topic in of
             for partition in sorted(partitions.keys() - in_snapshot.get(topic, frozenset()))
         ]
         for key in missing:
@@ -107,6 +111,8 @@ class MetadataCache:
         # A full snapshot mostly repeats what is known.
         if before is None or _told(before) != _told(item):
             self.digest.replace(topic, _item(before) if before else 0, _item(item))
+        if item.offline_replicas or (before is not None and before.offline_replicas):
+            self.offline.replace(topic, _offline(before) if before else 0, _offline(item))
 
     def _identify(self, topic: str, topic_id: str | None) -> None:
         before = self._topic_ids.pop(topic, "")
@@ -121,6 +127,7 @@ class MetadataCache:
         before = partitions.pop(partition, None)
         if before is not None:
             self.digest.replace(topic, _item(before), 0)
+            self.offline.replace(topic, _offline(before), 0)
         if not partitions:
             self._identify(topic, None)
             self._topics.pop(topic, None)
@@ -178,3 +185,7 @@ def _item(item: PartitionMetadata) -> int:
     return metadata_item(
         *item.key, item.leader, item.leader_epoch, item.partition_epoch, item.isr, item.replicas
     )
+
+
+def _offline(item: PartitionMetadata) -> int:
+    return offline_item(*item.key, item.offline_replicas)

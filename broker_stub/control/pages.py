@@ -25,7 +25,9 @@ def answer(
     response = wire.DescribeStateResponse(
         controller_epoch=controller_epoch,
         broker_epoch=gate.broker_epoch,
-        digests=wire.StateDigests(hosted=replicas.digest.total, metadata=metadata.digest.total),
+        digests=wire.StateDigests(
+            hosted=replicas.digest.total, metadata=metadata.digest.total, offline=metadata.offline.total
+        ),
     )
     match request.WhichOneof("page"):
         case "topics":
@@ -38,12 +40,19 @@ def answer(
 def _topics(
     response: wire.DescribeStateResponse, after: str, replicas: Replicas, metadata: MetadataCache
 ) -> None:
-    hosted, known = replicas.digest.by_topic, metadata.digest.by_topic
+    hosted, known, offline = (
+        replicas.digest.by_topic,
+        metadata.digest.by_topic,
+        metadata.offline.by_topic,
+    )
     names = sorted(name for name in hosted.keys() | known.keys() if name > after)
     response.more = len(names) > PAGE_MAX
     response.topics.extend(
         wire.TopicDigests(
-            topic=name, digests=wire.StateDigests(hosted=hosted.get(name, 0), metadata=known.get(name, 0))
+            topic=name,
+            digests=wire.StateDigests(
+                hosted=hosted.get(name, 0), metadata=known.get(name, 0), offline=offline.get(name, 0)
+            ),
         )
         for name in names[:PAGE_MAX]
     )

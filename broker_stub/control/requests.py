@@ -111,12 +111,13 @@ class LiveBroker(NamedTuple):
 
 class MetadataUpdate(NamedTuple):
     """An UpdateMetadata request. ``topic_ids``: topic to id; None: the topic has no known id. ``ends_snapshot``: it is
-    the last request of a full metadata snapshot."""
+    the last request of a full metadata snapshot, ``snapshot_of`` these topics; None: of all."""
 
     partitions: list[PartitionMetadata | Malformed]
     topic_ids: dict[str, str | None]
     live_brokers: tuple[LiveBroker, ...]
     ends_snapshot: bool = False
+    snapshot_of: frozenset[str] | None = None
 
 
 ControlRequest = wire.LeaderAndIsrRequest | wire.StopReplicaRequest | wire.UpdateMetadataRequest
@@ -184,7 +185,7 @@ def _broker_ids_problem(field: str, ids: tuple[int, ...], needed: bool = False) 
     return None
 
 
-def read_header(request: ControlRequest) -> Header | Malformed:
+def read_header(request: ControlRequest | wire.ControllerHeader) -> Header | Malformed:
     """The header of a control request, or its problem."""
     header = Header(request.controller_id, request.controller_epoch, request.broker_epoch, request.event_id)
     wrong = (
@@ -266,7 +267,8 @@ def read_update_metadata(request: wire.UpdateMetadataRequest) -> MetadataUpdate 
             topic_ids[topic] = topic_id
         elif topic in request.topic_ids and all(item.key is None or item.key[0] != topic for item in items):
             items.append(Malformed((topic, -1), *wrong))
-    return MetadataUpdate(items, topic_ids, brokers, request.ends_snapshot)
+    of = frozenset(request.snapshot_of.topics) if request.HasField("snapshot_of") else None
+    return MetadataUpdate(items, topic_ids, brokers, request.ends_snapshot, of)
 
 
 def _read_metadata(

@@ -32,12 +32,16 @@ class LogDirectory:
     """The open logs below one data directory. Used by one thread at a time.
 
     ``problems``: text for each defect found while opening. ``high_watermarks``: those of the last checkpoint.
+    ``all_flushed``: after `close`, whether every log is on stable storage as a whole.
     """
 
     def __init__(self, path: Path, config: LogConfig) -> None:
         """Read the checkpoints."""
         self.path, self._config = path, config
         self.problems: list[str] = []
+        #: A log failed: what it had written may not be on stable storage.
+        self._any_failed = False
+        self.all_flushed = False
         self.high_watermarks = self._read(HIGH_WATERMARKS)
         self._recovery_points = self._read(RECOVERY_POINTS)
         self._logs: dict[Key, PartitionLog] = {}
@@ -74,12 +78,14 @@ class LogDirectory:
                 self.open(key)
             except LogError as error:
                 failed[key] = str(error)
+        self._any_failed = bool(failed)
         return failed
 
     def forget(self, key: Key) -> None:
         """Close the log of a partition whose folder was removed or is no longer used."""
         log = self._logs.pop(key, None)
         if log is not None:
+            self._any_failed = self._any_failed or bool(log.failure)
             with contextlib.suppress(LogError):
                 log.close(flush=False)
 
@@ -110,9 +116,10 @@ class LogDirectory:
 
     def close(self, high_watermarks: Mapping[Key, int]) -> None:
         """Flush and close all logs, then write both checkpoints. Raises OSError after all logs are closed."""
-        self.flush()
+        unflushed = self.flush()
         points = self.recovery_points()
         for key in list(self._logs):
             self.forget(key)
+        self.all_flushed = not unflushed and not self._any_failed
         self._files.close()
         self.checkpoint(high_watermarks, points)

@@ -350,10 +350,10 @@ class ReplicaManager:
 
     # followers and the ISR
 
-    def follower_fetched(self, partition: Partition, replica_id: int, offset: int) -> None:
+    def follower_fetched(self, partition: Partition, replica_id: int, offset: int, broker_epoch: int) -> None:
         """A follower has everything before ``offset``. Raises PartitionError when it is not a replica."""
         now, is_alive = self._deps.now_ms(), self._deps.is_alive
-        partition.record_fetch(replica_id, offset, now)
+        partition.record_fetch(replica_id, offset, now, broker_epoch)
         proposal = partition.propose_expansion(replica_id, now, is_alive)
         if proposal is not None:
             self._proposer.submit(proposal)

@@ -43,10 +43,12 @@ class Divergence(NamedTuple):
 class RemoteReplica:
     """A leader's view of a follower: its log end and when it was last caught up."""
 
-    __slots__ = ("caught_up_ms", "fetched_ms", "leader_end_at_fetch", "log_end_offset")
+    __slots__ = ("broker_epoch", "caught_up_ms", "fetched_ms", "leader_end_at_fetch", "log_end_offset")
 
     def __init__(self, now_ms: int, in_sync: bool) -> None:
         self.log_end_offset = UNKNOWN_OFFSET
+        #: That of its last fetch: its registration then (KIP-903).
+        self.broker_epoch = NO_EPOCH
         self.leader_end_at_fetch = 0
         self.fetched_ms = _NEVER_MS
         # A member of the ISR may take the whole lag time before it counts as lagging.
@@ -210,14 +212,24 @@ class Partition:
 
     # the leader's followers
 
-    def record_fetch(self, replica_id: int, offset: int, now_ms: int) -> None:
-        """A follower fetched from ``offset``. Raises PartitionError when it is not a replica of this partition."""
+    def record_fetch(self, replica_id: int, offset: int, now_ms: int, broker_epoch: int = NO_EPOCH) -> None:
+        """A follower fetched from ``offset``.
+
+        Raises PartitionError when it is not a replica of this partition, or has fetched since under a newer broker
+        epoch: a late fetch of its former process does not tell what it has now.
+        """
         remote = self.remote.get(replica_id)
         if remote is None:
             raise PartitionError(
                 codes.NOT_LEADER_OR_FOLLOWER,
                 f"broker {replica_id} is not among the replicas {list(self.assigned)}",
             )
+        if broker_epoch < remote.broker_epoch:
+            raise PartitionError(
+                codes.NOT_LEADER_OR_FOLLOWER,
+                f"broker epoch {broker_epoch} of broker {replica_id} is older than {remote.broker_epoch}",
+            )
+        remote.broker_epoch = broker_epoch
         remote.fetched(offset, self.log.log_end_offset, now_ms)
 
     def advance_high_watermark(self, now_ms: int, lag_max_ms: int, is_alive: Callable[[int], bool]) -> bool:
@@ -275,8 +287,16 @@ class Partition:
 
     def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
         self.proposed_isr = isr
+        remote = self.remote
+        epochs = tuple([remote[b].broker_epoch if b in remote else NO_EPOCH for b in isr])
         return IsrProposal(
-            self.key, self.topic_id, self.leader_epoch, isr, self.partition_epoch, self.controller_epoch
+            self.key,
+            self.topic_id,
+            self.leader_epoch,
+            isr,
+            self.partition_epoch,
+            self.controller_epoch,
+            epochs,
         )
 
     def owns(self, proposal: IsrProposal) -> bool:

@@ -13,7 +13,8 @@ from proto.gen import common_pb2 as codes
 class IsrProposal(NamedTuple):
     """An ISR change that a leader proposes, with the epochs that it knows.
 
-    ``controller_epoch`` is that of the last LeaderAndIsr; only a writer to ZooKeeper uses it.
+    ``controller_epoch`` is that of the last LeaderAndIsr; only a writer to ZooKeeper uses it. ``isr_epochs``: parallel
+    to ``isr``, the broker epoch of each follower's last fetch (KIP-903); -1: of the leader, and of who has not fetched.
     """
 
     key: Key
@@ -22,6 +23,7 @@ class IsrProposal(NamedTuple):
     isr: tuple[int, ...]
     partition_epoch: int
     controller_epoch: int
+    isr_epochs: tuple[int, ...] = ()
 
 
 class IsrResult(NamedTuple):

@@ -230,7 +230,8 @@ class DataService:
         records = self._read_log(partition, item.fetch_offset, max_bytes, end if max_bytes > 0 else 0)
         if fetch.follower is not None and first:
             # Only after the read: an offset out of range does not show what the follower has.
-            self._manager.follower_fetched(partition, fetch.follower, item.fetch_offset)
+            epoch = fetch.request.replica_epoch
+            self._manager.follower_fetched(partition, fetch.follower, item.fetch_offset, epoch)
         answer.records = records
         answer.high_watermark = partition.high_watermark
         changed = bool(records) or answer.high_watermark != item.high_watermark

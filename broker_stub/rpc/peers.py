@@ -14,7 +14,7 @@ from broker_stub.errors import BrokerError
 from proto.gen import broker_data_pb2 as data
 from proto.gen import controller_service_pb2 as control
 from proto.limits import MESSAGE_LIMITS
-from proto.security.grpc_channels import Channels, GrpcTls, details_of
+from proto.security.grpc_channels import CONNECT_ATTEMPT, Channels, GrpcTls, details_of
 
 #: Host and port of a gRPC server.
 Address = tuple[str, int]
@@ -28,7 +28,7 @@ _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     # Reconnect to a restarted peer within a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    CONNECT_ATTEMPT,
     ("grpc.max_reconnect_backoff_ms", 1000),
     # Detect, during a call, a peer that vanished without closing its connections.
     ("grpc.keepalive_time_ms", 10_000),

@@ -43,15 +43,12 @@ _ControlHandler = Callable[[bytes, str, ControllerTerm | None], Message]
 
 
 class DataMethod:
-    """A method of ``BrokerData``: from bytes to bytes. Raises UnreadableRequest."""
+    """A method of ``BrokerData``: how a message is read, what answers it. Raises UnreadableRequest."""
 
     def __init__(self, name: str, handler: Callable[[Any], Awaitable[Message]]) -> None:
         method = data.DESCRIPTOR.services_by_name["BrokerData"].methods_by_name[name]
         self.handler, self.response_type = handler, GetMessageClass(method.output_type)
         self._request_type = GetMessageClass(method.input_type)
-
-    async def __call__(self, message: bytes) -> bytes:
-        return (await self.handler(self.parse(message))).SerializeToString()
 
     def parse(self, message: bytes) -> Message:
         try:

@@ -208,6 +208,16 @@ class ClusterStore:
         async with self._bounded(f"read of {path}"):
             return await self._read(path)
 
+    async def get_registration(self, broker_id: int) -> tuple[bytes, int] | None:
+        """A broker's registration and its broker epoch; None: it is not registered. Raises StoreUnavailable."""
+        path = codecs.broker_path(broker_id)
+        async with self._bounded(f"read of {path}"):
+            try:
+                data, stat = await self._repeat(lambda client: client.get_async(path))
+            except NoNodeError:
+                return None
+            return data, int(stat.czxid)
+
     async def set_state(self, topic: str, partition: int, data: bytes, version: int) -> int | None:
         """Replace the state if its version is ``version``. Returns the new version; None: another version, or no znode.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
@@ -67,6 +69,7 @@ class _Controller(msgspec.Struct):
 class _Registrant(msgspec.Struct):
     host: str = ""
     incarnation: str = ""
+    directories: list[str] = []
 
 
 class _Config(msgspec.Struct):
@@ -90,15 +93,18 @@ class _State(msgspec.Struct):
     controller_epoch: _Epoch
     isr: tuple[_Id, ...]
     leader_recovery_state: Annotated[int, Meta(ge=0, le=1)] = 0
+    isr_directories: dict[int, int] = {}
 
 
 class PartitionState(NamedTuple):
-    """A partition's state. ``leader`` -1: none; ``controller_epoch``: of the controller that elected it."""
+    """A partition's state. ``leader`` -1: none; ``controller_epoch``: of the controller that elected it.
+    ``directories``: of members of the ISR, by broker id (docs/adr/0020)."""
 
     leader: int
     leader_epoch: int
     controller_epoch: int
     isr: tuple[int, ...]
+    directories: Mapping[int, int] = MappingProxyType({})
 
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -176,6 +182,20 @@ def decode_registrant(data: bytes) -> tuple[str, str]:
     return repr(found.host[:_HOST_CHARACTERS_MAX]), found.incarnation
 
 
+def decode_directory(data: bytes) -> int:
+    """The short id of the only data directory in a broker's registration; 0: it has several, or does not tell."""
+    try:
+        directories = _decode(BROKER_IDS, data, _Registrant).directories
+        (found,) = directories
+        return int.from_bytes(urlsafe_b64decode(f"{found}==")[:4]) or 1
+    except (MalformedZnode, ValueError):
+        return 0
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
 def decode_config(path: str, data: bytes) -> dict[str, str]:
     """Settings by Kafka's names; an empty znode holds none. Raises MalformedZnode."""
     return _decode(path, data, _Config).config if data else {}
@@ -234,18 +254,21 @@ def encode_topic(topic_id: str, assignment: Mapping[int, Sequence[int]]) -> byte
 def decode_state(path: str, data: bytes) -> PartitionState:
     """Raises MalformedZnode."""
     state = _decode(path, data, _State)
-    return PartitionState(state.leader, state.leader_epoch, state.controller_epoch, state.isr)
+    return PartitionState(
+        state.leader, state.leader_epoch, state.controller_epoch, state.isr, state.isr_directories
+    )
 
 
 def encode_state(state: PartitionState) -> bytes:
-    """State of version 1, fields in Kafka's order; without ``leader_recovery_state``, which means RECOVERED (reference,
-    section 1.1)."""
-    return msgspec.json.encode(
-        {
-            "controller_epoch": state.controller_epoch,
-            "leader": state.leader,
-            "version": 1,
-            "leader_epoch": state.leader_epoch,
-            "isr": state.isr,
-        }
-    )
+    """State of version 1, fields in Kafka's order, then our own; without ``leader_recovery_state``, which means
+    RECOVERED (reference, section 1.1)."""
+    value: dict[str, object] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": state.isr,
+    }
+    if state.directories:
+        value["isr_directories"] = dict(state.directories)
+    return msgspec.json.encode(value)

@@ -19,6 +19,7 @@ from broker_stub.zookeeper.client import StoreUnavailable
 from broker_stub.zookeeper.codecs import (
     MalformedZnode,
     PartitionState,
+    decode_directory,
     decode_state,
     encode_state,
     state_path,
@@ -53,6 +54,10 @@ class StateStore(Protocol):
 
     async def set_state(self, topic: str, partition: int, data: bytes, version: int) -> int | None:
         """The new version; None: the znode had another version or does not exist."""
+        ...
+
+    async def get_registration(self, broker_id: int) -> tuple[bytes, int] | None:
+        """A broker's registration and its broker epoch; None: it is not registered."""
         ...
 
     async def notify_isr_changes(self, partitions: Sequence[Key]) -> None: ...
@@ -92,7 +97,8 @@ class AlterPartitionWriter:
         address = await self._find_controller()
         if (broker_epoch := self._broker_epoch()) < 0:
             raise IsrUnanswered("this broker is not registered: it has no broker epoch to propose ISRs with")
-        partitions = [_partition_state(proposal) for proposal in proposals[:PROPOSALS_MAX]]
+        own = self._broker_id, broker_epoch
+        partitions = [_partition_state(proposal, *own) for proposal in proposals[:PROPOSALS_MAX]]
         request = wire.AlterPartitionRequest(
             broker_id=self._broker_id, broker_epoch=broker_epoch, partitions=partitions
         )
@@ -125,8 +131,9 @@ class AlterPartitionWriter:
         return self._controller
 
 
-def _partition_state(proposal: IsrProposal) -> wire.AlterPartitionState:
+def _partition_state(proposal: IsrProposal, broker_id: int, broker_epoch: int) -> wire.AlterPartitionState:
     topic, partition = proposal.key
+    epochs = zip(proposal.isr, proposal.isr_epochs, strict=False)
     return wire.AlterPartitionState(
         topic=topic,
         topic_id=proposal.topic_id or "",
@@ -135,6 +142,7 @@ def _partition_state(proposal: IsrProposal) -> wire.AlterPartitionState:
         new_isr=proposal.isr,
         leader_recovery_state=codes.RECOVERED,
         partition_epoch=proposal.partition_epoch,
+        isr_epochs=[broker_epoch if b == broker_id else epoch for b, epoch in epochs],
     )
 
 
@@ -180,6 +188,9 @@ class NotificationWriter:
     def __init__(self, store: StateStore, broker_id: int, now_ms: Callable[[], int]) -> None:
         self._store, self._broker_id, self._now_ms = store, broker_id, now_ms
         self._timer = PropagationTimer(now_ms())
+        #: Proposals whose write may have landed or may still land, with the directories in it. Such a one cannot be
+        #: refused any more: it is written again as it was.
+        self._unanswered: dict[Key, tuple[IsrProposal, dict[int, int]]] = {}
 
     async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult]:
         """One result per proposal, in order. Raises IsrUnanswered when ZooKeeper did not respond to one of the writes.
@@ -197,12 +208,24 @@ class NotificationWriter:
         return results
 
     async def _write(self, proposal: IsrProposal) -> IsrResult:
+        asked, directories = self._unanswered.get(proposal.key, (None, None))
+        if asked != proposal or directories is None:
+            directories = await self._directories(proposal)
+        if directories is None:
+            return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
+        self._unanswered[proposal.key] = proposal, directories
+        result = await self._write_state(proposal, directories)
+        del self._unanswered[proposal.key]
+        return result
+
+    async def _write_state(self, proposal: IsrProposal, directories: dict[int, int]) -> IsrResult:
         topic, partition = proposal.key
         state = PartitionState(
             self._broker_id,
             proposal.leader_epoch,
             proposal.controller_epoch,
             proposal.isr,
+            directories,
         )
         data, version = encode_state(state), proposal.partition_epoch
         new_version = await self._store.set_state(topic, partition, data, version)
@@ -220,6 +243,26 @@ class NotificationWriter:
                 return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
         self._timer.changed(proposal.key, self._now_ms())
         return IsrResult(proposal.key, codes.NONE, state.leader, state.leader_epoch, state.isr, new_version)
+
+    async def _directories(self, proposal: IsrProposal) -> dict[int, int] | None:
+        """The directories of the ISR's members, as the controller keeps them (docs/adr/0020): those that stay keep
+        theirs, a new one's is in the registration that it fetched under. None: that registration is gone.
+
+        Raises StoreUnavailable.
+        """
+        found = await self._store.get_state(*proposal.key)
+        stored = _decode_stored(proposal.key, found[0]) if found is not None else None
+        before = stored if stored is not None else PartitionState(-1, -1, -1, ())
+        directories = {b: d for b, d in before.directories.items() if b in proposal.isr}
+        for broker_id, epoch in zip(proposal.isr, proposal.isr_epochs, strict=False):
+            if broker_id in before.isr or epoch < 0:
+                continue
+            registration = await self._store.get_registration(broker_id)
+            if registration is None or registration[1] != epoch:
+                return None
+            if directory := decode_directory(registration[0]):
+                directories[broker_id] = directory
+        return directories
 
     async def run(self) -> None:
         """Notify the controller of changes until cancelled."""

@@ -65,6 +65,7 @@ class Identity(NamedTuple):
     """The content of the registration. ``rack`` None: no rack; ``features``: (name, min version, max version).
 
     ``incarnation``: of this process, and of its former selves, whose registrations are deleted at once.
+    ``directories``, ``previous_broker_epoch``: of its data (`broker_stub.data_identity`).
     """
 
     broker_id: int
@@ -73,9 +74,11 @@ class Identity(NamedTuple):
     rack: str | None
     incarnation: Incarnation
     features: tuple[tuple[str, int, int], ...] = ()
+    directories: tuple[str, ...] = ()
+    previous_broker_epoch: int = -1
 
     def encode(self, timestamp_ms: int) -> bytes:
-        """Registration of version 5 (reference, section 1.1), and our incarnation."""
+        """Registration of version 5 (reference, section 1.1), and our own fields: incarnation and data."""
         authority = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         value: dict[str, Any] = {
             "version": 5,
@@ -89,6 +92,8 @@ class Identity(NamedTuple):
         features = {name: {"min_version": low, "max_version": high} for name, low, high in self.features}
         value |= {"jmx_port": -1, "timestamp": str(timestamp_ms), "features": features}
         value["incarnation"] = self.incarnation.own
+        value["directories"] = self.directories
+        value["previous_broker_epoch"] = self.previous_broker_epoch
         return json.dumps(value, separators=(",", ":")).encode()
 
 

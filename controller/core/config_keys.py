@@ -1,4 +1,4 @@
-"""Configuration keys of topics and brokers: their types and ranges (Kafka 3.9).
+"""Configuration keys of topics, brokers and controllers: their types and ranges (Kafka 3.9).
 
 A key that is not here is stored unchanged and reported as unknown: brokers may know more keys than the controller.
 """
@@ -116,6 +116,21 @@ TOPIC_KEYS: Mapping[str, Check] = {
     "segment.jitter.ms": _LONG_FROM_0,
     "segment.ms": _LONG_FROM_1,
     UNCLEAN: _boolean,
+}
+
+#: What of a controller's settings is dynamic, in the ranges of ``controller/runtime/config.py``.
+CONTROLLER_KEYS: Mapping[str, Check] = {
+    "auto_leader_rebalance_enable": _boolean,
+    "broker_flapping_hold_seconds": _number(0, 3600),
+    "delete_topic_enable": _boolean,
+    "leader_imbalance_check_interval_seconds": _number(1, 10**7),
+    "leader_imbalance_per_broker_percentage": _number(0, 100),
+    "leader_rebalance_leaders_per_second": _number(0, 10**7),
+    "maintenance_healthy_seconds": _number(0, 10**6),
+    "maintenance_offline_brokers_min": _number(1, 10**6),
+    "maintenance_offline_brokers_percentage": _number(0, 100),
+    "reassignment_concurrent_moves_max": _number(0, 10**9),
+    "reassignment_concurrent_moves_per_broker_max": _number(0, 10**9),
 }
 
 BROKER_KEYS: Mapping[str, Check] = {

@@ -7,7 +7,7 @@ from outside. It does no I/O. Only ``Machine.step`` drives it (docs/adr/0001).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar, cast
 
@@ -63,9 +63,12 @@ class CoreSettings:
     reassignment_concurrent_moves_max: int = 0
     reassignment_concurrent_moves_per_broker_max: int = 0
     auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
     leader_imbalance_per_broker_percentage: int = 10
     #: Ours: leaderships that rebalancing may return in one run; runs follow each second. 0: all at once.
     leader_rebalance_leaders_per_second: int = 0
+    #: Ours: how long the second loss of a broker in a row keeps leaderships from returning to it; 0: not at all.
+    broker_flapping_hold_seconds: int = 300
     #: Ours: maintenance mode is entered once this share of the known brokers (0: never), and at least this number, is
     #: offline. It is left after this many seconds with less than half as many offline.
     maintenance_offline_brokers_percentage: int = 0
@@ -73,6 +76,11 @@ class CoreSettings:
     maintenance_healthy_seconds: int = 30
     #: Ours: brokers of Kafka take this controller for one of them, and may give it replicas.
     leads_kafka: bool = False
+
+
+def with_dynamic(settings: CoreSettings, cluster: Cluster) -> CoreSettings:
+    """``settings`` are static; a dynamic value has its field's type."""
+    return replace(settings, **cluster.dynamic) if cluster.dynamic else settings  # type: ignore[arg-type]
 
 
 class EventContext:
@@ -90,7 +98,9 @@ class EventContext:
         cause: str,
         now_us: int,
     ) -> None:
-        self.cluster, self.outbox, self.settings = cluster, outbox, settings
+        self.cluster, self.outbox = cluster, outbox
+        #: Of flags, environment and file.
+        self.static_settings = settings
         self.new_topic_id = new_topic_id
         self.event_id, self.cause, self.now_us = event_id, cause, now_us
         self.records: list[LogBatch] = []
@@ -101,6 +111,11 @@ class EventContext:
         self._arrived: dict[int, Outcome] = {}
         #: Partitions whose metadata this event queued since its last broker or disk failure.
         self.notified: set[Partition] = set()
+
+    @property
+    def settings(self) -> CoreSettings:
+        """What decisions are made by: dynamic settings hold before static ones."""
+        return with_dynamic(self.static_settings, self.cluster)
 
     @property
     def unclean_default(self) -> bool:
@@ -209,6 +224,10 @@ class EventContext:
         """Queue LeaderAndIsr of many existing partitions for one broker."""
         self.outbox.leader_and_isr_all(broker_id, partitions, self.event_id, self.cause)
 
+    def push_whole_leadership(self, broker_id: int, partitions: Sequence[Partition]) -> None:
+        """Queue LeaderAndIsr of all of a broker's replicas, of which it may know some: as part of the whole state."""
+        self.outbox.whole_leadership(broker_id, partitions)
+
     def push_metadata(self, partitions: Iterable[Partition]) -> None:
         """Queue UpdateMetadata for every broker. Partitions without leadership, or written by a newer controller, are
         skipped."""
@@ -220,13 +239,16 @@ class EventContext:
     def push_metadata_all(self, partitions: Iterable[Partition]) -> None:
         """Queue UpdateMetadata of all partitions that a failover loaded, also those with a newer controller epoch: that
         does not prove a newer controller, as ``/controller_epoch`` can have been lost."""
-        self._notify([p for p in partitions if p.leadership is not None])
-        self.outbox.snapshotting.update(self.outbox.queues)
-        self.end_snapshots()
+        known = [p for p in partitions if p.leadership is not None]
+        self.notified.update(known)
+        self._push_snapshot(self.outbox.queues, known, first=False)
 
     def push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition]) -> None:
         """Queue a full metadata snapshot for new brokers."""
-        self.outbox.snapshot_to(broker_ids, partitions)
+        self._push_snapshot(broker_ids, partitions, first=True)
+
+    def _push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition], first: bool) -> None:
+        self.outbox.snapshot_to(broker_ids, partitions, first)
         self.outbox.snapshotting.update(broker_ids)
         self.end_snapshots()
 

@@ -20,6 +20,7 @@ from controller.core.znode_paths import (
     LOG_DIR_NOTIFICATIONS,
     PREFERRED_ELECTION,
     REASSIGN_PARTITIONS,
+    SETTINGS,
     TOPICS,
     NodePath,
 )
@@ -215,6 +216,13 @@ class ReadPreferredElection(ReadWatchedNode[Sequence[tuple[str, int]]]):
 @dataclass(frozen=True)
 class ReadReassignment(ReadWatchedNode[ReassignmentRequest]):
     path = REASSIGN_PARTITIONS
+
+
+@dataclass(frozen=True)
+class ReadSettings(ReadWatchedNode[Mapping[str, Mapping[str, str]]]):
+    """Answer: values by key, by controller id or ``<default>``."""
+
+    path = SETTINGS
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from controller.core.znode_paths import (
     LOG_DIR_NOTIFICATIONS,
     PREFERRED_ELECTION,
     REASSIGN_PARTITIONS,
+    SETTINGS,
     TOPICS,
 )
 
@@ -48,6 +49,7 @@ class EventKind(Enum):
     LIST_REASSIGNMENTS = "ListPartitionReassignments"
     ELECT_LEADERS = "ElectLeaders"
     CONFIG_CHANGE = "ConfigChange"
+    SETTINGS_CHANGE = "SettingsChange"
     ALLOCATE_PRODUCER_IDS = "AllocateProducerIds"
     ALTER_CONFIGS = "AlterConfigs"
     DESCRIBE_CONFIGS = "DescribeConfigs"
@@ -57,6 +59,8 @@ class EventKind(Enum):
     SET_DRAIN = "SetDrain"
     SET_PAUSE = "SetPause"
     SET_MAINTENANCE = "SetMaintenance"
+    SET_FREEZE = "SetFreeze"
+    FORGET_BROKER = "ForgetBroker"
     MAINTENANCE_CHECK = "MaintenanceCheck"
     CANCEL_SHUTDOWN = "CancelShutdown"
     APPROVE_STOP = "ApproveStop"
@@ -181,6 +185,7 @@ WATCHED: dict[str, Watched] = {
     ISR_NOTIFICATIONS: Watched(EventKind.ISR_CHANGE),
     LOG_DIR_NOTIFICATIONS: Watched(EventKind.LOG_DIR),
     CONFIG_CHANGES: Watched(EventKind.CONFIG_CHANGE),
+    SETTINGS: Watched(EventKind.SETTINGS_CHANGE),
 }
 
 

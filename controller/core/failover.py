@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.core.brokers import stop_approvals
-from controller.core.cluster import automatic_maintenance, configs, features
+from controller.core.cluster import automatic_maintenance, configs, dynamic_settings, features
 from controller.core.commits import delete_notifications
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
@@ -24,11 +24,11 @@ from controller.core.effects import (
 )
 from controller.core.elections import elect_leaders
 from controller.core.model import LeaderAndIsr, Partition
-from controller.core.partitions import partition_state_machine, replica_state_machine
+from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase
-from controller.core.topics import deletion, phantom
+from controller.core.topics import deletion, forgotten, phantom
 from controller.core.topics.changes import add_topic, assign_missing_ids, unreadable, with_own_ids
 from controller.core.znode_paths import CLUSTER, CLUSTER_ID
 
@@ -67,8 +67,10 @@ def failover(context: EventContext) -> Handler[None]:
     yield from timings.done("feature", 1)
     yield from _assure_cluster_id(context)
     yield from configs.load(context)
+    yield from dynamic_settings.load(context)
     yield from automatic_maintenance.load(context)
     yield from stop_approvals.load(context)
+    yield from forgotten.load(context)
     new_id = yield from phantom.load(context)
     notifications = yield from _delete_notifications(context)
     yield from timings.done("notifications", notifications)
@@ -91,6 +93,8 @@ def failover(context: EventContext) -> Handler[None]:
     for broker in cluster.brokers.values():
         context.add_broker(broker)
     context.push_brokers()
+    # Before anyone is elected, and before a leader that has lost its data is told to lead.
+    yield from lost_data.take_out(context, partitions)
     yield from replica_state_machine.startup(context)
     yield from timings.done("replica_startup", sum(len(p.replicas) for p in partitions))
     yield from partition_state_machine.startup(context)
@@ -98,6 +102,7 @@ def failover(context: EventContext) -> Handler[None]:
     begun = yield from process_znode(context)
     moved = yield from phases.resume(context, begun)
     yield from timings.done("reassignments", moved)
+    forgotten.returned(context, cluster.brokers)
     yield from deletion.resume(context)
     yield from timings.done("deletions_resumed", len(cluster.topics_to_delete))
     elected = yield from elect_leaders.process_preferred_znode(context)

@@ -16,12 +16,14 @@ from controller.core.brokers import changes as broker_changes
 from controller.core.brokers.controlled_shutdown import controlled_shutdown
 from controller.core.brokers.log_dirs import disks_reported, log_dirs_failed
 from controller.core.brokers.stop_approvals import approve_stop, withdraw_approval
+from controller.core.cluster import dynamic_settings
 from controller.core.cluster.configs import alter_configs, config_changed, describe_configs
 from controller.core.cluster.maintenance import (
     cancel_shutdown,
     check_maintenance,
     end_if_healthy,
     set_drain,
+    set_freeze,
     set_maintenance,
     set_pause,
 )
@@ -42,7 +44,12 @@ from controller.core.reassignment.alter_reassignments import (
     list_reassignments,
     process_znode,
 )
-from controller.core.reassignment.phases import completed_by_isr, finish_in_sync, resume_restored
+from controller.core.reassignment.phases import (
+    completed_by_isr,
+    finish_in_sync,
+    resume_restored,
+    start_queued,
+)
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.brokers import (
     AllocateProducerIds,
@@ -69,8 +76,10 @@ from controller.core.requests.features import (
 from controller.core.requests.operator import (
     ApproveStop,
     CancelShutdown,
+    ForgetBroker,
     OperatorReply,
     SetDrain,
+    SetFreeze,
     SetMaintenance,
     SetPause,
     StopApprovalsReply,
@@ -91,7 +100,7 @@ from controller.core.requests.topics import (
     DeleteTopics,
     DeleteTopicsReply,
 )
-from controller.core.topics import deletion
+from controller.core.topics import deletion, forgotten
 from controller.core.topics.changes import topics_changed, topics_modified
 from controller.core.topics.create_topics import create_partitions, create_topics
 from controller.core.topics.delete_topics import delete_topics
@@ -150,6 +159,7 @@ def _topics_modified(context: EventContext, names: Sequence[str]) -> Handler[Non
 def _stops_answered(context: EventContext, reports: Sequence[StopReport]) -> Handler[None]:
     deletion.answered(context, reports)
     stray_replicas.answered(context, reports)
+    forgotten.answered(context, reports)
     yield Pause.YIELD
 
 
@@ -157,6 +167,7 @@ def _deletions_progressed(context: EventContext) -> Handler[None]:
     yield from deletion.admit(context)
     yield from deletion.progressed(context)
     yield from stray_replicas.record(context)
+    yield from forgotten.record(context)
 
 
 def _deletions_retried(context: EventContext) -> Handler[None]:
@@ -171,6 +182,12 @@ def _preferred_election(context: EventContext) -> Handler[None]:
 
 def _reassignment_requested(context: EventContext) -> Handler[None]:
     yield from process_znode(context)
+
+
+def _settings_changed(context: EventContext) -> Handler[None]:
+    yield from dynamic_settings.load(context)
+    # Limits may have been raised; one that was lowered stops nothing that has begun.
+    yield from start_queued(context)
 
 
 def _update_features(context: EventContext, serial: int, request: UpdateFeatures) -> Handler[None]:
@@ -197,6 +214,7 @@ def _reconnected(context: EventContext) -> Handler[None]:
     yield from completed_by_isr(context, list(context.cluster.reassignments.ongoing))
     yield from log_dirs_failed(context)
     yield from config_changed(context)
+    yield from _settings_changed(context)
 
 
 # --- the tables ----------------------------------------------------------------------------------------------
@@ -215,6 +233,7 @@ LOOKS: dict[EventKind, Callable[[EventContext], Handler[None]]] = {
     EventKind.REASSIGNMENT: _reassignment_requested,
     EventKind.REASSIGNMENT_IN_SYNC: finish_in_sync,
     EventKind.CONFIG_CHANGE: config_changed,
+    EventKind.SETTINGS_CHANGE: _settings_changed,
     EventKind.LEADER_REBALANCE: rebalance,
     EventKind.MAINTENANCE_CHECK: check_maintenance,
 }
@@ -297,6 +316,8 @@ BODIES: dict[type[Body], BodyType[Any]] = {
     SetDrain: BodyType(EventKind.SET_DRAIN, OperatorReply, set_drain),
     SetPause: BodyType(EventKind.SET_PAUSE, OperatorReply, set_pause),
     SetMaintenance: BodyType(EventKind.SET_MAINTENANCE, OperatorReply, set_maintenance),
+    SetFreeze: BodyType(EventKind.SET_FREEZE, OperatorReply, set_freeze),
+    ForgetBroker: BodyType(EventKind.FORGET_BROKER, OperatorReply, deletion.forget_broker),
     CancelShutdown: BodyType(EventKind.CANCEL_SHUTDOWN, OperatorReply, cancel_shutdown),
     ApproveStop: BodyType(EventKind.APPROVE_STOP, StopApprovalsReply, approve_stop),
     WithdrawStopApproval: BodyType(EventKind.WITHDRAW_STOP_APPROVAL, StopApprovalsReply, withdraw_approval),

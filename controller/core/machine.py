@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
 
-from controller.core.context import CoreSettings, EventContext, Handler, Pause
+from controller.core.context import CoreSettings, EventContext, Handler, Pause, with_dynamic
 from controller.core.effects import Effect, Outcome
 from controller.core.events import Event, EventKind, Finished
 from controller.core.handlers import FOLLOW_UPS, gathers, handle, skip
@@ -51,7 +51,7 @@ class Machine:
     ) -> None:
         self.cluster = Cluster(controller_id, controller_epoch)
         self.outbox = Outbox()
-        self.settings = settings
+        self._static_settings = settings
         self._new_topic_id = new_topic_id
         self._skipped = skipped
         self._inbox: deque[tuple[Event, int]] = deque()
@@ -80,6 +80,11 @@ class Machine:
     def oldest_queued_us(self) -> int | None:
         """When the oldest waiting event arrived, on the driver's clock."""
         return self._inbox[0][1] if self._inbox else None
+
+    @property
+    def settings(self) -> CoreSettings:
+        """What decisions are made by now."""
+        return with_dynamic(self._static_settings, self.cluster)
 
     def step(self, stimulus: Event | Outcome | None, now_us: int) -> Ready:
         """Take one event or outcome (None: continue), decide as far as possible, return what the driver must do.
@@ -117,7 +122,7 @@ class Machine:
         self._context = EventContext(
             cluster=self.cluster,
             outbox=self.outbox,
-            settings=self.settings,
+            settings=self._static_settings,
             new_topic_id=self._new_topic_id,
             effect_ids=self._effect_ids,
             event_id=self._event_id,

@@ -23,6 +23,8 @@ NO_EPOCH = -1
 LEADER_DURING_DELETE = -2
 
 BrokerIds = tuple[int, ...]
+#: Short ids of data directories (docs/adr/0020).
+DirectoryIds = tuple[int, ...]
 #: The largest broker id: it is an int32 in requests.
 BROKER_ID_MAX = 2**31 - 1
 
@@ -86,11 +88,18 @@ def members(ids: BrokerIds) -> Collection[int]:
     return ids if len(ids) <= SHARED_LENGTH_MAX else frozenset(ids)
 
 
+def shared_directories(ids: Iterable[int]) -> DirectoryIds:
+    """The one shared copy of a tuple of directory ids; empty if none is known."""
+    known = tuple(ids)
+    return interned(known) if any(known) else ()
+
+
 class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     """Durable leadership of one partition: the content of its state znode, and the znode's version.
 
     ``partition_epoch`` is the zkVersion. ``controller_epoch`` is the epoch of the controller that decided.
-    ``recovery`` is 0 (RECOVERED) or 1 (RECOVERING).
+    ``recovery`` is 0 (RECOVERED) or 1 (RECOVERING). ``directories``: parallel to ``isr``, the data directory with which
+    each member got in sync, 0: unknown; empty: none is known (docs/adr/0020).
     """
 
     leader: int
@@ -99,12 +108,27 @@ class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     partition_epoch: int
     controller_epoch: int
     recovery: int = RECOVERED
+    directories: DirectoryIds = ()
 
     def successor(self, leader: int, isr: BrokerIds, controller_epoch: int, recovery: int) -> LeaderAndIsr:
-        """The next decision about this partition: leader epoch and partition epoch go up by one."""
+        """The next decision about this partition: leader epoch and partition epoch go up by one. Members that stay keep
+        their directories."""
         return LeaderAndIsr(
-            leader, self.leader_epoch + 1, isr, self.partition_epoch + 1, controller_epoch, recovery
+            leader,
+            self.leader_epoch + 1,
+            isr,
+            self.partition_epoch + 1,
+            controller_epoch,
+            recovery,
+            self.directories_of(isr),
         )
+
+    def directories_of(self, isr: BrokerIds) -> DirectoryIds:
+        """The directories of these members, as far as known."""
+        if not self.directories or isr == self.isr:
+            return self.directories
+        known = dict(zip(self.isr, self.directories, strict=True))
+        return shared_directories([known.get(b, 0) for b in isr])
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -145,6 +169,10 @@ class Broker(msgspec.Struct, frozen=True):
     registration: int = 5
     #: Whether the registration maps listeners to security protocols, as those of Kafka brokers do.
     protocol_map: bool = True
+    #: Its data directories, by their short ids; empty: the registration does not tell.
+    directories: DirectoryIds = ()
+    #: The epoch of its former registration, if the broker stopped cleanly after it; else -1.
+    previous_epoch: int = NO_EPOCH
 
     @property
     def control_protocol(self) -> ControlProtocol:
@@ -393,11 +421,18 @@ class Attribution(msgspec.Struct, frozen=True):
     author: str
 
 
+class Freeze(Attribution, frozen=True):
+    """A freeze of changes: who, why, and until when it was meant to last (ms since 1970). It ends only by request."""
+
+    until_ms: int
+
+
 class SuspensionKind(Enum):
     """What stops the controller's automatic work."""
 
     PAUSED = "paused"
     MAINTENANCE = "maintenance"
+    FROZEN = "frozen"
 
 
 class Suspension(Reason, frozen=True):
@@ -411,6 +446,8 @@ class Suspension(Reason, frozen=True):
         who = f"{self.by.author}: {self.by.reason}"
         if self.kind is SuspensionKind.PAUSED:
             return f"paused by {who} (pctl maintenance resume ends that)"
+        if self.kind is SuspensionKind.FROZEN:
+            return f"frozen by {who} (pctl unfreeze ends that)"
         ends = "pctl maintenance leave ends that"
         if self.automatic:
             ends = f"it ends automatically once enough brokers are back; {ends}, too"
@@ -423,7 +460,8 @@ class Maintenance(msgspec.Struct, frozen=True):
     ``paused``: no automatic work at all, elections included. ``drained``: these brokers get no leadership.
     ``entered``: maintenance mode, no automatic work but clean elections. ``automatic``: the controller entered the
     mode automatically, and leaves it so. ``accepted``: brokers that were offline when an operator left the mode;
-    until they return they do not cause it again.
+    until they return they do not cause it again. ``freeze``: elections go on; nothing else begins, reassignments that
+    are requested included.
     """
 
     paused: Attribution | None = None
@@ -431,6 +469,7 @@ class Maintenance(msgspec.Struct, frozen=True):
     entered: Attribution | None = None
     automatic: bool = False
     accepted: tuple[int, ...] = ()
+    freeze: Freeze | None = None
 
     @property
     def suspension(self) -> Suspension | None:
@@ -439,7 +478,12 @@ class Maintenance(msgspec.Struct, frozen=True):
             return Suspension(SuspensionKind.PAUSED, self.paused)
         if self.entered is not None:
             return Suspension(SuspensionKind.MAINTENANCE, self.entered, self.automatic)
-        return None
+        return self.frozen
+
+    @property
+    def frozen(self) -> Suspension | None:
+        """The freeze alone: also where a pause or maintenance mode suspends more."""
+        return None if self.freeze is None else Suspension(SuspensionKind.FROZEN, self.freeze)
 
 
 class StopApproval(msgspec.Struct, frozen=True):
@@ -453,6 +497,54 @@ class StopApproval(msgspec.Struct, frozen=True):
     author: str
     at_ms: int
     overridden: tuple[str, ...] = ()
+
+
+_NOBODY: frozenset[int] = frozenset()
+
+
+def without_data(brokers: Mapping[int, Broker], state: LeaderAndIsr) -> frozenset[int]:
+    """Members of the ISR that are registered without the directory with which they got in sync (docs/adr/0020). What is
+    not told counts as kept, as in Kafka."""
+    if not state.directories:
+        return _NOBODY
+    lacking = [
+        broker_id
+        for broker_id, directory in zip(state.isr, state.directories, strict=True)
+        if directory
+        and (broker := brokers.get(broker_id)) is not None
+        and broker.directories
+        and directory not in broker.directories
+    ]
+    return frozenset(lacking) if lacking else _NOBODY
+
+
+class Flapping(msgspec.Struct, frozen=True):
+    """A broker that was lost without a clean stop: how often in a row, and while it is back since when, on the driver's
+    clock. ``hold_us``: leaderships return to it only once it is up for so long; 0: it is not held back."""
+
+    losses: int
+    up_us: int | None = None
+    hold_us: int = 0
+
+    def __str__(self) -> str:
+        text = f"lost {self.losses} times without a clean stop"
+        if not self.hold_us:
+            return text
+        return (
+            f"{text}: leaderships return to it by themselves once it is up for {self.hold_us // 1_000_000} s"
+        )
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """An operator declared that a broker will not return: why, who, and when (ms since 1970).
+
+    ``replicas``: partitions of deleted topics that it may still hold, by topic.
+    """
+
+    reason: str
+    author: str
+    at_ms: int
+    replicas: dict[str, tuple[int, ...]] = {}
 
 
 class Cluster:
@@ -488,6 +580,8 @@ class Cluster:
         self.reassignments = Reassignments()
         #: The dynamic cluster default of unclean.leader.election.enable; None: the controller's own setting holds.
         self.unclean_default: bool | None = None
+        #: Dynamic settings that hold for this controller, by name.
+        self.dynamic: dict[str, int] = {}
         #: Config change notifications that are processed but not deleted yet: path to the time of the first read, on
         #: the driver's clock.
         self.config_changes_seen: dict[str, int] = {}
@@ -498,6 +592,11 @@ class Cluster:
         self.maintenance = Maintenance()
         #: Stop approvals by broker id, including expired ones (see ``stop_approvals.standing``).
         self.approvals: dict[int, StopApproval] = {}
+        #: Brokers that will not return, by id; and of those that did, the replicas that they are still to delete.
+        self.forgotten: dict[int, Forgotten] = {}
+        self.leftovers: dict[int, dict[Partition, None]] = {}
+        #: Brokers that were lost without a clean stop.
+        self.flapping: dict[int, Flapping] = {}
         #: Since when few enough brokers are offline to leave maintenance mode, and the time of the next check; on the
         #: driver's clock.
         self.healthy_since_us: int | None = None
@@ -550,6 +649,15 @@ class Cluster:
         failed = self.offline_dirs.get(broker_id)
         return failed is None or partition not in failed
 
+    def without_data(self, state: LeaderAndIsr) -> frozenset[int]:
+        """Members of the ISR that came back with less than they had."""
+        return without_data(self.brokers, state)
+
+    def directory_of(self, broker_id: int) -> int:
+        """The directory that a broker keeps all its replicas in; 0: it has several, or does not tell."""
+        broker = self.brokers.get(broker_id)
+        return broker.directories[0] if broker is not None and len(broker.directories) == 1 else 0
+
     def online_replicas(self, partition: Partition) -> BrokerIds:
         """Online replicas in assignment order."""
         return tuple(b for b in partition.replicas if self.is_online(partition, b))
@@ -594,6 +702,10 @@ class Cluster:
     def is_reachable(self, partition: Partition, broker_id: int) -> bool:
         """Whether a broker can delete its replica: it is registered, shutting down or not, and the disk is healthy."""
         return broker_id in self.brokers and partition not in self.offline_dirs.get(broker_id, ())
+
+    def held_back(self) -> list[int]:
+        """Registered brokers that get no leaderships back for now."""
+        return [b for b, known in self.flapping.items() if known.hold_us and b in self.brokers]
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic

@@ -5,7 +5,12 @@ cache holds durable state only. So a slow broker gets one newest state per parti
 and no broker gets state that is not durable.
 
 Order of requests to one broker (reference, sections 9.1, 9.2; KAFKA-4443, KAFKA-831): the list of live brokers
-before anything that depends on it, then all LeaderAndIsr, then UpdateMetadata, then StopReplica.
+before anything that depends on it, then all LeaderAndIsr, then UpdateMetadata, then StopReplica. Of LeaderAndIsr, the
+partitions that the broker leads come first: nobody can produce to them before it knows.
+
+A new controller, and a broker that registers, begin with the whole state: LeaderAndIsr of every replica, and a full
+metadata snapshot. It waits until somebody has compared what the broker holds already (``compared``), and what is equal
+is left out; changes do not wait (docs/adr/0021).
 
 Every broker gets the same metadata, so it is one shared stream with a cursor per broker.
 """
@@ -13,9 +18,10 @@ Every broker gets the same metadata, so it is one shared stream with a cursor pe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -47,21 +53,44 @@ class Push(msgspec.Struct, gc=False):
     brokers_version: int = 0
     #: UpdateMetadata that completes a full metadata snapshot.
     ends_snapshot: bool = False
+    #: With ``ends_snapshot``: the topics that the snapshot is of; None: all.
+    snapshot_of: Sequence[str] | None = None
+    #: LeaderAndIsr of partitions that the broker leads, which may be without a leader until it knows; and the list of
+    #: live brokers, which goes before.
+    urgent: bool = False
+
+
+class Differing(NamedTuple):
+    """Names of the topics of which a broker holds other than the cluster state: of what LeaderAndIsr told it, and
+    of what UpdateMetadata did. Also topics that only the broker has."""
+
+    leadership: frozenset[str]
+    metadata: frozenset[str]
 
 
 class _Round:
     """Pending LeaderAndIsr and StopReplica of one broker that may be reordered and collapsed."""
 
-    __slots__ = ("deleting", "leader_and_isr", "stop_replica")
+    __slots__ = ("deleting", "leader_and_isr", "leading", "stop_replica")
 
     def __init__(self) -> None:
         #: Names of partitions to delete: a recreated topic has other Partition objects with these names.
         self.deleting: set[str] = set()
+        #: Partitions that the broker leads, and the others; none is in both.
+        self.leading: dict[Partition, bool] = {}
         self.leader_and_isr: dict[Partition, bool] = {}
         self.stop_replica: dict[Partition, bool] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.leader_and_isr or self.stop_replica)
+        return bool(self.leading or self.leader_and_isr or self.stop_replica)
+
+    def __contains__(self, partition: Partition) -> bool:
+        """Whether LeaderAndIsr of it is pending."""
+        return partition in self.leading or partition in self.leader_and_isr
+
+    def drop(self, partition: Partition) -> bool:
+        """Take back LeaderAndIsr of a partition; returns its is_new."""
+        return self.leading.pop(partition, False) | self.leader_and_isr.pop(partition, False)
 
 
 class MetadataStream:
@@ -141,29 +170,41 @@ class MetadataStream:
 
 
 class _Snapshot:
-    """The partitions of a full metadata snapshot, shared by the brokers that receive it."""
+    """The partitions of a full metadata snapshot, shared by the brokers that receive it.
+
+    ``left_out``: those that vanished since, and those that changed: the stream has them, and it may be sent before.
+    """
 
     def __init__(self, number: int, partitions: list[Partition]) -> None:
         self.number = number
         self.partitions = partitions
+        self.left_out: set[Partition] = set()
 
 
 class BrokerQueue:
     """Pending requests for one incarnation of a broker."""
 
-    def __init__(self, broker: Broker, cursor: int) -> None:
+    def __init__(self, broker: Broker, cursor: int, event_id: int, cause: str) -> None:
         self.broker = broker
         self.cursor = cursor
         self.rounds: deque[_Round] = deque([_Round()])
-        #: A new broker's full metadata snapshot, and this broker's position in it.
+        #: The event that opened it: no request to an earlier incarnation has this number or a higher one.
+        self.opened_by = event_id
+        #: The whole state waits until it is known what of it the broker holds already.
+        self.comparing = False
+        #: Of the whole state: replicas still to be told by LeaderAndIsr.
+        self.whole: dict[Partition, None] = {}
+        #: Of the whole state: a full metadata snapshot, and this broker's position in it.
         self.snapshot: _Snapshot | None = None
         self.snapshot_position = 0
+        #: The broker knows no metadata yet, so the snapshot goes before all else.
+        self.snapshot_first = False
+        #: The topics that the snapshot is of; None: all.
+        self.snapshot_of: Sequence[str] | None = None
         #: The broker's next push that leaves no metadata pending must be marked as the end of its snapshot.
         self.snapshot_open = False
-        self.brokers_version_sent = -1
         self.refresh = True
-        self.event_id = 0
-        self.cause = ""
+        self.event_id, self.cause = event_id, cause
 
     def add_leader_and_isr(self, partition: Partition, is_new: bool) -> None:
         round_ = self.rounds[-1]
@@ -173,7 +214,11 @@ class BrokerQueue:
             self.rounds.append(round_)
         else:
             round_.stop_replica.pop(partition, None)
-        round_.leader_and_isr[partition] = round_.leader_and_isr.get(partition, False) or is_new
+        is_new |= round_.drop(partition)
+        self.whole.pop(partition, None)
+        state = partition.leadership
+        leads = state is not None and state.leader == self.broker.id
+        (round_.leading if leads else round_.leader_and_isr)[partition] = is_new
 
     def add_all_leader_and_isr(self, partitions: Sequence[Partition]) -> None:
         """Queue LeaderAndIsr of many existing partitions."""
@@ -186,16 +231,29 @@ class BrokerQueue:
 
     def add_stop_replica(self, partition: Partition, delete: bool) -> None:
         round_ = self.rounds[-1]
-        round_.leader_and_isr.pop(partition, None)
+        round_.drop(partition)
+        # The whole state may be told later than this.
+        self.whole.pop(partition, None)
         round_.stop_replica[partition] = round_.stop_replica.get(partition, False) or delete
         if delete:
             round_.deleting.add(partition.name)
 
+    def add_whole(self, partitions: Iterable[Partition]) -> None:
+        """Queue LeaderAndIsr of existing partitions that the broker may know already."""
+        self.comparing = True
+        rounds = [round_ for round_ in self.rounds if round_]
+        self.whole.update(
+            dict.fromkeys(p for p in partitions if not any(p in r or p in r.stop_replica for r in rounds))
+        )
+
     def forget(self, partitions: frozenset[Partition]) -> None:
         """Drop requests about vanished partitions; StopReplica with delete stays."""
+        for partition in partitions & self.whole.keys():
+            del self.whole[partition]
         for round_ in self.rounds:
-            for partition in partitions & round_.leader_and_isr.keys():
-                del round_.leader_and_isr[partition]
+            for pending in (round_.leading, round_.leader_and_isr):
+                for partition in partitions & pending.keys():
+                    del pending[partition]
             for partition in partitions & round_.stop_replica.keys():
                 if not round_.stop_replica[partition]:
                     del round_.stop_replica[partition]
@@ -211,14 +269,11 @@ class Outbox:
         self._snapshots = 0
         #: Brokers that receive a snapshot which must not be marked complete yet.
         self.snapshotting: set[int] = set()
-        #: Vanished partitions that a snapshot may still hold.
-        self._forgotten: set[Partition] = set()
 
     def add_broker(self, broker: Broker, event_id: int, cause: str) -> None:
         """Open a queue for an incarnation of a broker; the queue of an older incarnation is dropped."""
         self.remove_broker(broker.id)
-        queue = self.queues[broker.id] = BrokerQueue(broker, self.metadata.end)
-        queue.event_id, queue.cause = event_id, cause
+        self.queues[broker.id] = BrokerQueue(broker, self.metadata.end, event_id, cause)
 
     def remove_broker(self, broker_id: int) -> None:
         self.queues.pop(broker_id, None)
@@ -260,7 +315,9 @@ class Outbox:
 
     def update_metadata(self, partitions: Iterable[Partition], event_id: int, cause: str) -> None:
         """Queue metadata of partitions for every broker."""
+        partitions = list(partitions)
         self.metadata.add(partitions)
+        self._leave_out(partitions)
         for queue in self.queues.values():
             queue.event_id, queue.cause = event_id, cause
         moved = self.metadata.compacted(queue.cursor for queue in self.queues.values())
@@ -272,12 +329,13 @@ class Outbox:
         """Drop partitions of a vanished topic: they must not be sent as those of a new topic with the same name."""
         gone = frozenset(partitions)
         self.metadata.forget(gone)
-        if any(queue.snapshot is not None for queue in self.queues.values()):
-            self._forgotten.update(gone)
-        else:
-            self._forgotten.clear()
+        self._leave_out(gone)
         for queue in self.queues.values():
             queue.forget(gone)
+
+    def _leave_out(self, partitions: Collection[Partition]) -> None:
+        for snapshot in {id(s): s for q in self.queues.values() if (s := q.snapshot) is not None}.values():
+            snapshot.left_out.update(partitions)
 
     def end_snapshots(self) -> None:
         """Let the last queued metadata of brokers that receive a snapshot mark it complete."""
@@ -285,60 +343,104 @@ class Outbox:
             self.queues[broker_id].snapshot_open = True
         self.snapshotting.clear()
 
-    def snapshot_to(self, broker_ids: Iterable[int], partitions: list[Partition]) -> None:
-        """Queue a full metadata snapshot for new brokers (reference, section 6, Startup step 3), replacing an earlier
-        one."""
+    def whole_leadership(self, broker_id: int, partitions: Iterable[Partition]) -> None:
+        """Queue LeaderAndIsr of all replicas of a broker, as part of the whole state."""
+        queue = self.queues.get(broker_id)
+        if queue is not None:
+            queue.add_whole(partitions)
+
+    def snapshot_to(
+        self, broker_ids: Iterable[int], partitions: list[Partition], first: bool = False
+    ) -> None:
+        """Queue a full metadata snapshot, as part of the whole state, replacing an earlier one. ``first``: before all
+        else, for brokers that have registered (reference, section 6, Startup step 3)."""
         self._snapshots += 1
         snapshot = _Snapshot(self._snapshots, partitions)
         for broker_id in broker_ids:
             queue = self.queues.get(broker_id)
             if queue is not None:
                 queue.snapshot, queue.snapshot_position = snapshot, 0
+                queue.snapshot_first, queue.snapshot_of = first, None
+                queue.comparing = True
+
+    def compared(self, broker: Broker, differing: Differing | None) -> None:
+        """The broker holds all of the whole state but these topics; None: that is not known, so it is told everything.
+
+        The caller has fenced earlier controllers first, and each partition of the other topics was equal at some moment
+        since the whole state was queued: what has changed since is queued by itself.
+        """
+        queue = self.queues.get(broker.id)
+        if queue is None or queue.broker.epoch != broker.epoch or not queue.comparing:
+            return
+        queue.comparing = False
+        if differing is None:
+            return
+        names = differing.leadership
+        queue.whole = {p: None for p in queue.whole if p.topic.name in names} if names else {}
+        names, snapshot = differing.metadata, queue.snapshot
+        queue.snapshot_of = sorted(names)
+        if snapshot is not None:
+            self._snapshots += 1
+            kept = [p for p in snapshot.partitions if p.topic.name in names] if names else []
+            kept = [p for p in kept if p not in snapshot.left_out]
+            queue.snapshot = _Snapshot(self._snapshots, kept) if kept else None
 
     def take(self, broker_id: int, count_max: int) -> Push | None:
         """The next request for a broker, at most ``count_max`` partitions; None when nothing is pending."""
         queue = self.queues.get(broker_id)
         if queue is None:
             return None
-        push = self._take_first_metadata(queue, count_max) or self._take_from_rounds(queue, count_max)
+        push = self._take_brokers(queue, count_max) or self._take_from_rounds(queue, count_max)
         if push is not None:
             push.event_id, push.cause = queue.event_id, queue.cause
             push.brokers_version = self.brokers_version
         return push
 
-    def _take_first_metadata(self, queue: BrokerQueue, count_max: int) -> Push | None:
-        snapshot = queue.snapshot
-        if snapshot is not None:
-            start = queue.snapshot_position
-            stop = min(start + count_max, len(snapshot.partitions))
-            taken = [p for p in snapshot.partitions[start:stop] if p not in self._forgotten]
-            queue.snapshot_position = stop
-            if stop == len(snapshot.partitions):
-                queue.snapshot = None
-            queue.refresh = False
-            # Negative, so that it differs from every key of the stream.
-            key = (-snapshot.number, start, stop, len(taken))
-            return self._metadata_push(queue, taken, key)
+    def _take_brokers(self, queue: BrokerQueue, count_max: int) -> Push | None:
+        """What names the live brokers before anything depends on them."""
+        if queue.snapshot_first and queue.snapshot is not None and not queue.comparing:
+            return self._take_snapshot(queue, queue.snapshot, count_max)
         if queue.refresh:
             queue.refresh = False
-            return self._metadata_push(queue, ())
+            push = self._metadata_push(queue, ())
+            push.urgent = True
+            return push
         return None
+
+    def _take_snapshot(self, queue: BrokerQueue, snapshot: _Snapshot, count_max: int) -> Push:
+        start = queue.snapshot_position
+        stop = min(start + count_max, len(snapshot.partitions))
+        taken = [p for p in snapshot.partitions[start:stop] if p not in snapshot.left_out]
+        queue.snapshot_position = stop
+        if stop == len(snapshot.partitions):
+            queue.snapshot = None
+        queue.refresh = False
+        # Negative, so that it differs from every key of the stream.
+        key = (-snapshot.number, start, stop, len(taken))
+        return self._metadata_push(queue, taken, key)
 
     def _metadata_push(
         self, queue: BrokerQueue, taken: Sequence[Partition], key: tuple[int, int, int, int] | None = None
     ) -> Push:
-        ends = queue.snapshot_open and queue.snapshot is None and queue.cursor == self.metadata.end
+        told = queue.snapshot is None and not queue.comparing and queue.cursor == self.metadata.end
+        ends = queue.snapshot_open and told
         queue.snapshot_open = queue.snapshot_open and not ends
-        return Push(PushKind.UPDATE_METADATA, queue.broker, taken, shared_key=key, ends_snapshot=ends)
+        return Push(
+            PushKind.UPDATE_METADATA,
+            queue.broker,
+            taken,
+            shared_key=key,
+            ends_snapshot=ends,
+            snapshot_of=queue.snapshot_of if ends else None,
+        )
 
     def _take_from_rounds(self, queue: BrokerQueue, count_max: int) -> Push | None:
         round_ = queue.rounds[0]
         while not round_ and len(queue.rounds) > 1:
             queue.rounds.popleft()
             round_ = queue.rounds[0]
-        if round_.leader_and_isr:
-            partitions, flags = _pop_items(round_.leader_and_isr, count_max)
-            return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags)
+        if (leadership := self._take_leadership(queue, round_, count_max)) is not None:
+            return leadership
         while queue.cursor < self.metadata.end:
             start = queue.cursor
             # Chunks end at fixed positions, so that brokers at the same position share one serialisation.
@@ -349,7 +451,9 @@ class Outbox:
                 # A slice only ever loses entries, so their number shows whether it changed.
                 key = (self.metadata.generation, start, stop, len(changed))
                 return self._metadata_push(queue, changed, key)
-        if queue.snapshot_open:
+        if queue.snapshot is not None and not queue.comparing:
+            return self._take_snapshot(queue, queue.snapshot, count_max)
+        if queue.snapshot_open and not queue.comparing:
             # The partitions of its last push have changed or vanished since.
             return self._metadata_push(queue, ())
         if round_.stop_replica:
@@ -357,21 +461,40 @@ class Outbox:
             return Push(PushKind.STOP_REPLICA, queue.broker, partitions, flags)
         return None
 
+    def _take_leadership(self, queue: BrokerQueue, round_: _Round, count_max: int) -> Push | None:
+        """LeaderAndIsr: of changes that the broker leads, of other changes, of the whole state."""
+        partitions, flags = _pop_items(round_.leading, count_max)
+        urgent = bool(partitions)
+        others, their_flags = _pop_items(round_.leader_and_isr, count_max - len(partitions))
+        partitions += others
+        flags += their_flags
+        if not queue.comparing:
+            known = list(islice(queue.whole, count_max - len(partitions)))
+            for partition in known:
+                del queue.whole[partition]
+            partitions += known
+            flags += [False] * len(known)
+        if not partitions:
+            return None
+        return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags, urgent=urgent)
+
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""
         queue = self.queues.get(broker_id)
-        return queue is not None and any(partition in round_.leader_and_isr for round_ in queue.rounds)
+        if queue is None:
+            return False
+        return partition in queue.whole or any(partition in round_ for round_ in queue.rounds)
 
     def pending(self, broker_id: int) -> int:
         """Partitions (counted once per request kind) still pending for a broker."""
         queue = self.queues.get(broker_id)
         if queue is None:
             return 0
-        rounds = sum(len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
+        rounds = sum(len(r.leading) + len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
         snapshot = len(queue.snapshot.partitions) - queue.snapshot_position if queue.snapshot else 0
-        return (
-            rounds + snapshot + self.metadata.live_after(queue.cursor) + queue.refresh + queue.snapshot_open
-        )
+        whole = len(queue.whole) + snapshot + queue.comparing
+        changed = rounds + self.metadata.live_after(queue.cursor)
+        return whole + changed + queue.refresh + queue.snapshot_open
 
 
 def _pop_items(pending: dict[Partition, bool], count_max: int) -> tuple[list[Partition], list[bool]]:

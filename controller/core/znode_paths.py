@@ -20,6 +20,12 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CONTROLLER_IDS = "/controllers/ids"
 MAINTENANCE = "/controllers/maintenance"
 APPROVALS = "/controllers/approvals"
+#: Ours: brokers that an operator declared gone for good.
+FORGOTTEN = "/controllers/forgotten"
+#: Ours: who led, from when to when, and why it ended.
+TENURES = "/controllers/history"
+#: Ours: settings that operators change while controllers run.
+SETTINGS = "/controllers/settings"
 #: Ours: what raised unexpectedly, and what is left out because it raised again.
 QUARANTINE = "/controllers/quarantine"
 #: Ours: while it exists, none of our controllers claims ``/controller`` of a cluster of Kafka brokers.

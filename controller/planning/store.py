@@ -168,7 +168,8 @@ class Store:
                 return [self._tree(name) for name in names]
             case ReadWatchedNode():
                 self.watches.add(query.path)
-                return self._or_problem(query.path, self.watched.get(query.path))
+                node = self.nodes.get(query.path)
+                return self._or_problem(query.path, node.value if node else self.watched.get(query.path))
             case ReadWatchedNames():
                 self.watches.add(query.path)
                 return list(self.topics if query.path == TOPICS else self.deletions)

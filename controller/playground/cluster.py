@@ -123,6 +123,8 @@ class Playground:
     kafka: bool = False
     #: Every member has a certificate, and whoever talks to it must have one.
     secure: bool = False
+    #: Names and addresses in those certificates; empty: this machine's.
+    hosts: tuple[str, ...] = ()
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line with the time since the start."""
@@ -202,11 +204,11 @@ class Playground:
         self.say(f"ZooKeeper serves at {self.connect}")
         if self.secure:
             # Imported here: nothing else needs it.
-            from controller.certificates import make
+            from controller.certificates import HOSTS, make
 
             controllers = [f"controller-{id_}" for id_ in self._controller_ids]
             brokers = [f"broker-{id_}" for id_ in range(1, self.brokers + 1)]
-            make(self.certificates, [*controllers, *brokers, ADMIN])
+            make(self.certificates, [*controllers, *brokers, ADMIN], self.hosts or HOSTS)
             self._rules.write_text(RULES)
         self._add_controllers(Path(sys.executable).parent)
         if self.kafka:

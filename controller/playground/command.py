@@ -12,6 +12,7 @@ from pathlib import Path
 from controller.errors import EnvironmentFault
 from controller.playground import scripts
 from controller.playground.cluster import WAIT_S, Playground
+from controller.playground.gameday import gameday
 from controller.playground.operations import operations
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
@@ -21,6 +22,7 @@ SCRIPTS: dict[str, Callable[[Playground, Session], Awaitable[None]]] = {
     "failover": scripts.failover,
     "rolling": scripts.rolling,
     "operations": operations,
+    "gameday": gameday,
     "idle": scripts.idle,
 }
 

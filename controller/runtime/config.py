@@ -117,6 +117,8 @@ class Settings(TlsSettings, AuthorizerSettings, ZooKeeperSettings):
     connection_timeout_ms: Annotated[int, integer(100, 600_000, "how long one attempt to connect may take")] = 18_000
     request_timeout_ms: Annotated[int, integer(100, 600_000,
         "how long a broker may take to answer (controller.socket.timeout.ms)")] = 30_000
+    warm_standby: Annotated[bool,
+        Meta(description="as a standby, follow partition states in memory, for a faster failover")] = True
     audit_interval_seconds: Annotated[int, integer(1, 3600,
         "time for one comparison of all brokers, and of up to 2000 state znodes per second, with memory")] = 30
     message_bytes_max: Annotated[int, integer(10_000, 60_000_000,
@@ -140,6 +142,9 @@ class Settings(TlsSettings, AuthorizerSettings, ZooKeeperSettings):
         "share of a broker's preferred leaderships it may lack before they are returned")] = 10
     leader_rebalance_leaders_per_second: Annotated[int, integer(0, 10**7,
         "leaderships returned in a second while rebalancing; 0: all at once")] = 2000
+    broker_flapping_hold_seconds: Annotated[int, integer(0, 3600,
+        "time for which the second loss of a broker in a row keeps leaderships from returning to it; 0: not at all"
+        )] = 300
     maintenance_offline_brokers_percentage: Annotated[int, integer(0, 100,
         "share of known brokers offline at which the controller enters maintenance; 0: never")] = 50
     maintenance_offline_brokers_min: Annotated[int, integer(1, 10**6,

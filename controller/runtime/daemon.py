@@ -34,7 +34,7 @@ from controller.errors import (
     OutrankedError,
     SessionLostError,
 )
-from controller.runtime import controller_election, lease, quarantine, succession
+from controller.runtime import controller_election, lease, quarantine, succession, tenures
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, config_errors, describe
 from controller.runtime.controller_election import Candidate, Lost, Won
@@ -54,8 +54,10 @@ from controller.runtime.observe.audit import Audit
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.kafka_transport import KafkaSide
+from controller.runtime.standby import Standby
 from controller.runtime.succession import Succession
 from controller.runtime.takeover import Takeover
+from controller.runtime.tenures import Patience
 from controller.runtime.term import Term
 from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
@@ -157,7 +159,10 @@ class Daemon:
         self.questions = BrokerQuestions(
             str(settings.controller_id), listeners_of(settings), self.kafka_security
         )
+        #: What this candidate keeps in memory for its next term.
+        self.standby: Standby | None = None
         self._succession = Succession(settings.controller_id)
+        self._patience = Patience(settings.controller_id)
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
         self._seen_kafkas_controller = False
         self._stopping = asyncio.Event()
@@ -180,7 +185,7 @@ class Daemon:
             #: Of gRPC, in both directions.
             self.tls: PemTls | None = daemon_tls(settings)
             if settings.https and own is not None:
-                self.https = server_contexts(own, settings.client_auth)
+                self.https = server_contexts(own, settings.http_client_auth)
         if self.tls is not None:
             self.reloads.on_reload("certificates", self.tls.reload)
         if self.https is not None:
@@ -264,6 +269,8 @@ class Daemon:
             access=self.zookeeper_access,
         )
         beside: list[asyncio.Task[None]] = []
+        standby = Standby(session, self.metrics.standby) if settings.warm_standby else None
+        self.standby = standby
         try:
             await self._unless_stopping(session.start(settings.connection_timeout_ms / 1000))
             if self._stopping.is_set():
@@ -280,7 +287,9 @@ class Daemon:
             beside.append(keeping)
             await self._candidate(session)
         finally:
-            self.session = None
+            self.session = self.standby = None
+            if standby is not None:
+                await standby.pause()
             for task in beside:
                 task.cancel()
             await session.close()
@@ -349,6 +358,8 @@ class Daemon:
     async def _candidate(self, session: Session) -> None:
         """Take part in elections, and lead or wait, while the session lives."""
         malformed: str | None = None
+        with suppress(ConnectionLossError):
+            await self._unless_stopping(self._patience.learn(session))
         while not self._stopping.is_set():
             self._changed.clear()
             if session.over:
@@ -380,6 +391,8 @@ class Daemon:
                     self._handing_over = False
                     self._registration_changed.set()
             else:
+                if self.standby is not None:
+                    self.standby.follow()
                 self._follow(result)
                 # No known leader: /controller was deleted meanwhile, or cannot be read.
                 known = result.controller_id >= 0
@@ -387,7 +400,9 @@ class Daemon:
 
     async def _attempt(self, session: Session) -> Won | Lost:
         if self.claimant.mode is Takeover.OFF:
-            if await self._succession.leaves_to_another(session):
+            if await self._succession.leaves_to_another(session) or await self._patience.leaves_to_another(
+                session
+            ):
                 return await controller_election.look(session, self._controller_changed)
             result = await controller_election.elect(
                 session,
@@ -445,6 +460,7 @@ class Daemon:
             self.outranked,
             self.tls,
             await self._quarantine(session),
+            await self.standby.settled() if self.standby is not None else None,
         )
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.
@@ -453,6 +469,7 @@ class Daemon:
         phase = FailoverPhase("election", 1, int(election_s * 1e6))
         self._journal.record(LogBatch([phase], "", "ControllerFailover", 1), won.epoch)
         reason, ended, bug = "bug", None, None
+        recorded = asyncio.create_task(tenures.begin(session, won, self.settings.controller_id))
         try:
             await term.run()
         except LeadershipError as error:
@@ -468,14 +485,22 @@ class Daemon:
             self.term = None
             self.metrics.resignations.labels(reason).inc()
             structlog.contextvars.unbind_contextvars("controller_epoch")
+            recorded.cancel()
             # Without a connection the next attempt sees to /controller, or the session's end does.
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
                         if bug is not None:
                             await self._remember(term, bug)
+                        await self._end_tenure(session, won, ended or bug)
                         await self._give_up(session, won, ended)
             self.recent.end_term()
+
+    async def _end_tenure(self, session: Session, won: Won, ended: Exception | None) -> None:
+        requested = isinstance(ended, StopRequested | Resigned | Released)
+        if not requested:
+            self._patience.failed()
+        await tenures.end(session, won, str(ended) or type(ended).__name__, requested=requested)
 
     async def _quarantine(self, session: Session) -> Quarantine:
         """What the next term leaves out. Raises LeadershipError."""

@@ -11,7 +11,7 @@ import msgspec
 
 from controller import __version__
 from controller.core.brokers import stop_approvals
-from controller.core.model import Maintenance, PartitionState
+from controller.core.model import Cluster, Maintenance, PartitionState
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.znode_paths import broker_path
 from controller.runtime.audit.auditor import BrokerAudit
@@ -308,6 +308,7 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         {},
         cluster.unclean_elections if cluster else 0,
     )
+    yield from _flapping_gauges(cluster or Cluster(-1))
     yield (
         "kafka_server_metadataloader_currentcontrollerid",
         "Last controller id read from /controller; -1: unknown.",
@@ -326,10 +327,33 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
     yield from _queue_gauges(daemon)
 
 
+def _flapping_gauges(cluster: Cluster) -> Iterator[Gauge]:
+    yield (
+        "partition_controller_brokers_held_back",
+        "Brokers that come and go, so that no leadership returns to them for now.",
+        {},
+        len(cluster.held_back()),
+    )
+    for broker_id in sorted(cluster.brokers):
+        known = cluster.flapping.get(broker_id)
+        yield (
+            "partition_controller_broker_losses",
+            "Times in a row that a broker was lost without a clean stop, in this term.",
+            {"broker_id": str(broker_id)},
+            known.losses if known else 0,
+        )
+
+
 def _maintenance_gauges(state: Maintenance) -> Iterator[Gauge]:
     for name, text, value in (
         ("paused", "1 while the controller starts no automatic work.", state.paused is not None),
         ("in_maintenance", "1 in maintenance mode, however entered.", state.entered is not None),
+        ("frozen", "1 while the cluster is frozen.", state.freeze is not None),
+        (
+            "freeze_until_seconds",
+            "When the freeze was meant to end, in seconds since 1970; 0: it is not frozen.",
+            state.freeze.until_ms // 1000 if state.freeze else 0,
+        ),
         ("maintenance_automatic", "1 in maintenance mode that was entered automatically.", state.automatic),
         ("drained_brokers", "Drained brokers: they get no leaderships.", len(state.drained)),
     ):

@@ -37,6 +37,8 @@ from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
 from controller.runtime.audit.auditor import Auditor
+from controller.runtime.audit.comparison import Comparisons
+from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.stored import StateRounds
 from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
@@ -51,6 +53,7 @@ from controller.runtime.push.grpc_transport import GrpcTransports
 from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from controller.runtime.zookeeper.state_mirror import StateMirror
 from controller.runtime.zookeeper.store import Store
 from proto.security.grpc_channels import GrpcTls
 
@@ -96,7 +99,9 @@ class Term:
         outranked: Outranked,
         tls: GrpcTls | None,
         quarantine: Quarantine,
+        mirror: StateMirror | None = None,
     ) -> None:
+        """``mirror``: the partition states in memory, settled; None: all are read."""
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
@@ -110,12 +115,11 @@ class Term:
             new_topic_id,
             quarantine.events(),
         )
-        self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
         #: Whether Kafka's brokers find this controller.
         self.leads_kafka = settings.leads_kafka
         self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
-        self._store = Store(session, won.epoch_version, self.enqueue, quarantine.paths())
+        self._store = Store(session, won.epoch_version, self.enqueue, quarantine.paths(), mirror)
         cluster, bytes_max = self.machine.cluster, settings.message_bytes_max
         timeout_s = settings.request_timeout_ms / 1000
         #: Transports to Kafka brokers, which know their APIs.
@@ -135,11 +139,8 @@ class Term:
             self._disks_reported,
             self._stops_answered,
         )
-        #: What brokers hold, compared with what they were told.
         round_s = settings.audit_interval_seconds
-        self.auditor = Auditor(
-            cluster, self._is_settled, grpc.open, self._tell_again, self._record_findings, metrics, round_s
-        )
+        self.auditor, self._comparisons = self._audits(grpc, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
@@ -153,6 +154,17 @@ class Term:
         self.last_progress = time.monotonic()
         #: Checks of state znodes that found nothing: events that changed nothing.
         self._idle_checks, self._recorded = 0, False
+
+    def _audits(
+        self, grpc: GrpcTransports, metrics: ControllerMetrics, round_s: float
+    ) -> tuple[Auditor, Comparisons]:
+        """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
+        cluster, outbox = self.machine.cluster, self.machine.outbox
+        expected = Expected(cluster)
+        tell, record = self._tell_again, self._record_findings
+        auditor = Auditor(cluster, expected, self._is_settled, grpc.open, tell, record, metrics, round_s)
+        done, wake = self._failover_done, self.senders.wake
+        return auditor, Comparisons(cluster, outbox, expected, grpc.open, done, wake, metrics, self.end)
 
     @property
     def changes(self) -> int:
@@ -257,15 +269,21 @@ class Term:
 
     async def _rebalance(self) -> None:
         """Queue leader rebalances: the first soon after the failover, the next an interval after each one's end."""
-        interval_s = self._rebalance_interval_s
-        delay_s = min(FIRST_REBALANCE_S, interval_s)
         await self._failover_done.wait()
+        machine = self.machine
+        delay_s = min(FIRST_REBALANCE_S, machine.settings.leader_imbalance_check_interval_seconds)
         while True:
-            await asyncio.sleep(delay_s)
+            began_s = time.monotonic()
+            # In portions: the interval is a dynamic setting.
+            while (left_s := began_s + delay_s - time.monotonic()) > 0:
+                await asyncio.sleep(min(left_s, FIRST_REBALANCE_S))
+                if not machine.cluster.rebalancing:
+                    delay_s = min(delay_s, machine.settings.leader_imbalance_check_interval_seconds)
             self._rebalanced.clear()
             self.enqueue(Event(EventKind.LEADER_REBALANCE))
             await self._rebalanced.wait()
-            delay_s = PACED_REBALANCE_S if self.machine.cluster.rebalancing else interval_s
+            interval_s = machine.settings.leader_imbalance_check_interval_seconds
+            delay_s = PACED_REBALANCE_S if machine.cluster.rebalancing else interval_s
 
     @property
     def brokers_informed(self) -> bool:
@@ -326,6 +344,8 @@ class Term:
             await asyncio.gather(*tasks, return_exceptions=True)
             self.session.forget(self._controller_changed)
             self._store.close()
+            await self._store.forget_mirror()
+            await self._comparisons.stop()
             await self.senders.stop()
 
     def _raise_if_over(self) -> None:
@@ -361,6 +381,7 @@ class Term:
         for done in ready.finished:
             self._finished(done)
         self.senders.sync(deciding=self.machine.current_event is not None)
+        self._comparisons.sync()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -430,7 +451,16 @@ class Term:
         if done.kind is EventKind.FAILOVER:
             self._failover_done.set()
             self._metrics.failovers.inc()
+            self._loaded()
             self._on_ready()
+
+    def _loaded(self) -> None:
+        """The failover is done: say where its states came from, and let go of those in memory."""
+        store, used = self._store, self._metrics.standby.used
+        used.labels("memory").set(store.from_memory)
+        used.labels("zookeeper").set(store.from_zookeeper)
+        log.info("states_loaded", from_memory=store.from_memory, from_zookeeper=store.from_zookeeper)
+        self._spawn(store.forget_mirror())
 
     # leadership
 

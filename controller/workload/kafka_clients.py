@@ -22,6 +22,10 @@ from controller.workload.writers import Progress, now_us
 VALUE_BYTES = 100
 #: The longest that producers wait for answers at the end, seconds.
 DRAIN_S = 120.0
+#: How long a broker may take to hear of a topic, seconds.
+HEARD_S = 15.0
+#: What a broker says of a topic or a leader that it has not heard of.
+NOT_HEARD_OF = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
 #: Records in one transaction.
 TRANSACTION = 10
 
@@ -227,7 +231,7 @@ async def run(load: Load, stop: asyncio.Event) -> Progress:
     The history must not exist yet. Raises EnvironmentFault if no broker tells of the topic, and OSError.
     """
     settings = {"bootstrap.servers": ",".join(load.bootstrap)}
-    partitions = await asyncio.to_thread(_partitions, settings, load.topic)
+    partitions = await asyncio.to_thread(partitions_of, settings, load.topic)
     history, lock, progress = HistoryFile(load.history), threading.Lock(), Progress()
 
     def note(line: Line) -> None:
@@ -266,11 +270,16 @@ async def run(load: Load, stop: asyncio.Event) -> Progress:
     return progress
 
 
-def _partitions(settings: Mapping[str, Any], topic: str) -> int:
-    try:
-        found = Producer(dict(settings)).list_topics(topic, timeout=DRAIN_S).topics[topic]
-    except KafkaException as error:
-        raise EnvironmentFault(f"no broker of {settings['bootstrap.servers']} answers: {error}") from None
-    if found.error is not None:
-        raise EnvironmentFault(f"topic {topic}: {found.error}")
-    return len(found.partitions)
+def partitions_of(settings: Mapping[str, Any], topic: str) -> int:
+    """How many there are, as soon as the broker that is asked has heard of the topic. Raises EnvironmentFault."""
+    producer, ends = Producer(dict(settings)), time.monotonic() + HEARD_S
+    while True:
+        try:
+            found = producer.list_topics(topic, timeout=DRAIN_S).topics[topic]
+        except KafkaException as error:
+            raise EnvironmentFault(f"no broker of {settings['bootstrap.servers']} answers: {error}") from None
+        if found.error is None:
+            return len(found.partitions)
+        if found.error.code() not in NOT_HEARD_OF or time.monotonic() > ends:
+            raise EnvironmentFault(f"topic {topic}: {found.error}")
+        time.sleep(0.1)

@@ -24,19 +24,21 @@ class ConfigResourceType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNKNOWN_RESOURCE: _ClassVar[ConfigResourceType]
     TOPIC: _ClassVar[ConfigResourceType]
     BROKER: _ClassVar[ConfigResourceType]
+    CONTROLLER: _ClassVar[ConfigResourceType]
 PREFERRED: ElectionType
 UNCLEAN: ElectionType
 CHOSEN: ElectionType
 UNKNOWN_RESOURCE: ConfigResourceType
 TOPIC: ConfigResourceType
 BROKER: ConfigResourceType
+CONTROLLER: ConfigResourceType
 
 class DescribeClusterRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class BrokerDescription(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "endpoints", "rack", "leader_count", "replica_count", "pending_pushes", "push_problem", "refuses_pushes")
+    __slots__ = ("broker_id", "broker_epoch", "endpoints", "rack", "leader_count", "replica_count", "pending_pushes", "push_problem", "refuses_pushes", "losses", "hold_s")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +48,8 @@ class BrokerDescription(_message.Message):
     PENDING_PUSHES_FIELD_NUMBER: _ClassVar[int]
     PUSH_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     REFUSES_PUSHES_FIELD_NUMBER: _ClassVar[int]
+    LOSSES_FIELD_NUMBER: _ClassVar[int]
+    HOLD_S_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     endpoints: _containers.RepeatedCompositeFieldContainer[_broker_control_pb2.Endpoint]
@@ -55,10 +59,12 @@ class BrokerDescription(_message.Message):
     pending_pushes: int
     push_problem: str
     refuses_pushes: bool
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_broker_control_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., pending_pushes: _Optional[int] = ..., push_problem: _Optional[str] = ..., refuses_pushes: _Optional[bool] = ...) -> None: ...
+    losses: int
+    hold_s: int
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_broker_control_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., pending_pushes: _Optional[int] = ..., push_problem: _Optional[str] = ..., refuses_pushes: _Optional[bool] = ..., losses: _Optional[int] = ..., hold_s: _Optional[int] = ...) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("error_code", "controller_id", "controller_epoch", "event_id", "brokers", "topic_count", "partition_count", "offline_partition_count", "preferred_replica_imbalance_count", "problems", "problem_count", "unguarded")
+    __slots__ = ("error_code", "controller_id", "controller_epoch", "event_id", "brokers", "topic_count", "partition_count", "offline_partition_count", "preferred_replica_imbalance_count", "problems", "problem_count", "unguarded", "standby")
     class ProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +84,7 @@ class DescribeClusterResponse(_message.Message):
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_COUNT_FIELD_NUMBER: _ClassVar[int]
     UNGUARDED_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     controller_id: int
     controller_epoch: int
@@ -90,7 +97,20 @@ class DescribeClusterResponse(_message.Message):
     problems: _containers.ScalarMap[str, str]
     problem_count: int
     unguarded: bool
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., offline_partition_count: _Optional[int] = ..., preferred_replica_imbalance_count: _Optional[int] = ..., problems: _Optional[_Mapping[str, str]] = ..., problem_count: _Optional[int] = ..., unguarded: _Optional[bool] = ...) -> None: ...
+    standby: StandbyDescription
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., offline_partition_count: _Optional[int] = ..., preferred_replica_imbalance_count: _Optional[int] = ..., problems: _Optional[_Mapping[str, str]] = ..., problem_count: _Optional[int] = ..., unguarded: _Optional[bool] = ..., standby: _Optional[_Union[StandbyDescription, _Mapping]] = ...) -> None: ...
+
+class StandbyDescription(_message.Message):
+    __slots__ = ("warmth", "states", "behind", "behind_s")
+    WARMTH_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_S_FIELD_NUMBER: _ClassVar[int]
+    warmth: str
+    states: int
+    behind: int
+    behind_s: float
+    def __init__(self, warmth: _Optional[str] = ..., states: _Optional[int] = ..., behind: _Optional[int] = ..., behind_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaList(_message.Message):
     __slots__ = ("broker_ids",)
@@ -411,12 +431,14 @@ class AlterConfigsResource(_message.Message):
     def __init__(self, resource: _Optional[_Union[ConfigResource, _Mapping]] = ..., configs: _Optional[_Iterable[_Union[AlterableConfig, _Mapping]]] = ...) -> None: ...
 
 class AlterConfigsRequest(_message.Message):
-    __slots__ = ("resources", "validate_only")
+    __slots__ = ("resources", "validate_only", "unknown_keys_too")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_KEYS_TOO_FIELD_NUMBER: _ClassVar[int]
     resources: _containers.RepeatedCompositeFieldContainer[AlterConfigsResource]
     validate_only: bool
-    def __init__(self, resources: _Optional[_Iterable[_Union[AlterConfigsResource, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    unknown_keys_too: bool
+    def __init__(self, resources: _Optional[_Iterable[_Union[AlterConfigsResource, _Mapping]]] = ..., validate_only: _Optional[bool] = ..., unknown_keys_too: _Optional[bool] = ...) -> None: ...
 
 class AlterConfigsResult(_message.Message):
     __slots__ = ("resource", "error_code", "error_message", "unknown_keys")

@@ -117,6 +117,16 @@ class AdminServiceStub:
                 request_serializer=proto_dot_maintenance__pb2.SetMaintenanceRequest.SerializeToString,
                 response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
                 _registered_method=True)
+        self.SetFreeze = channel.unary_unary(
+                '/partition_controller.v1.AdminService/SetFreeze',
+                request_serializer=proto_dot_maintenance__pb2.SetFreezeRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
+        self.ForgetBroker = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ForgetBroker',
+                request_serializer=proto_dot_maintenance__pb2.ForgetBrokerRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
         self.SetDrain = channel.unary_unary(
                 '/partition_controller.v1.AdminService/SetDrain',
                 request_serializer=proto_dot_maintenance__pb2.SetDrainRequest.SerializeToString,
@@ -301,6 +311,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetFreeze(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetBroker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetDrain(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -479,6 +501,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
             'SetMaintenance': grpc.unary_unary_rpc_method_handler(
                     servicer.SetMaintenance,
                     request_deserializer=proto_dot_maintenance__pb2.SetMaintenanceRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
+            'SetFreeze': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetFreeze,
+                    request_deserializer=proto_dot_maintenance__pb2.SetFreezeRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
+            'ForgetBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetBroker,
+                    request_deserializer=proto_dot_maintenance__pb2.ForgetBrokerRequest.FromString,
                     response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
             ),
             'SetDrain': grpc.unary_unary_rpc_method_handler(
@@ -975,6 +1007,60 @@ class AdminService:
             target,
             '/partition_controller.v1.AdminService/SetMaintenance',
             proto_dot_maintenance__pb2.SetMaintenanceRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetFreeze(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/SetFreeze',
+            proto_dot_maintenance__pb2.SetFreezeRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ForgetBroker',
+            proto_dot_maintenance__pb2.ForgetBrokerRequest.SerializeToString,
             proto_dot_maintenance__pb2.OperatorResponse.FromString,
             options,
             channel_credentials,

@@ -161,7 +161,7 @@ class LiveBroker(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class UpdateMetadataRequest(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "event_id", "partition_states", "topic_ids", "live_brokers", "ends_snapshot")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "event_id", "partition_states", "topic_ids", "live_brokers", "ends_snapshot", "snapshot_of")
     class TopicIdsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +177,7 @@ class UpdateMetadataRequest(_message.Message):
     TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
     LIVE_BROKERS_FIELD_NUMBER: _ClassVar[int]
     ENDS_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_OF_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -185,7 +186,14 @@ class UpdateMetadataRequest(_message.Message):
     topic_ids: _containers.ScalarMap[str, str]
     live_brokers: _containers.RepeatedCompositeFieldContainer[LiveBroker]
     ends_snapshot: bool
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., partition_states: _Optional[_Iterable[_Union[UpdateMetadataPartitionState, _Mapping]]] = ..., topic_ids: _Optional[_Mapping[str, str]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., ends_snapshot: _Optional[bool] = ...) -> None: ...
+    snapshot_of: TopicNames
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., partition_states: _Optional[_Iterable[_Union[UpdateMetadataPartitionState, _Mapping]]] = ..., topic_ids: _Optional[_Mapping[str, str]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., ends_snapshot: _Optional[bool] = ..., snapshot_of: _Optional[_Union[TopicNames, _Mapping]] = ...) -> None: ...
+
+class TopicNames(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdateMetadataResponse(_message.Message):
     __slots__ = ("error_code", "controller_epoch")
@@ -196,12 +204,26 @@ class UpdateMetadataResponse(_message.Message):
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
 
 class DescribeStateRequest(_message.Message):
-    __slots__ = ("topics", "partitions")
+    __slots__ = ("topics", "partitions", "fence")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     topics: TopicPage
     partitions: PartitionPage
-    def __init__(self, topics: _Optional[_Union[TopicPage, _Mapping]] = ..., partitions: _Optional[_Union[PartitionPage, _Mapping]] = ...) -> None: ...
+    fence: ControllerHeader
+    def __init__(self, topics: _Optional[_Union[TopicPage, _Mapping]] = ..., partitions: _Optional[_Union[PartitionPage, _Mapping]] = ..., fence: _Optional[_Union[ControllerHeader, _Mapping]] = ...) -> None: ...
+
+class ControllerHeader(_message.Message):
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "event_id")
+    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    event_id: int
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., event_id: _Optional[int] = ...) -> None: ...
 
 class TopicPage(_message.Message):
     __slots__ = ("after",)
@@ -218,12 +240,14 @@ class PartitionPage(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
 
 class StateDigests(_message.Message):
-    __slots__ = ("hosted", "metadata")
+    __slots__ = ("hosted", "metadata", "offline")
     HOSTED_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    OFFLINE_FIELD_NUMBER: _ClassVar[int]
     hosted: int
     metadata: int
-    def __init__(self, hosted: _Optional[int] = ..., metadata: _Optional[int] = ...) -> None: ...
+    offline: int
+    def __init__(self, hosted: _Optional[int] = ..., metadata: _Optional[int] = ..., offline: _Optional[int] = ...) -> None: ...
 
 class TopicDigests(_message.Message):
     __slots__ = ("topic", "digests")
@@ -268,7 +292,7 @@ class KnownPartition(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DescribeStateResponse(_message.Message):
-    __slots__ = ("controller_epoch", "broker_epoch", "digests", "topics", "hosted", "known", "topic_id", "more", "error_code")
+    __slots__ = ("controller_epoch", "broker_epoch", "digests", "topics", "hosted", "known", "topic_id", "more", "error_code", "fenced")
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
@@ -278,6 +302,7 @@ class DescribeStateResponse(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
     controller_epoch: int
     broker_epoch: int
     digests: StateDigests
@@ -287,4 +312,5 @@ class DescribeStateResponse(_message.Message):
     topic_id: str
     more: bool
     error_code: _common_pb2.ErrorCode
-    def __init__(self, controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., digests: _Optional[_Union[StateDigests, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicDigests, _Mapping]]] = ..., hosted: _Optional[_Iterable[_Union[HostedReplica, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPartition, _Mapping]]] = ..., topic_id: _Optional[str] = ..., more: _Optional[bool] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ...) -> None: ...
+    fenced: bool
+    def __init__(self, controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., digests: _Optional[_Union[StateDigests, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicDigests, _Mapping]]] = ..., hosted: _Optional[_Iterable[_Union[HostedReplica, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPartition, _Mapping]]] = ..., topic_id: _Optional[str] = ..., more: _Optional[bool] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., fenced: _Optional[bool] = ...) -> None: ...

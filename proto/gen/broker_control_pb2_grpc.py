@@ -86,7 +86,7 @@ class BrokerControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DescribeState(self, request, context):
-        """What the broker knows from those requests, so that the controller can compare. Changes nothing.
+        """What the broker knows from those requests, so that the controller can compare. Changes nothing that they told.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

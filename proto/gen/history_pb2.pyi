@@ -28,28 +28,32 @@ class HistoryFilter(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., has_partition: _Optional[bool] = ..., brokers: _Optional[_Iterable[int]] = ..., controller_epoch: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ...) -> None: ...
 
 class ListHistoryRequest(_message.Message):
-    __slots__ = ("filter", "limit")
+    __slots__ = ("filter", "limit", "standby_too")
     FILTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_TOO_FIELD_NUMBER: _ClassVar[int]
     filter: HistoryFilter
     limit: int
-    def __init__(self, filter: _Optional[_Union[HistoryFilter, _Mapping]] = ..., limit: _Optional[int] = ...) -> None: ...
+    standby_too: bool
+    def __init__(self, filter: _Optional[_Union[HistoryFilter, _Mapping]] = ..., limit: _Optional[int] = ..., standby_too: _Optional[bool] = ...) -> None: ...
 
 class ListHistoryResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "records", "more", "oldest_us", "forgotten")
+    __slots__ = ("error_code", "error_message", "records", "more", "oldest_us", "forgotten", "controller_id")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     OLDEST_US_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     records: _containers.RepeatedScalarFieldContainer[str]
     more: bool
     oldest_us: int
     forgotten: int
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., records: _Optional[_Iterable[str]] = ..., more: _Optional[bool] = ..., oldest_us: _Optional[int] = ..., forgotten: _Optional[int] = ...) -> None: ...
+    controller_id: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., records: _Optional[_Iterable[str]] = ..., more: _Optional[bool] = ..., oldest_us: _Optional[int] = ..., forgotten: _Optional[int] = ..., controller_id: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("filter", "whole_epoch")

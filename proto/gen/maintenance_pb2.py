@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from proto.gen import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17proto/maintenance.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"-\n\x0b\x41ttribution\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x02 \x01(\t\"\x1c\n\x1a\x44\x65scribeMaintenanceRequest\"\x8b\x04\n\x1b\x44\x65scribeMaintenanceResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x34\n\x06paused\x18\x03 \x01(\x0b\x32$.partition_controller.v1.Attribution\x12\x39\n\x0bmaintenance\x18\x04 \x01(\x0b\x32$.partition_controller.v1.Attribution\x12\x1d\n\x15\x65ntered_automatically\x18\x05 \x01(\x08\x12R\n\x07\x64rained\x18\x06 \x03(\x0b\x32\x41.partition_controller.v1.DescribeMaintenanceResponse.DrainedEntry\x12\x15\n\rshutting_down\x18\x07 \x03(\x05\x12\x0c\n\x04gone\x18\x08 \x03(\x05\x12\x15\n\rknown_brokers\x18\t \x01(\x05\x12\x15\n\roffline_limit\x18\n \x01(\x05\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x0b \x03(\x05\x1aT\n\x0c\x44rainedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x33\n\x05value\x18\x02 \x01(\x0b\x32$.partition_controller.v1.Attribution:\x02\x38\x01\"A\n\x0fSetPauseRequest\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"H\n\x15SetMaintenanceRequest\x12\x0f\n\x07\x65ntered\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"d\n\x0fSetDrainRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0f\n\x07\x64rained\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\r\n\x05\x66orce\x18\x05 \x01(\x08\"@\n\x15\x43\x61ncelShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x9c\x01\n\x10OperatorResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x39\n\tremaining\x18\x03 \x03(\x0b\x32&.partition_controller.v1.PartitionName\"q\n\x17ResignControllerRequest\x12\x10\n\x08to_kafka\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x16\n\tsuccessor\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_successor\"\x18\n\x16\x43laimControllerRequest\"\x17\n\x15ListQuarantineRequest\"\xb9\x01\n\x07Suspect\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05\x65rror\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\r\n\x05\x63ount\x18\x06 \x01(\x03\x12\x13\n\x0bquarantined\x18\x07 \x01(\x08\x12\x15\n\rcontroller_id\x18\x08 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\t \x01(\x05\x12\r\n\x05\x61t_ms\x18\n \x01(\x03\"\x9b\x01\n\x16ListQuarantineResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x32\n\x08suspects\x18\x03 \x03(\x0b\x32 .partition_controller.v1.Suspect\"H\n\x18ReleaseQuarantineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17proto/maintenance.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"-\n\x0b\x41ttribution\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x02 \x01(\t\"\x1c\n\x1a\x44\x65scribeMaintenanceRequest\"\xda\x04\n\x1b\x44\x65scribeMaintenanceResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x34\n\x06paused\x18\x03 \x01(\x0b\x32$.partition_controller.v1.Attribution\x12\x39\n\x0bmaintenance\x18\x04 \x01(\x0b\x32$.partition_controller.v1.Attribution\x12\x1d\n\x15\x65ntered_automatically\x18\x05 \x01(\x08\x12R\n\x07\x64rained\x18\x06 \x03(\x0b\x32\x41.partition_controller.v1.DescribeMaintenanceResponse.DrainedEntry\x12\x15\n\rshutting_down\x18\x07 \x03(\x05\x12\x0c\n\x04gone\x18\x08 \x03(\x05\x12\x15\n\rknown_brokers\x18\t \x01(\x05\x12\x15\n\roffline_limit\x18\n \x01(\x05\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x0b \x03(\x05\x12\x34\n\x06\x66rozen\x18\x0c \x01(\x0b\x32$.partition_controller.v1.Attribution\x12\x17\n\x0f\x66rozen_until_ms\x18\r \x01(\x03\x1aT\n\x0c\x44rainedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x33\n\x05value\x18\x02 \x01(\x0b\x32$.partition_controller.v1.Attribution:\x02\x38\x01\"A\n\x0fSetPauseRequest\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"H\n\x15SetMaintenanceRequest\x12\x0f\n\x07\x65ntered\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"T\n\x10SetFreezeRequest\x12\x0e\n\x06\x66rozen\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x10\n\x08until_ms\x18\x04 \x01(\x03\"H\n\x13\x46orgetBrokerRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"d\n\x0fSetDrainRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0f\n\x07\x64rained\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\r\n\x05\x66orce\x18\x05 \x01(\x08\"@\n\x15\x43\x61ncelShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x9c\x01\n\x10OperatorResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x39\n\tremaining\x18\x03 \x03(\x0b\x32&.partition_controller.v1.PartitionName\"q\n\x17ResignControllerRequest\x12\x10\n\x08to_kafka\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x16\n\tsuccessor\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_successor\"\x18\n\x16\x43laimControllerRequest\"\x17\n\x15ListQuarantineRequest\"\xb9\x01\n\x07Suspect\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05\x65rror\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\r\n\x05\x63ount\x18\x06 \x01(\x03\x12\x13\n\x0bquarantined\x18\x07 \x01(\x08\x12\x15\n\rcontroller_id\x18\x08 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\t \x01(\x05\x12\r\n\x05\x61t_ms\x18\n \x01(\x03\"\x9b\x01\n\x16ListQuarantineResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x32\n\x08suspects\x18\x03 \x03(\x0b\x32 .partition_controller.v1.Suspect\"H\n\x18ReleaseQuarantineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,29 +39,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEMAINTENANCEREQUEST']._serialized_start=119
   _globals['_DESCRIBEMAINTENANCEREQUEST']._serialized_end=147
   _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_start=150
-  _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_end=673
-  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_start=589
-  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_end=673
-  _globals['_SETPAUSEREQUEST']._serialized_start=675
-  _globals['_SETPAUSEREQUEST']._serialized_end=740
-  _globals['_SETMAINTENANCEREQUEST']._serialized_start=742
-  _globals['_SETMAINTENANCEREQUEST']._serialized_end=814
-  _globals['_SETDRAINREQUEST']._serialized_start=816
-  _globals['_SETDRAINREQUEST']._serialized_end=916
-  _globals['_CANCELSHUTDOWNREQUEST']._serialized_start=918
-  _globals['_CANCELSHUTDOWNREQUEST']._serialized_end=982
-  _globals['_OPERATORRESPONSE']._serialized_start=985
-  _globals['_OPERATORRESPONSE']._serialized_end=1141
-  _globals['_RESIGNCONTROLLERREQUEST']._serialized_start=1143
-  _globals['_RESIGNCONTROLLERREQUEST']._serialized_end=1256
-  _globals['_CLAIMCONTROLLERREQUEST']._serialized_start=1258
-  _globals['_CLAIMCONTROLLERREQUEST']._serialized_end=1282
-  _globals['_LISTQUARANTINEREQUEST']._serialized_start=1284
-  _globals['_LISTQUARANTINEREQUEST']._serialized_end=1307
-  _globals['_SUSPECT']._serialized_start=1310
-  _globals['_SUSPECT']._serialized_end=1495
-  _globals['_LISTQUARANTINERESPONSE']._serialized_start=1498
-  _globals['_LISTQUARANTINERESPONSE']._serialized_end=1653
-  _globals['_RELEASEQUARANTINEREQUEST']._serialized_start=1655
-  _globals['_RELEASEQUARANTINEREQUEST']._serialized_end=1727
+  _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_end=752
+  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_start=668
+  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_end=752
+  _globals['_SETPAUSEREQUEST']._serialized_start=754
+  _globals['_SETPAUSEREQUEST']._serialized_end=819
+  _globals['_SETMAINTENANCEREQUEST']._serialized_start=821
+  _globals['_SETMAINTENANCEREQUEST']._serialized_end=893
+  _globals['_SETFREEZEREQUEST']._serialized_start=895
+  _globals['_SETFREEZEREQUEST']._serialized_end=979
+  _globals['_FORGETBROKERREQUEST']._serialized_start=981
+  _globals['_FORGETBROKERREQUEST']._serialized_end=1053
+  _globals['_SETDRAINREQUEST']._serialized_start=1055
+  _globals['_SETDRAINREQUEST']._serialized_end=1155
+  _globals['_CANCELSHUTDOWNREQUEST']._serialized_start=1157
+  _globals['_CANCELSHUTDOWNREQUEST']._serialized_end=1221
+  _globals['_OPERATORRESPONSE']._serialized_start=1224
+  _globals['_OPERATORRESPONSE']._serialized_end=1380
+  _globals['_RESIGNCONTROLLERREQUEST']._serialized_start=1382
+  _globals['_RESIGNCONTROLLERREQUEST']._serialized_end=1495
+  _globals['_CLAIMCONTROLLERREQUEST']._serialized_start=1497
+  _globals['_CLAIMCONTROLLERREQUEST']._serialized_end=1521
+  _globals['_LISTQUARANTINEREQUEST']._serialized_start=1523
+  _globals['_LISTQUARANTINEREQUEST']._serialized_end=1546
+  _globals['_SUSPECT']._serialized_start=1549
+  _globals['_SUSPECT']._serialized_end=1734
+  _globals['_LISTQUARANTINERESPONSE']._serialized_start=1737
+  _globals['_LISTQUARANTINERESPONSE']._serialized_end=1892
+  _globals['_RELEASEQUARANTINEREQUEST']._serialized_start=1894
+  _globals['_RELEASEQUARANTINEREQUEST']._serialized_end=1966
 # @@protoc_insertion_point(module_scope)

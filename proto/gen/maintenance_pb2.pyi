@@ -20,7 +20,7 @@ class DescribeMaintenanceRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeMaintenanceResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "paused", "maintenance", "entered_automatically", "drained", "shutting_down", "gone", "known_brokers", "offline_limit", "accepted")
+    __slots__ = ("error_code", "error_message", "paused", "maintenance", "entered_automatically", "drained", "shutting_down", "gone", "known_brokers", "offline_limit", "accepted", "frozen", "frozen_until_ms")
     class DrainedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,8 @@ class DescribeMaintenanceResponse(_message.Message):
     KNOWN_BROKERS_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     paused: Attribution
@@ -50,7 +52,9 @@ class DescribeMaintenanceResponse(_message.Message):
     known_brokers: int
     offline_limit: int
     accepted: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., paused: _Optional[_Union[Attribution, _Mapping]] = ..., maintenance: _Optional[_Union[Attribution, _Mapping]] = ..., entered_automatically: _Optional[bool] = ..., drained: _Optional[_Mapping[int, Attribution]] = ..., shutting_down: _Optional[_Iterable[int]] = ..., gone: _Optional[_Iterable[int]] = ..., known_brokers: _Optional[int] = ..., offline_limit: _Optional[int] = ..., accepted: _Optional[_Iterable[int]] = ...) -> None: ...
+    frozen: Attribution
+    frozen_until_ms: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., paused: _Optional[_Union[Attribution, _Mapping]] = ..., maintenance: _Optional[_Union[Attribution, _Mapping]] = ..., entered_automatically: _Optional[bool] = ..., drained: _Optional[_Mapping[int, Attribution]] = ..., shutting_down: _Optional[_Iterable[int]] = ..., gone: _Optional[_Iterable[int]] = ..., known_brokers: _Optional[int] = ..., offline_limit: _Optional[int] = ..., accepted: _Optional[_Iterable[int]] = ..., frozen: _Optional[_Union[Attribution, _Mapping]] = ..., frozen_until_ms: _Optional[int] = ...) -> None: ...
 
 class SetPauseRequest(_message.Message):
     __slots__ = ("paused", "reason", "author")
@@ -71,6 +75,28 @@ class SetMaintenanceRequest(_message.Message):
     reason: str
     author: str
     def __init__(self, entered: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+
+class SetFreezeRequest(_message.Message):
+    __slots__ = ("frozen", "reason", "author", "until_ms")
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    frozen: bool
+    reason: str
+    author: str
+    until_ms: int
+    def __init__(self, frozen: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., until_ms: _Optional[int] = ...) -> None: ...
+
+class ForgetBrokerRequest(_message.Message):
+    __slots__ = ("broker_id", "reason", "author")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    reason: str
+    author: str
+    def __init__(self, broker_id: _Optional[int] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
 
 class SetDrainRequest(_message.Message):
     __slots__ = ("broker_id", "drained", "reason", "author", "force")

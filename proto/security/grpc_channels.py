@@ -1,13 +1,14 @@
 """Channels and ports of gRPC, by TLS or without: the one place that makes them.
 
 gRPC speaks TLS 1.2 or newer, and its clients check that the certificate is of the host that they dialled. Python's gRPC
-cannot ask for a client's certificate without requiring one, so ``ClientAuth.REQUESTED`` requires it.
+cannot ask for a client's certificate without requiring one: there is no ``ClientAuth.REQUESTED`` here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,11 @@ Options = Sequence[tuple[str, Any]]
 
 #: A replaced channel takes part in calls that its user is about to begin, seconds; then its calls may finish.
 _HANDED_OUT_S, _FINISH_S = 10.0, 600.0
+#: What one attempt to connect may take with its handshake, milliseconds, whatever gRPC calls it. Hundreds that
+#: connect at once, as after a failover, wait for one another.
+CONNECT_ATTEMPT = ("grpc.min_reconnect_backoff_ms", 5_000)
+#: A thread that asked for a port's certificate has begun its handshake by then, seconds: it takes microseconds.
+_HANDSHAKE_BEGINS_S = 0.2
 
 
 class GrpcTls(Protocol):
@@ -42,12 +48,14 @@ class _Pem(NamedTuple):
 class PemTls:
     """From PEM files, read again when they change; what cannot be used is logged, and the former stays in use.
 
-    Connections that exist go on. Raises FileSettingError. gRPC asks from threads of its own.
+    Connections that exist go on. Raises FileSettingError. gRPC asks from threads of its own. Never
+    ``ClientAuth.REQUESTED``.
     """
 
     def __init__(self, files: TlsFiles, client_auth: ClientAuth = ClientAuth.REQUIRED) -> None:
         if files.ca is None:
             raise files.unusable("ca", None, "a PEM file: the authorities of the others' certificates")
+        assert client_auth is not ClientAuth.REQUESTED
         self._files, self._client_auth = files, client_auth
         self._lock = Lock()
         self._pem = FromFiles(files.present, lambda: _read(files))
@@ -67,7 +75,29 @@ class PemTls:
     def server_credentials(self) -> grpc.ServerCredentials:
         """Raises FileSettingError without a certificate."""
         required = self._client_auth is not ClientAuth.NONE
-        return grpc.dynamic_ssl_server_credentials(self._presented(), self._presented, required)
+        return grpc.dynamic_ssl_server_credentials(
+            presented := self._presented(), self._when_changed(presented), required
+        )
+
+    def _when_changed(self, presented: grpc.ServerCertificateConfiguration) -> Callable[[], Any]:
+        """What gRPC calls at each new connection of a port, one call at a time: the configuration if it is another than
+        before, else None.
+
+        gRPC frees what it made of the former one as soon as it has another, although a thread that was here just before
+        may be about to begin a handshake with it (grpc/grpc#22489): then the process hangs or dies. So others are
+        answered None, and a real change first waits for those threads.
+        """
+
+        def changed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal presented
+            found = self._presented()
+            if found is presented:
+                return None
+            time.sleep(_HANDSHAKE_BEGINS_S)
+            presented = found
+            return found
+
+        return changed
 
     def _presented(self) -> grpc.ServerCertificateConfiguration:
         found = self._current().server
@@ -149,14 +179,16 @@ def details_of(error: grpc.aio.AioRpcError, tls: GrpcTls | None) -> str:
 
 
 class Channels:
-    """A channel for each address, opened at the first call and again when the certificates have changed.
+    """A channel for each address, opened at the first call; when the certificates have changed, all are opened anew.
 
     Belongs to one event loop. A replaced channel ends when its calls have ended.
     """
 
     def __init__(self, tls: GrpcTls | None, options: Options) -> None:
         self.tls, self._options = tls, options
-        self._open: dict[str, tuple[grpc.aio.Channel, grpc.ChannelCredentials | None]] = {}
+        self._open: dict[str, grpc.aio.Channel] = {}
+        #: Of all that are open.
+        self._credentials: grpc.ChannelCredentials | None = None
         #: A dict: the order of a set of tasks differs from run to run.
         self._ending: dict[asyncio.Task[None], None] = {}
 
@@ -168,20 +200,22 @@ class Channels:
     def to(self, address: str) -> grpc.aio.Channel:
         """The channel to ``host:port``. Begin the call soon: a replaced channel takes new ones only for seconds."""
         credentials = None if self.tls is None else self.tls.channel_credentials()
-        held = self._open.get(address)
-        if held is not None:
-            if held[1] is credentials:
-                return held[0]
-            task = asyncio.get_running_loop().create_task(_end(held[0]))
-            self._ending[task] = None
-            task.add_done_callback(lambda done: self._ending.pop(done, None))
-        channel = _open(address, credentials, self._options)
-        self._open[address] = channel, credentials
+        if credentials is not self._credentials:
+            self._credentials = credentials
+            # Also those that nobody uses now: they would try to connect with the former certificate for ever.
+            for former in self._open.values():
+                task = asyncio.get_running_loop().create_task(_end(former))
+                self._ending[task] = None
+                task.add_done_callback(lambda done: self._ending.pop(done, None))
+            self._open.clear()
+        channel = self._open.get(address)
+        if channel is None:
+            channel = self._open[address] = _open(address, credentials, self._options)
         return channel
 
     async def retain(self, addresses: Collection[str]) -> None:
         """Close the channels to all other addresses; their calls fail."""
-        closed = [self._open.pop(address)[0] for address in list(self._open) if address not in addresses]
+        closed = [self._open.pop(address) for address in list(self._open) if address not in addresses]
         for channel in closed:
             await channel.close()
 

@@ -26,9 +26,13 @@ class TlsSettings:
     ssl_key: Annotated[Path, Meta(description="PEM file: its key, without password; if not in the same file")] = Path()
     ssl_ca: Annotated[Path, Meta(description="PEM file: authorities of the other processes' and the clients'"
         " certificates; must be given with ssl_certificate")] = Path()
-    ssl_client_auth: Annotated[Literal["required", "requested", "none"], Meta(description="whether who connects must"
-        " have a certificate (ssl.client.auth); requested: over HTTP not, over gRPC yes")] = "required"
+    ssl_client_auth: Annotated[Literal["required", "none"], Meta(title="one of required, none (gRPC cannot ask for a"
+        " certificate without requiring one; http_ssl_client_auth can)", description="whether who connects must have a"
+        " certificate (ssl.client.auth)")] = "required"
     http_ssl: Annotated[bool, Meta(description="with ssl_certificate, serve HTTP by TLS too")] = True
+    http_ssl_client_auth: Annotated[Literal["", "required", "requested", "none"],
+        Meta(title="one of required, requested, none, or nothing", description="the same of HTTP; requested: who has a"
+        " certificate shows it; empty: as ssl_client_auth")] = ""
     # fmt: on
 
     @property
@@ -41,7 +45,12 @@ class TlsSettings:
 
     @property
     def client_auth(self) -> ClientAuth:
+        """Of gRPC; never REQUESTED."""
         return ClientAuth(self.ssl_client_auth)
+
+    @property
+    def http_client_auth(self) -> ClientAuth:
+        return ClientAuth(self.http_ssl_client_auth or self.ssl_client_auth)
 
     @property
     def https(self) -> bool:

@@ -25,6 +25,7 @@ from proto.gen import common_pb2 as codes
 from proto.gen import controller_service_pb2 as brokers
 from proto.gen import history_pb2
 from proto.gen import inspection_pb2 as inspection
+from proto.gen import maintenance_pb2 as maintenance
 from proto.security.tokens import line_of, new_token
 from tests.support.ports import free_port
 from tests.support.runtime.certificates import Authority
@@ -111,7 +112,7 @@ ROWS: Mapping[str, list[Row]] = {
         *(
             Row(method, CHANGE)
             for method in (
-                "AlterPartitionReassignments", "UpdateFeatures", "SetPause", "SetMaintenance", "SetDrain",
+                "AlterPartitionReassignments", "UpdateFeatures", "SetPause", "SetMaintenance", "SetDrain", "SetFreeze",
                 "CancelShutdown", "ResignController", "ClaimController", "DryRun", "WithdrawStopApproval",
                 "ReleaseQuarantine",
             )
@@ -140,6 +141,7 @@ ROWS: Mapping[str, list[Row]] = {
         Row("AlterConfigs", CHANGE, altering("retention.ms", "1")),
         Row("AlterConfigs", LOSE, altering("unclean.leader.election.enable", " TRUE")),
         Row("DescribeConfigs", {"reader", "changer", "loser"}, admin.DescribeConfigsRequest(resources=[CONFIG])),
+        Row("ForgetBroker", LOSE, maintenance.ForgetBrokerRequest(broker_id=999, author="ann", reason="a test")),
         Row("ApproveStop", CHANGE),
         Row("ApproveStop", LOSE, inspection.ApproveStopRequest(override=True)),
         Row("DescribeTopics", {*SEE, "user"}, inspection.DescribeTopicsRequest(topics=["t"])),

@@ -30,7 +30,7 @@ from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2, broker_control_pb2, broker_data_pb2, controller_service_pb2
 from proto.security.grpc_channels import GrpcTls, PemTls, open_channel
 from proto.security.tls import TlsFiles, client_contexts
-from tests.support.runtime.certificates import Authority
+from tests.support.runtime.certificates import Authority, rotate
 from tests.support.runtime.programs import BIN, run_to_end
 
 pytestmark = pytest.mark.slow
@@ -194,6 +194,9 @@ async def test_strangers_reach_no_method(cluster: Cluster, tmp_path: Path) -> No
                     got_in.append((who, name, method, status))
     assert got_in == []
     assert tried > 300
+    for member in cluster.playground.members.values():
+        for line in member.log_path.read_text().splitlines():
+            json.loads(line)
 
 
 async def test_strangers_see_no_page(cluster: Cluster, tmp_path: Path) -> None:
@@ -224,15 +227,39 @@ async def page(address: str, path: str, files: TlsFiles | None, *, checked: bool
 
 
 async def test_who_belongs_there_is_answered(cluster: Cluster) -> None:
-    """The same calls and pages as above."""
+    """The same calls and pages as above, all calls at once."""
     files = issued(cluster.playground, ADMIN)
     calls = [(a, method) for name, a in cluster.grpc.items() for method in methods(name.partition("-")[0])]
-    statuses = [await called(*call, PemTls(files), patient=True) for call in calls]
+    statuses = await asyncio.gather(*(called(*call, PemTls(files), patient=True) for call in calls))
     refused = grpc.StatusCode.UNAVAILABLE
     assert [call for call, status in zip(calls, statuses, strict=True) if status is refused] == []
     for address in cluster.http:
         assert await page(address, "/live", files) == 200
         assert await page(address, "/state", files) == 200
+
+
+async def test_bursts_of_connections_while_certificates_change(cluster: Cluster) -> None:
+    """As when hundreds of brokers and clients connect again after a failover."""
+    tls = PemTls(issued(cluster.playground, ADMIN))
+    for round_ in range(20):
+        for name in cluster.grpc:
+            if round_ % 4 == 3:
+                (cluster.playground.certificates / f"{name}.pem").touch()
+        waits = [connected(a, tls) for name, a in cluster.grpc.items() for _ in range(60)]
+        assert all(await asyncio.gather(*waits)), round_
+    for member in cluster.playground.members.values():
+        member.check()
+
+
+async def connected(address: str, tls: GrpcTls) -> bool:
+    """Whether a connection of its own is ready before gRPC would give up the attempt."""
+    async with open_channel(address, tls, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        try:
+            async with asyncio.timeout(20):
+                await channel.channel_ready()
+        except TimeoutError:
+            return False
+    return True
 
 
 async def test_a_server_under_another_name_is_not_believed(cluster: Cluster, tmp_path: Path) -> None:
@@ -300,7 +327,7 @@ async def test_certificates_and_authority_are_replaced_under_load(zookeeper: str
             await playground.create_topic(session, TOPIC, (6, 3))
             load = WorkloadCheck(playground, TOPIC, 6)
             await load.start()
-            await rotate(playground, tmp_path)
+            await rotate(playground.certificates, Authority(tmp_path / "other", "the next authority"), 1)
             await asyncio.sleep(3)
             active, _ = await playground.active(session)
             playground.members[f"controller-{active}"].kill()
@@ -333,32 +360,6 @@ async def test_certificates_and_authority_are_replaced_under_load(zookeeper: str
             assert await called(address, method, old) is grpc.StatusCode.UNAVAILABLE, name
     finally:
         playground.stop()
-
-
-async def rotate(playground: Playground, tmp_path: Path) -> None:
-    """Replace all files in place, one step at a time."""
-    folder = playground.certificates
-    other = Authority(tmp_path / "other", "the next authority")
-    old, new = (folder / "ca.pem").read_bytes(), other.cafile.read_bytes()
-    put(folder / "ca.pem", old + new)
-    await asyncio.sleep(1)
-    for path in sorted(folder.glob("*.key")):
-        name = path.stem
-        if name != "ca":
-            certfile, keyfile = other.issue(name)
-            put(path, keyfile.read_bytes())
-            put(folder / f"{name}.pem", certfile.read_bytes())
-            await asyncio.sleep(0.2)
-    await asyncio.sleep(1)
-    put(folder / "ca.pem", new)
-
-
-def put(path: Path, content: bytes) -> None:
-    """As a whole: nobody reads half of it."""
-    beside = path.with_suffix(".new")
-    beside.write_bytes(content)
-    beside.chmod(0o600)
-    beside.replace(path)
 
 
 @pytest.mark.parametrize("days", [(-3, -1), (1, 3)], ids=["expired", "not yet valid"])

@@ -14,13 +14,13 @@ from rich.table import Table
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs, jute
-from tests.bench import changes, cluster, kafka_codec, report, throughput, tls
+from tests.bench import changes, cluster, kafka_codec, pctl, report, succession, throughput, tls
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 TOPICS, PARTITIONS = 2000, 50
 RUNS = 3
-CONTROLLER_FIGURES = {"failover", "failure", "creation", "plain", "double"}
-EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "report"}
+CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "plain", "double"}
+EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl", "report"}
 console = Console(soft_wrap=True)
 
 
@@ -170,6 +170,10 @@ def main(argv: list[str]) -> None:
         if wanted & report.FIGURES:
             console.print("report:")
             report.measure(directory, wanted, rows)
+        if "pctl" in wanted:
+            console.print("pctl:")
+            with EmbeddedZooKeeper(directory / "pctl-zookeeper", heap_mb=256) as zookeeper:
+                pctl.measure(zookeeper.connect_string, directory, rows)
         if wanted & CONTROLLER_FIGURES:
             controller_figures(directory, wanted, rows)
         if wanted & set(changes.FIGURES):
@@ -196,6 +200,9 @@ def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
         if "creation" in wanted:
             console.print("creation:")
             creation(connect, directory, rows)
+        if "succession" in wanted:
+            console.print("succession:")
+            succession.measure(connect, directory, TOPICS * PARTITIONS, rows)
         if "plain" in wanted:
             plain(connect, rows, scan)
         if "double" in wanted:

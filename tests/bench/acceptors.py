@@ -1,19 +1,27 @@
 """Brokers that register, accept every control request and acknowledge it at once: the bench's other side.
 
-Run as ``python -m tests.bench.acceptors CONNECT FIRST_ID COUNT``; prints ``ready`` and, for each line read from
+Run as ``python -m tests.bench.acceptors CONNECT FIRST_ID COUNT [hold]``; with ``hold`` they keep what they are told, as
+brokers do, and can say it. Prints ``ready`` and, for each line read from
 standard input, how many bytes were accepted so far. ``drop N`` ends the session of broker N.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import grpc
 import msgspec
+import structlog
 from kazoo.client import KazooClient
 
+from broker_stub.control.gates import ControllerTerm, UnknownTerm
+from broker_stub.control.handlers import ControlHandlers
+from broker_stub.control.replicas import Applied, Step
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 
@@ -40,20 +48,65 @@ async def _stop(request: bytes, context: object) -> bytes:
     ).SerializeToString()
 
 
-async def serve(connect: str, first: int, count: int) -> None:
-    handlers = grpc.method_handlers_generic_handler(
-        SERVICE,
-        {
-            "LeaderAndIsr": grpc.unary_unary_rpc_method_handler(_accept),
-            "UpdateMetadata": grpc.unary_unary_rpc_method_handler(_accept),
-            "StopReplica": grpc.unary_unary_rpc_method_handler(_stop),
-        },
-    )
+_PLAIN = {"LeaderAndIsr": _accept, "UpdateMetadata": _accept, "StopReplica": _stop}
+
+
+class _NoDisk:
+    def apply(self, steps: Sequence[Step]) -> Applied:
+        del steps
+        return Applied({})
+
+
+class _NoLog:
+    def append(self, records: object, **_: object) -> None:
+        pass
+
+
+def _holding(handlers: ControlHandlers) -> dict[str, Any]:
+    """A broker's own handlers, without disk and log; who names a term is believed to be it."""
+    kinds: dict[str, tuple[Any, Any]] = {
+        "LeaderAndIsr": (handlers.leader_and_isr, pb.LeaderAndIsrRequest),
+        "UpdateMetadata": (handlers.update_metadata, pb.UpdateMetadataRequest),
+        "StopReplica": (handlers.stop_replica, pb.StopReplicaRequest),
+        "DescribeState": (handlers.describe_state, pb.DescribeStateRequest),
+    }
+
+    def served(method: str) -> Any:
+        handle, kind = kinds[method]
+
+        async def serve(request: bytes, context: object) -> bytes:
+            await _accept(request, context)
+            try:
+                answer = handle(request)
+            except UnknownTerm:
+                header = kind.FromString(request)
+                header = header.fence if method == "DescribeState" else header
+                term = ControllerTerm(
+                    header.controller_epoch,
+                    header.controller_epoch,
+                    header.controller_epoch,
+                    header.controller_id,
+                )
+                answer = handle(request, "", term)
+            found: bytes = answer.SerializeToString()
+            return found
+
+        return serve
+
+    return {method: served(method) for method in kinds}
+
+
+async def serve(connect: str, first: int, count: int, hold: bool) -> None:
     clients: dict[int, KazooClient] = {}
     servers = []  # a server that nobody holds is collected, and stops
     for broker_id in range(first, first + count):
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 2**20)])
-        server.add_generic_rpc_handlers((handlers,))
+        handlers = ControlHandlers(broker_id, _NoDisk(), _NoLog())
+        methods = _holding(handlers) if hold else _PLAIN
+        served: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, served),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         servers.append(server)
@@ -72,6 +125,7 @@ async def serve(connect: str, first: int, count: int) -> None:
         client.create(
             f"/brokers/ids/{broker_id}", msgspec.json.encode(registration), ephemeral=True, makepath=True
         )
+        handlers.registered(client.get(f"/brokers/ids/{broker_id}")[1].czxid)
     print("ready", flush=True)
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -93,4 +147,5 @@ async def serve(connect: str, first: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), "hold" in sys.argv[4:]))

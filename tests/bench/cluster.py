@@ -43,7 +43,7 @@ def replicas_of(number: int) -> tuple[int, ...]:
 
 def topic(name: str, partitions: int, first: int) -> TopicInfo:
     assignment = {n: replicas_of(first + n) for n in range(partitions)}
-    return TopicInfo(name, f"{abs(hash(name)):022d}"[:22], assignment, {}, {}, -1, 0)
+    return TopicInfo(name, f"{abs(hash(name)):021d}"[:21] + "A", assignment, {}, {}, -1, 0)
 
 
 @contextmanager
@@ -192,9 +192,11 @@ async def _fence(session: Session) -> bytes:
 class Acceptors:
     """The broker side, in a process of its own."""
 
-    def __init__(self, connect: str) -> None:
+    def __init__(self, connect: str, *, hold: bool = False) -> None:
+        """``hold``: they keep what they are told, and can say it."""
+        command = [sys.executable, "-m", "tests.bench.acceptors", connect, "0", str(BROKERS)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.acceptors", connect, "0", str(BROKERS)],
+            [*command, "hold"] if hold else command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -222,7 +224,8 @@ class Acceptors:
 class ControllerProcess:
     """The real daemon; what it did is read from its own log."""
 
-    def __init__(self, connect: str, directory: Path) -> None:
+    def __init__(self, connect: str, directory: Path, **settings: object) -> None:
+        """``settings``: others than the defaults, by name."""
         directory.mkdir(parents=True)
         self.log_path = directory / "daemon.log"
         self.http = f"127.0.0.1:{free_port()}"
@@ -239,7 +242,9 @@ class ControllerProcess:
                 ],
                 stderr=out,
                 # Leaders that return by themselves would be written in the middle of a measurement.
-                env=os.environ | {"PARTITION_CONTROLLER_AUTO_LEADER_REBALANCE_ENABLE": "false"},
+                env=os.environ
+                | {"PARTITION_CONTROLLER_AUTO_LEADER_REBALANCE_ENABLE": "false"}
+                | {f"PARTITION_CONTROLLER_{name.upper()}": str(value) for name, value in settings.items()},
             )
 
     def events(self) -> list[dict[str, Any]]:
@@ -276,6 +281,20 @@ class ControllerProcess:
         with urllib.request.urlopen(f"http://{self.http}/state", timeout=30) as answer:
             found: dict[str, Any] = json.loads(answer.read())
         return found
+
+    def metric(self, name: str) -> float:
+        """One without labels; 0 before it is known, and while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=30) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return 0.0
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+    def records(self, kind: str) -> list[dict[str, Any]]:
+        """Of its state-change log."""
+        lines = (self.log_path.parent / "state-log" / "state-change.jsonl").read_text().splitlines()
+        return [row for line in lines if (row := json.loads(line))["kind"] == kind]
 
     def phases_ms(self) -> dict[str, float]:
         """Where the failover's time went, from the state-change log."""

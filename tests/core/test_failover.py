@@ -29,6 +29,8 @@ def test_reads_come_in_the_order_of_the_reference() -> None:
         "ReadNodes",
         "ReadConfigChanges",
         "ReadNodes",
+        "ReadSettings",
+        "ReadNodes",
         "ReadNodes",
         "ReadNodes",
         "ReadNotifications",

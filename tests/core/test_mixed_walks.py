@@ -111,6 +111,8 @@ OPERATIONS: dict[str, tuple[int, Callable[[Chance], Operation]]] = {
     "drain": (2, lambda c: (c.broker(), c.on())),
     "pause": (2, lambda c: (c.on(),)),
     "mode": (2, lambda c: (c.on(),)),
+    "freeze": (2, lambda c: (c.on(),)),
+    "forget": (2, lambda c: (c.broker(),)),
     "approve": (1, lambda c: (c.broker(),)),
     "withdraw": (1, lambda c: (c.broker(),)),
     "tick": (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.model import Broker, Partition, Topic
-from controller.core.outbox import MetadataStream
+from controller.core.outbox import Differing, MetadataStream
 from tests.support.core.network import LISR, SR, UMR, Net, shape
 from tests.support.core.world import a_broker, state
 
@@ -31,6 +31,114 @@ def test_leadership_then_metadata_then_stops() -> None:
     net.lead(1, 1)
     net.lead(1, 0)
     assert shape(net.drain(1)) == [("LeaderAndIsr", [1, 0]), ("UpdateMetadata", [0, 1]), ("StopReplica", [2])]
+
+
+def test_what_the_receiver_leads_comes_first_and_is_urgent() -> None:
+    net = Net(partitions=4)
+    net.partitions[2].leadership = state(2, (1, 2))
+    net.partitions[3].leadership = state(2, (1, 2))
+    net.change(0)
+    for number in (0, 1, 2, 3):
+        net.lead(2, number)
+    assert net.outbox.owes_leadership(2, net.partitions[2])
+    pushes = net.drain(2, count_max=3)
+    assert shape(pushes) == [("LeaderAndIsr", [2, 3, 0]), ("LeaderAndIsr", [1]), ("UpdateMetadata", [0])]
+    assert [p.urgent for p in pushes] == [True, False, False]
+
+
+def test_a_partition_whose_leader_changes_while_it_waits_is_sent_once() -> None:
+    net = Net()
+    net.lead(2, 0, is_new=True)
+    net.partitions[0].leadership = state(2, (1, 2))
+    net.lead(2, 0)
+    assert net.outbox.pending(2) == 1
+    assert [(list(p.flags), p.urgent) for p in net.drain(2)] == [([True], True)]
+    net.lead(2, 0)
+    net.outbox.forget(net.partitions)
+    assert net.outbox.pending(2) == 0
+
+
+def test_the_whole_state_waits_until_it_is_compared_and_changes_do_not() -> None:
+    net = Net(partitions=3)
+    net.lead(2, 0)
+    net.lead(2, 1)
+    net.drain(2)
+    net.begin_again(2, first=False)
+    net.end_snapshots(2)
+    net.change(1)
+    net.lead(2, 1)
+    assert shape(net.drain(2)) == [("UpdateMetadata", []), ("LeaderAndIsr", [1]), ("UpdateMetadata", [1])]
+    assert net.outbox.pending(2) > 0
+    assert net.outbox.owes_leadership(2, net.partitions[0])
+    net.outbox.compared(net.cluster.brokers[2], None)
+    rest = net.drain(2)
+    # What has changed was told already.
+    assert shape(rest) == [("LeaderAndIsr", [0]), ("UpdateMetadata", [0, 2])]
+    assert (rest[-1].ends_snapshot, rest[-1].snapshot_of) == (True, None)
+
+
+def test_what_is_equal_is_left_out_and_the_snapshot_ends() -> None:
+    net = Net(partitions=3)
+    net.lead(2, 0)
+    net.drain(2)
+    net.begin_again(2, first=True)
+    net.end_snapshots(2)
+    net.outbox.compared(net.cluster.brokers[2], Differing(frozenset(), frozenset()))
+    (only,) = net.drain(2)
+    assert (shape([only]), only.ends_snapshot, only.snapshot_of) == ([("UpdateMetadata", [])], True, [])
+    assert net.outbox.pending(2) == 0
+
+
+def test_differing_topics_are_told_as_a_snapshot_of_them() -> None:
+    net = Net(partitions=3)
+    net.lead(2, 0)
+    net.drain(2)
+    net.begin_again(2, first=False)
+    net.end_snapshots(2)
+    net.outbox.compared(net.cluster.brokers[2], Differing(frozenset({"t"}), frozenset({"t", "gone"})))
+    pushes = net.drain(2)
+    assert shape(pushes) == [("UpdateMetadata", []), ("LeaderAndIsr", [0]), ("UpdateMetadata", [0, 1, 2])]
+    assert pushes[-1].snapshot_of == ["gone", "t"]
+
+
+def test_a_comparison_of_an_earlier_incarnation_counts_for_nothing() -> None:
+    net = Net(partitions=3)
+    former = net.cluster.brokers[2]
+    net.begin_again(2, first=False)
+    net.outbox.compared(former, Differing(frozenset(), frozenset()))
+    assert shape(net.drain(2)) == [("UpdateMetadata", [])]
+    assert net.outbox.pending(2) > 0
+
+
+def test_a_stop_takes_the_replica_out_of_the_whole_state() -> None:
+    net = Net(partitions=3)
+    net.lead(2, 0)
+    net.lead(2, 1)
+    net.drain(2)
+    net.begin_again(2, first=False)
+    net.stop(2, 0, delete=True)
+    net.outbox.forget([net.partitions[1]])
+    net.drain(2)
+    net.outbox.compared(net.cluster.brokers[2], None)
+    assert [s for s in shape(net.drain(2)) if s[0] == "LeaderAndIsr"] == []
+    assert net.replicas[2][0] == ("stopped", True)
+
+
+def test_a_later_change_is_not_undone_by_a_snapshot_that_others_share() -> None:
+    """What is encoded once for several brokers is as old as its first use."""
+    net = Net(partitions=2)
+    for broker_id in (1, 2):
+        net.begin_again(broker_id, first=False)
+    net.outbox.snapshot_to([1, 2], net.partitions)
+    net.outbox.compared(net.cluster.brokers[1], None)
+    net.drain(1)
+    net.change(0)
+    net.drain(2)
+    net.outbox.compared(net.cluster.brokers[2], None)
+    net.drain(2)
+    newest = net.partitions[0].leadership
+    assert newest is not None
+    assert net.metadata[2][0] == newest.partition_epoch
 
 
 def test_the_live_brokers_go_before_whatever_is_waiting() -> None:
@@ -273,6 +381,8 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("take"), st.integers(1, 3), st.integers(1, 4)),
     st.tuples(st.just("drain"), st.integers(1, 3)),
     st.tuples(st.just("bounce"), st.integers(1, 3)),
+    st.tuples(st.just("again"), st.integers(1, 3), st.booleans()),
+    st.tuples(st.just("compare"), st.integers(1, 3)),
 )
 
 
@@ -284,7 +394,7 @@ class Expected:
         self.replicas: dict[tuple[int, int], str] = {}
         self.deleted_at: dict[tuple[int, int], int] = {}
 
-    def apply(self, operation: tuple[Any, ...]) -> None:
+    def apply(self, operation: tuple[Any, ...]) -> None:  # noqa: C901  (a table)
         net = self.net
         match operation:
             case ("change", numbers):
@@ -305,6 +415,12 @@ class Expected:
                 net.take(broker_id, count_max)
             case ("drain", broker_id):
                 net.drain(broker_id)
+            case ("again", broker_id, first):
+                net.compare(broker_id)
+                net.drain(broker_id)
+                net.begin_again(broker_id, first)
+            case ("compare", broker_id):
+                net.compare(broker_id)
             case ("bounce", broker_id):
                 net.remove_broker(broker_id)
                 net.add_broker(broker_id)
@@ -315,6 +431,8 @@ class Expected:
     def check(self) -> None:
         newest = {p.number: p.leadership.partition_epoch for p in self.net.partitions if p.leadership}
         for broker_id in (1, 2, 3):
+            self.net.drain(broker_id, count_max=3)
+            self.net.compare(broker_id)
             self.net.drain(broker_id, count_max=3)
             assert self.net.outbox.pending(broker_id) == 0
             assert self.net.metadata[broker_id] == newest

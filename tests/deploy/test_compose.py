@@ -8,11 +8,16 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from kazoo.exceptions import NoAuthError
+from kazoo.handlers.threading import KazooTimeoutError
 
 from broker_stub import settings as broker_settings
 from controller.runtime import config
@@ -20,6 +25,7 @@ from controller.runtime.kafka.security.setup import access
 from proto.security.access import Listener, Openness, access_of
 from proto.security.authorization import Principal
 from proto.security.grpc_channels import daemon_tls
+from proto.zookeeper_access import OPEN_ACCESS, Client, ZooKeeperSettings
 from tests.support.paths import ROOT
 from tests.support.runtime.programs import BIN, run_to_end
 
@@ -126,10 +132,13 @@ def test_every_certificate_that_is_named_is_made(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     prometheus = (DEPLOY / "prometheus.yml").read_text()
     named = re.findall(rf"{folder}/([\w.-]+)", COMPOSE + prometheus)
-    assert len(set(named)) == 1 + 2 * (4 + 3 + 2), "authority; controllers, brokers, Prometheus and admin"
+    assert len(set(named)) == 1 + 2 * (4 + 3 + 3) + 4, (
+        "authority; controllers, brokers, Prometheus, admin and cluster; those that Java reads"
+    )
     for name in named:
         mode = stat.S_IMODE((tmp_path / name).stat().st_mode)
-        assert mode == (0o640 if name in prometheus else 0o600), name
+        shared = name in prometheus or name == "cluster-both.pem"
+        assert mode == (0o640 if shared else 0o600), name
     for number in (1, 2):
         environ = environment("PARTITION_CONTROLLER_", f"controller-{number}")
         settings = config.load({}, None, {k: v.replace(folder, str(tmp_path)) for k, v in environ.items()})
@@ -192,16 +201,16 @@ def test_the_ensemble_listens_on_all_interfaces(
 ) -> None:
     ran: list[list[str]] = []
     monkeypatch.setattr(entrypoint.os, "execv", lambda _, command: ran.append(command))
-    servers = environment("ZOO_", "zookeeper-1")["ZOO_SERVERS"]
-    monkeypatch.setenv("ZOO_SERVERS", servers)
-    monkeypatch.setenv("ZOO_MY_ID", "2")
+    for name, value in environment("ZOO_", "zookeeper-2").items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("ZOO_DATA_DIR", str(tmp_path))
     entrypoint.main()
     assert ran[0][-2:] == [entrypoint.MAIN_CLASS, str(tmp_path / "zoo.cfg")]
     assert (tmp_path / "myid").read_text() == "2\n"
     configured = (tmp_path / "zoo.cfg").read_text().splitlines()
-    assert configured[-3:] == [f"server.{n}=zookeeper-{n}:2888:3888;0.0.0.0:2181" for n in (1, 2, 3)]
-    assert "quorumListenOnAllIPs=true" in configured
+    assert configured[-3:] == [f"server.{n}=zookeeper-{n}:2888:3888" for n in (1, 2, 3)]
+    assert {"quorumListenOnAllIPs=true", "sslQuorum=true", "secureClientPortAddress=0.0.0.0"} <= {*configured}
+    assert not [line for line in configured if line.startswith("clientPort")]
 
 
 def test_a_server_outside_the_ensemble_is_refused(
@@ -243,3 +252,97 @@ def test_an_ensemble_with_tls_and_users_has_no_plain_port(
     monkeypatch.delenv("ZOO_CA")
     with pytest.raises(SystemExit, match="ZOO_CERTIFICATE and ZOO_CA"):
         entrypoint.main()
+
+
+#: Addresses of this machine in place of the containers'.
+HOSTS = ("127.26.5.1", "127.26.5.2", "127.26.5.3")
+
+
+@pytest.fixture
+def composed(entrypoint: ModuleType, tmp_path: Path) -> Iterator[Path]:
+    """The three servers of the compose file, as it starts them; the folder of the certificates that it makes."""
+    folder, script = tmp_path / "etc", yaml.safe_load(COMPOSE)["services"]["certificates"]["command"][-1]
+    folder.mkdir()
+    script = script.replace("$$", "$").replace("/etc/partition-controller", str(folder))
+    script = script.replace("--name cluster", " ".join(["--name cluster", *(f"--host {h}" for h in HOSTS)]))
+    done = run_to_end(["sh", "-ec", script], tmp_path, {"PATH": f"{BIN}:{os.environ['PATH']}"})
+    assert done.returncode == 0, done.stderr
+    processes = []
+    try:
+        for number, host in enumerate(HOSTS, 1):
+            given = environment("ZOO_", f"zookeeper-{number}")
+            given = {k: v.replace("/etc/partition-controller", str(folder)) for k, v in given.items()}
+            given |= {
+                "ZOO_SERVERS": " ".join(HOSTS),
+                "ZOO_LISTEN": host,
+                "ZOO_DATA_DIR": str(tmp_path / f"zookeeper-{number}"),
+                "ZOO_HEAP_MB": "128",
+            }
+            with (tmp_path / f"zookeeper-{number}.log").open("wb") as log:
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, DEPLOY / "zookeeper_entrypoint.py"],
+                        env={**os.environ, **given},
+                        stdout=log,
+                        stderr=log,
+                    )
+                )
+        deadline = time.monotonic() + 240
+        while not entrypoint.serving(given):
+            logs = "".join((tmp_path / f"zookeeper-{n}.log").read_text() for n in (1, 2, 3))
+            assert time.monotonic() < deadline, logs[-5000:]
+            time.sleep(0.2)
+        check = [sys.executable, str(DEPLOY / "zookeeper_entrypoint.py"), "serving"]
+        assert run_to_end(check, tmp_path, given).returncode == 0
+        yield folder
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(30)
+
+
+@pytest.mark.slow
+def test_the_composed_ensemble_takes_nobody_without_the_certificate(composed: Path) -> None:
+    """Real servers, started by the entry point with the environment of the compose file."""
+    connect = f"{','.join(f'{host}:2181' for host in HOSTS)}"
+    settings = config.load(
+        {},
+        None,
+        {
+            key: value.replace("/etc/partition-controller", str(composed))
+            for key, value in environment("PARTITION_CONTROLLER_", "controller-1").items()
+        },
+    )
+    client = Client(settings.zookeeper_access(), hosts=connect)
+    client.start(30)
+    try:
+        client.ensure_path("/cluster/brokers")
+        (owner,) = [acl for acl in client.get_acls("/cluster/brokers")[0] if acl.id.scheme == "x509"]
+        assert owner.id.id == "CN=cluster"
+        client.ensure_path("/kafka")
+    finally:
+        client.stop()
+        client.close()
+    plain = Client(OPEN_ACCESS, hosts=connect)
+    with pytest.raises(KazooTimeoutError):
+        plain.start(3)
+    plain.stop()
+    plain.close()
+    admin = ZooKeeperSettings(
+        zookeeper_ssl_client_enable=True,
+        zookeeper_ssl_certificate=composed / "admin.pem",
+        zookeeper_ssl_key=composed / "admin.key",
+        zookeeper_ssl_ca=composed / "ca.pem",
+    )
+    other = Client(admin.zookeeper_access(), hosts=connect)
+    other.start(30)
+    try:
+        assert other.get_children("/cluster") == ["brokers"]
+        with pytest.raises(NoAuthError):
+            other.create("/cluster/brokers/ids")
+        with pytest.raises(NoAuthError):
+            other.delete("/cluster/brokers")
+    finally:
+        other.stop()
+        other.close()

@@ -24,7 +24,9 @@ from controller.core.requests.features import DescribeFeatures, FeatureUpdate, U
 from controller.core.requests.operator import (
     ApproveStop,
     CancelShutdown,
+    ForgetBroker,
     SetDrain,
+    SetFreeze,
     SetMaintenance,
     SetPause,
     WithdrawStopApproval,
@@ -474,6 +476,10 @@ ROWS: dict[EventKind, dict[str, Make]] = {
             with_topics, lambda rig, n: [rig.world.notify_config(f"topics/t{k}") for k in range(n)]
         ),
     },
+    EventKind.SETTINGS_CHANGE: {
+        "settings": looked(without, EventKind.SETTINGS_CHANGE),
+        "reassignments": looked(moving, EventKind.SETTINGS_CHANGE),
+    },
     EventKind.ALLOCATE_PRODUCER_IDS: {
         "partitions": asked(
             with_partitions, lambda rig, _: AllocateProducerIds(1, rig.cluster.brokers[1].epoch)
@@ -525,6 +531,13 @@ ROWS: dict[EventKind, dict[str, Make]] = {
     },
     EventKind.SET_MAINTENANCE: {
         "partitions": asked(with_partitions, lambda *_: SetMaintenance(True, "why", "ann")),
+    },
+    EventKind.SET_FREEZE: {
+        "partitions": asked(with_partitions, lambda *_: SetFreeze(True, "why", "ann", 1)),
+        "reassignments": asked(moving, lambda *_: SetFreeze(True, "why", "ann", 1)),
+    },
+    EventKind.FORGET_BROKER: {
+        "partitions": asked(with_partitions, lambda *_: ForgetBroker(99, "why", "ann", 1)),
     },
     EventKind.MAINTENANCE_CHECK: {"partitions": looked(with_partitions, EventKind.MAINTENANCE_CHECK)},
     EventKind.CANCEL_SHUTDOWN: {

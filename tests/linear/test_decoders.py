@@ -243,6 +243,13 @@ NODES: dict[str, Callable[[int], bytes]] = {
         drained={str(k): {"reason": "", "author": ""} for k in range(n)}, accepted=_numbers(n)
     ),
     znode_paths.APPROVALS: lambda n: _json(version=1, approvals={str(k): _APPROVAL for k in range(n)}),
+    znode_paths.FORGOTTEN: lambda n: _json(
+        version=1,
+        brokers={"3": {"reason": "", "author": "", "at_ms": 1, "replicas": {f"t{k}": [1] for k in range(n)}}},
+    ),
+    znode_paths.TENURES: lambda n: _json(
+        version=1, terms=[{"controller_id": 1, "controller_epoch": 1, "from_ms": 1, "why": _text(n)}]
+    ),
     znode_paths.RESIGNED: lambda n: _json(reason=_text(n), author=_text(n), at_ms=1),
     znode_paths.BROKER_DEFAULTS: lambda n: _json(config={f"k{k}": "v" for k in range(n)}),
 }
@@ -251,6 +258,9 @@ WATCHED: dict[str, Callable[[int], bytes]] = {
     znode_paths.REASSIGN_PARTITIONS: lambda n: _json(partitions=_partitions(n)),
     znode_paths.ISR_NOTIFICATIONS: lambda n: _json(partitions=_partitions(n)),
     znode_paths.LOG_DIR_NOTIFICATIONS: lambda n: _json(broker=1, other=_text(n)),
+    znode_paths.SETTINGS: lambda n: _json(
+        version=1, settings={"<default>": {f"k{k}": "v" for k in range(n)}}
+    ),
     znode_paths.CONFIG_CHANGES: lambda n: _json(version=2, entity_path="topics/" + _text(n)),
 }
 
@@ -264,7 +274,7 @@ def znodes() -> Iterator[tuple[str, Make]]:
     for path, data in WATCHED.items():
         at = (
             path
-            if path in (znode_paths.PREFERRED_ELECTION, znode_paths.REASSIGN_PARTITIONS)
+            if path in (znode_paths.PREFERRED_ELECTION, znode_paths.REASSIGN_PARTITIONS, znode_paths.SETTINGS)
             else f"{path}/x_1"
         )
         yield path, decoded(partial(_watched, at), data)

@@ -12,6 +12,7 @@ import pytest
 from controller.core.model import Broker, Endpoint, LeaderAndIsr
 from controller.playground.cluster import Member, Playground, PlaygroundError, healthy
 from controller.playground.command import fresh_directory
+from controller.playground.gameday import FAULTS
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from tests.support.runtime.programs import BIN, program, run_to_end
 
@@ -101,6 +102,16 @@ def test_an_operator_s_day_end_to_end(tmp_path: Path) -> None:
     ]
     places = [done.stdout.index(text) for text in story]
     assert places == sorted(places)
+    assert_good_verdict(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_game_day_end_to_end(tmp_path: Path) -> None:
+    """Of each fault the right thing is said, and following the advice mends it: else the script fails."""
+    done = run_to_end(playground("--script=gameday"), tmp_path)
+    assert left_over(tmp_path) == {}
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("    mended") == len(FAULTS) >= 20
     assert_good_verdict(done.stdout)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -14,7 +17,9 @@ from controller.runtime.daemon import Daemon
 from controller.runtime.http.access import OPEN
 from controller.runtime.http.server import application, start_http
 from proto.security.access import EVERYONE_MAY
+from proto.security.tls import TlsFiles, client_contexts
 from proto.security.tokens import line_of, new_token
+from tests.support.runtime.certificates import Authority
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +35,7 @@ ROWS = {
 }
 RULES = """
 [[allow]]
-principals = ["User:reader"]
+principals = ["User:reader", "User:CN=reader"]
 operations = ["DESCRIBE"]
 resources = ["cluster"]
 """
@@ -77,6 +82,77 @@ async def test_who_gets_in(server: Server) -> None:
     found = {path: {who: (await server.get(path, who))[0] for who in row} for path, row in ROWS.items()}
     assert found == ROWS
     assert set(ROWS) > OPEN
+
+
+class SecuredServer:
+    """By TLS; whoever asks has a certificate under his name, or none (``nobody``)."""
+
+    def __init__(self, port: int, contexts: dict[str, ssl.SSLContext], token: str) -> None:
+        self._port, self._contexts, self._token = port, contexts, token
+
+    async def get(self, path: str, who: str) -> int:
+        """The status. Raises ClientError where there is no connection. ``who`` with ``+token``: the reader's, too."""
+        name, _, token = who.partition("+")
+        headers = {"Authorization": f"Bearer {self._token}"} if token else {}
+        async with (
+            aiohttp.ClientSession(f"https://127.0.0.1:{self._port}", headers=headers) as client,
+            client.get(path, ssl=self._contexts[name]) as answer,
+        ):
+            return answer.status
+
+
+@asynccontextmanager
+async def secured_server(tmp_path: Path, auth: str) -> AsyncIterator[SecuredServer]:
+    authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "another authority")
+    certificate, key = authority.issue("controller-1")
+    tokens, token = tmp_path / "tokens", new_token()
+    tokens.write_text(line_of("reader", token))
+    tokens.chmod(0o600)
+    (tmp_path / "rules").write_text(RULES)
+    settings = Settings(
+        state_log_dir=tmp_path,
+        authorizer_file=tmp_path / "rules",
+        bearer_tokens_file=tokens,
+        ssl_certificate=certificate,
+        ssl_key=key,
+        ssl_ca=authority.cafile,
+        http_ssl_client_auth=cast(Any, auth),
+    )
+    shown: dict[str, tuple[Path, Path] | tuple[None, None]] = {
+        "nobody": (None, None),
+        "stranger": authority.issue("stranger"),
+        "reader": authority.issue("reader"),
+        "foreign": other.issue("reader"),
+    }
+    contexts = {
+        name: client_contexts(TlsFiles(certfile, keyfile, authority.cafile)).current()
+        for name, (certfile, keyfile) in shown.items()
+    }
+    daemon = Daemon(settings)
+    runner, port = await start_http(daemon, "127.0.0.1", 0)
+    try:
+        yield SecuredServer(port, contexts, token)
+    finally:
+        await runner.cleanup()
+        daemon.state_log.close()
+
+
+@pytest.mark.parametrize("auth", ["", "required", "requested", "none"])
+async def test_who_gets_in_by_certificate(tmp_path: Path, auth: str) -> None:
+    """Every path; "" is as gRPC has it: required. Only where a certificate is asked for does one count."""
+    async with secured_server(tmp_path, auth) as server:
+        for path, row in ROWS.items():
+            for who in ("nobody", "foreign"):
+                refused = auth in ("", "required") or (auth == "requested" and who == "foreign")
+                if refused:
+                    with pytest.raises(aiohttp.ClientError):
+                        await server.get(path, who)
+                else:
+                    assert await server.get(path, who) == row["nobody"], (path, who)
+            for who in ("stranger", "reader"):
+                known = who if auth != "none" else "nobody"
+                assert await server.get(path, who) == row[known], (path, who)
+            assert await server.get(path, "stranger+token") == row["reader"], path
 
 
 async def test_strangers_hear_no_more_than_yes_or_no(server: Server) -> None:

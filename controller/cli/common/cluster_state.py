@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from controller.cli.common.output import fail, note
 from controller.core import znode_paths
-from controller.core.model import Attribution, Maintenance
+from controller.core.model import Attribution, Freeze, Maintenance
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 
@@ -86,8 +88,21 @@ def maintenance_fields(state: Maintenance) -> dict[str, Any]:
     return {
         "paused": attribution_text(state.paused),
         "maintenance": f"{entered} (automatic)" if state.automatic else entered,
+        "frozen": freeze_text(state.freeze),
         "drained": sorted(state.drained),
     }
+
+
+def freeze_text(freeze: Freeze | None) -> str | None:
+    """``overdue`` where the time is past until which the freeze was meant."""
+    if freeze is None:
+        return None
+    # A year beyond 9999 has no other form.
+    until = min(freeze.until_ms / 1000, 253402300799)
+    overdue = ", overdue: pctl unfreeze ends it" if until < time.time() else ""
+    return (
+        f"{attribution_text(freeze)} (until {datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ}{overdue})"
+    )
 
 
 def attribution_text(attribution: Attribution | None) -> str | None:

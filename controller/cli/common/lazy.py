@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
-from controller.cli.common.options import Verbs
+from controller.cli.common.options import ListingVerbs, Verbs
 
 
 class Later(NamedTuple):
@@ -42,6 +43,20 @@ class LazyVerbs(Verbs):
         assert isinstance(found, click.Command)
         return found
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As click's, but without the import of every verb that begins so."""
+        own = [
+            CompletionItem(name, help=self.later[name].help)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        # What a command without verbs below it completes: its options.
+        return own + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.later[name].help) for name in self.list_commands(ctx)])
+
+
+class LazyListingVerbs(LazyVerbs, ListingVerbs):
+    """Verbs, and without one a listing that ``-w [SECONDS]`` repeats."""

@@ -43,6 +43,9 @@ class _Path(click.Path):
 FILE = _Path(path_type=Path)
 
 
+offline = click.option("--offline", is_flag=True, help="use ZooKeeper alone, even if a controller is active")
+
+
 class Seconds(click.FloatRange):
     """A range of numbers that excludes nan."""
 
@@ -53,6 +56,7 @@ class Seconds(click.FloatRange):
         return seconds
 
 
+BOOTSTRAP_ONLY = "--bootstrap: brokers answer only brokers, partitions and topics list"
 #: Seconds between two rounds of ``--watch``, by default and at least.
 WATCH_S, WATCH_MIN_S = 2.0, 0.1
 _CLEAR = "\x1b[2J\x1b[H"
@@ -68,7 +72,10 @@ class Options:
         timeout_s: float,
         access: ZooKeeperAccess | None = None,
         tls: GrpcTls | None = None,
+        bootstrap: Sequence[str] = (),
     ) -> None:
+        #: Addresses of brokers that are asked instead of ZooKeeper and the controller; mostly none.
+        self.bootstrap = bootstrap
         self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
         #: To controllers and brokers.
         self.tls = tls
@@ -105,6 +112,7 @@ def on_cluster(
     def run(options: Options, /, *args: P.args, **kwargs: P.kwargs) -> None:
         from controller.runtime.zookeeper.session import ConnectionLossError
 
+        _fail_with_bootstrap(options)
         if options.watch_s is not None:
             with suppress(KeyboardInterrupt):
                 asyncio.run(
@@ -122,6 +130,32 @@ def on_cluster(
             fail(options.message_of(error))
 
     return run
+
+
+def or_from_brokers(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """With ``--bootstrap`` brokers answer. ``kind``: brokers, partitions or topics."""
+
+    def decorate(work: Callable[..., None]) -> Callable[..., None]:
+        @wraps(work)
+        def run(options: Options, /, **values: Any) -> None:
+            if not options.bootstrap:
+                work(options, **values)
+                return
+            from controller.cli.computed import from_brokers
+
+            known = {name: values.pop(name) for name in ("topics", "internal") if name in values}
+            if any(values.values()) or options.watch_s is not None:
+                raise click.UsageError(f"--bootstrap: brokers cannot answer {kind} with these options")
+            from_brokers.show(options, kind, **known)
+
+        return run
+
+    return decorate
+
+
+def _fail_with_bootstrap(options: Options) -> None:
+    if options.bootstrap:
+        raise click.UsageError(BOOTSTRAP_ONLY)
 
 
 async def _repeat(options: Options, every_s: float, work: Callable[[Session], Awaitable[None]]) -> None:
@@ -225,7 +259,20 @@ def _output_option() -> click.Option:
     )
 
 
-class Verb(click.Command):
+class _WithExamples(click.Command):
+    """Help ends with examples."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from controller.cli.pctl_examples import lines_for
+
+        super().format_epilog(ctx, formatter)
+        if found := lines_for(ctx.command_path):
+            with formatter.section("Examples"):
+                for line in found:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+class Verb(_WithExamples):
     """A command that accepts ``-o`` after its name too. ``raw``: parameters that need not be UTF-8."""
 
     def __init__(self, *args: Any, raw: Collection[str] = (), **kwargs: Any) -> None:
@@ -283,7 +330,7 @@ def _is_number(words: list[str]) -> bool:
     return True
 
 
-class Verbs(click.Group):
+class Verbs(_WithExamples, click.Group):
     command_class = Verb
     group_class = type
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
@@ -40,11 +41,15 @@ class Progress(NamedTuple):
         return f"{self.total - self.left} of {self.total} {what}" + (f": {shown}{more}" if shown else "")
 
 
-async def follow(options: Options, what: str, measure: Callable[[], Awaitable[Progress]]) -> Progress:
+async def follow(
+    options: Options, what: str, measure: Callable[[], Awaitable[Progress]], *, patient: bool = False
+) -> Progress:
     """Wait until nothing is left or ``--timeout`` has passed, and print each change. Returns the last progress.
 
-    A failed request is repeated: another controller may have taken over.
+    A failed request is repeated: another controller may have taken over. ``patient``: whatever gets done, the time
+    counts anew.
     """
+    fewest = sys.maxsize
     deadline = time.monotonic() + options.timeout_s
     progress, printed, printed_at = Progress(1, 1), "", 0.0
     while True:
@@ -53,6 +58,8 @@ async def follow(options: Options, what: str, measure: Callable[[], Awaitable[Pr
         except admin.RequestFailedError as error:
             progress = progress._replace(reasons=(str(error),))
         now, line = time.monotonic(), progress.line(what)
+        if patient and progress.left < fewest:
+            fewest, deadline = progress.left, now + options.timeout_s
         if progress.left == 0 or (line != printed and now - printed_at >= NOTE_EVERY_S):
             note(line)
             printed, printed_at = line, now

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-import click
 import msgspec
 
 from controller.cli.common.cluster_state import note_problems
 from controller.cli.common.options import Options
 from controller.cli.common.output import fail, note
-from controller.client import admin
+from controller.client import admin, last_address
 from controller.core.context import CoreSettings
 from controller.planning.snapshot import Snapshot
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 #: Values of ``source`` in JSON output.
 CONTROLLER, ZOOKEEPER = "controller", "zookeeper"
 NOT_KNOWN = "failed disks, brokers in controlled shutdown and the controllers' settings are not known"
-
-offline = click.option("--offline", is_flag=True, help="use ZooKeeper alone, even if a controller is active")
 
 
 async def read_snapshot(session: Session, *, unclean_default: bool = False) -> tuple[ClusterState, Snapshot]:
@@ -82,9 +77,11 @@ async def ask_unless_offline(
     if not offline:
         cluster_state = await cluster_reader.look(session, topics=(), states=False)
         try:
-            return await admin.ask(
+            answer = await admin.ask(
                 cluster_state.controller_endpoint, method, request, options.timeout_s, options.tls
             )
+            last_address.remember(options.zookeeper, cluster_state.controller_endpoint)
+            return answer
         except admin.RefusedError as error:
             if error.error != "OPERATION_NOT_ATTEMPTED":
                 fail(error.message)

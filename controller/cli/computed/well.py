@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from controller.cli.common.cluster_state import attribution_text, counted
+from controller.cli.common.cluster_state import attribution_text, counted, freeze_text
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 
 #: Partitions that one line names.
@@ -25,8 +25,10 @@ class Wrong(Enum):
     UNREADABLE = "unreadable_znodes"
     PAUSED = "paused"
     MAINTENANCE = "maintenance"
+    FROZEN = "frozen"
     PUSH_PROBLEM = "push_problem"
     IGNORED = "brokers_ignored"
+    FLAPPING = "brokers_flapping"
 
 
 class Unfinished(Enum):
@@ -73,12 +75,18 @@ def wrong(now: ClusterState, described: Any | str | None) -> Iterator[Finding]:
     for kind, mark in ((Wrong.PAUSED, now.maintenance.paused), (Wrong.MAINTENANCE, now.maintenance.entered)):
         if mark is not None:
             yield Finding(kind, 1, f"{kind.value} {attribution_text(mark)}")
+    if (freeze := now.maintenance.freeze) is not None:
+        yield Finding(Wrong.FROZEN, 1, f"frozen {freeze_text(freeze)}")
 
 
 def _of_brokers(now: ClusterState, described: Any | str | None) -> Iterator[Finding]:
     for id_ in now.gone:
         lacking = sum(id_ in p.replicas for p in now.partitions)
-        yield Finding(Wrong.BROKERS_GONE, 1, f"broker {id_} is gone: {counted(lacking, 'partition')} lack it")
+        forgotten = (
+            f" and forgotten (pctl brokers decommission {id_} moves them)" if id_ in now.forgotten else ""
+        )
+        text = f"broker {id_} is gone{forgotten}: {counted(lacking, 'partition')} lack it"
+        yield Finding(Wrong.BROKERS_GONE, 1, text)
     if described is None or isinstance(described, str):
         return
     known = {b.broker_id: b for b in described.brokers}
@@ -87,6 +95,9 @@ def _of_brokers(now: ClusterState, described: Any | str | None) -> Iterator[Find
             yield Finding(Wrong.IGNORED, 1, f"broker {id_} is ignored by the controller")
         elif known[id_].push_problem:
             yield Finding(Wrong.PUSH_PROBLEM, 1, f"broker {id_} takes no pushes: {known[id_].push_problem}")
+        if id_ in known and known[id_].hold_s:
+            text = f"broker {id_} comes and goes: it was lost {known[id_].losses} times, and gets no leaderships back"
+            yield Finding(Wrong.FLAPPING, 1, f"{text} until it is up for {known[id_].hold_s} s")
 
 
 def unfinished(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
 import msgspec
 
 from controller.cli.common.cluster_state import fail_without_cluster, note_problems
-from controller.cli.common.options import Listing, Options, Verb, on_cluster
+from controller.cli.common.lazy import Later, LazyListingVerbs
+from controller.cli.common.options import Options, Verb, on_cluster, or_from_brokers
 from controller.cli.common.output import note, print_data, print_rows
 from controller.cli.common.requests import ask
 from controller.client import admin
@@ -41,16 +42,34 @@ _COLUMNS = (
 )
 
 
-@click.command(cls=Listing)
-@click.pass_obj
-@on_cluster
-async def brokers(options: Options, session: Session) -> None:
-    """List brokers: state, epoch, load, and pending pushes.
+# fmt: off
+_LATER = {
+    "decommission": Later("moving.decommission", "Move every replica off brokers, so that they can go for good."),
+    "replace": Later("moving.decommission", "Move every replica of one broker to another one."),
+    "swap": Later("moving.decommission", "Exchange all replicas of two brokers."),
+    "forget": Later("moving.decommission", "Declare that a broker will not return: deletions do not wait for it."),
+}
+# fmt: on
 
-    STATE is gone (it has replicas, and is not registered; SINCE when, if the active controller noticed it), ready, or
-    one or more of: drained, shutting down, approved to stop, ignored (by the controller),
+
+@click.group(cls=LazyListingVerbs, later=_LATER)
+@click.pass_context
+def brokers(context: click.Context) -> None:
+    """List brokers: state, epoch, load, and pending pushes; decommission, replace, swap or forget them.
+
+    STATE is gone (it has replicas, and is not registered; SINCE when, if the active controller noticed it) and perhaps
+    forgotten (an operator said that it will not return), ready, or
+    one or more of: drained, shutting down, approved to stop, ignored (by the controller), flapping (it comes and goes:
+    it gets no leaderships back until it is up for a growing time; pctl explain broker),
     incompatible (the broker does not support a finalized feature; the controller ignores it when it registers again).
     """
+    if context.invoked_subcommand is None:
+        _list(context.ensure_object(Options))
+
+
+@or_from_brokers("brokers")
+@on_cluster
+async def _list(options: Options, session: Session) -> None:
     cluster_state = await cluster_reader.look(session)
     await fail_without_cluster(options.zookeeper, session, cluster_state)
     descriptions, shutting_down = await _described_by_the_controller(options, cluster_state)
@@ -62,12 +81,7 @@ async def brokers(options: Options, session: Session) -> None:
         rows.append(
             {
                 "broker": id_,
-                "state": _state(
-                    cluster_state,
-                    broker,
-                    None if descriptions is None else descriptions.keys(),
-                    shutting_down,
-                ),
+                "state": _state(cluster_state, broker, descriptions, shutting_down),
                 "epoch": broker.epoch,
                 "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
                 "rack": broker.rack,
@@ -79,7 +93,7 @@ async def brokers(options: Options, session: Session) -> None:
     rows += [
         {
             "broker": id_,
-            "state": ["gone"],
+            "state": ["gone", *(["forgotten"] if id_ in cluster_state.forgotten else [])],
             **_load(cluster_state, id_),
             "since": since.get(id_),
         }
@@ -137,7 +151,10 @@ async def _described_by_the_controller(
 
 
 def _state(
-    cluster_state: ClusterState, broker: Broker, known: Collection[int] | None, shutting_down: Collection[int]
+    cluster_state: ClusterState,
+    broker: Broker,
+    known: Mapping[int, Any] | None,
+    shutting_down: Collection[int],
 ) -> list[str]:
     states = []
     if missing(broker, levels_of(cluster_state.feature)):
@@ -150,6 +167,8 @@ def _state(
         states.append("drained")
     if broker.id in standing(cluster_state.brokers, cluster_state.approvals):
         states.append("approved to stop")
+    if known is not None and broker.id in known and known[broker.id].hold_s:
+        states.append("flapping")
     return states or ["ready"]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,8 +19,11 @@ from controller.cli.common.options import BROKER, Listing, ListingVerbs, Options
 from controller.cli.common.output import fail, note, print_fields, print_rows
 from controller.cli.common.requests import ask
 from controller.client import admin
+from controller.core.cluster.tenures import PATH as TENURES
+from controller.core.cluster.tenures import Tenure
+from controller.core.effects import Problem
 from controller.exit_codes import EXIT_REFUSED
-from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper import cluster_reader, single_codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import maintenance_pb2 as pb
@@ -100,21 +104,69 @@ def controllers(context: click.Context) -> None:
 async def _list(options: Options, session: Session) -> None:
     cluster_state = await _look(session)
     await fail_without_cluster(options.zookeeper, session, cluster_state)
+    memories = await asyncio.gather(*(_memory(options, c) for c in cluster_state.controllers))
     rows = [
         {
             "controller": c.controller_id,
             "role": "active" if c.active else "standby",
+            "memory": memory,
             "grpc": c.endpoint,
             "http": c.http,
         }
-        for c in cluster_state.controllers
+        for c, memory in zip(cluster_state.controllers, memories, strict=True)
     ]
-    print_rows(rows, ("controller", "role", "grpc", "http"), options.output)
+    print_rows(rows, ("controller", "role", "memory", "grpc", "http"), options.output)
     if (given := cluster_state.resignation) is not None:
         note(
             f"handed back to Kafka's brokers by {given.author}: {given.reason} (pctl controllers claim ends that)"
         )
     note_problems(cluster_state)
+
+
+@controllers.command("history")
+@click.pass_obj
+@on_cluster
+async def tenures(options: Options, session: Session) -> None:
+    """List the last terms: who led, from when to when, why it ended, and how long nobody led before it."""
+    await fail_without_cluster(options.zookeeper, session, await _look(session))
+    (found,) = await single_codecs.read_nodes(session, [TENURES])
+    if isinstance(found, Problem):
+        fail(f"{found.path}: {found.problem}")
+    terms: Sequence[Tenure] = found.value if found is not None else ()
+    now_ms = time.time() * 1000
+    rows = [
+        {
+            "controller_epoch": term.controller_epoch,
+            "controller": term.controller_id,
+            "from": _time(term.from_ms),
+            "until": _time(term.until_ms) if term.until_ms else None,
+            "seconds": round(((term.until_ms or now_ms) - term.from_ms) / 1000, 1),
+            "vacant_before_s": round((term.from_ms - before.until_ms) / 1000, 3) if before else None,
+            "why": term.why or "it leads",
+        }
+        for before, term in zip([None, *terms], terms, strict=False)
+    ]
+    columns = ("controller_epoch", "controller", "from", "until", "seconds", "vacant_before_s", "why")
+    print_rows(rows, columns, options.output)
+
+
+def _time(ms: int) -> str:
+    """Of a wall clock that may be wrong: within what can be shown."""
+    return f"{datetime.fromtimestamp(min(ms / 1000, 253402300799), UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+
+
+async def _memory(options: Options, candidate: cluster_reader.ControllerInfo) -> str:
+    """What a standby has in memory for a failover; empty for the active controller."""
+    if candidate.active:
+        return ""
+    answer = await admin.describe_cluster(candidate.endpoint, options.timeout_s, options.tls)
+    if isinstance(answer, str):
+        return "it does not answer"
+    if not answer.HasField("standby"):
+        return "off"
+    standby = answer.standby
+    behind = f", {standby.behind} behind for {standby.behind_s:.1f} s" if standby.behind else ""
+    return f"{standby.warmth}: {standby.states} states{behind}"
 
 
 async def _look(session: Session) -> ClusterState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import click
@@ -22,46 +23,59 @@ _COLUMNS = ("key", "value", "source", "known", "problem")
 
 @click.group(cls=Verbs)
 def config() -> None:
-    """Configuration of topics and brokers: get, set, delete."""
+    """Configuration of topics, brokers and controllers: get, set, delete."""
 
 
 def _resource(command: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(command)
+    def named(*args: Any, **values: Any) -> Any:
+        names = ("topic", "broker", "all_brokers", "controller", "all_controllers")
+        return command(*args, resource=_named(*(values.pop(name) for name in names)), **values)
+
+    found: Callable[..., Any] = named
     for option in (
+        click.option("--all-controllers", is_flag=True, help="dynamic settings of all controllers"),
+        click.option("--controller", type=BROKER, help="dynamic settings of this controller"),
         click.option("--all-brokers", is_flag=True, help="the default for all brokers"),
         click.option("--broker", type=BROKER, help="this broker"),
         click.option("--topic", help="this topic"),
     ):
-        command = option(command)
-    return command
+        found = option(found)
+    return found
 
 
 def _changing(command: Callable[..., Any]) -> Callable[..., Any]:
     return dry_run_option(yes_option(command))
 
 
-def _named(topic: str | None, broker: int | None, all_brokers: bool) -> pb.ConfigResource:
-    if (topic is not None) + (broker is not None) + all_brokers != 1:
-        raise click.UsageError("name one of --topic, --broker and --all-brokers")
+def _named(
+    topic: str | None, broker: int | None, all_brokers: bool, controller: int | None, all_controllers: bool
+) -> pb.ConfigResource:
+    named = [topic is not None, broker is not None, all_brokers, controller is not None, all_controllers]
+    if sum(named) != 1:
+        raise click.UsageError(
+            "name one of --topic, --broker, --all-brokers, --controller and --all-controllers"
+        )
     if topic is not None:
         return pb.ConfigResource(resource_type=pb.TOPIC, resource_name=topic)
-    return pb.ConfigResource(resource_type=pb.BROKER, resource_name="" if broker is None else str(broker))
+    kind, id_ = (pb.BROKER, broker) if broker is not None or all_brokers else (pb.CONTROLLER, controller)
+    return pb.ConfigResource(resource_type=kind, resource_name="" if id_ is None else str(id_))
 
 
 def _title(resource: pb.ConfigResource) -> str:
     if resource.resource_type == pb.TOPIC:
         return f"topic {resource.resource_name}"
-    return f"broker {resource.resource_name}" if resource.resource_name else "all brokers"
+    kind = "broker" if resource.resource_type == pb.BROKER else "controller"
+    return f"{kind} {resource.resource_name}" if resource.resource_name else f"all {kind}s"
 
 
 @config.command("get", cls=Verb)
 @_resource
 @click.pass_obj
 @on_cluster
-async def get(
-    options: Options, session: Session, topic: str | None, broker: int | None, all_brokers: bool
-) -> None:
-    """Show the keys that are set; for a broker also the defaults for all brokers."""
-    resource = _named(topic, broker, all_brokers)
+async def get(options: Options, session: Session, resource: pb.ConfigResource) -> None:
+    """Show the keys that are set; for a broker or controller also the defaults for all of them, for the active
+    controller every dynamic setting and where its value is from."""
     request = pb.DescribeConfigsRequest(resources=[resource])
     (answer,) = (await ask(options, session, "DescribeConfigs", request)).results
     if code := report(refusals([(_title(resource), answer)])):
@@ -75,6 +89,7 @@ async def get(
 
 @config.command("set", cls=Verb)
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.option("--force", is_flag=True, help="also keys of topics that the controller does not know")
 @_resource
 @_changing
 @click.pass_obj
@@ -83,15 +98,13 @@ async def set_keys(
     options: Options,
     session: Session,
     pairs: tuple[str, ...],
-    topic: str | None,
-    broker: int | None,
-    all_brokers: bool,
+    resource: pb.ConfigResource,
+    force: bool,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Set keys; other keys do not change."""
-    resource = _named(topic, broker, all_brokers)
-    await _alter(options, session, resource, parse_configs(pairs), dry_run=dry_run, yes=yes)
+    """Set keys; other keys do not change. Of --controller and --all-controllers: what these decide by, at once."""
+    await _alter(options, session, resource, parse_configs(pairs), force=force, dry_run=dry_run, yes=yes)
 
 
 @config.command("delete", cls=Verb)
@@ -104,14 +117,11 @@ async def delete_keys(
     options: Options,
     session: Session,
     keys: tuple[str, ...],
-    topic: str | None,
-    broker: int | None,
-    all_brokers: bool,
+    resource: pb.ConfigResource,
     dry_run: bool,
     yes: bool,
 ) -> None:
     """Delete keys: their defaults apply again."""
-    resource = _named(topic, broker, all_brokers)
     await _alter(options, session, resource, dict.fromkeys(keys), dry_run=dry_run, yes=yes)
 
 
@@ -121,11 +131,14 @@ async def _alter(
     resource: pb.ConfigResource,
     changes: Mapping[str, str | None],
     *,
+    force: bool = True,
     dry_run: bool,
     yes: bool,
 ) -> None:
     configs = [pb.AlterableConfig(name=key, value=value) for key, value in changes.items()]
-    request = pb.AlterConfigsRequest(resources=[pb.AlterConfigsResource(resource=resource, configs=configs)])
+    request = pb.AlterConfigsRequest(
+        resources=[pb.AlterConfigsResource(resource=resource, configs=configs)], unknown_keys_too=force
+    )
     many = "s" * (len(changes) > 1)
     if dry_run:
         trial = await run_on_copy(options, session, ("AlterConfigs", request))

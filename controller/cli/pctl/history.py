@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ import msgspec
 
 from controller.analysis import lines
 from controller.analysis.errors import ReportError
+from controller.cli.common.cluster_state import fail_without_cluster
 from controller.cli.common.options import FILE, Options, Seconds, Verb, on_cluster
 from controller.cli.common.output import fail, note, print_data, print_item, print_rows
 from controller.cli.common.record_format import (
@@ -26,7 +28,6 @@ from controller.cli.common.record_format import (
     record_line,
     record_row,
 )
-from controller.cli.common.requests import ask
 from controller.client import admin
 from controller.core import znode_paths
 from controller.errors import ControllerError
@@ -82,8 +83,8 @@ def history(
 ) -> None:
     """Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason.
 
-    The active controller keeps its newest records in memory. With --state-log-dir (more DIRs may follow) the log files
-    of any nodes are read instead and merged by time; no controller is needed.
+    Every candidate keeps its newest records in memory, of all its terms, and is asked. With --state-log-dir (more DIRs
+    may follow) the log files of any nodes are read instead and merged by time; no controller is needed.
     """
     wanted = filter_of(topic, partition, brokers, epoch, kinds, all_kinds, since_us or 0, until_us or 0)
     if log_dirs:
@@ -103,16 +104,44 @@ def _print_records(options: Options, records: Sequence[dict[str, Any]]) -> None:
 
 @on_cluster
 async def _from_controller(options: Options, session: Session, wanted: Filter, limit: int) -> None:
-    request = pb.ListHistoryRequest(filter=filter_message(wanted), limit=limit)
-    answer = await ask(options, session, "ListHistory", request)
-    _print_records(options, [msgspec.json.decode(text) for text in answer.records])
-    if answer.more:
+    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    await fail_without_cluster(options.zookeeper, session, cluster_state)
+    if not cluster_state.controllers:
+        fail("no controller of ours is registered: see the log files with --state-log-dir")
+    request = pb.ListHistoryRequest(filter=filter_message(wanted), limit=limit, standby_too=True)
+    answers = await asyncio.gather(
+        *(_asked(options, candidate.endpoint, request) for candidate in cluster_state.controllers)
+    )
+    # The records of one controller are in order; equal times keep that.
+    merged = heapq.merge(
+        *(map(_timed, answer.records) for answer in answers if answer), key=lambda item: item[0]
+    )
+    newest = deque((record for _, record in merged), maxlen=limit)
+    _print_records(options, list(newest))
+    if any(answer and answer.more for answer in answers):
         note("older records match too: see --limit, or the log files with --state-log-dir")
-    elif answer.forgotten and wanted.since_us < answer.oldest_us:
-        note(
-            f"the controller has records since {format_ts(answer.oldest_us)} in memory; "
-            "older records are in its log files: --state-log-dir"
-        )
+    for answer in filter(None, answers):
+        if answer.forgotten and wanted.since_us < answer.oldest_us:
+            note(
+                f"controller {answer.controller_id} has records since {format_ts(answer.oldest_us)} in memory; "
+                "older records are in its log files: --state-log-dir"
+            )
+    if not any(answers):
+        fail("no controller answered: see the log files with --state-log-dir")
+
+
+def _timed(text: str) -> tuple[int, dict[str, Any]]:
+    record: dict[str, Any] = msgspec.json.decode(text)
+    return lines.time_of(record["ts"]), record
+
+
+async def _asked(options: Options, endpoint: str, request: pb.ListHistoryRequest) -> Any:
+    """What a candidate has in memory; None, with a note, where it does not answer."""
+    try:
+        return await admin.ask(endpoint, "ListHistory", request, options.timeout_s, options.tls)
+    except admin.RequestFailedError as error:
+        note(f"pctl: {error}")
+        return None
 
 
 def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import click
 
 from controller import __version__
 from controller.cli.common.lazy import Later, LazyVerbs
-from controller.cli.common.options import STYLES, Options, Seconds
+from controller.cli.common.options import BOOTSTRAP_ONLY, STYLES, Options, Seconds
 from controller.cli.common.output import log_to_stderr
 from controller.cli.common.tls import with_tls
 from controller.errors import ConfigError
@@ -29,7 +29,8 @@ VERBS = {
         "List the candidates and the active controller among them; move, resign or claim control."),
     "health": Later("health", "Name everything that is wrong with the cluster."),
     "wait": Later("health", "Wait until the cluster is well, at most for --timeout."),
-    "brokers": Later("brokers", "List brokers: state, epoch, load, and pending pushes."),
+    "brokers": Later("brokers",
+        "List brokers: state, epoch, load, and pending pushes; decommission, replace, swap or forget them."),
     "partitions": Later("partitions",
         "List partitions: leader, epochs, ISR, and why one is unavailable, under-replicated, or refused by a broker."),
     "topics": Later("topics", "List, describe, create, alter and delete topics."),
@@ -43,13 +44,17 @@ VERBS = {
         "Pause, maintenance mode, drained brokers, and cancellation of a controlled shutdown."),
     "quarantine": Later("cluster",
         "What the controller leaves out because it raised an unexpected exception in two terms."),
-    "config": Later("config", "Configuration of topics and brokers: get, set, delete."),
+    "freeze": Later("maintenance",
+        "Freeze the cluster: elections for availability go on, nothing else begins until pctl unfreeze."),
+    "unfreeze": Later("maintenance", "End a freeze: reassignments and deletions that waited begin at once."),
+    "config": Later("config", "Configuration of topics, brokers and controllers: get, set, delete."),
     "features": Later("features", "Features of the cluster: describe, upgrade, downgrade, disable."),
     "plan": Later("decisions.plan", "Show what would happen: offline partitions, leaders, writes and pushes."),
     "stoppable": Later("decisions.stoppable", "Check whether these brokers may stop now, all at once."),
     "explain": Later("decisions.explain",
         "Explain the state of a partition, a broker, the controller, a deletion or a reassignment."),
     "audit": Later("brokers", "Compare what each broker holds with what the controller told it."),
+    "completion": Later("completion", "Print the script by which a shell completes verbs, options and their values."),
     "history": Later("history",
         "Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason."),
     "watch": Later("history", "Print new state-change records until Ctrl-C."),
@@ -57,6 +62,8 @@ VERBS = {
         "Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page."),
 }
 # fmt: on
+#: Verbs that brokers can answer, some of them in part.
+FROM_BROKERS = ("brokers", "partitions", "topics")
 #: How to get to ZooKeeper; pctl creates few znodes, and those as a controller would.
 _ACCESS = Schema(ZooKeeperSettings, "PCTL_", ConfigError)
 
@@ -66,6 +73,15 @@ def _zookeeper_options(command: Callable[..., None]) -> Callable[..., None]:
     for setting in reversed(_ACCESS.settings):
         command = click.option(setting.flag, setting.name, metavar="VALUE", help=setting.help)(command)
     return command
+
+
+def _addresses(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in (value or "").split(",") if part.strip())
+    for address in found:
+        host, _, port = address.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65_536):
+            raise click.BadParameter(f"{address!r}: must be HOST:PORT")
+    return found
 
 
 @click.group(
@@ -80,6 +96,11 @@ def _zookeeper_options(command: Callable[..., None]) -> Callable[..., None]:
     default="127.0.0.1:2181",
     show_default=True,
     help="HOST:PORT[,...][/chroot]; environment variable: PCTL_ZOOKEEPER",
+)
+@click.option(
+    "--bootstrap",
+    callback=_addresses,
+    help="HOST:PORT[,...] of brokers to ask without ZooKeeper and controller: brokers, partitions, topics list",
 )
 @click.option("-o", "--output", type=click.Choice(STYLES), default="table", show_default=True)
 @click.option(
@@ -99,6 +120,7 @@ def main(
     zookeeper: str,
     output: str,
     timeout_s: float,
+    bootstrap: tuple[str, ...],
     tls: GrpcTls | None,
     **access: object,
 ) -> None:
@@ -106,11 +128,13 @@ def main(
 
     Exit codes: 0 done, 1 failed, 2 usage error, 3 refused by a safety check.
     """
+    if bootstrap and context.invoked_subcommand not in FROM_BROKERS:
+        raise click.UsageError(BOOTSTRAP_ONLY)
     try:
         servers = connect_string(zookeeper)
     except ValueError as error:
         raise click.UsageError(f"--zookeeper {zookeeper!r}: must be {error}") from None
-    context.obj = Options(servers, output, timeout_s, _access(access), tls)
+    context.obj = Options(servers, output, timeout_s, _access(access), tls, bootstrap)
 
 
 def _access(flags: Mapping[str, object]) -> ZooKeeperAccess | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -97,6 +98,7 @@ def _rows(state: Maintenance, shutting_down: Sequence[int] = ()) -> list[Row]:
     attributions: list[tuple[str, int | None, Attribution | None]] = [
         ("paused", None, state.paused),
         (entered, None, state.entered),
+        ("frozen", None, state.freeze),
         *(("drained", broker_id, attribution) for broker_id, attribution in sorted(state.drained.items())),
     ]
     rows: list[Row] = [
@@ -159,6 +161,7 @@ def _data(state: Maintenance, answer: Any) -> dict[str, Any]:
         "paused": state.paused,
         "maintenance": state.entered,
         "entered_automatically": state.automatic,
+        "frozen": state.freeze,
         "drained": {str(broker_id): attribution for broker_id, attribution in sorted(state.drained.items())},
         "shutting_down": list(answer.shutting_down) if answer else None,
         "offline_brokers": list(answer.gone) if answer else None,
@@ -278,6 +281,70 @@ async def resume(
 ) -> None:
     """Resume a paused controller: it elects leaders for waiting partitions at once."""
     await _switch_pause(options, session, False, reason, author, yes, dry_run)
+
+
+#: Seconds by unit of --for.
+_UNITS = {"m": 60, "h": 3600, "d": 86_400}
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, value: str) -> int:
+    """Callback: seconds of ``90m``, ``8h``, ``2d``."""
+    number, unit = value[:-1], value[-1:]
+    if not (
+        unit in _UNITS and number.isascii() and number.isdigit() and int(number[:6]) > 0 and len(number) <= 5
+    ):
+        raise click.BadParameter(f"{value!r}: must be a number of minutes, hours or days, as 90m, 8h, 2d")
+    return int(number) * _UNITS[unit]
+
+
+@click.command(cls=Verb)
+@click.option(
+    "--for",
+    "for_s",
+    default="1d",
+    show_default=True,
+    callback=_duration,
+    metavar="DURATION",
+    help="how long it is meant to last, as 90m, 8h, 2d; then health and an alert remind of it",
+)
+@change_options(reason_required=True)
+@click.pass_obj
+@on_cluster
+async def freeze(
+    options: Options, session: Session, for_s: int, reason: str, author: str | None, yes: bool, dry_run: bool
+) -> None:
+    """Freeze the cluster: elections for availability go on, nothing else begins until pctl unfreeze.
+
+    No leadership returns to its preferred replica, no reassignment begins (requested ones wait), no topic is deleted.
+    """
+    until_ms = int((time.time() + for_s) * 1000)
+    request = pb.SetFreezeRequest(
+        frozen=True, reason=reason, author=author_or_user(author), until_ms=until_ms
+    )
+    await _switch(
+        options,
+        session,
+        Step("SetFreeze", request, "freeze"),
+        "Freeze the cluster? Reassignments, deletions and the return of leaderships wait until pctl unfreeze.",
+        lambda s: s.freeze,
+        begin=True,
+        yes=yes,
+        dry_run=dry_run,
+    )
+
+
+@click.command(cls=Verb)
+@change_options(reason_required=False)
+@click.pass_obj
+@on_cluster
+async def unfreeze(
+    options: Options, session: Session, reason: str | None, author: str | None, yes: bool, dry_run: bool
+) -> None:
+    """End a freeze: reassignments and deletions that waited begin at once."""
+    request = pb.SetFreezeRequest(frozen=False, reason=reason, author=author_or_user(author))
+    step = Step("SetFreeze", request, "freeze")
+    question = "End the freeze? Work that waited begins at once."
+    await _switch(options, session, step, question, lambda s: s.freeze, begin=False, yes=yes, dry_run=dry_run)
 
 
 # --- single brokers --------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ from controller.cli.common.cluster_state import (
     note_problems,
 )
 from controller.cli.common.lists import names as list_of_names
-from controller.cli.common.options import Listing, Options, on_cluster
+from controller.cli.common.options import Listing, Options, on_cluster, or_from_brokers
 from controller.cli.common.output import note, print_rows
 from controller.cli.common.replica_problems import ReplicaProblems, replica_problems
 from controller.cli.common.requests import ask
+from controller.core.model import without_data
 from controller.core.names import INTERNAL_TOPICS
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
@@ -81,6 +82,10 @@ def why(cluster_state: ClusterState, partition: PartitionInfo) -> str:
         alive = [b for b in state.isr if b in registered]
         if not alive:
             return f"no member of the ISR {list(state.isr)} is alive"
+        if without_data(cluster_state.brokers, state).issuperset(state.isr):
+            return (
+                f"the ISR {list(state.isr)} came back without the data it had: only an unclean election helps"
+            )
         paused = attribution_text(cluster_state.maintenance.paused)
         held = f"elections are paused {paused}" if paused else "no new leader is elected yet"
         return f"{', '.join(map(str, alive))} of the ISR {list(state.isr)} is alive, but {held}"
@@ -130,6 +135,7 @@ def partition_row(
 @click.option("--internal", is_flag=True, help="also partitions of internal topics; they are always searched")
 @sizes_option
 @click.pass_obj
+@or_from_brokers("partitions")
 @on_cluster
 async def partitions(
     options: Options,

@@ -12,6 +12,7 @@ import click
 
 from controller.cli.common.attribution import reason_option
 from controller.cli.common.cluster_state import (
+    counted,
     fail_without_brokers,
     fail_without_readable_topic,
     fail_without_topics,
@@ -31,8 +32,11 @@ from controller.cli.common.reassignment_files import (
 )
 from controller.cli.common.requests import SAFETY, ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
+from controller.cli.pctl.moving.load import note_copied, print_load, sizes_of, targets
+from controller.cli.pctl.moving.throttle import throttle_option, throttled, unthrottle
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
+from controller.core.names import INTERNAL_TOPICS
 from controller.core.partitions.replica_placement import PlacementError
 from controller.core.reassignment.assignment import Assignment, target_problem
 from controller.core.reassignment.generator import generate
@@ -46,7 +50,7 @@ from proto.gen import common_pb2
 Wanted = Mapping[Key, BrokerIds]
 #: None: cancel the partition's reassignment.
 Changes = Mapping[Key, BrokerIds | None]
-_SAFETY = SAFETY | {"INVALID_REPLICA_ASSIGNMENT"}
+MOVE_SAFETY = SAFETY | {"INVALID_REPLICA_ASSIGNMENT"}
 _PLANNED_COLUMNS = ("topic", "partition", "leader", "isr", "replicas", "new_replicas", "adding", "removing")
 _ONGOING_COLUMNS = ("topic", "partition", "replicas", "adding", "removing", "queued", "why")
 _FILE = click.argument("plan", required=False, type=FILE, metavar="[FILE]")
@@ -108,6 +112,7 @@ def _current_assignment(info: TopicInfo, number: int) -> Assignment:
 @_PARTITION
 @click.option("--replicas", help="target broker ids, preferred leader first: 1,2,3")
 @reason_option(required=False)
+@throttle_option
 @yes_option
 @dry_run_option
 @no_wait_option("the reassignments are completed")
@@ -121,6 +126,7 @@ async def execute(
     partition: int | None,
     replicas: str | None,
     reason: str | None,
+    throttle: int | None,
     yes: bool,
     dry_run: bool,
     no_wait: bool,
@@ -134,12 +140,17 @@ async def execute(
     if dry_run:
         await _dry_run(options, session, wanted, rows)
     confirm(f"Reassign {len(wanted)} partition{'s' * (len(wanted) > 1)}?", yes=yes)
-    code, accepted = await _send(options, session, wanted, reason or "")
+    before = {key: _current_assignment(cluster_state.topics[key[0]], key[1]).target for key in wanted}
+    if throttle is not None:
+        await throttled(options, session, before, wanted, throttle)
+    code, accepted = await send_changes(options, session, wanted, reason or "")
     accepted_targets = {key: ids for key, ids in wanted.items() if key in accepted}
     if accepted_targets and no_wait:
         note(f"{len(accepted_targets)} partitions are being reassigned; see pctl reassign list")
     elif accepted_targets:
         await _wait(options, session, accepted_targets)
+        if throttle is not None:
+            await unthrottle(options, session, before, wanted)
     sys.exit(code)
 
 
@@ -168,22 +179,24 @@ def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]
 
 async def _dry_run(options: Options, session: Session, wanted: Changes, rows: Sequence[Row]) -> NoReturn:
     """Print all writes until completion; ends the program with the exit code of the request."""
-    trial = await run_on_copy(options, session, ("AlterPartitionReassignments", _request(wanted)))
+    trial = await run_on_copy(options, session, ("AlterPartitionReassignments", changes_request(wanted)))
     print_dry_run(options, trial, partitions=rows)
     answers = trial.answers[0].responses
-    sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in answers), _SAFETY))
+    sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in answers), MOVE_SAFETY))
 
 
-async def _send(options: Options, session: Session, wanted: Changes, reason: str) -> tuple[int, set[Key]]:
+async def send_changes(
+    options: Options, session: Session, wanted: Changes, reason: str
+) -> tuple[int, set[Key]]:
     """Request reassignments. Returns the exit code and the accepted partitions."""
-    request = _request(wanted)
+    request = changes_request(wanted)
     request.reason = reason
     answer = await ask(options, session, "AlterPartitionReassignments", request)
-    code = report(refusals((f"{r.topic}-{r.partition}", r) for r in answer.responses), _SAFETY)
+    code = report(refusals((f"{r.topic}-{r.partition}", r) for r in answer.responses), MOVE_SAFETY)
     return code, {(r.topic, r.partition) for r in answer.responses if not r.error_code}
 
 
-def _request(wanted: Changes) -> pb.AlterPartitionReassignmentsRequest:
+def changes_request(wanted: Changes) -> pb.AlterPartitionReassignmentsRequest:
     return pb.AlterPartitionReassignmentsRequest(
         partitions=[
             pb.ReassignablePartition(
@@ -217,12 +230,12 @@ async def _wait(options: Options, session: Session, wanted: Mapping[Key, BrokerI
 
 
 async def _progress(options: Options, session: Session, keys: Sequence[Key]) -> Progress:
-    ongoing = await _ongoing(options, session, keys)
+    ongoing = await ongoing_moves(options, session, keys)
     reasons = [f"{m.topic}-{m.partition}: {'; '.join(m.reasons) or 'about to be completed'}" for m in ongoing]
     return Progress(len(ongoing), len(keys), tuple(reasons))
 
 
-async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> Sequence[Any]:
+async def ongoing_moves(options: Options, session: Session, keys: Sequence[Key]) -> Sequence[Any]:
     """Ongoing reassignments of these partitions; without ``keys``, all of them."""
     request = pb.ListPartitionReassignmentsRequest(
         partitions=[common_pb2.PartitionName(topic=topic, partition=number) for topic, number in keys]
@@ -255,7 +268,7 @@ async def list_reassignments(options: Options, session: Session, topics: tuple[s
             "queued": entry.queued,
             "why": "; ".join(entry.reasons),
         }
-        for entry in await _ongoing(options, session, [])
+        for entry in await ongoing_moves(options, session, [])
         if not topics or entry.topic in topics
     ]
     print_rows(rows, _ONGOING_COLUMNS, options.output)
@@ -287,7 +300,7 @@ async def cancel(
         raise click.UsageError("--all: leave out FILE, --topic and --partition")
     keys = [] if everything else _named(plan, topic, partition)
     await _read_topics(session, keys)
-    ongoing = await _ongoing(options, session, keys)
+    ongoing = await ongoing_moves(options, session, keys)
     known = await cluster_reader.look(session, topics=sorted({m.topic for m in ongoing}), states=False)
     if not ongoing:
         nothing_to_do(options, "none of the partitions is being reassigned", dry_run=dry_run)
@@ -308,7 +321,7 @@ async def cancel(
     if dry_run:
         await _dry_run(options, session, ends, rows)
     confirm(f"Cancel {len(ongoing)} reassignment{'s' * (len(ongoing) > 1)}?", yes=yes)
-    code, accepted = await _send(options, session, ends, "cancelled")
+    code, accepted = await send_changes(options, session, ends, "cancelled")
     if accepted and not no_wait:
         progress = await follow(
             options,
@@ -348,6 +361,17 @@ def _kept(info: TopicInfo | None, entry: Any) -> list[int]:
     "--replication-factor", type=click.IntRange(1, 1000), help="new number of replicas [default: unchanged]"
 )
 @click.option("--ignore-racks", is_flag=True, help="do not spread replicas over racks")
+@click.option(
+    "--by",
+    type=click.Choice(["replicas", "bytes"]),
+    help="what is to be even among brokers [default: bytes if brokers tell the size of every partition]",
+)
+@click.option(
+    "--include-internal",
+    "internal",
+    is_flag=True,
+    help="also internal topics, which are left out unless named",
+)
 @click.pass_obj
 @on_cluster
 async def generate_plan(
@@ -357,9 +381,13 @@ async def generate_plan(
     brokers_text: str | None,
     replication_factor: int | None,
     ignore_racks: bool,
+    by: str | None,
+    internal: bool,
 ) -> None:
-    """Print a plan that spreads partitions evenly and moves as few replicas as possible. Changes nothing."""
-    del options
+    """Print a plan that spreads partitions evenly and moves as few replicas as possible. Changes nothing.
+
+    Standard error shows what brokers hold before and after. pctl reassign execute --throttle carries it out.
+    """
     cluster_state = await cluster_reader.look(session, topics=topics or None, states=False)
     for name in topics:
         fail_without_readable_topic(cluster_state, name)
@@ -367,12 +395,11 @@ async def generate_plan(
         list(cluster_state.brokers) if brokers_text is None else list(parse_ids(brokers_text, "--brokers"))
     )
     fail_without_brokers(cluster_state, chosen, "--brokers: ")
-    current = {
-        (name, number): _current_assignment(info, number).target
-        for name, info in cluster_state.topics.items()
-        for number in info.partitions
-        if name not in cluster_state.deleting
-    }
+    current = targets(cluster_state, () if internal else set(INTERNAL_TOPICS) - set(topics))
+    sizes = {} if by == "replicas" else await sizes_of(options, session, topics)
+    unknown = [f"{name}-{number}" for name, number in current if (name, number) not in sizes]
+    if by == "bytes" and unknown:
+        fail(f"the size of {counted(len(unknown), 'partition')} is not known: {', '.join(unknown[:5])}")
     try:
         planned = generate(
             current,
@@ -380,6 +407,7 @@ async def generate_plan(
             rack_aware=not ignore_racks,
             replication_factor=replication_factor,
             avoided=cluster_state.maintenance.drained,
+            sizes=None if unknown else sizes,
         )
     except PlacementError as error:
         fail(str(error))
@@ -387,7 +415,6 @@ async def generate_plan(
     if not changed:
         note("nothing to do: the partitions are spread as evenly as they can be")
         return
-    copied = sum(len(set(ids) - set(current[key])) for key, ids in changed.items())
     fresh = {b for key, ids in changed.items() for b in ids if b not in current[key]}
     for id_ in sorted(fresh & cluster_state.maintenance.drained.keys()):
         attribution = cluster_state.maintenance.drained[id_]
@@ -395,9 +422,9 @@ async def generate_plan(
             f"broker {id_} is drained ({attribution.author}: {attribution.reason}) but gets replicas: "
             "there are too few other brokers"
         )
-    note(
-        f"{len(changed)} of {len(current)} partitions change, {copied} replicas are copied. Plan to undo it:"
-    )
+    print_load(options, cluster_state, current, changed, sizes, err=True)
+    note_copied(current, changed, sizes, len(current))
+    note("plan to undo it:")
     note(write_plan({key: current[key] for key in changed}))
     click.echo(write_plan(changed))
 
@@ -412,7 +439,7 @@ async def verify(options: Options, session: Session, plan: Path) -> None:
     cluster_state = await cluster_reader.look(
         session, topics=sorted({topic for topic, _ in wanted}), states=False
     )
-    ongoing = {(m.topic, m.partition): m for m in await _ongoing(options, session, list(wanted))}
+    ongoing = {(m.topic, m.partition): m for m in await ongoing_moves(options, session, list(wanted))}
     rows = []
     for key, ids in wanted.items():
         info = cluster_state.topics.get(key[0])

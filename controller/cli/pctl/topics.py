@@ -20,7 +20,7 @@ from controller.cli.common.cluster_state import (
 )
 from controller.cli.common.confirmation import confirm, dry_run_option, yes_allowed, yes_option
 from controller.cli.common.lists import names as list_of_names
-from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster
+from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster, or_from_brokers
 from controller.cli.common.output import fail, note, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.replica_problems import replica_problems
@@ -54,6 +54,7 @@ def topics() -> None:
 @topics.command("list", cls=Listing)
 @click.option("--internal", is_flag=True, help="also internal topics")
 @click.pass_obj
+@or_from_brokers("topics")
 @on_cluster
 async def topics_list(options: Options, session: Session, internal: bool) -> None:
     """List topics."""

@@ -22,7 +22,7 @@ from controller.core.commits import refresh
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadStates, SetState
 from controller.core.events import StatesCheck
-from controller.core.model import NO_EPOCH, NO_LEADER, LeaderAndIsr, Partition
+from controller.core.model import NO_EPOCH, NO_LEADER, RECOVERED, LeaderAndIsr, Partition
 from controller.core.partitions import partition_state_machine
 from controller.core.partitions.leader_election import OFFLINE
 from controller.core.partitions.leader_epochs import raise_leader_epochs
@@ -94,10 +94,11 @@ def _sort(
 
 
 def _by_leader(known: LeaderAndIsr, found: LeaderAndIsr) -> bool:
-    """Whether only the ISR differs, under a newer version: what a leader writes that writes ISRs itself."""
-    mine = (known.leader, known.leader_epoch, known.recovery)
-    return mine == (found.leader, found.leader_epoch, found.recovery) and (
-        found.partition_epoch > known.partition_epoch
+    """Whether only the ISR differs, under a newer version: what a leader writes that writes ISRs itself. It knows
+    nothing of recovery: to it every leader has recovered."""
+    mine = (known.leader, known.leader_epoch)
+    return mine == (found.leader, found.leader_epoch) and (
+        found.partition_epoch > known.partition_epoch and found.recovery in (known.recovery, RECOVERED)
     )
 
 

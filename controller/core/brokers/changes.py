@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from controller.core.cluster import automatic_maintenance
+from controller.core.cluster import automatic_maintenance, flapping
 from controller.core.cluster.features import without_incompatible
 from controller.core.context import EventContext, Handler
 from controller.core.effects import ReadBrokers
 from controller.core.model import Broker, Partition
-from controller.core.partitions import partition_state_machine, replica_state_machine
+from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
 from controller.core.records import BrokerChange
 from controller.core.topics import deletion, phantom
@@ -54,6 +54,8 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     yield from phantom.forget(context, {*cluster.brokers, *current})
     _channels(context, new, bounced, dead)
     _record(context, new, bounced, dead, modified)
+    flapping.lost(context, {*bounced, *dead})
+    flapping.returned(context, {*new, *bounced})
     cluster.registered_before.update(cluster.brokers)
     yield from automatic_maintenance.reconsider(context, current.keys())
     if modified:
@@ -130,7 +132,8 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
     led = [p for p in cluster.partitions() if p.leadership is not None and not cluster.is_deleting(p)]
     context.push_snapshot(brokers.keys(), led)
     replicas = context.cluster.replicas_on(brokers.keys())
-    replica_state_machine.to_online(context, replicas, "broker is online")
+    yield from lost_data.take_out(context, dict.fromkeys(p for p, _ in replicas))
+    replica_state_machine.to_online(context, replicas, "broker is online", registered=True)
     yield from partition_state_machine.bring_online(context)
     yield from phases.brokers_started(context, brokers.keys())
     yield from deletion.brokers_started(context, brokers.keys())

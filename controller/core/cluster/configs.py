@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
+from controller.core.cluster import dynamic_settings
 from controller.core.commits import ATTEMPTS_MAX, delete_notifications
-from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS, UNCLEAN, Check, shown_value
+from controller.core.config_keys import BROKER_KEYS, CONTROLLER_KEYS, TOPIC_KEYS, UNCLEAN, Check, shown_value
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
     Committed,
@@ -22,7 +24,7 @@ from controller.core.effects import (
     write_node,
 )
 from controller.core.model import Cluster, PartitionState
-from controller.core.names import listed, shown, topic_name_problem
+from controller.core.names import SHOWN_MAX, listed, shown, topic_name_problem
 from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.records import EntityAltered, UncleanElectionEnabled
 from controller.core.requests.configs import (
@@ -52,6 +54,7 @@ KEPT_US = 15 * 60 * 1_000_000
 _KEYS: Mapping[ConfigScope, Mapping[str, Check]] = {
     ConfigScope.TOPIC: TOPIC_KEYS,
     ConfigScope.BROKER: BROKER_KEYS,
+    ConfigScope.CONTROLLER: CONTROLLER_KEYS,
 }
 _TYPES = ("topics", "brokers", "clients", "users", "ips")
 
@@ -181,10 +184,15 @@ def alter_configs(context: EventContext, serial: int, request: AlterConfigs) -> 
         if times[resource] > 1:
             error, message = ErrorCode.INVALID_REQUEST, f"{shown(resource.entity)} is named more than once"
         if error is ErrorCode.NONE:
-            error, message = _invalid(alteration)
+            error, message = _invalid(alteration, known_only=request.known_only)
         if error is ErrorCode.NONE:
-            error, message = yield from alter_entity(
-                context, resource.entity, alteration.changes, write=not request.validate_only
+            write, changes = not request.validate_only, alteration.changes
+            error, message = yield from (
+                dynamic_settings.alter(
+                    context, resource.name or dynamic_settings.DEFAULT, changes, write=write
+                )
+                if resource.scope is ConfigScope.CONTROLLER
+                else alter_entity(context, resource.entity, changes, write=write)
             )
         if error is not ErrorCode.NONE:
             context.reject(error.name, f"AlterConfigs of {shown(resource.entity)}: {message}")
@@ -196,10 +204,11 @@ def alter_configs(context: EventContext, serial: int, request: AlterConfigs) -> 
 
 
 def _refused(context: EventContext, resource: ConfigResource) -> tuple[ErrorCode, str]:
-    if resource.scope is ConfigScope.BROKER:
+    if resource.scope is not ConfigScope.TOPIC:
         if resource.name and not _is_broker_name(resource.name):
-            allowed = "must be a broker id, or empty for all brokers"
-            return ErrorCode.INVALID_REQUEST, f"broker {shown(resource.name)}: {allowed}"
+            what = resource.scope.value.removesuffix("s")
+            allowed = f"must be a {what} id, or empty for all {what}s"
+            return ErrorCode.INVALID_REQUEST, f"{what} {shown(resource.name)}: {allowed}"
         return ErrorCode.NONE, ""
     if problem := topic_name_problem(resource.name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
@@ -208,8 +217,11 @@ def _refused(context: EventContext, resource: ConfigResource) -> tuple[ErrorCode
     return ErrorCode.NONE, ""
 
 
-def _invalid(alteration: ConfigAlteration) -> tuple[ErrorCode, str]:
-    """The error and a message with all problems of the changes; NONE if there is none."""
+def _invalid(alteration: ConfigAlteration, *, known_only: bool) -> tuple[ErrorCode, str]:
+    """The error and a message with all problems of the changes; NONE if there is none. Controllers have no keys that
+    are not known."""
+    scope = alteration.resource.scope
+    only = scope is ConfigScope.CONTROLLER or (known_only and scope is ConfigScope.TOPIC)
     known = _KEYS[alteration.resource.scope]
     times = Counter(change.key for change in alteration.changes)
     problems = []
@@ -218,6 +230,10 @@ def _invalid(alteration: ConfigAlteration) -> tuple[ErrorCode, str]:
             problems.append("a key is empty")
         elif times[change.key] > 1:
             return ErrorCode.INVALID_REQUEST, f"{shown(change.key)} is changed more than once"
+        elif only and change.value is not None and change.key not in known:
+            near = get_close_matches(change.key[:SHOWN_MAX], known, 3)
+            hint = f"; similar: {', '.join(near)}" if near else ""
+            problems.append(f"{shown(change.key)} is not known for {scope.value}{hint}")
         elif change.value is not None and (check := known.get(change.key)) is not None:
             problem = check(change.value)
             if problem is not None:
@@ -276,6 +292,9 @@ def describe_configs(context: EventContext, serial: int, request: DescribeConfig
             entities = [resource.entity]
             if resource.scope is ConfigScope.BROKER and resource.entity != DEFAULT_BROKER:
                 entities.append(DEFAULT_BROKER)
+            if resource.scope is ConfigScope.CONTROLLER:
+                error, message, entries = yield from _of_controller(context, resource.name)
+                entities = []
             nodes = yield from context.read(ReadNodes([config_path(entity) for entity in entities]))
             for entity, node in zip(entities, nodes, strict=True):
                 if isinstance(node, Problem):
@@ -286,6 +305,14 @@ def describe_configs(context: EventContext, serial: int, request: DescribeConfig
         answers.append(ConfigDescribed(resource, error, message, tuple(entries)))
         yield Pause.YIELD
     context.reply(serial, DescribeConfigsReply(ErrorCode.NONE, answers))
+
+
+def _of_controller(context: EventContext, name: str) -> Handler[tuple[ErrorCode, str, list[ConfigEntry]]]:
+    (node,) = yield from context.read(ReadNodes([dynamic_settings.PATH]))
+    if isinstance(node, Problem):
+        return ErrorCode.INVALID_CONFIG, f"{node.path}: {node.problem}", []
+    stored = node.value if node is not None else {}
+    return ErrorCode.NONE, "", dynamic_settings.describe(context, stored, name or dynamic_settings.DEFAULT)
 
 
 def _entries(scope: ConfigScope, entity: str, node: StoredNode[Mapping[str, str]]) -> list[ConfigEntry]:

@@ -1,6 +1,6 @@
 """Maintenance: restrictions of the controller's automatic work, each with reason and author.
 
-Durable in ``/controllers/maintenance`` (ours), so that the next controller continues them. There are three, independent
+Durable in ``/controllers/maintenance`` (ours), so that the next controller continues them. There are four, independent
 of each other:
 
 *Drained* brokers lead only partitions that no other replica can lead, and get new replicas only where no other broker
@@ -13,6 +13,10 @@ finish. Leaders still change their ISRs, and new partitions get their first lead
 *Maintenance mode* still allows clean elections after failures. These do not begin: automatic rebalance, queued
 reassignments, topic deletions, and unclean elections by configuration. The controller enters it automatically when too
 many brokers are offline (``automatic_maintenance``).
+
+*Frozen*: elections for availability go on as ever, unclean ones by configuration included. No leadership returns to its
+preferred replica, no reassignment begins, requested ones wait, and no deletion begins. It ends by request alone; after
+the time until which it was meant it is shown as overdue.
 
 Under a pause or in maintenance mode, requests of operators are still handled: elections, also unclean ones,
 reassignments, drains, creations. Only deletions wait, since they cannot be undone. Ongoing reassignments and deletions
@@ -28,7 +32,7 @@ import msgspec
 from controller.core.cluster import automatic_maintenance
 from controller.core.cluster.automatic_maintenance import change, record
 from controller.core.context import EventContext, Handler
-from controller.core.model import Attribution, BrokerIds, Cluster, Maintenance, Partition
+from controller.core.model import Attribution, BrokerIds, Cluster, Freeze, Maintenance, Partition
 from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
 from controller.core.partitions.replica_state_machine import to_online
@@ -40,6 +44,7 @@ from controller.core.requests.operator import (
     CancelShutdown,
     OperatorReply,
     SetDrain,
+    SetFreeze,
     SetMaintenance,
     SetPause,
     attribution_problem,
@@ -160,6 +165,25 @@ def set_maintenance(context: EventContext, serial: int, request: SetMaintenance)
     context.reply(serial, OperatorReply(ErrorCode.NONE))
 
 
+def set_freeze(context: EventContext, serial: int, request: SetFreeze) -> Handler[None]:
+    """Freeze the cluster, or end that: then waiting work is done at once."""
+    problem = attribution_problem(request.reason, request.author, reason_needed=request.frozen)
+    if problem is None and request.frozen and request.until_ms <= 0:
+        problem = f"until_ms = {request.until_ms}: must be a time, in ms since 1970"
+    if problem is not None:
+        _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
+        return
+    freeze = Freeze(request.reason, request.author, request.until_ms) if request.frozen else None
+    failure = yield from change(context, lambda before: msgspec.structs.replace(before, freeze=freeze))
+    if failure is not None:
+        _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
+        return
+    record(context, "frozen" if freeze else "unfrozen", Attribution(request.reason, request.author))
+    if freeze is None:
+        yield from _go_on(context)
+    context.reply(serial, OperatorReply(ErrorCode.NONE))
+
+
 def cancel_shutdown(context: EventContext, serial: int, request: CancelShutdown) -> Handler[None]:
     """Cancel a controlled shutdown: the broker may lead again, and gets LeaderAndIsr (section 14, point 6)."""
     cluster, broker_id = context.cluster, request.broker_id
@@ -249,7 +273,9 @@ def movable(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition
     def by_another(p: Partition) -> bool:
         if p.leadership is None or p.leadership.leader not in drained or cluster.is_deleting(p):
             return False
-        ballot = Ballot(p.replicas, p.leadership, cluster.online_set(p, live), frozenset(), drained)
+        lacking = cluster.without_data(p.leadership)
+        online = cluster.online_set(p, live)
+        ballot = Ballot(p.replicas, p.leadership, online, drained=drained, without_data=lacking)
         return leader_election.elect(Strategy.DRAIN, ballot) is not None
 
     return [p for p in partitions if by_another(p)]

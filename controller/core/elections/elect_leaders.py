@@ -166,7 +166,8 @@ def _satisfied(context: EventContext, request: ElectLeaders, partition: Partitio
         return current.leader in live
     kind = _kind(request)
     online = context.cluster.online_set(partition, live)
-    ballot = Ballot(partition.replicas, current, online, leader=kind.leader)
+    lacking = context.cluster.without_data(current)
+    ballot = Ballot(partition.replicas, current, online, leader=kind.leader, without_data=lacking)
     elected = leader_election.elect(kind.strategy, ballot)
     best = leader_election.first_choice(kind.strategy, ballot)
     return current.leader == best or (elected is not None and elected.leader == current.leader)

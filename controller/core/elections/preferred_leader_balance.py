@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import NamedTuple
 
+from controller.core.cluster import flapping
 from controller.core.cluster.maintenance import keep_drained
 from controller.core.commits import refresh
 from controller.core.context import EventContext, Handler
@@ -52,7 +53,13 @@ def imbalances(context: EventContext) -> dict[int, Imbalance]:
         if leadership is not None and leadership.leader != preferred:
             missing += 1
             online = cluster.online_set(partition, live)
-            ballot = Ballot(partition.replicas, leadership, online, frozenset(), cluster.maintenance.drained)
+            ballot = Ballot(
+                partition.replicas,
+                leadership,
+                online,
+                drained=cluster.maintenance.drained,
+                without_data=cluster.without_data(leadership),
+            )
             if leader_election.elect(Strategy.PREFERRED, ballot) is not None:
                 electable.append(partition)
         found[preferred] = (total + 1, missing, electable)
@@ -65,14 +72,18 @@ def rebalance(context: EventContext) -> Handler[None]:
     yield from _retry_unreadable(context)
     if cluster.maintenance.paused is None:
         yield from keep_drained(context)
+    flapping.release(context)
     if not settings.auto_leader_rebalance_enable or cluster.maintenance.suspension is not None:
         cluster.rebalancing.clear()
         return
+    held_back = cluster.held_back()
     left = settings.leader_rebalance_leaders_per_second or None
     for broker_id, found in imbalances(context).items():
         started = broker_id in cluster.rebalancing
-        if not found.electable or not (
-            started or found.exceeds(settings.leader_imbalance_per_broker_percentage)
+        if (
+            not found.electable
+            or broker_id in held_back
+            or not (started or found.exceeds(settings.leader_imbalance_per_broker_percentage))
         ):
             cluster.rebalancing.discard(broker_id)
             continue

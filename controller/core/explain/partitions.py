@@ -14,7 +14,16 @@ from typing import NamedTuple
 from controller.core.brokers.stop_approvals import standing
 from controller.core.context import CoreSettings
 from controller.core.explain.remedies import BROKERS, Change, Remedy
-from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
+from controller.core.model import (
+    NO_LEADER,
+    RECOVERING,
+    BrokerIds,
+    Cluster,
+    LeaderAndIsr,
+    Maintenance,
+    Partition,
+    Suspension,
+)
 from controller.core.names import ids_shown
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
@@ -197,6 +206,7 @@ def _ballot(
         cluster.shutting_down,
         cluster.maintenance.drained,
         unclean_allowed=unclean_allowed,
+        without_data=cluster.without_data(state),
     )
 
 
@@ -219,6 +229,9 @@ def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None,
     if state is None:
         return "it was never led: it has no state yet"
     if state.leader == NO_LEADER:
+        lacking = cluster.without_data(state)
+        if lacking.issuperset(state.isr):
+            return f"it has no leader: {ids_shown(state.isr)}, which were in sync, came back without the data they had"
         return "it has no leader"
     if state.leader not in cluster.brokers:
         return f"its leader {state.leader} is gone, and no new leader is elected yet"
@@ -337,11 +350,15 @@ def _ways_to_a_leader(
     if failed:
         text = f"the failed disk of any of {BROKERS} is repaired"
         yield from _also_unsuspended(cluster, Change(text, frozenset({Remedy.REPAIR}), failed))
+    if lacking := tuple(b for b in state.isr if b in cluster.without_data(state)):
+        yield Change(
+            f"the return of any of {BROKERS} with the data directory it had: nothing is lost", None, lacking
+        )
     if unclean.leader == NO_LEADER:
         return
     lost = f"{unclean.leader} leads, and records that only {isr} hold are lost"
     leader = unclean.leader
-    if unclean_allowed and (suspension := maintenance.suspension) is not None:
+    if unclean_allowed and (suspension := _barring(maintenance)) is not None:
         text = f"the end of being {suspension}: {leader} is elected uncleanly then"
         yield Change(text, _suspending(cluster), leader=leader)
     else:
@@ -350,6 +367,11 @@ def _ways_to_a_leader(
         yield from _also_unsuspended(cluster, change)
     text = f"pctl elect unclean --partition {partition.name}: {lost}"
     yield Change(text, frozenset({Remedy.ELECT_UNCLEAN}), leader=leader)
+
+
+def _barring(maintenance: Maintenance) -> Suspension | None:
+    """What keeps elections from being made; a freeze does not."""
+    return None if maintenance.suspension == maintenance.frozen else maintenance.suspension
 
 
 def _suspending(cluster: Cluster) -> frozenset[Remedy]:
@@ -362,7 +384,7 @@ def _suspending(cluster: Cluster) -> frozenset[Remedy]:
 def _also_unsuspended(cluster: Cluster, change: Change) -> Iterator[Change]:
     """The change; where automatic work is suspended, also the change and the end of that."""
     yield change
-    suspension = cluster.maintenance.suspension
+    suspension = _barring(cluster.maintenance)
     if suspension is not None and change.steps is not None:
         text = f"{change.text}; once the controller is no longer {suspension}"
         yield change._replace(text=text, steps=change.steps | _suspending(cluster))
@@ -429,6 +451,8 @@ def explain_broker(cluster: Cluster, broker_id: int) -> BrokerExplanation:
 def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
     if (mark := cluster.maintenance.drained.get(broker_id)) is not None:
         yield f"kept free of leaderships by {mark.author}: {mark.reason}"
+    if (flapping := cluster.flapping.get(broker_id)) is not None and flapping.losses > 1:
+        yield str(flapping)
     approval = standing(cluster.brokers, cluster.approvals).get(broker_id)
     if approval is not None:
         against = f", though {'; '.join(approval.overridden)}" if approval.overridden else ""

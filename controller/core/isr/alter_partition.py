@@ -8,6 +8,8 @@ The checks have the reference's order, with these differences (reference, sectio
 - Check 6 also refuses an ISR without its leader, with a broker twice, or with a new member outside the assignment.
   A present member outside the assignment may stay: while a reassignment completes, brokers see such ISRs
   (KAFKA-9672).
+- Check 8 refuses a member with a stale broker epoch (KIP-903). Kafka's ZooKeeper controller does not read the epochs,
+  and its brokers send -1.
 - A sender that is not the leader gets INVALID_REQUEST, so the broker waits for its next LeaderAndIsr.
 """
 
@@ -21,7 +23,18 @@ import msgspec
 
 from controller.core.commits import StateChange, write_states
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
-from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned, members
+from controller.core.model import (
+    NO_EPOCH,
+    RECOVERED,
+    RECOVERING,
+    Cluster,
+    DirectoryIds,
+    LeaderAndIsr,
+    Partition,
+    interned,
+    members,
+    shared_directories,
+)
 from controller.core.names import ids_shown
 from controller.core.reasons import NewerController, Reason, StateGone
 from controller.core.reassignment.phases import isr_changed
@@ -57,7 +70,7 @@ def resolve(cluster: Cluster, proposal: Proposal) -> Partition | ErrorCode:
 
 
 def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Proposal) -> Verdict:
-    """Apply checks 2 to 7 to one proposal of broker ``sender``, against the cached leadership."""
+    """Apply checks 2 to 8 to one proposal of broker ``sender``, against the cached leadership."""
     current = partition.leadership
     assert current is not None
     if verdict := _outdated_controller(cluster, current, proposal):
@@ -81,6 +94,9 @@ def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Prop
     if problem := _invalid(partition, current, sender, proposal):
         return Verdict(ErrorCode.INVALID_REQUEST, problem)
     in_sync = members(current.isr)
+    if stale := _stale(cluster, proposal):
+        error = ErrorCode.INELIGIBLE_REPLICA if proposal.topic_id else ErrorCode.OPERATION_NOT_ATTEMPTED
+        return Verdict(error, f"{ids_shown(stale)} registered anew since they got in sync")
     unfit = [b for b in proposal.new_isr if b not in in_sync and not cluster.is_online(partition, b)]
     if unfit:
         error = ErrorCode.INELIGIBLE_REPLICA if proposal.topic_id else ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -92,8 +108,28 @@ def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Prop
         current.partition_epoch + 1,
         cluster.controller_epoch,
         proposal.recovery,
+        _directories(cluster, current, proposal),
     )
     return Verdict(new=new)
+
+
+def _stale(cluster: Cluster, proposal: Proposal) -> list[int]:
+    """Check 8 (KIP-903): members whose broker epoch is not that of their registration. One that is not registered is
+    left to check 7."""
+    epochs = zip(proposal.new_isr, proposal.isr_epochs, strict=False)
+    known = cluster.brokers
+    return [b for b, epoch in epochs if epoch != NO_EPOCH and b in known and known[b].epoch != epoch]
+
+
+def _directories(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> DirectoryIds:
+    """Members that stay keep theirs. Of a new one the registration tells it, if that is the one it got in sync in."""
+    stayed = dict(zip(current.isr, current.directories, strict=False))
+    epochs = dict(zip(proposal.new_isr, proposal.isr_epochs, strict=False))
+    in_sync = members(current.isr)
+    return shared_directories(
+        stayed.get(b, 0) if b in in_sync or epochs.get(b, NO_EPOCH) == NO_EPOCH else cluster.directory_of(b)
+        for b in proposal.new_isr
+    )
 
 
 def _outdated_controller(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> Verdict | None:
@@ -121,6 +157,8 @@ def _invalid(partition: Partition, current: LeaderAndIsr, sender: int, proposal:
         return "RECOVERED does not become RECOVERING again"
     if sender not in isr:
         return f"the ISR {ids_shown(isr)} must contain its leader {sender}"
+    if proposal.isr_epochs and len(proposal.isr_epochs) != len(isr):
+        return f"{len(proposal.isr_epochs)} broker epochs are given for the {len(isr)} members of the ISR"
     if len(set(isr)) != len(isr):
         return f"the ISR {ids_shown(isr)} names a broker twice"
     assigned, in_sync = members(partition.replicas), members(current.isr)

@@ -10,6 +10,7 @@ from controller.core.context import EventContext, Handler
 from controller.core.effects import Problem, ReadIsrNotifications
 from controller.core.model import Partition
 from controller.core.names import name_shown
+from controller.core.partitions import lost_data
 from controller.core.reassignment import phases
 
 
@@ -33,6 +34,8 @@ def isr_changed(context: EventContext) -> Handler[None]:
             else:
                 named[partition] = None
     changed = yield from refresh(context, list(named), "isr_change_notification")
+    # A member may have come back without its data while its leader wrote.
+    yield from lost_data.take_out(context, changed)
     notified = set(changed)
     context.push_metadata([p for p in named if p not in notified])
     yield from delete_notifications(context, [path for path, _ in notes])

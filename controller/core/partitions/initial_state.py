@@ -8,7 +8,14 @@ from itertools import islice
 from controller.core.commits import ATTEMPTS_MAX, BATCH_WRITES
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import Committed, CreateState, Problem, ReadStates
-from controller.core.model import RECOVERED, LeaderAndIsr, Partition, PartitionState, interned
+from controller.core.model import (
+    RECOVERED,
+    LeaderAndIsr,
+    Partition,
+    PartitionState,
+    interned,
+    shared_directories,
+)
 from controller.core.reasons import NewerController, NoReplicaOnline, NotCreated, Reason, Unreadable
 from controller.core.records import LeadershipChange, PartitionTransition
 
@@ -59,7 +66,8 @@ class _Creation:
             if online:
                 drained = cluster.maintenance.drained
                 leader = next((b for b in online if b not in drained), online[0])
-                first = LeaderAndIsr(leader, 0, interned(online), 0, cluster.controller_epoch, RECOVERED)
+                isr, directories = interned(online), shared_directories(map(cluster.directory_of, online))
+                first = LeaderAndIsr(leader, 0, isr, 0, cluster.controller_epoch, RECOVERED, directories)
                 found.append((partition, first))
             else:
                 self.failed[partition] = NoReplicaOnline(partition.replicas)

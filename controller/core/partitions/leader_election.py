@@ -75,7 +75,8 @@ _NONE_DRAINED: Mapping[int, Attribution] = MappingProxyType({})
 
 class Ballot(msgspec.Struct, gc=False):
     """The input of one election. ``online``: brokers whose replica is online, for CONTROLLED_SHUTDOWN also those that
-    are shutting down. ``drained``: brokers that should lead nothing. ``leader``: the broker that CHOSEN names."""
+    are shutting down. ``drained``: brokers that should lead nothing. ``leader``: the broker that CHOSEN names.
+    ``without_data``: members of the ISR that came back with less than they had."""
 
     replicas: BrokerIds
     current: LeaderAndIsr
@@ -86,6 +87,7 @@ class Ballot(msgspec.Struct, gc=False):
     leader: int = NO_LEADER
     unclean_allowed: bool = False
     supports_recovery: bool = True
+    without_data: Set[int] = frozenset()
 
 
 class Elected(NamedTuple):
@@ -132,7 +134,8 @@ def _drained_last(ballot: Ballot) -> BrokerIds:
 def _online_isr(ballot: Ballot, leader: int) -> Elected:
     online, replicas, current = ballot.online, ballot.replicas, ballot.current
     assigned = members(replicas)
-    survivors = tuple([b for b in current.isr if b in online and b in assigned])
+    lacking = ballot.without_data
+    survivors = tuple([b for b in current.isr if b in online and b in assigned and b not in lacking])
     notified = tuple([b for b in _drained_last(ballot) if b in online])
     return Elected(leader, interned(survivors), current.recovery, notified)
 
@@ -231,6 +234,7 @@ class Rule(Enum):
     STAYS = "does not shut down"
     ONLINE = "is online"
     IN_SYNC = "is in the ISR"
+    KEPT_DATA = "has kept its data"
 
 
 def unmet(way: Way, ballot: Ballot, in_sync: Collection[int], broker_id: int) -> Rule | None:
@@ -243,6 +247,8 @@ def unmet(way: Way, ballot: Ballot, in_sync: Collection[int], broker_id: int) ->
         return Rule.ONLINE
     if not way.unclean and broker_id not in in_sync:
         return Rule.IN_SYNC
+    if not way.unclean and broker_id in ballot.without_data:
+        return Rule.KEPT_DATA
     return None
 
 
@@ -267,6 +273,8 @@ class Candidate(msgspec.Struct, frozen=True):
                 return f"{self.broker} is not online"
             case Rule.IN_SYNC:
                 return f"{self.broker} is not in the ISR {ids_shown(self.isr)}"
+            case Rule.KEPT_DATA:
+                return f"{self.broker} came back without the data it was in sync with"
 
 
 class Tried(msgspec.Struct, frozen=True):

@@ -6,13 +6,15 @@ partition, or elects a leader for an existing one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+
+import msgspec
 
 from controller.core.commits import StateChange, refresh, write_states
 from controller.core.config_keys import UNCLEAN
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.effects import Problem, ReadTopicConfigs
-from controller.core.model import LeaderAndIsr, Partition, PartitionState
+from controller.core.model import DirectoryIds, LeaderAndIsr, Partition, PartitionState, shared_directories
 from controller.core.partitions import leader_election
 from controller.core.partitions.initial_state import initialise
 from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
@@ -173,6 +175,7 @@ class _Election:
         self.drained = cluster.maintenance.drained
         self.suspension = cluster.maintenance.suspension if cluster.maintenance.entered else None
         self.epoch = cluster.controller_epoch
+        self.directories_told = any(b.directories for b in cluster.brokers.values())
         #: Partitions with an unclean choice: counted once they are durable, not once per attempt.
         self.chosen_unclean: set[Partition] = set()
 
@@ -195,7 +198,15 @@ class _Election:
         else:
             self.chosen_unclean.discard(partition)
         new = current.successor(elected.leader, elected.isr, self.epoch, elected.recovery)
+        if self.directories_told and (elected.unclean or not new.directories or 0 in new.directories):
+            new = msgspec.structs.replace(new, directories=self._directories(new, elected.unclean))
         return StateChange(partition, current, new, elected.recipients)
+
+    def _directories(self, new: LeaderAndIsr, unclean: bool) -> DirectoryIds:
+        """Those that are unknown are taken from the registrations. Who is elected uncleanly begins with what it has."""
+        cluster = self.context.cluster
+        known = (0,) * len(new.isr) if unclean else new.directories or (0,) * len(new.isr)
+        return shared_directories(d or cluster.directory_of(b) for b, d in zip(new.isr, known, strict=True))
 
     def online(self, partition: Partition) -> frozenset[int]:
         cluster = self.context.cluster
@@ -214,6 +225,7 @@ class _Election:
             # As in Kafka, an operator's permission counts only where no member of the ISR is online (``ask``).
             self.unclean.get(partition.topic.name, False),
             kind.supports_recovery,
+            self.context.cluster.without_data(current),
         )
 
     def decisions(self, partitions: Iterable[Partition]) -> Iterator[StateChange | None]:
@@ -254,9 +266,13 @@ class _Election:
             for p in partitions
             if p.leadership is not None
             and p.topic.name not in self.unclean
-            and (online := self.online(p)).isdisjoint(p.leadership.isr)
+            and not (online := self.online(p)) & self._clean(p.leadership)
             and not online.isdisjoint(p.replicas)
         ]
+
+    def _clean(self, state: LeaderAndIsr) -> Set[int]:
+        """Members of the ISR that have kept their data."""
+        return frozenset(state.isr) - self.context.cluster.without_data(state)
 
     def ask(self, partitions: Iterable[Partition]) -> Handler[None]:
         """Read which topics permit unclean election (reference, section 5.2); in maintenance mode none does, unless an

@@ -144,15 +144,20 @@ def to_new(context: EventContext, replicas: Iterable[Replica]) -> None:
     _set(context, allowed, NEW, "created")
 
 
-def to_online(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:
-    """Set replicas to Online; queue LeaderAndIsr, except from New or where the partition has no leadership."""
+def to_online(
+    context: EventContext, replicas: Iterable[Replica], reason: str, registered: bool = False
+) -> None:
+    """Set replicas to Online; queue LeaderAndIsr, except from New or where the partition has no leadership.
+
+    ``registered``: they are all replicas of brokers that have registered, which may know what they are told.
+    """
     allowed = legal(context, replicas, ONLINE)
     by_broker: dict[int, list[Partition]] = {}
     for (partition, broker_id), state in states(allowed):
         if state is not NEW and partition.leadership is not None:
             by_broker.setdefault(broker_id, []).append(partition)
     for broker_id, partitions in by_broker.items():
-        context.push_leadership_all(broker_id, partitions)
+        (context.push_whole_leadership if registered else context.push_leadership_all)(broker_id, partitions)
         context.push_metadata(partitions)
     _set(context, allowed, ONLINE, reason)
 
@@ -307,7 +312,7 @@ def startup(context: EventContext) -> Handler[None]:
             for broker_id in online:
                 by_broker[broker_id].append(partition)
     for broker_id, partitions in by_broker.items():
-        context.push_leadership_all(broker_id, partitions)
+        context.push_whole_leadership(broker_id, partitions)
     context.push_metadata_all(notified)
     yield Pause.YIELD
     if offline:

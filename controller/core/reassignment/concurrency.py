@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from controller.core.context import CoreSettings
-from controller.core.model import NO_LEADER, Cluster, Partition, SuspensionKind, members
+from controller.core.model import NO_LEADER, Cluster, Partition, Suspension, SuspensionKind, members
 from controller.core.reasons import Reason
 from controller.core.reassignment.assignment import Assignment, assignment_of
 from controller.core.reassignment.reasons import (
@@ -44,6 +44,8 @@ class ConcurrencyLimit:
     """The concurrency limits, and the reassignments that count towards them."""
 
     def __init__(self, cluster: Cluster, settings: CoreSettings) -> None:
+        self._ongoing = cluster.reassignments.ongoing
+        self._frozen = cluster.maintenance.frozen
         self._total_max = settings.reassignment_concurrent_moves_max
         self._broker_max = settings.reassignment_concurrent_moves_per_broker_max
         self._copying: set[Partition] = set()
@@ -58,8 +60,12 @@ class ConcurrencyLimit:
             self._copying.add(partition)
             self._per_broker.update(_taking_part(plan))
 
-    def why_wait(self, partition: Partition, plan: Assignment) -> TotalLimit | BrokerLimit | None:
+    def why_wait(
+        self, partition: Partition, plan: Assignment
+    ) -> TotalLimit | BrokerLimit | Suspension | None:
         """Why a reassignment may not begin yet; None when it may."""
+        if self._frozen is not None and partition not in self._ongoing:
+            return self._frozen
         if not plan.adding or partition in self._copying:
             return None
         if self._total_max and len(self._copying) >= self._total_max:

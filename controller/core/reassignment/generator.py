@@ -1,7 +1,7 @@
 """Generates balanced assignments for existing partitions on given brokers, with as few moved replicas as possible.
 
-In order of priority: each partition spans as many racks as possible; all brokers hold equally many replicas; replicas
-stay where they are; leaderships are as even as the replicas allow.
+In order of priority: each partition spans as many racks as possible; all brokers hold equally many replicas, or equally
+many bytes; replicas stay where they are; leaderships are as even as the replicas allow.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from controller.core.model import Broker, BrokerIds
 from controller.core.partitions.replica_placement import PlacementError
 
 Key = tuple[str, int]
+#: Of the mean of all brokers: by less than this share bytes are not levelled, as that would copy much for little.
+TOLERANCE = 0.05
 
 
 def generate(
@@ -22,14 +24,16 @@ def generate(
     rack_aware: bool = True,
     replication_factor: int | None = None,
     avoided: Collection[int] = (),
+    sizes: Mapping[Key, int] | None = None,
 ) -> dict[Key, BrokerIds]:
     """New replicas, preferred leader first, by (topic, partition).
 
     ``brokers`` are used, all others are vacated. ``avoided`` brokers (drained ones) keep their replicas, and get new
     ones only where no other broker can take them. Each partition keeps its number of replicas unless
-    ``replication_factor`` is given. Raises PlacementError when there are too few brokers.
+    ``replication_factor`` is given. ``sizes``: bytes of each partition's replica; brokers then hold equally many bytes,
+    within ``TOLERANCE``, instead of replicas. Raises PlacementError when there are too few brokers.
     """
-    plan = _Plan(brokers, rack_aware, frozenset(avoided))
+    plan = _Plan(brokers, rack_aware, frozenset(avoided), sizes)
     for key, replicas in current.items():
         wanted = len(replicas) if replication_factor is None else replication_factor
         if not 1 <= wanted <= len(plan.racks):
@@ -55,8 +59,15 @@ def _ordered(before: BrokerIds, after: Collection[int]) -> list[int]:
 class _Plan:
     """The replicas of each partition as a set; completed and levelled step by step."""
 
-    def __init__(self, brokers: Collection[Broker], rack_aware: bool, avoided: frozenset[int]) -> None:
+    def __init__(
+        self,
+        brokers: Collection[Broker],
+        rack_aware: bool,
+        avoided: frozenset[int],
+        sizes: Mapping[Key, int] | None = None,
+    ) -> None:
         self.avoided = avoided
+        self.sizes = sizes
         #: Rack by broker id; a broker without one counts as its own rack.
         self.racks = {
             b.id: b.rack if rack_aware and b.rack is not None else f"broker {b.id}"
@@ -107,16 +118,25 @@ class _Plan:
     def _relieve(self, source: int) -> bool:
         """Move one replica of this broker to the allowed broker with fewest; False if none is possible or needed."""
         for target in sorted(self.racks, key=lambda b: (self.load[b], b)):
-            if self.load[source] - self.load[target] < 2:
+            excess = self.load[source] - self.load[target]
+            if excess < 2 or (self.sizes and excess <= TOLERANCE * self.load.total() / len(self.load)):
                 return False
             if target in self.avoided:
                 continue
-            for key in self.held[source]:
-                if self._may_move(key, source, target):
+            for key in self._largest_first(source):
+                if self._weight(key) < excess and self._may_move(key, source, target):
                     self._remove(key, source)
                     self._add(key, target)
                     return True
         return False
+
+    def _weight(self, key: Key) -> int:
+        """What a replica adds to its broker's load; one of unknown or no size counts as a byte."""
+        return max(self.sizes.get(key, 0), 1) if self.sizes else 1
+
+    def _largest_first(self, source: int) -> list[Key]:
+        held = list(self.held[source])
+        return sorted(held, key=self._weight, reverse=True) if self.sizes else held
 
     def _may_move(self, key: Key, source: int, target: int) -> bool:
         placed = self.placed[key]
@@ -129,12 +149,12 @@ class _Plan:
 
     def _add(self, key: Key, broker_id: int) -> None:
         self.placed[key].add(broker_id)
-        self.load[broker_id] += 1
+        self.load[broker_id] += self._weight(key)
         self.held[broker_id][key] = None
 
     def _remove(self, key: Key, broker_id: int) -> None:
         self.placed[key].remove(broker_id)
-        self.load[broker_id] -= 1
+        self.load[broker_id] -= self._weight(key)
         del self.held[broker_id][key]
 
 

@@ -14,7 +14,9 @@ from controller.core.requests.errors import ErrorCode as ErrorCode
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):
     """The state that a leader proposes for one partition. ``topic_id`` is empty from senders without topic ids
-    (version below 2). ``recovery`` is 0 (RECOVERED), 1 (RECOVERING), or an invalid number that was sent."""
+    (version below 2). ``recovery`` is 0 (RECOVERED), 1 (RECOVERING), or an invalid number that was sent.
+    ``isr_epochs``: parallel to ``new_isr``, the broker epoch in which each member got in sync, -1: unknown; empty from
+    senders below version 3 (KIP-903)."""
 
     topic: str
     topic_id: str
@@ -23,6 +25,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     new_isr: BrokerIds
     recovery: int
     partition_epoch: int
+    isr_epochs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

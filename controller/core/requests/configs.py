@@ -18,10 +18,11 @@ class ConfigScope(Enum):
 
     TOPIC = "topics"
     BROKER = "brokers"
+    CONTROLLER = "controllers"
 
 
 class ConfigResource(msgspec.Struct, frozen=True):
-    """A topic by name, a broker by id in decimal, or, with an empty name, the cluster-wide broker default."""
+    """A topic by name, a broker or controller by id in decimal, or, with an empty name, the default of all of them."""
 
     scope: ConfigScope
     name: str = ""
@@ -54,6 +55,8 @@ class AlterConfigs(ControllerRequest):
 
     alterations: Sequence[ConfigAlteration]
     validate_only: bool = False
+    #: Keys of topics that the controller does not know are refused.
+    known_only: bool = False
 
 
 class ConfigAltered(msgspec.Struct, frozen=True):

@@ -41,6 +41,26 @@ class SetMaintenance(ControllerRequest):
 
 
 @dataclass(frozen=True)
+class SetFreeze(ControllerRequest):
+    """An operator freezes the cluster or ends that. ``until_ms``: when it is meant to end, ms since 1970."""
+
+    frozen: bool
+    reason: str
+    author: str
+    until_ms: int = 0
+
+
+@dataclass(frozen=True)
+class ForgetBroker(ControllerRequest):
+    """An operator declares that a broker will not return. ``at_ms``: time of the request, ms since 1970."""
+
+    broker_id: int
+    reason: str
+    author: str
+    at_ms: int
+
+
+@dataclass(frozen=True)
 class CancelShutdown(ControllerRequest):
     """Cancels the controlled shutdown of a broker. ``broker_epoch`` -1 is not checked."""
 

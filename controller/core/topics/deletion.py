@@ -23,11 +23,14 @@ from controller.core.model import Cluster, Ineligible, Partition, PartitionState
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reasons import Reason, Refused
-from controller.core.records import Rejection, TopicChange
+from controller.core.records import BrokerChange, Rejection, TopicChange
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import ForgetBroker, OperatorReply, attribution_problem
+from controller.core.topics import forgotten
 from controller.core.topics.changes import topics_changed
 from controller.core.topics.reasons import (
     BeingReassigned,
+    NotRemembered,
     ReplicaNotDeleted,
     Suspended,
     Unreachable,
@@ -66,7 +69,11 @@ def load(context: EventContext) -> Handler[int]:
         # An earlier controller may have started the deletion, so the topic must not wait as a live one.
         _request(context, name, begun=True)
     for name in sorted(cluster.topics_to_delete):
-        absent = [r for r in _replicas(cluster, [name]) if not cluster.is_online(*r)]
+        absent = [
+            r
+            for r in _replicas(cluster, [name])
+            if not cluster.is_online(*r) and not _written_off(cluster, r)
+        ]
         if absent:
             _hold(context, name, absent, Unreachable.AT_FAILOVER)
     return len(names)
@@ -197,8 +204,17 @@ def resume(context: EventContext, names: Iterable[str] | None = None) -> Handler
     if eligible:
         yield from _begin(context, eligible)
     if done:
-        for name, why in (yield from delete_znodes(context, done)).items():
-            _hold_for(context, name, why, retry=True)
+        yield from _finish(context, done)
+
+
+def _finish(context: EventContext, names: Sequence[str]) -> Handler[None]:
+    """Delete the znodes of topics whose replicas are deleted; first what forgotten brokers may hold is remembered."""
+    if failure := (yield from forgotten.remember(context, names)):
+        for name in names:
+            _hold_for(context, name, NotRemembered(failure), retry=True)
+        return
+    for name, why in (yield from delete_znodes(context, names)).items():
+        _hold_for(context, name, why, retry=True)
 
 
 def _states(topic: Topic | None) -> set[ReplicaState]:
@@ -226,14 +242,55 @@ def _begin(context: EventContext, names: Sequence[str]) -> Handler[None]:
     context.push_metadata(partitions)
     reachable: list[Replica] = []
     dead: list[Replica] = []
+    lost: list[Replica] = []
     for replica, state in replica_state_machine.states(_replicas(cluster, names)):
         if state is not SUCCESSFUL:
-            (reachable if cluster.is_reachable(*replica) else dead).append(replica)
-    running = replica_state_machine.in_states(dead, (NEW, ONLINE))
+            found = reachable if cluster.is_reachable(*replica) else dead
+            (lost if _written_off(cluster, replica) else found).append(replica)
+    running = replica_state_machine.in_states([*dead, *lost], (NEW, ONLINE))
     yield from replica_state_machine.to_offline(context, [*reachable, *running], "its topic is being deleted")
-    replica_state_machine.to_deletion_started(context, reachable)
+    replica_state_machine.to_deletion_started(context, [*reachable, *lost])
+    replica_state_machine.to_deletion_successful(context, lost, forgotten.NOT_AWAITED)
     if dead:
         _set_ineligible(context, dead, Unreachable.NOT_ONLINE)
+    if settled := [name for name in _named(lost) if _states(cluster.topics[name]) <= {SUCCESSFUL}]:
+        cluster.deletions_to_resume.update(settled)
+        context.later(FollowUp.DELETIONS)
+
+
+def _written_off(cluster: Cluster, replica: Replica) -> bool:
+    return forgotten.is_written_off(cluster, replica[1])
+
+
+def forget_broker(context: EventContext, serial: int, request: ForgetBroker) -> Handler[None]:
+    """Forget a broker that will not return: deletions that wait for it go on.
+
+    INVALID_REQUEST without reason or author, POLICY_VIOLATION for a broker that is registered, BROKER_NOT_AVAILABLE for
+    one that no partition names.
+    """
+    cluster, broker_id = context.cluster, request.broker_id
+    refusal: tuple[ErrorCode, str] | None = None
+    if (problem := attribution_problem(request.reason, request.author)) is not None:
+        refusal = ErrorCode.INVALID_REQUEST, problem
+    elif broker_id in cluster.brokers:
+        refusal = (
+            ErrorCode.POLICY_VIOLATION,
+            f"broker {broker_id} is registered: it can delete its replicas itself",
+        )
+    elif not any(
+        broker_id in p.replicas or broker_id in cluster.reassignments.strays_of(p)
+        for p in cluster.partitions()
+    ):
+        refusal = ErrorCode.BROKER_NOT_AVAILABLE, f"no partition has a replica on broker {broker_id}"
+    elif failure := (yield from forgotten.store(context, request)):
+        refusal = ErrorCode.UNKNOWN_SERVER_ERROR, failure
+    if refusal is not None:
+        context.reject(refusal[0].name, refusal[1])
+        context.reply(serial, OperatorReply(*refusal))
+        return
+    context.log([BrokerChange(broker_id, "forgotten", reason=f"{request.author}: {request.reason}")])
+    yield from _release(context, _named(_unfinished(cluster, [broker_id])))
+    context.reply(serial, OperatorReply(ErrorCode.NONE))
 
 
 def _adopt_strays(cluster: Cluster, names: frozenset[str]) -> None:
@@ -342,12 +399,16 @@ def _awaited(cluster: Cluster, partition: Partition, broker_id: int) -> bool:
 
 def brokers_started(context: EventContext, ids: Collection[int]) -> Handler[None]:
     """Brokers started (section 6, Startup step 7): resume deletions that may have waited for them."""
+    forgotten.returned(context, ids)
     yield from _release(context, _named(_unfinished(context.cluster, ids)))
 
 
 def brokers_failed(context: EventContext, ids: Collection[int]) -> Handler[None]:
     """Brokers failed (section 6, Failure step 5)."""
-    yield from replicas_failed(context, _unfinished(context.cluster, ids), Unreachable.BROKER_GONE)
+    unfinished = _unfinished(context.cluster, ids)
+    yield from replicas_failed(context, unfinished, Unreachable.BROKER_GONE)
+    # A forgotten one that was back for a while.
+    yield from _release(context, _named(r for r in unfinished if _written_off(context.cluster, r)))
 
 
 def replicas_failed(context: EventContext, replicas: Sequence[Replica], why: Unreachable) -> Handler[None]:

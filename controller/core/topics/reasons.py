@@ -41,8 +41,17 @@ class ZnodesNotDeleted(Reason, frozen=True):
         return f"its znodes could not be deleted: {self.last}"
 
 
+class NotRemembered(Reason, frozen=True):
+    """What a forgotten broker may still hold could not be stored; ``last``: why."""
+
+    last: str
+
+    def __str__(self) -> str:
+        return f"what a forgotten broker may still hold could not be stored: {self.last}"
+
+
 class Suspended(Reason, frozen=True):
-    """The controller is paused or in maintenance."""
+    """The controller is paused or in maintenance, or the cluster is frozen."""
 
     by: Suspension
 

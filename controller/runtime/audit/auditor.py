@@ -102,6 +102,7 @@ class Auditor:
     def __init__(
         self,
         cluster: Cluster,
+        expected: Expected,
         settled: Callable[[int], bool],
         open_way: Callable[[], Asking],
         tell: Callable[[TellAgain], None],
@@ -112,7 +113,7 @@ class Auditor:
         self._cluster, self._settled, self._open_way = cluster, settled, open_way
         self._tell, self._record, self._metrics = tell, record, metrics
         self._interval_s = interval_s
-        self._expected = Expected(cluster)
+        self._expected = expected
         self._locks: dict[int, asyncio.Lock] = {}
         self.brokers: dict[int, BrokerAudit] = {}
 
@@ -276,10 +277,10 @@ class _Look:
 
     async def _suspects(self) -> list[str]:
         """Topics whose digests differ from what they should be; at most ``TOPICS_MAX``, and ``left`` more."""
-        await self._expected.refresh()
+        expected = await self._expected.refresh()
         answer = await self._ask(pb.DescribeStateRequest())
-        hosted = self._expected.hosted.get(self._broker.id, 0)
-        if (answer.digests.hosted, answer.digests.metadata) == (hosted, self._expected.metadata):
+        hosted = expected.hosted.get(self._broker.id, 0)
+        if (answer.digests.hosted, answer.digests.metadata) == (hosted, expected.metadata):
             return []
         held: dict[str, tuple[int, int]] = {}
         request = pb.DescribeStateRequest(topics=pb.TopicPage())

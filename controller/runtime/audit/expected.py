@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from controller.core.model import Cluster, LeaderAndIsr, Partition, Topic
-from proto.digest import hosted_item, metadata_item, topic_id_item, total_of
+from proto.digest import hosted_item, metadata_item, offline_item, topic_id_item, total_of
 
 #: Partitions hashed before a yield: a few milliseconds.
 BLOCK = 500
@@ -23,48 +23,58 @@ _UNCHANGED_MAX = 20
 
 
 class TopicExpectation(NamedTuple):
-    """What UpdateMetadata told every broker of a topic, and what LeaderAndIsr told each broker of its replicas."""
+    """What UpdateMetadata told every broker of a topic, what LeaderAndIsr told each broker of its replicas, and the
+    offline replicas that UpdateMetadata names."""
 
     metadata: int
     hosted: dict[int, int]
+    offline: int
 
 
-_NOTHING = TopicExpectation(0, {})
+_NOTHING = TopicExpectation(0, {}, 0)
+
+
+class Totals(NamedTuple):
+    """The digests of everything; ``hosted`` by broker."""
+
+    metadata: int
+    offline: int
+    hosted: dict[int, int]
 
 
 @dataclass
 class _Block:
-    """Some partitions of a topic; ``of``: the values that the digests were computed from."""
+    """Some partitions of a topic; ``of``: what the digests were computed from; ``brokers``: those with replicas."""
 
     of: tuple[object, ...] = ()
     metadata: int = 0
     hosted: dict[int, int] = field(default_factory=dict)
+    brokers: frozenset[int] = frozenset()
 
 
 class Expected:
-    """``metadata`` and ``hosted`` (by broker): the digests of everything, as of the last ``refresh``."""
+    """Several looks may be under way at once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._blocks: dict[str, list[_Block]] = {}
-        self.metadata = 0
-        self.hosted: dict[int, int] = {}
 
-    async def refresh(self) -> None:
-        """Look at all topics. Other tasks run meanwhile, so the totals are of no single moment."""
+    async def refresh(self) -> Totals:
+        """Look at all topics. Other tasks run meanwhile: each partition is looked at once, not all at one moment."""
         topics = list(self._cluster.topics.values())
         for name in self._blocks.keys() - self._cluster.topics.keys():
             del self._blocks[name]
-        metadata, hosted = 0, dict[int, int]()
+        metadata, offline, hosted = 0, 0, dict[int, int]()
         for number, topic in enumerate(topics):
             found = await self.topic(topic)
             metadata += found.metadata
+            offline += found.offline
             for broker_id, digest in found.hosted.items():
                 hosted[broker_id] = hosted.get(broker_id, 0) + digest
             if number % _UNCHANGED_MAX == 0:
                 await asyncio.sleep(0)
-        self.metadata = total_of(iter([metadata]))
-        self.hosted = {broker_id: total_of(iter([digest])) for broker_id, digest in hosted.items()}
+        by_broker = {broker_id: total_of(iter([digest])) for broker_id, digest in hosted.items()}
+        return Totals(total_of(iter([metadata])), total_of(iter([offline])), by_broker)
 
     async def topic(self, topic: Topic) -> TopicExpectation:
         """One topic's digests now; a large topic's may be of several moments."""
@@ -77,17 +87,20 @@ class Expected:
         count = -(-len(partitions) // BLOCK)
         del blocks[count:]
         blocks.extend(_Block() for _ in range(count - len(blocks)))
-        unchanged = 0
+        unchanged, offline = 0, 0
+        # Another look may see more or fewer blocks meanwhile.
+        blocks = blocks[:]
         for block, start in zip(blocks, range(0, len(partitions), BLOCK), strict=True):
             part = partitions[start : start + BLOCK]
             values = self._values(topic, part)
-            if block.of != values:
+            changed = block.of != values
+            if changed:
                 self._compute(block, part)
                 block.of = values
+            offline += (here := self._offline(block, part))
+            if changed or here or (unchanged := unchanged + 1) % _UNCHANGED_MAX == 0:
                 yield None
-            elif (unchanged := unchanged + 1) % _UNCHANGED_MAX == 0:
-                yield None
-        yield _combined(topic, partitions, blocks)
+        yield _combined(topic, partitions, blocks, offline)
 
     def _values(self, topic: Topic, part: Sequence[Partition]) -> tuple[object, ...]:
         """What decides the digests of some partitions; equal lists of the same objects compare fast."""
@@ -109,6 +122,18 @@ class Expected:
                 self._host(partition, state, hosted)
         block.metadata = total_of(iter(metadata))
         block.hosted = {broker_id: total_of(iter(items)) for broker_id, items in hosted.items()}
+        block.brokers = frozenset(chain.from_iterable(partition.replicas for partition in part))
+
+    def _offline(self, block: _Block, part: Sequence[Partition]) -> int:
+        """The offline replicas as messages name them. Not kept: they change with the registered brokers."""
+        cluster = self._cluster
+        if not cluster.offline_dirs and cluster.live_ids() >= block.brokers:
+            return 0
+        return sum(
+            offline_item(p.topic.name, p.number, [b for b in p.replicas if not cluster.is_online(p, b)])
+            for p in part
+            if p.leadership is not None
+        )
 
     def _host(self, partition: Partition, state: LeaderAndIsr, hosted: dict[int, list[int]]) -> None:
         topic, failed = partition.topic, self._cluster.offline_dirs
@@ -136,14 +161,17 @@ def _metadata_item(partition: Partition, state: LeaderAndIsr) -> int:
     )
 
 
-def _combined(topic: Topic, partitions: Sequence[Partition], blocks: Sequence[_Block]) -> TopicExpectation:
+def _combined(
+    topic: Topic, partitions: Sequence[Partition], blocks: Sequence[_Block], offline: int
+) -> TopicExpectation:
     if not any(p.leadership is not None for p in partitions):
         return _NOTHING
     identity = topic_id_item(topic.name, topic.id)
     hosted: dict[int, int] = {}
     for broker_id, digest in chain.from_iterable(block.hosted.items() for block in blocks):
         hosted[broker_id] = total_of(iter([hosted.get(broker_id, 0), digest]))
-    return TopicExpectation(total_of(chain([identity], (block.metadata for block in blocks))), hosted)
+    metadata = total_of(chain([identity], (block.metadata for block in blocks)))
+    return TopicExpectation(metadata, hosted, total_of(iter([offline])))
 
 
 async def _giving_way(steps: Iterator[TopicExpectation | None]) -> TopicExpectation:

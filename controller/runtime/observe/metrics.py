@@ -83,6 +83,38 @@ class ZooKeeperMetrics:
         self._transitions.labels(name).inc()
 
 
+class StandbyMetrics:
+    """What a standby has in memory, and what came of it at the last failover."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.states = Gauge(
+            "partition_controller_standby_states",
+            "Partition states that this standby has in memory.",
+            registry=registry,
+        )
+        self.behind = Gauge(
+            "partition_controller_standby_behind_states",
+            "Of these, those that have changed and are not read again yet.",
+            registry=registry,
+        )
+        self.behind_seconds = Gauge(
+            "partition_controller_standby_behind_seconds",
+            "Age of the oldest such change.",
+            registry=registry,
+        )
+        self.wrong = Counter(
+            "partition_controller_standby_wrong",
+            "States that were another than in ZooKeeper although no change was heard of: a defect.",
+            registry=registry,
+        )
+        self.used = Gauge(
+            "partition_controller_failover_states",
+            "Partition states of the last failover, by where they came from.",
+            ["source"],
+            registry=registry,
+        )
+
+
 class AuditMetrics:
     """What the comparison of brokers and state znodes with the cluster state did."""
 
@@ -91,6 +123,12 @@ class AuditMetrics:
             "partition_controller_audit_told_again",
             "Partitions told again, because a broker held something else.",
             ["broker_id"],
+            registry=registry,
+        )
+        self.compared = Counter(
+            "partition_controller_whole_states_compared",
+            "Brokers compared before they were told the whole state, by what of it they got.",
+            ["outcome"],
             registry=registry,
         )
         self.states_checked = Counter(
@@ -187,6 +225,7 @@ class ControllerMetrics:
             registry=registry,
         )
         self.audit = AuditMetrics(registry)
+        self.standby = StandbyMetrics(registry)
         self.resignations = Counter(
             "partition_controller_resignations", "Terms that ended, by reason.", ["reason"], registry=registry
         )

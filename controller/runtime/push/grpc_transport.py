@@ -11,17 +11,17 @@ from controller.core.model import Broker, Cluster
 from controller.core.outbox import Push, PushKind
 from controller.runtime.config import join_address
 from controller.runtime.push.messages import MessageBuilder
-from controller.runtime.push.transport import Answer, PartitionError, UnreachableError
+from controller.runtime.push.transport import Answer, CannotAnswerError, PartitionError, UnreachableError
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 from proto.limits import MESSAGE_LIMITS
-from proto.security.grpc_channels import Channels, GrpcTls, details_of
+from proto.security.grpc_channels import CONNECT_ATTEMPT, Channels, GrpcTls, details_of
 
 _OPTIONS = [
     *MESSAGE_LIMITS,
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    CONNECT_ATTEMPT,
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 _SERVICE = "/partition_controller.v1.BrokerControl/"
@@ -85,7 +85,7 @@ class GrpcTransport:
     async def describe_state(
         self, broker: Broker, request: pb.DescribeStateRequest
     ) -> pb.DescribeStateResponse:
-        """What the broker holds of what it was told. Raises UnreachableError."""
+        """What the broker holds of what it was told. Raises UnreachableError, and CannotAnswerError of it."""
         channel = await self._channel_to(broker)
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
             _SERVICE + "DescribeState"
@@ -96,11 +96,13 @@ class GrpcTransport:
             )
             answer = pb.DescribeStateResponse.FromString(message)
         except grpc.aio.AioRpcError as error:
-            raise UnreachableError(f"{error.code().name}: {error.details()}") from None
+            cannot = error.code() is grpc.StatusCode.UNIMPLEMENTED
+            kind = CannotAnswerError if cannot else UnreachableError
+            raise kind(f"{error.code().name}: {error.details()}") from None
         except DecodeError as error:
             raise UnreachableError(f"the response does not decode: {error}") from None
         if answer.error_code:
-            raise UnreachableError(f"it refuses: {common_pb2.ErrorCode.Name(answer.error_code)}")
+            raise CannotAnswerError(f"it refuses: {common_pb2.ErrorCode.Name(answer.error_code)}")
         return answer
 
     async def close(self) -> None:

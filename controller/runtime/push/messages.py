@@ -21,7 +21,6 @@ _MetadataState = pb.UpdateMetadataPartitionState
 
 #: The protobuf tag of field ``partition_states`` in each request: number 5, length-delimited.
 _ENTRY_TAG = b"\x2a"
-_END_OF_SNAPSHOT = pb.UpdateMetadataRequest(ends_snapshot=True).SerializeToString()
 #: How many chunks of shared metadata are kept for brokers that need them a little later.
 _SHARED_CHUNKS_MAX = 64
 _ENTRIES_MAX = 200_000
@@ -169,7 +168,7 @@ class MessageBuilder:
                 if len(self._chunks) >= _SHARED_CHUNKS_MAX:
                     del self._chunks[next(iter(self._chunks))]
                 self._chunks[push.shared_key] = chunk
-        end = _END_OF_SNAPSHOT if push.ends_snapshot else b""
+        end = _end_of_snapshot(push) if push.ends_snapshot else b""
         for number, (body, count) in enumerate(chunk, 1):
             yield header + brokers + body + (end if number == len(chunk) else b""), count
 
@@ -269,6 +268,11 @@ class MessageBuilder:
             size += len(frame)
         if start < len(frames):
             yield start, len(frames)
+
+
+def _end_of_snapshot(push: Push) -> bytes:
+    of = None if push.snapshot_of is None else pb.TopicNames(topics=push.snapshot_of)
+    return pb.UpdateMetadataRequest(ends_snapshot=True, snapshot_of=of).SerializeToString()
 
 
 def _topic_ids(partitions: Sequence[Partition]) -> dict[str, str]:

@@ -100,6 +100,11 @@ class Senders:
                 self._tasks[id_] = (queue.broker, running[1])
             self._wake[id_].set()
 
+    def wake(self, broker_id: int) -> None:
+        """Something may be pending for a broker that was not when its sender looked."""
+        if broker_id in self._wake:
+            self._wake[broker_id].set()
+
     @property
     def busy(self) -> bool:
         """Whether a request to some broker is being built, or waits for its response."""
@@ -180,13 +185,10 @@ class Senders:
                 self._busy.add(broker.id)
                 status.begin(push)
                 await self._connect(transport, push, status)
-                async with self._encoding:
-                    # Decisions have priority: while an event is being handled, encoding is slowed down.
-                    # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(BUSY_PAUSE_S):
-                            await self._idle.wait()
+                if push.urgent:
                     messages = list(transport.build(push))
+                else:
+                    messages = await self._build_in_turn(transport, push)
                 start = 0
                 for message, count in messages:
                     # ``part`` is exact for StopReplica only, whose messages name all partitions of the push in order.
@@ -194,6 +196,15 @@ class Senders:
                     start += count
         finally:
             await transport.close()
+
+    async def _build_in_turn(self, transport: Transport, push: Push) -> list[tuple[bytes, int]]:
+        """Decisions have priority: while an event is being handled, encoding is slowed down."""
+        async with self._encoding:
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BUSY_PAUSE_S):
+                    await self._idle.wait()
+            return list(transport.build(push))
 
     async def _connect(self, transport: Transport, push: Push, status: SenderStatus) -> None:
         """Connect, however many attempts it takes. Raises LeadershipError when nothing may be sent any more."""

@@ -32,6 +32,10 @@ class UnreachableError(Exception):
     """The broker did not answer; the text says why. The message may have arrived."""
 
 
+class CannotAnswerError(UnreachableError):
+    """The broker does not know this request, or refuses it: there is no use in asking again."""
+
+
 class Transport(Protocol):
     """The way to one broker incarnation. Each call names the broker's newest registration: addresses change."""
 

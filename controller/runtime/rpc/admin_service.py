@@ -6,6 +6,7 @@ answered with INVALID_REQUEST (``server.py`` parses).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -129,9 +130,20 @@ class AdminService:
         response: Any = response_of(ADMIN_SERVICE, name)
         if response is pb.DescribeClusterResponse:
             known = self._daemon.current_controller.controller_id
-            return pb.DescribeClusterResponse(error_code=error.value, controller_id=known)  # type: ignore[arg-type]
+            standby = self._standby() if error is ErrorCode.NOT_CONTROLLER else None
+            return pb.DescribeClusterResponse(error_code=error.value, controller_id=known, standby=standby)  # type: ignore[arg-type]
         answer: Message = response(error_code=error.value, error_message=message)
         return answer
+
+    def _standby(self) -> pb.StandbyDescription | None:
+        """What this candidate has in memory; None: it does not follow."""
+        if self._daemon.standby is None:
+            return None
+        mirror = self._daemon.standby.mirror
+        behind_s = mirror.behind_s(time.monotonic())
+        return pb.StandbyDescription(
+            warmth=mirror.warmth.value, states=mirror.size, behind=mirror.behind, behind_s=behind_s
+        )
 
     def _count(self, method: str, error: ErrorCode) -> None:
         self._daemon.metrics.requests.labels(method, error.name).inc()
@@ -165,6 +177,8 @@ class AdminService:
                     if (status := term.senders.status.get(broker.id))
                     else "",
                     refuses_pushes=bool(status and status.refused),
+                    losses=flapping.losses if (flapping := cluster.flapping.get(broker.id)) else 0,
+                    hold_s=flapping.hold_us // 1_000_000 if flapping else 0,
                 )
                 for _, broker in sorted(cluster.brokers.items())
             ],

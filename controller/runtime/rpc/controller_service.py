@@ -135,6 +135,7 @@ def _proposal(asked: pb.AlterPartitionState) -> Proposal:
         tuple(asked.new_isr),
         asked.leader_recovery_state,
         asked.partition_epoch,
+        tuple(asked.isr_epochs),
     )
 
 

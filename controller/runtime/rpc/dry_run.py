@@ -6,13 +6,14 @@ The active controller runs them on its own state, ``pctl`` on a snapshot from Zo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
 from controller.core.brokers.stop_approvals import standing
+from controller.core.cluster import dynamic_settings
 from controller.core.effects import Problem, StoredNode
 from controller.core.names import topic_name_problem
 from controller.core.requests.api import ControllerRequest
@@ -84,14 +85,16 @@ def _read(position: int, step: Any, count: int) -> Step:
     return Step(method, request, None)
 
 
-def paths(steps: Sequence[Step]) -> list[NodePath[Mapping[str, str]]]:
+def paths(steps: Sequence[Step]) -> list[NodePath[Any]]:
     """Paths of the znodes that these requests read and that a snapshot does not contain."""
-    found: list[NodePath[Mapping[str, str]]] = []
+    found: list[NodePath[Any]] = []
     for step in steps:
         match step.asked:
             case AlterConfigs(resources):
                 named = [r.resource for r in resources]
                 found.extend(config_path(r.entity) for r in named if _names_broker(r))
+                if any(r.scope is ConfigScope.CONTROLLER for r in named):
+                    found.append(dynamic_settings.PATH)
             case CreateTopics(topics):
                 found.extend(topic_config_path(t.name) for t in topics if topic_name_problem(t.name) is None)
     return list(dict.fromkeys(found))
@@ -103,7 +106,7 @@ def _names_broker(resource: ConfigResource) -> bool:
 
 def with_nodes(
     snapshot: Snapshot,
-    asked: Sequence[NodePath[Mapping[str, str]]],
+    asked: Sequence[NodePath[Any]],
     found: Sequence[StoredNode[object] | Problem | None],
 ) -> Snapshot:
     """The snapshot with these znodes added. ``found`` is parallel to the paths ``asked``."""

@@ -41,7 +41,7 @@ class HistoryService:
     async def list_history(
         self, request: pb.ListHistoryRequest | None, context: object
     ) -> pb.ListHistoryResponse:
-        """The newest records that pass the filter, from the active controller's memory."""
+        """The newest records that pass the filter, from the active controller's memory, or on request a standby's."""
         del context
         try:
             wanted, limit = _read_listing(request)
@@ -49,7 +49,7 @@ class HistoryService:
             return pb.ListHistoryResponse(
                 **self._refusal("ListHistory", ErrorCode.INVALID_REQUEST, str(error))
             )
-        if not self._daemon.active:
+        if not self._daemon.active and not (request is not None and request.standby_too):
             return pb.ListHistoryResponse(**self._refusal("ListHistory", ErrorCode.NOT_CONTROLLER, ""))
         self._count("ListHistory", ErrorCode.NONE)
         lines: list[str] = []
@@ -64,7 +64,11 @@ class HistoryService:
                 lines.append(line)
         lines.reverse()
         return pb.ListHistoryResponse(
-            records=lines, more=more, oldest_us=self._recent.oldest_us, forgotten=self._recent.forgotten
+            records=lines,
+            more=more,
+            oldest_us=self._recent.oldest_us,
+            forgotten=self._recent.forgotten,
+            controller_id=self._daemon.settings.controller_id,
         )
 
     async def watch(

@@ -248,6 +248,13 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
         "SetPause": Asked(_ALTER_CLUSTER, maintenance.read_pause, maintenance.show_outcome),
         "SetMaintenance": Asked(_ALTER_CLUSTER, maintenance.read_maintenance, maintenance.show_outcome),
         "SetDrain": Asked(_ALTER_CLUSTER, maintenance.read_drain, maintenance.show_outcome),
+        "SetFreeze": Asked(_ALTER_CLUSTER, maintenance.read_freeze, maintenance.show_outcome),
+        "ForgetBroker": Asked(
+            Whole(Operation.ALTER, also=lambda _: [(Operation.LOSE_DATA, CLUSTER)]),
+            maintenance.read_forgetting,
+            maintenance.show_outcome,
+            loses=always,
+        ),
         "CancelShutdown": Asked(_ALTER_CLUSTER, maintenance.read_cancel, maintenance.show_outcome),
         "ListQuarantine": Rpc(_DESCRIBE_CLUSTER),
         "ReleaseQuarantine": Rpc(_ALTER_CLUSTER),

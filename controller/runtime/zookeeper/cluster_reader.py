@@ -13,7 +13,8 @@ from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
 from controller.core.cluster.quarantine import PATH as QUARANTINE
 from controller.core.cluster.quarantine import Quarantine
 from controller.core.effects import FeatureAnswer, TopicInfo
-from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.model import Broker, BrokerIds, Forgotten, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.topics.forgotten import PATH as FORGOTTEN
 from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute, single_codecs
@@ -90,6 +91,7 @@ class ClusterState:
     maintenance: Maintenance = field(default_factory=Maintenance)
     #: Approvals to stop by broker id, including those that no longer hold.
     approvals: dict[int, StopApproval] = field(default_factory=dict)
+    forgotten: dict[int, Forgotten] = field(default_factory=dict)
     #: Control is handed back to Kafka's brokers.
     resignation: Resignation | None = None
     #: What raised unexpectedly.
@@ -141,6 +143,7 @@ async def look(
     await _feature(session, cluster_state)
     cluster_state.maintenance = await _ours(session, cluster_state, MAINTENANCE) or cluster_state.maintenance
     cluster_state.approvals = await _ours(session, cluster_state, APPROVALS) or cluster_state.approvals
+    cluster_state.forgotten = await _ours(session, cluster_state, FORGOTTEN) or cluster_state.forgotten
     cluster_state.resignation = await _ours(session, cluster_state, RESIGNATION)
     cluster_state.quarantine = await _ours(session, cluster_state, QUARANTINE) or cluster_state.quarantine
     cluster_state.deleting = sorted(await _children(session, znode_paths.DELETE_TOPICS))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -18,15 +19,18 @@ from msgspec import Meta
 
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInfo
 from controller.core.model import (
+    NO_EPOCH,
     RECOVERED,
     REPLICAS_MAX,
     SHARED_LENGTH_MAX,
     Broker,
     BrokerIds,
+    DirectoryIds,
     Endpoint,
     FeatureRange,
     LeaderAndIsr,
     interned,
+    shared_directories,
 )
 from controller.core.names import ids_shown, name_shown, shown
 from controller.core.names import topic_name_problem as topic_name_problem
@@ -82,6 +86,9 @@ class _Registration(msgspec.Struct):
     listener_security_protocol_map: dict[str, str] | None = None
     rack: str | None = None
     features: dict[str, _Supported] | None = None
+    # Ours (docs/adr/0020).
+    directories: list[str] = []
+    previous_broker_epoch: int = NO_EPOCH
 
 
 class _Topic(msgspec.Struct):
@@ -96,12 +103,20 @@ class _Topic(msgspec.Struct):
     stray_replicas: dict[str, tuple[Id, ...]] = {}
 
 
+#: Of a data directory: the first four bytes of its id.
+ShortId = Annotated[int, Meta(ge=1, le=2**32 - 1)]
+_NO_DIRECTORIES = msgspec.Raw()
+_BY_MEMBER = msgspec.json.Decoder(dict[Id, ShortId])
+
+
 class _State(msgspec.Struct, gc=False):
     leader: Leader
     leader_epoch: Epoch
     controller_epoch: Epoch
     isr: tuple[Id, ...]
     leader_recovery_state: Annotated[int, Meta(ge=0, le=1)] = RECOVERED
+    # Ours (docs/adr/0020). By broker id: whoever edits the ISR by hand need not know of it.
+    isr_directories: msgspec.Raw = _NO_DIRECTORIES
 
 
 class _TopicPartition(msgspec.Struct):
@@ -342,7 +357,7 @@ _ENDPOINT = re.compile(r"(.+)://\[?([\w.%:-]*)\]?:(\d{1,20})", re.ASCII)
 
 
 #: Bounds of a registration, which is sent to all brokers and to clients. A DNS name has at most 253 characters.
-_TEXT_MAX, _ENDPOINTS_MAX, _FEATURES_MAX = 255, 100, 1000
+_TEXT_MAX, _ENDPOINTS_MAX, _FEATURES_MAX, _DIRECTORIES_MAX = 255, 100, 1000, 1000
 _HOST = re.compile(r"[\w.%:-]*", re.ASCII)
 
 
@@ -368,7 +383,32 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
     endpoints = _endpoints(path, decoded)
     mapped = decoded.listener_security_protocol_map is not None
     rack = None if decoded.rack is None else _checked(path, "rack", decoded.rack)
-    return Broker(id_, czxid, endpoints, rack, _features(path, decoded), decoded.version, mapped)
+    return Broker(
+        id_,
+        czxid,
+        endpoints,
+        rack,
+        _features(path, decoded),
+        decoded.version,
+        mapped,
+        _directories(path, decoded),
+        decoded.previous_broker_epoch,
+    )
+
+
+#: As Kafka writes one: a uuid in URL-safe base64.
+_DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+
+
+def _directories(path: str, decoded: _Registration) -> DirectoryIds:
+    """Short ids: a partition state names one for each member of its ISR."""
+    _count(path, "directories", len(decoded.directories), _DIRECTORIES_MAX)
+    for text in decoded.directories:
+        if not _DIRECTORY_ID.fullmatch(text):
+            raise MalformedError(
+                path, f"directories: {shown(text)} must be 16 bytes in URL-safe base64, 22 characters"
+            )
+    return tuple([int.from_bytes(urlsafe_b64decode(f"{t}==")[:4]) or 1 for t in decoded.directories])
 
 
 def _endpoints(path: str, decoded: _Registration) -> tuple[Endpoint, ...]:
@@ -537,14 +577,39 @@ def decode_state(topic: str, partition: int, data: bytes | None, version: int) -
         version,
         decoded.controller_epoch,
         decoded.leader_recovery_state,
+        _in_sync_with(path, decoded) if decoded.isr_directories is not _NO_DIRECTORIES else (),
     )
 
 
+#: By ISR and the field's text: in a cluster the same few repeat.
+_directories_known: dict[tuple[BrokerIds, bytes], DirectoryIds] = {}
+_DIRECTORIES_BYTES_MAX = 500
+
+
+def _in_sync_with(path: str, decoded: _State) -> DirectoryIds:
+    """Raises MalformedError."""
+    key = decoded.isr, bytes(decoded.isr_directories)
+    found = _directories_known.get(key)
+    if found is None:
+        try:
+            known = _BY_MEMBER.decode(key[1])
+        except msgspec.DecodeError as error:
+            raise MalformedError(path, f"isr_directories: {in_words(error)}") from None
+        found = shared_directories([known.get(b, 0) for b in decoded.isr])
+        if len(key[1]) <= _DIRECTORIES_BYTES_MAX:
+            if len(_directories_known) >= _DISTINCT_MAX:
+                _directories_known.clear()
+            _directories_known[key] = found
+    return found
+
+
 _isr_text: dict[BrokerIds, str] = {}
+_directories_text: dict[tuple[BrokerIds, DirectoryIds], str] = {}
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """Kafka's JSON, fields in its order; ``leader_recovery_state`` only when not RECOVERED."""
+    """Kafka's JSON, fields in its order; ``leader_recovery_state`` only when not RECOVERED. Our own field, only if
+    directories are known, comes last."""
     isr = _isr_text.get(state.isr)
     if isr is None:
         isr = ",".join(map(str, state.isr))
@@ -555,8 +620,23 @@ def encode_state(state: LeaderAndIsr) -> bytes:
     recovery = f',"leader_recovery_state":{state.recovery}' if state.recovery else ""
     return (
         f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1{recovery},'
-        f'"leader_epoch":{state.leader_epoch},"isr":[{isr}]}}'
+        f'"leader_epoch":{state.leader_epoch},"isr":[{isr}]{_directories_shown(state)}}}'
     ).encode()
+
+
+def _directories_shown(state: LeaderAndIsr) -> str:
+    if not state.directories:
+        return ""
+    key = state.isr, state.directories
+    text = _directories_text.get(key)
+    if text is None:
+        named = ",".join(f'"{b}":{d}' for b, d in zip(*key, strict=True) if d)
+        text = f',"isr_directories":{{{named}}}'
+        if len(_directories_text) > 100_000:
+            _directories_text.clear()
+        if len(state.isr) <= SHARED_LENGTH_MAX:
+            _directories_text[key] = text
+    return text
 
 
 # --- requests and configuration ----------------------------------------------------------------------------

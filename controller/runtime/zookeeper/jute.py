@@ -15,6 +15,7 @@ from controller.errors import MalformedError, TooLargeError
 
 OP_CREATE, OP_DELETE, OP_GET_DATA, OP_SET_DATA = 1, 2, 4, 5
 OP_CHECK, OP_MULTI, OP_MULTI_READ, OP_SET_WATCHES = 13, 14, 22, 101
+OP_REMOVE_WATCHES, OP_ADD_WATCH = 18, 106
 OP_ERROR = -1
 
 OK, NO_NODE, NO_AUTH, BAD_VERSION, NODE_EXISTS = 0, -101, -102, -103, -110
@@ -34,6 +35,8 @@ _HEAD_CHECK = _HEADER.pack(OP_CHECK, False, -1)
 _HEAD_GET = _HEADER.pack(OP_GET_DATA, False, -1)
 _END = _HEADER.pack(-1, True, -1)
 _NO_WATCH = b"\0"
+#: AddWatchMode.PERSISTENT_RECURSIVE and WatcherType.ANY.
+_RECURSIVE, _ANY_WATCH = _pack_int(1), _pack_int(3)
 
 #: Size of a multi, bytes. It cannot be split, and a server with the default jute.maxbuffer closes the connection over
 #: a request of more than 1 MiB.
@@ -172,6 +175,30 @@ class SetWatchesRequest:
 
     def deserialize(self, data: bytes, offset: int) -> bool:  # noqa: ARG002  (the answer has no body)
         return True
+
+
+class TreeWatchRequest:
+    """Arm a persistent watch on a znode and all below it, or remove it; servers from 3.6 on know both.
+
+    A later watch of the same session on this very path would replace it (ZOOKEEPER-4466), and its removal removes all
+    watches of the path.
+    """
+
+    def __init__(self, path: bytes, *, arm: bool) -> None:
+        self.type = OP_ADD_WATCH if arm else OP_REMOVE_WATCHES
+        self._path, self._argument = path, _RECURSIVE if arm else _ANY_WATCH
+
+    def serialize(self) -> bytes:
+        return b"".join((_len(len(self._path)), self._path, self._argument))
+
+    def deserialize(self, data: bytes, offset: int) -> bool:  # noqa: ARG002  (nothing that is of use)
+        return True
+
+
+def event_path(buffer: bytes, offset: int) -> str:
+    """The path of a watch event, which follows its type and the connection's state."""
+    length = _INT.unpack_from(buffer, offset + 8)[0]
+    return bytes(buffer[offset + 12 : offset + 12 + length]).decode("utf-8", "replace")
 
 
 def parse_multi(answer: memoryview, count: int) -> list[int]:

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ IN_FLIGHT_MAX = 100
 SINGLE_WINDOW = 50
 #: How often a group of single reads is retried: a server without multiRead drops the connection.
 FALLBACK_TRIES = 3
+#: Changes of a watched tree that wait to be taken; beyond, it has to be read again.
+HEARD_MAX = 2_000_000
 
 
 def _log() -> Any:
@@ -162,7 +165,12 @@ class Session:
             logger=_kazoo_log,
         )
         self._chroot = self._client.chroot or ""
+        #: Number of this connection: watches do not outlive it.
+        self.connections = 0
+        #: Paths below a watched tree that changed, in the order of events; None: nobody listens.
+        self._heard: deque[str] | None = None
         self._learn_negotiated_timeout()
+        self._hear_before_replies()
         self._client.add_listener(self._listener)
         self._watchers: dict[WatchCallback, _Watcher] = {}
 
@@ -299,12 +307,32 @@ class Session:
             sent_at = time.monotonic()
             read_timeout_ms, connect_timeout_ms = connect(*args)
             self.negotiated_ms = round(read_timeout_ms * 3 / 2)
+            self.connections += 1
             # Kept, because kazoo has the session id only while it is connected.
             self._id = self._id or int(self._client._session_id)
             self._answered_at = max(self._answered_at, sent_at)
             return read_timeout_ms, connect_timeout_ms
 
         connection._connect = learning
+
+    def _hear_before_replies(self) -> None:
+        """Wrap kazoo's reading of events: it would hand them to another thread than replies, and their order be lost.
+
+        Here an event is noted on the thread that reads replies. Who has seen a reply finds every earlier event noted.
+        """
+        connection = self._client._connection
+        read = connection._read_watch_event
+
+        def hearing(buffer: bytes, offset: int) -> None:
+            heard = self._heard
+            if heard is not None:
+                if len(heard) < HEARD_MAX:
+                    heard.append(jute.event_path(buffer, offset))
+                else:
+                    self.connections += 1  # as good as lost
+            read(buffer, offset)
+
+        connection._read_watch_event = hearing
 
     def _listener(self, state: str) -> None:
         # Runs on kazoo's connection thread. ``over`` is set here, so that nothing acts on a lost session.
@@ -512,6 +540,35 @@ class Session:
             self._client.know_data_watcher(packed, watcher)
             await self._call(partial(self._client.raw, request))
             self._client.know_data_watcher(packed, watcher)
+
+    async def watch_tree(self, path: str) -> bool:
+        """Note changes of a znode and all below it, until this connection or ``forget_tree`` ends it. False: the server
+        cannot. Nothing else may watch this very path. Raises ConnectionLossError."""
+        packed = self.packed_path(path)
+        # Both came with ZooKeeper 3.6, and a server that does not know a request drops the connection.
+        if not await self._has_multi_read(packed):
+            return False
+        self._heard = deque()
+        await self._call(partial(self._client.raw, jute.TreeWatchRequest(packed, arm=True)))
+        return True
+
+    def heard(self) -> list[str]:
+        """The paths that changed, chroot left out, since the last call: all whose events came before any reply that the
+        caller has seen."""
+        found: list[str] = []
+        heard, start = self._heard, len(self._chroot)
+        while heard:
+            found.append(heard.popleft()[start:])
+        return found
+
+    async def forget_tree(self, path: str) -> None:
+        """Remove every watch on this path. Raises ConnectionLossError."""
+        if self._heard is not None:
+            self._heard = None
+            with suppress(zk_errors.KazooException):
+                await self._call(
+                    partial(self._client.raw, jute.TreeWatchRequest(self.packed_path(path), arm=False))
+                )
 
     # plumbing
 

@@ -11,17 +11,20 @@ import msgspec
 from msgspec import Meta
 
 from controller.core.cluster.configs import entity_problem
+from controller.core.cluster.dynamic_settings import DEFAULT
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.cluster.quarantine import SUSPECTS_MAX, Quarantine, Suspect
+from controller.core.cluster.tenures import KEPT_MAX, Tenure
 from controller.core.config_keys import LONG_MAX
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
-from controller.core.model import Maintenance, StopApproval
+from controller.core.model import Forgotten, Maintenance, StopApproval
 from controller.core.znode_paths import (
     APPROVALS,
     CLUSTER_ID,
     CONFIG,
     CONFIG_CHANGE,
     CONFIG_CHANGES,
+    FORGOTTEN,
     ISR_NOTIFICATIONS,
     LOG_DIR_NOTIFICATIONS,
     MAINTENANCE,
@@ -30,6 +33,8 @@ from controller.core.znode_paths import (
     QUARANTINE,
     REASSIGN_PARTITIONS,
     RESIGNED,
+    SETTINGS,
+    TENURES,
     NodePath,
     is_below,
 )
@@ -38,6 +43,8 @@ from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import Session
 
 T = TypeVar("T")
+#: Digits of the largest id.
+_ID_DIGITS = 10
 
 #: The category of znodes that may become readable without a change that a watch reports.
 NOT_READ = "NOT_READ"
@@ -58,6 +65,21 @@ class _ProducerIds(msgspec.Struct):
 class _Approvals(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=1)]
     approvals: dict[Annotated[int, Meta(ge=0, le=codecs.INT_MAX)], StopApproval]
+
+
+class _Forgotten(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    brokers: dict[Annotated[int, Meta(ge=0, le=codecs.INT_MAX)], Forgotten]
+
+
+class _Settings(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    settings: dict[str, dict[str, str]]
+
+
+class _Tenures(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    terms: Annotated[tuple[Tenure, ...], Meta(max_length=KEPT_MAX)]
 
 
 class Resignation(msgspec.Struct, frozen=True):
@@ -110,6 +132,19 @@ def _maintenance(path: str, data: bytes | None) -> Maintenance:
     for field, ids in (("drained", found.drained), ("accepted", found.accepted)):
         for broker_id in ids:
             _require(path, f"{field}: broker id {broker_id}", broker_id, codecs.INT_MAX)
+    if found.freeze is not None:
+        _require(path, f"freeze.until_ms = {found.freeze.until_ms}", found.freeze.until_ms, LONG_MAX)
+    return found
+
+
+def _forgotten(path: str, data: bytes | None) -> dict[int, Forgotten]:
+    found = _decode(path, data, _Forgotten).brokers
+    for broker_id, mark in found.items():
+        _require(path, f"brokers.{broker_id}.at_ms = {mark.at_ms}", mark.at_ms, LONG_MAX)
+        for topic, numbers in mark.replicas.items():
+            for number in numbers:
+                what = f"brokers.{broker_id}.replicas.{topic[:100]}: partition {number}"
+                _require(path, what, number, codecs.INT_MAX)
     return found
 
 
@@ -120,6 +155,23 @@ def _approvals(path: str, data: bytes | None) -> dict[int, StopApproval]:
             number = getattr(approval, field)
             _require(path, f"approvals.{broker_id}.{field} = {number}", number, LONG_MAX)
     return found.approvals
+
+
+def _settings(path: str, data: bytes | None) -> dict[str, dict[str, str]]:
+    found = _decode(path, data, _Settings).settings
+    for name in found:
+        if name != DEFAULT and not (name.isascii() and name.isdigit() and len(name) <= _ID_DIGITS):
+            raise MalformedError(path, f"settings.{name[:100]}: must be a controller id or {DEFAULT}")
+    return found
+
+
+def _tenures(path: str, data: bytes | None) -> tuple[Tenure, ...]:
+    found = _decode(path, data, _Tenures).terms
+    for number, term in enumerate(found):
+        for field in ("controller_id", "controller_epoch", "from_ms", "until_ms"):
+            value = getattr(term, field)
+            _require(path, f"terms.{number}.{field} = {value}", value, LONG_MAX)
+    return found
 
 
 def _resignation(path: str, data: bytes | None) -> Resignation:
@@ -143,6 +195,12 @@ def _decoder(path: str) -> Callable[[str, bytes | None], object]:
         return _maintenance
     if path == APPROVALS:
         return _approvals
+    if path == FORGOTTEN:
+        return _forgotten
+    if path == TENURES:
+        return _tenures
+    if path == SETTINGS:
+        return _settings
     if path == RESIGNED:
         return _resignation
     if path == QUARANTINE:
@@ -163,6 +221,7 @@ _WATCHED: dict[str, Callable[[str, bytes | None, int], object]] = {
     ISR_NOTIFICATIONS: lambda path, data, _: codecs.decode_partition_list(path, data),
     LOG_DIR_NOTIFICATIONS: lambda path, data, _: codecs.decode_log_dir_event(path, data),
     CONFIG_CHANGES: lambda path, data, _: decode_config_change(path, data),
+    SETTINGS: lambda path, data, _: _settings(path, data),
 }
 
 
@@ -187,6 +246,12 @@ def encode(path: str, value: object) -> bytes:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
     if path == APPROVALS:
         return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
+    if path == SETTINGS:
+        return msgspec.json.encode(_Settings(1, cast(dict[str, dict[str, str]], value)))
+    if path == TENURES:
+        return msgspec.json.encode(_Tenures(1, cast(tuple[Tenure, ...], value)))
+    if path == FORGOTTEN:
+        return msgspec.json.encode(_Forgotten(1, cast(dict[int, Forgotten], value)))
     if path == RESIGNED:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value)})
     if path == QUARANTINE:

@@ -53,16 +53,14 @@ from controller.core.znode_paths import state_path
 from controller.errors import FencedError, MalformedError, TooLargeError
 from controller.runtime.zookeeper import codecs, jute, single_codecs, topic_trees
 from controller.runtime.zookeeper.session import AccessError, ConnectionLossError, NoNodeError, Session
+from controller.runtime.zookeeper.state_cache import StateCache
+from controller.runtime.zookeeper.state_mirror import StateMirror
 from controller.runtime.zookeeper.topic_cache import TopicCache
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Decoded states kept for sharing: in a cluster the same few contents repeat.
-_STATE_CACHE_MAX = 200_000
-#: Longer states are not kept: they do not repeat.
-_STATE_CACHED_BYTES_MAX = 1000
 #: Registrations in flight; each may take a megabyte.
 _BROKERS_TOGETHER = 100
 #: Size at which writes of topic znodes are split into several multis, bytes; jute.maxbuffer is 1 MiB by default.
@@ -71,7 +69,8 @@ MULTI_BYTES_MAX = 700_000
 
 class Store:
     """One term's access to ZooKeeper. ``epoch_version``: the zkVersion of ``/controller_epoch`` from the election.
-    ``quarantined``: znodes of topics and brokers that count as unreadable, and why."""
+    ``quarantined``: znodes of topics and brokers that count as unreadable, and why. ``mirror``: the partition states in
+    memory when this controller was elected, settled."""
 
     def __init__(
         self,
@@ -79,13 +78,17 @@ class Store:
         epoch_version: int,
         enqueue: Callable[[Event], None],
         quarantined: Mapping[str, str] = {},
+        mirror: StateMirror | None = None,
     ) -> None:
         self._session = session
         self._epoch_version = epoch_version
         self._quarantined = quarantined
         self._enqueue = enqueue
         self._fence = jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), epoch_version)
-        self._states: dict[tuple[bytes, int], LeaderAndIsr] = {}
+        self._states = StateCache()
+        self._mirror = mirror
+        #: How many partition states came from where.
+        self.from_memory = self.from_zookeeper = 0
         self._topics = TopicCache()
 
     async def perform(self, effect: Effect) -> Outcome:
@@ -179,6 +182,18 @@ class Store:
         return found
 
     async def _read_states(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | Problem | None]:
+        known = self._mirror.take(partitions) if self._mirror is not None else [None] * len(partitions)
+        missing = [p for p, state in zip(partitions, known, strict=True) if state is None]
+        self.from_memory += len(known) - len(missing)
+        self.from_zookeeper += len(missing)
+        if not missing:
+            return list(known)
+        read = iter(await self._read_states_again(missing))
+        return [next(read) if state is None else state for state in known]
+
+    async def _read_states_again(
+        self, partitions: Sequence[Partition]
+    ) -> list[LeaderAndIsr | Problem | None]:
         prefix = self._session.packed_path(znode_paths.TOPICS).decode()
         packed = [state_path(p.topic.name, p.number, prefix).encode() for p in partitions]
         found: list[LeaderAndIsr | Problem | None] = []
@@ -192,31 +207,15 @@ class Store:
         nodes: Sequence[jute.Node | int],
         found: list[LeaderAndIsr | Problem | None],
     ) -> None:
-        known = self._states
-        if len(known) > _STATE_CACHE_MAX:
-            known.clear()
         start = len(found)
+        decode = self._states.decode
         for offset, node in enumerate(nodes):
+            partition = partitions[start + offset]
+            name, number = partition.topic.name, partition.number
             if isinstance(node, int):
-                partition = partitions[start + offset]
-                found.append(
-                    single_codecs.unread(znode_paths.state_path(partition.topic.name, partition.number), node)
-                )
-                continue
-            key = (node.data, node.version)
-            state = known.get(key)
-            if state is None:
-                partition = partitions[start + offset]
-                try:
-                    state = codecs.decode_state(
-                        partition.topic.name, partition.number, node.data, node.version
-                    )
-                except MalformedError as error:
-                    found.append(Problem(error.path, error.problem, version=node.version))
-                    continue
-                if len(node.data) <= _STATE_CACHED_BYTES_MAX:
-                    known[key] = state
-            found.append(state)
+                found.append(single_codecs.unread(znode_paths.state_path(name, number), node))
+            else:
+                found.append(decode(name, number, node))
 
     async def _read_brokers(self) -> BrokersAnswer:
         ids = await self._children(znode_paths.BROKER_IDS)
@@ -302,6 +301,12 @@ class Store:
             return Problem(error.path, error.problem)
         except AccessError:
             return Problem(znode_paths.FEATURE, single_codecs.NOT_PERMITTED)
+
+    async def forget_mirror(self) -> None:
+        """The failover is done: read everything from now on, and hear of no changes of states."""
+        mirror, self._mirror = self._mirror, None
+        if mirror is not None:
+            await mirror.end()
 
     def close(self) -> None:
         """Hear of no more changes."""

@@ -182,13 +182,21 @@ def test_who_does_not_join() -> None:
 
 def test_what_is_proposed() -> None:
     partition = leader((0, 2))
-    partition.record_fetch(1, 10, 0)
+    partition.record_fetch(1, 10, 0, 77)
     proposal = expansion(partition)
-    assert proposal == IsrProposal(FOO, None, 5, (0, 2, 1), 1, 9)
+    assert proposal == IsrProposal(FOO, None, 5, (0, 2, 1), 1, 9, (-1, -1, 77))
     assert partition.owns(proposal)
     partition.make_leader(Replica("foo", 0, None, Role.LEADER, 0, 6, 2, 9, (0, 2), (0, 1, 2)), 0)
     assert not partition.owns(proposal)
     assert partition.maximal_isr == {0, 2}
+
+
+def test_a_fetch_of_the_former_process_comes_late() -> None:
+    partition = leader((0, 1))
+    partition.record_fetch(1, 0, 0, 78)
+    with pytest.raises(PartitionError, match="broker epoch 77 of broker 1 is older than 78"):
+        partition.record_fetch(1, 10, 0, 77)
+    assert partition.remote[1].log_end_offset == 0
 
 
 # --- leaving -----------------------------------------------------------------------------------------------

@@ -312,6 +312,9 @@ class States:
         self.data, self.version = data, version + 1
         return self.version
 
+    async def get_registration(self, broker_id: int) -> tuple[bytes, int] | None:
+        raise AssertionError(f"nobody joins the ISR, and {broker_id} is looked for")
+
     async def notify_isr_changes(self, partitions: Sequence[Key]) -> None:
         raise AssertionError(f"nothing changed, and {partitions} are told")
 

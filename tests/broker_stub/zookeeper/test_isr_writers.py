@@ -220,6 +220,7 @@ class States:
 
     def __init__(self) -> None:
         self.states: dict[Key, tuple[bytes, int]] = {}
+        self.registrations: dict[int, tuple[bytes, int]] = {}
         self.notified: list[list[Key]] = []
         self.deaf = 0
         self.away = False
@@ -249,6 +250,9 @@ class States:
             self.deaf -= 1
             raise StoreUnavailable("the answer was lost")
         return version + 1
+
+    async def get_registration(self, broker_id: int) -> tuple[bytes, int] | None:
+        return self.registrations.get(broker_id)
 
     async def notify_isr_changes(self, partitions: Sequence[Key]) -> None:
         if self.away:
@@ -287,6 +291,44 @@ async def test_what_is_written(notifier: NotificationWriter, states: States) -> 
     data, version = states.states["foo", 0]
     assert version == 8
     assert data == codecs.encode_state(LeaderAndIsr(1, 5, (1, 2), 8, 3, 0))
+
+
+async def test_members_keep_their_directories_and_new_ones_get_theirs(
+    notifier: NotificationWriter, states: States
+) -> None:
+    states.put(("foo", 0), 7, isr=[1, 3], isr_directories={"1": 11, "3": 13})
+    states.registrations[2] = b'{"directories":["AAAADAAAAAAAAAAAAAAAAA"]}', 90
+    joins = FOO._replace(isr_epochs=(-1, 90))
+    (result,) = await notifier.propose([joins])
+    assert result.error == codes.NONE
+    data, _ = states.states["foo", 0]
+    assert data == codecs.encode_state(LeaderAndIsr(1, 5, (1, 2), 8, 3, 0, (11, 12)))
+
+
+async def test_who_registered_anew_since_it_caught_up_does_not_join(
+    notifier: NotificationWriter, states: States
+) -> None:
+    states.put(("foo", 0), 7, isr=[1])
+    states.registrations[2] = b"{}", 91
+    (result,) = await notifier.propose([FOO._replace(isr_epochs=(-1, 90))])
+    assert result.error == codes.INELIGIBLE_REPLICA
+    assert states.states["foo", 0][1] == 7
+
+
+async def test_what_may_have_been_written_is_not_refused_afterwards(
+    notifier: NotificationWriter, states: States
+) -> None:
+    states.put(("foo", 0), 7, isr=[1])
+    states.registrations[2] = b'{"directories":["AAAADAAAAAAAAAAAAAAAAA"]}', 90
+    joins = FOO._replace(isr_epochs=(-1, 90))
+    states.away = True
+    with pytest.raises(IsrUnanswered):
+        await notifier.propose([joins])
+    states.away = False
+    states.registrations[2] = b"{}", 91
+    (result,) = await notifier.propose([joins])
+    assert result.error == codes.NONE
+    assert json.loads(states.states["foo", 0][0])["isr_directories"] == {"2": 12}
 
 
 @pytest.mark.parametrize(

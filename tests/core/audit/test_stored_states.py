@@ -8,7 +8,7 @@ import pytest
 
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
-from controller.core.model import LeaderAndIsr, PartitionState
+from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, PartitionState
 from controller.core.records import AuditFinding, LeadershipChange
 from controller.core.requests.operator import SetPause
 from tests.support.core.harness import MachineHarness
@@ -17,11 +17,11 @@ from tests.support.core.world import World, state
 PATH = "/brokers/topics/t/partitions/0/state"
 
 
-def cluster(*live: int) -> MachineHarness:
+def cluster(*live: int, recovery: int = RECOVERED) -> MachineHarness:
     """t-0 on brokers 1 to 3, led by 1 at leader epoch 5, version 7."""
     world = World(*(live or (1, 2, 3)))
     world.create_topic("t", {0: [1, 2, 3]})
-    world.put_state("t", 0, state(1, [1, 2, 3], 5, 7))
+    world.put_state("t", 0, state(1, [1, 2, 3], 5, 7, recovery=recovery))
     rig = MachineHarness.active(world)
     rig.forget()
     return rig
@@ -84,6 +84,17 @@ def test_the_isr_that_a_leader_wrote_itself_costs_no_leader_epoch() -> None:
     assert (rig.stored(), findings(rig), rig.commits()) == ((1, 5, [1, 2]), [], [])
     assert {line.split()[1] for line in rig.lines()} == {"UMR"}
     rig.check_converged()
+
+
+def test_a_leader_that_ends_its_recovery_itself_costs_no_leader_epoch_either() -> None:
+    rig = cluster()
+    rig.world.put_state("t", 0, state(1, [1], 5, 8, recovery=RECOVERING))
+    rig = MachineHarness(rig.world, epoch=2).failover()
+    rig.forget()
+    held = rig.world.states[("t", 0)]
+    rig.world.put_state("t", 0, state(1, [1, 2], held.leader_epoch, held.partition_epoch + 1))
+    check(rig)
+    assert (rig.stored(), findings(rig)) == ((1, held.leader_epoch, [1, 2]), [])
 
 
 @pytest.mark.parametrize(

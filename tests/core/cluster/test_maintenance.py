@@ -8,11 +8,13 @@ import pytest
 
 from controller.core.events import Event, EventKind
 from controller.core.handlers import not_controller
-from controller.core.model import Attribution, Maintenance, PartitionState, ReplicaState
+from controller.core.model import Attribution, Freeze, Maintenance, PartitionState, ReplicaState
+from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
-from controller.core.requests.operator import CancelShutdown, SetDrain, SetPause
+from controller.core.requests.operator import CancelShutdown, SetDrain, SetFreeze, SetPause
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.znode_paths import MAINTENANCE
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
@@ -214,3 +216,58 @@ def test_a_broker_that_was_to_leave_stays() -> None:
     rig.forget()
     assert ask(rig, CancelShutdown(1, -1)).error is ErrorCode.NONE
     assert (rig.commits(), rig.lines()) == ([], [])
+
+
+# --- freeze ------------------------------------------------------------------------------------------------
+
+
+def freeze(rig: MachineHarness, frozen: bool = True) -> Any:
+    return ask(rig, SetFreeze(frozen, MARK.reason, MARK.author, 5 * frozen))
+
+
+def test_a_frozen_cluster_elects_for_availability_and_begins_nothing_else() -> None:
+    rig = cluster([1, 2, 3], [2, 1])
+    assert freeze(rig).error is ErrorCode.NONE
+    assert rig.world.nodes[MAINTENANCE].value == Maintenance(freeze=Freeze(MARK.reason, MARK.author, 5))
+    rig.world.broker_down(1)
+    rig.run()
+    assert leaders(rig) == [2, 2]
+    rig.world.broker_up(1)
+    rig.run()
+    rig = MachineHarness(rig.world, epoch=2).failover()
+    rig.world.put_state("t", 0, state(2, [1, 2, 3], 9, 12))
+    rig = MachineHarness(rig.world, epoch=3).failover()
+    rig.world.events.append(Event(EventKind.LEADER_REBALANCE))
+    rig.run()
+    assert leaders(rig) == [2, 2], "no leadership returns"
+    reply = ask(rig, AlterPartitionReassignments([PartitionReassignment("t", 1, (3, 2))]))
+    assert [a.error for a in reply.partitions] == [ErrorCode.NONE]
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    assert rig.world.topics["t"].partitions[1] == (2, 1), "it waits"
+    assert [str(r) for r in pending_reasons(rig.cluster, rig.machine.settings, rig.partition(number=1))] == [
+        "the move to [3, 2] waits: frozen by ann: new disks (pctl unfreeze ends that)"
+    ]
+    assert freeze(rig, False).error is ErrorCode.NONE
+    assert "t" not in rig.world.topics
+
+
+def test_a_freeze_lets_unclean_elections_by_configuration_pass() -> None:
+    rig = cluster([1, 2], isr=[1])
+    rig.world.configure("t", {"unclean.leader.election.enable": "true"})
+    rig = MachineHarness(rig.world, epoch=2).failover()
+    freeze(rig)
+    rig.world.broker_down(1)
+    rig.run()
+    assert leaders(rig) == [2]
+
+
+def test_a_freeze_needs_reason_author_and_end() -> None:
+    rig = cluster([1, 2])
+    for request in (
+        SetFreeze(True, "", "ann", 5),
+        SetFreeze(True, "why", "", 5),
+        SetFreeze(True, "why", "ann"),
+    ):
+        assert ask(rig, request).error is ErrorCode.INVALID_REQUEST
+    assert MAINTENANCE not in rig.world.nodes

@@ -32,11 +32,12 @@ def test_creation() -> None:
     assert rig.reads() == ["ReadTopicNames", "ReadTopics"]
     (commit,) = rig.commits()
     assert {type(w) for w in commit.writes} == {CreateState}
+    lines = ["t-0 leader 1 epoch 0 isr [1, 2]", "t-1 leader 2 epoch 0 isr [2, 1]"]
     assert rig.lines() == [
-        f"{b} {kind} {line}{suffix}"
-        for b in (1, 2)
-        for kind, suffix in (("LISR", " new"), ("UMR", ""))
-        for line in ("t-0 leader 1 epoch 0 isr [1, 2]", "t-1 leader 2 epoch 0 isr [2, 1]")
+        *(f"1 LISR {line} new" for line in lines),
+        *(f"1 UMR {line}" for line in lines),
+        *(f"2 LISR {line} new" for line in reversed(lines)),  # what it leads first
+        *(f"2 UMR {line}" for line in lines),
     ]
     assert {rig.partition("t", 0).replica_state(b) for b in (1, 2)} == {ReplicaState.ONLINE}
     rig.check_converged()

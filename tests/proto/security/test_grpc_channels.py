@@ -125,7 +125,7 @@ async def test_a_client_believes_only_its_authorities_and_the_host_that_it_diall
 
 @pytest.mark.parametrize(
     ("auth", "let_in"),
-    [(ClientAuth.NONE, True), (ClientAuth.REQUESTED, False), (ClientAuth.REQUIRED, False)],
+    [(ClientAuth.NONE, True), (ClientAuth.REQUIRED, False)],
 )
 async def test_clients_without_certificate(authority: Authority, auth: ClientAuth, let_in: bool) -> None:
     server = PemTls(TlsFiles(*authority.issue("server"), authority.cafile), auth)
@@ -178,6 +178,19 @@ async def test_both_sides_take_new_certificates_while_they_run(
         assert channels.to(address) is after
         await channels.close()
         await refused(port, former)
+
+
+async def test_channels_that_nobody_uses_are_replaced_too(authority: Authority, other: Authority) -> None:
+    """They would go on trying with the former certificate."""
+    files = TlsFiles(*authority.issue("client"), authority.cafile)
+    channels = Channels(PemTls(files), [])
+    unused = channels.to("127.0.0.1:1")
+    channels.to("127.0.0.1:2")
+    replace(files, other, "renewed")
+    channels.to("127.0.0.1:2")
+    assert list(channels.addresses) == ["127.0.0.1:2"]
+    assert channels.to("127.0.0.1:1") is not unused
+    await channels.close()
 
 
 def replace(files: TlsFiles, authority: Authority, name: str) -> None:

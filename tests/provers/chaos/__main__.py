@@ -42,6 +42,11 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--loopback", action="store_true", help="no namespaces, even where they are permitted"
     )
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="by mutual TLS with rules, ZooKeeper too; certificates change all the time",
+    )
     arguments = parser.parse_args(argv)
     if arguments.minutes <= 0 or (arguments.episodes is not None and arguments.episodes < 1):
         parser.error("--minutes and --episodes must be greater than 0")
@@ -87,7 +92,7 @@ def main(argv: list[str]) -> int:
             return EXIT_GOOD
         directory = arguments.directory or Path(tempfile.mkdtemp(prefix="pc-chaos-")) / "run"
         console.print(f"data and logs: {directory}")
-        outcome = asyncio.run(play(plan, arguments.seed, network, directory))
+        outcome = asyncio.run(play(plan, arguments.seed, network, directory, secure=arguments.secure))
     except (ControllerError, NetworkError, OSError) as error:
         console.print(f"chaos: {type(error).__name__}: {error}", style="bold red", markup=False)
         return EXIT_BAD

@@ -10,11 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, ZooKeeperServer
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, Security, ZooKeeperServer
 from controller.playground.cluster import Member, Playground
 from controller.runtime.config import ENV_PREFIX
+from proto.security.grpc_channels import GrpcTls
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from tests.provers.chaos.network import Network, possible, run
-from tests.provers.chaos.plan import BROKERS, CONTROLLERS, ZOOKEEPERS, Means
+from tests.provers.chaos.plan import BROKERS, CONTROLLERS, EVERYBODY, ZOOKEEPERS, Means
+from tests.provers.chaos.secured import SecuredPlayground, ZooKeeperTls
 
 SESSION_TIMEOUT_MS = 4000
 DISK_BYTES = 256 * 2**20
@@ -26,7 +29,6 @@ _ZK_PORT, _BROKER_PORT, _CONTROLLER_PORT = 2181, 9092, 9190
 #: Hosts in namespaces of their own have other addresses than loopback.
 _OPEN = {"ALLOW_EVERYONE": "true", "INSECURE_LISTEN": "accepted"}
 _CONTROLLER_SETTINGS = {
-    **_OPEN,
     "AUTO_LEADER_REBALANCE_ENABLE": "true",
     "LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS": "10",
     # It enters by itself when most brokers are gone; the next episode is not to find it there.
@@ -51,6 +53,9 @@ class Nodes:
 
     directory: Path
     network: Network
+    #: By mutual TLS with rules, ZooKeeper too.
+    secure: bool = False
+    zookeeper_tls: ZooKeeperTls | None = field(default=None, init=False)
     ensemble: EmbeddedZooKeeper = field(init=False)
     playground: Playground = field(init=False)
     #: Those that are down because we took them down.
@@ -62,26 +67,47 @@ class Nodes:
     async def start(self) -> None:
         """Everything is launched. Raises EnvironmentFault, NetworkError."""
         (self.directory / "clocks").mkdir(parents=True)
-        self.ensemble = EmbeddedZooKeeper(self.directory / "zookeeper", servers=3, heap_mb=256)
+        hosts = tuple(dict.fromkeys(self.network.host(name) for name in EVERYBODY))
+        security = Security()
+        if self.secure:
+            self.zookeeper_tls = ZooKeeperTls(self.directory / "zookeeper-certificates", hosts)
+            security = self.zookeeper_tls.security
+        self.ensemble = EmbeddedZooKeeper(
+            self.directory / "zookeeper", servers=3, heap_mb=256, security=security
+        )
         if Means.PACKETS in self.network.means:
-            self.ensemble.servers = self._servers()
+            self.ensemble.servers = self._servers(security)
         self.ensemble.start()
-        self.playground = Playground(
+        kind = SecuredPlayground if self.secure else Playground
+        self.playground = kind(
             self.directory,
             len(CONTROLLERS),
             len(BROKERS),
             self.ensemble.connect_string,
             SESSION_TIMEOUT_MS,
+            secure=self.secure,
+            hosts=hosts,
         )
         self.playground.prepare()
         for name, member in self.playground.members.items():
             await self._place(name, member)
             member.start()
 
-    def _servers(self) -> list[ZooKeeperServer]:
+    @property
+    def access(self) -> ZooKeeperAccess:
+        """To ZooKeeper, for whoever looks on."""
+        return OPEN_ACCESS if self.zookeeper_tls is None else self.zookeeper_tls.access
+
+    @property
+    def tls(self) -> GrpcTls | None:
+        """The operators'."""
+        return self.playground.tls
+
+    def _servers(self, security: Security) -> list[ZooKeeperServer]:
         hosts = {name: self.network.host(name) for name in ZOOKEEPERS}
         peers = tuple(
-            f"server.{n}={host}:2888:3888;{host}:{_ZK_PORT}" for n, host in enumerate(hosts.values(), 1)
+            f"server.{n}={host}:2888:3888" + ("" if security.tls else f";{host}:{_ZK_PORT}")
+            for n, host in enumerate(hosts.values(), 1)
         )
         return [
             ZooKeeperServer(
@@ -92,6 +118,7 @@ class Nodes:
                 heap_mb=256,
                 host=host,
                 launcher=self.network.launcher(name),
+                security=security,
             )
             for number, (name, host) in enumerate(hosts.items(), 1)
         ]
@@ -101,18 +128,21 @@ class Nodes:
         options = {"--zookeeper": await self.network.connect_string(name, self.playground.connect)}
         host = self.network.host(name)
         apart = Means.PACKETS in self.network.means
+        settings = _OPEN if self.zookeeper_tls is None else self.zookeeper_tls.settings
+        prefix = ENV_PREFIX if name in CONTROLLERS else "BROKER_STUB_"
         if name in CONTROLLERS:
-            member.environment = {ENV_PREFIX + key: value for key, value in _CONTROLLER_SETTINGS.items()}
+            settings = {**settings, **_CONTROLLER_SETTINGS}
             if apart:
                 options["--grpc-listen"] = f"{host}:{_CONTROLLER_PORT}"
                 options["--http-listen"] = f"{host}:{_CONTROLLER_PORT + 1}"
             self._mount(self.state_log(name), STATE_LOG_DISK_BYTES)
         else:
-            member.environment = {f"BROKER_STUB_{key}": value for key, value in _OPEN.items()}
             options["--replica-lag-time-max-ms"] = str(_LAG_MS)
             if apart:
                 options["--listen"] = f"{host}:{_BROKER_PORT}"
             self._mount(self.data_dir(name), DISK_BYTES)
+        ours = {prefix + key: value for key, value in settings.items()}
+        member.environment = {**member.environment, **ours}
         kept = [word for word in member.command if word.partition("=")[0] not in options]
         member.command = [*self.network.launcher(name), *kept, *(f"{k}={v}" for k, v in options.items())]
 

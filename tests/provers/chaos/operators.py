@@ -13,6 +13,7 @@ from controller.client import admin
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2
+from proto.security.grpc_channels import GrpcTls
 from tests.provers.chaos.apply import now_us
 from tests.provers.chaos.recovery import Eye
 
@@ -63,6 +64,7 @@ class Operators:
     eye: Eye
     random: Random
     moved: str
+    tls: GrpcTls | None = None
     episode: int = 0
     asked: list[ControllerRequest] = field(default_factory=list)
     _made: int = 0
@@ -95,7 +97,9 @@ class Operators:
                 request = pb.CreatePartitionsRequest(topics=[pb.NewPartitions(name=topic, count=count)])
                 await self._ask(verb, topic, "CreatePartitions", request)
             case Verb.DELETE:
-                request_ = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=topic)])
+                request_ = pb.DeleteTopicsRequest(
+                    topics=[pb.DeletableTopic(name=topic)], reason="it is no longer needed"
+                )
                 await self._ask(verb, topic, "DeleteTopics", request_)
             case Verb.ELECT:
                 await self._ask(verb, "", "ElectLeaders", pb.ElectLeadersRequest(all_partitions=True))
@@ -140,7 +144,7 @@ class Operators:
         if cluster_state is None:
             return
         try:
-            answer = await admin.ask(cluster_state.controller_endpoint, method, request, ANSWER_S)
+            answer = await admin.ask(cluster_state.controller_endpoint, method, request, ANSWER_S, self.tls)
             outcome, words = _judge(answer)
         except admin.RefusedError as error:
             outcome, words = Outcome.REFUSED, str(error)
@@ -161,7 +165,10 @@ def _judge(answer: Any) -> tuple[Outcome, str]:
 
 
 async def explain(
-    cluster_state: ClusterState, deletion: str = "", reassignment: tuple[str, int] | None = None
+    cluster_state: ClusterState,
+    tls: GrpcTls | None,
+    deletion: str = "",
+    reassignment: tuple[str, int] | None = None,
 ) -> str:
     """What the active controller says of it, in words."""
     if reassignment is None:
@@ -170,7 +177,7 @@ async def explain(
         name = common_pb2.PartitionName(topic=reassignment[0], partition=reassignment[1])
         request = inspection_pb2.ExplainRequest(reassignment=name)
     try:
-        answer = await admin.ask(cluster_state.controller_endpoint, "Explain", request, ANSWER_S)
+        answer = await admin.ask(cluster_state.controller_endpoint, "Explain", request, ANSWER_S, tls)
     except admin.RequestFailedError as error:
         return str(error)
     return "; ".join(answer.words) or answer.summary

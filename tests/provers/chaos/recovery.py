@@ -13,6 +13,8 @@ from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from proto.security.grpc_channels import GrpcTls
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from tests.provers.chaos.nodes import Nodes
 from tests.provers.chaos.plan import BROKERS, CONTROLLERS, ZOOKEEPERS
 
@@ -33,8 +35,8 @@ SERVES, ENSEMBLE, ACTIVE, CANDIDATES, REGISTERED, LED, IN_SYNC = (
 class Eye:
     """An operator's connection to ZooKeeper that outlives ZooKeeper's troubles."""
 
-    def __init__(self, connect: str) -> None:
-        self._connect = connect
+    def __init__(self, connect: str, access: ZooKeeperAccess = OPEN_ACCESS) -> None:
+        self._connect, self._access = connect, access
         self._session: Session | None = None
         self._stack = AsyncExitStack()
 
@@ -43,7 +45,7 @@ class Eye:
         try:
             if self._session is None:
                 entering = cluster_reader.connected(
-                    self._connect, round(_CONNECT_S * 1000), create_chroot=False
+                    self._connect, round(_CONNECT_S * 1000), create_chroot=False, access=self._access
                 )
                 self._session = await self._stack.enter_async_context(entering)
             async with asyncio.timeout(_LOOK_S):
@@ -115,7 +117,7 @@ async def recover(nodes: Nodes, eye: Eye, limit_s: float) -> Recovery:
     judged: set[str] | None = None
     while True:
         cluster_state = await eye.look()
-        wants = await _what_is_lacking(cluster_state, judged)
+        wants = await _what_is_lacking(cluster_state, judged, nodes.tls)
         if cluster_state is not None and judged is None:
             judged = set(cluster_state.topics) - set(cluster_state.deleting)
         elapsed = time.monotonic() - began
@@ -140,12 +142,12 @@ async def recover(nodes: Nodes, eye: Eye, limit_s: float) -> Recovery:
 
 
 async def _what_is_lacking(
-    cluster_state: ClusterState | None, judged: set[str] | None
+    cluster_state: ClusterState | None, judged: set[str] | None, tls: GrpcTls | None
 ) -> dict[str, list[str]]:
     """By condition."""
     if cluster_state is None:
         return {SERVES: ["ZooKeeper does not answer"]}
-    active = await is_active(cluster_state)
+    active = await is_active(cluster_state, tls)
     return {
         SERVES: [],
         ACTIVE: []
@@ -155,8 +157,8 @@ async def _what_is_lacking(
     }
 
 
-async def is_active(cluster_state: ClusterState) -> bool:
+async def is_active(cluster_state: ClusterState, tls: GrpcTls | None) -> bool:
     if not cluster_state.controller_endpoint:
         return False
-    answer = await admin.describe_cluster(cluster_state.controller_endpoint, 1.0)
+    answer = await admin.describe_cluster(cluster_state.controller_endpoint, 1.0, tls)
     return not isinstance(answer, str) and answer.error_code == 0

@@ -119,6 +119,7 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
         "longest_write_s": asdict(Distribution.of(outcome.writes)),
         "state_changes": outcome.state_changes,
         "torn_lines": outcome.torn_lines,
+        "rotations": outcome.rotations,
         "episodes": [asdict(one) for one in outcome.played],
         "findings": [asdict(finding) for finding in outcome.findings],
         "operations": [one._asdict() for one in outcome.asked],

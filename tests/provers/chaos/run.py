@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.workload.checker import Verdict
 from controller.workload.history import History
+from proto.security.grpc_channels import GrpcTls
 from tests.provers.chaos import processes, verdicts
 from tests.provers.chaos.apply import Faults, away, now_us
 from tests.provers.chaos.network import Network
@@ -22,6 +23,7 @@ from tests.provers.chaos.nodes import SESSION_TIMEOUT_MS, Nodes
 from tests.provers.chaos.operators import ControllerRequest, Operators, explain
 from tests.provers.chaos.plan import Episode
 from tests.provers.chaos.recovery import REGISTERED, WAIT_S, Eye, recover
+from tests.provers.chaos.secured import keep_rotating
 from tests.provers.chaos.verdicts import Distribution, Finding, Leaderless, Played, What
 
 TOPIC, PARTITIONS, RATE = "events", 8, 200.0
@@ -43,6 +45,8 @@ class Outcome:
     writes: list[float] = field(default_factory=list)
     state_changes: int = 0
     torn_lines: int = 0
+    #: How often all certificates were replaced.
+    rotations: int = 0
 
     @property
     def ok(self) -> bool:
@@ -75,8 +79,9 @@ class Run:
         try:
             await self.nodes.start()
             connect = self.nodes.playground.connect
-            self.eye = Eye(connect)
-            self.operators = Operators(Eye(connect), Random(self.seed), TOPIC)
+            self.eye = Eye(connect, self.nodes.access)
+            eye = Eye(connect, self.nodes.access)
+            self.operators = Operators(eye, Random(self.seed), TOPIC, self.nodes.tls)
             records, history = await self._live(connect)
         finally:
             # Blocks, and relays must serve meanwhile.
@@ -86,7 +91,7 @@ class Run:
         return self.outcome
 
     async def _live(self, connect: str) -> tuple[Verdict, History]:
-        async with cluster_reader.connected(connect, 30_000) as session:
+        async with cluster_reader.connected(connect, 30_000, access=self.nodes.access) as session:
             begun = await recover(self.nodes, self.eye, WAIT_S)
             self.say(f"the cluster is whole: {begun}")
             settings = {"min.insync.replicas": "2"}
@@ -98,6 +103,9 @@ class Run:
             asyncio.create_task(self.operators.work(stop), name="operators"),
             asyncio.create_task(self._look_after(stop), name="service manager"),
         ]
+        if self.nodes.secure:
+            rotating = keep_rotating(self.nodes.playground, stop)
+            background.append(asyncio.create_task(self._count_rotations(rotating), name="certificates"))
         try:
             for episode in self.plan:
                 await self._episode(episode)
@@ -108,8 +116,12 @@ class Run:
             stop.set()
             await asyncio.gather(*background)
         await self._settle()
-        async with cluster_reader.connected(connect, 30_000) as session:
+        async with cluster_reader.connected(connect, 30_000, access=self.nodes.access) as session:
             return await workload.check(session)
+
+    async def _count_rotations(self, rotating: Coroutine[None, None, int]) -> None:
+        self.outcome.rotations = await rotating
+        self.say(f"authority and certificates were replaced {self.outcome.rotations} times")
 
     async def _look_after(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -161,7 +173,7 @@ class Run:
                 Finding(What.STUCK, "ZooKeeper does not answer at the end", now_us())
             )
         else:
-            why = await _explanations(cluster_state)
+            why = await _explanations(cluster_state, self.nodes.tls)
             self.outcome.findings += verdicts.stuck(self.operators.asked, cluster_state, why)
 
     def _check_all(self, records: Verdict, history: History) -> None:
@@ -202,11 +214,11 @@ class Run:
         }
 
 
-async def _explanations(cluster_state: ClusterState) -> dict[str, str]:
-    found = {topic: await explain(cluster_state, deletion=topic) for topic in cluster_state.deleting}
+async def _explanations(cluster_state: ClusterState, tls: GrpcTls | None) -> dict[str, str]:
+    found = {topic: await explain(cluster_state, tls, deletion=topic) for topic in cluster_state.deleting}
     for topic, info in cluster_state.topics.items():
         for number in {*info.adding, *info.removing, *info.queued}:
-            found[f"{topic}-{number}"] = await explain(cluster_state, reassignment=(topic, number))
+            found[f"{topic}-{number}"] = await explain(cluster_state, tls, reassignment=(topic, number))
     return found
 
 
@@ -223,5 +235,7 @@ def longest_writes(history: History, played: Sequence[Played]) -> list[float]:
     return [took / 1e6 for took in longest.values()]
 
 
-async def play(plan: Sequence[Episode], seed: int, network: Network, directory: Path) -> Outcome:
-    return await Run(Nodes(directory, network), plan, seed).play()
+async def play(
+    plan: Sequence[Episode], seed: int, network: Network, directory: Path, *, secure: bool = False
+) -> Outcome:
+    return await Run(Nodes(directory, network, secure), plan, seed).play()

@@ -19,8 +19,12 @@ from tests.support.paths import ROOT
 
 
 @pytest.mark.slow
-def test_a_short_run_of_faults_has_a_good_verdict(tmp_path: Path) -> None:
-    """Kill -9 of the active controller, a broker cut from ZooKeeper, quorum loss. Longer: ``make chaos``."""
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "by TLS"])
+def test_a_short_run_of_faults_has_a_good_verdict(tmp_path: Path, secured: bool) -> None:
+    """Kill -9 of the active controller, a broker cut from ZooKeeper, quorum loss. Longer: ``make chaos``.
+
+    By TLS: with rules, owners of znodes, and certificates that change.
+    """
     report = tmp_path / "report.json"
     command = [
         sys.executable,
@@ -29,6 +33,7 @@ def test_a_short_run_of_faults_has_a_good_verdict(tmp_path: Path) -> None:
         "--short",
         f"--report={report}",
         f"--directory={tmp_path / 'run'}",
+        *(["--secure"] if secured else []),
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=350, check=False)
     said = done.stdout + done.stderr
@@ -38,6 +43,7 @@ def test_a_short_run_of_faults_has_a_good_verdict(tmp_path: Path) -> None:
     assert [len(one["name"]) > 0 for one in found["episodes"]] == [True] * 3, said
     assert found["records"]["acknowledged"] > 500, said
     assert found["state_changes"] > 100, said
+    assert (found["rotations"] > 0) is secured, said
     assert any(one["outcome"] == "accepted" for one in found["operations"]), said
     # The active controller was killed, so another one led after it.
     assert "kill -9 of controller-" in found["episodes"][0]["name"], said
@@ -78,7 +84,9 @@ def test_data_and_logs_are_removed_after_a_good_verdict_unless_their_directory_w
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    async def pretended(_plan: object, _seed: int, _network: object, directory: Path) -> Outcome:
+    async def pretended(
+        _plan: object, _seed: int, _network: object, directory: Path, **_more: bool
+    ) -> Outcome:
         logged(directory)
         return Outcome(findings=[] if good else [Finding(What.STUCK, "topic t is to be deleted")])
 

@@ -127,7 +127,8 @@ class FuzzedBroker:
 
         async def answered() -> bytes:
             async with asyncio.timeout(ANSWER_S):
-                return await self.methods[method](request)
+                to = self.methods[method]
+                return (await to.handler(to.parse(request))).SerializeToString()
 
         answer = self.loop.run_until_complete(answered())
         if self.bugs:

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from broker_stub.zookeeper import codecs as broker_znodes
 from broker_stub.zookeeper.registration import Identity
 from controller.core.cluster.producer_ids import ProducerIdBlock
+from controller.core.cluster.tenures import Tenure
 from controller.core.effects import TopicInfo
-from controller.core.model import Attribution, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.model import Attribution, Forgotten, Freeze, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute, single_codecs
@@ -176,8 +177,21 @@ def _written(path: str, value: object) -> bytes:
 CONTROL: tuple[Codec, ...] = (
     _one_node(
         "/controllers/maintenance",
-        [_written("/controllers/maintenance", Maintenance(_MARK, {3: _MARK}, _MARK, True, (4, 5)))],
+        [
+            _written(
+                "/controllers/maintenance",
+                Maintenance(_MARK, {3: _MARK}, _MARK, True, (4, 5), Freeze("why", "ann", 7)),
+            )
+        ],
     ),
+    _one_node(
+        "/controllers/forgotten",
+        [_written("/controllers/forgotten", {2: Forgotten("burned", "ann", 5, {"t": (0, 1)})})],
+    ),
+    _one_node(
+        "/controllers/settings", [_written("/controllers/settings", {"<default>": {"a": "1"}, "7": {}})]
+    ),
+    _one_node("/controllers/history", [_written("/controllers/history", (Tenure(1, 2, 3, 4, True, "why"),))]),
     _one_node(
         "/controllers/approvals",
         [_written("/controllers/approvals", {2: StopApproval(7, "because", "ann", 5, ("margin",))})],

@@ -65,6 +65,8 @@ async def _main(outcome: Outcome, *, telling: bool) -> None:
             "controller epochs": cluster.ledger.controller_epoch,
             "acknowledged records": cluster.history.acknowledged,
             "reads": cluster.history.reads,
+            "states from memory": sum(c.states_loaded[0] for c in cluster.controllers.values()),
+            "states read": sum(c.states_loaded[1] for c in cluster.controllers.values()),
             "operations": cluster.operator.asked,
             "granted": cluster.operator.done,
         }

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from controller.core.outbox import PushKind
+from controller.runtime.push import sender
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 from tests.support.runtime.pushes import FakeBroker, StatusError, decide, sender_harness, topic
@@ -515,3 +516,18 @@ async def test_encoding_waits_for_decisions_but_not_for_ever() -> None:
             PushKind.LEADER_AND_ISR,
             PushKind.UPDATE_METADATA,
         }
+
+
+async def test_leaders_are_told_while_an_event_is_being_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers wait for the event's end, and so does what else a leader is told."""
+    monkeypatch.setattr(sender, "BUSY_PAUSE_S", 3600.0)
+    leader, follower = FakeBroker(1), FakeBroker(2)
+    partitions = topic("t", 1)
+    async with sender_harness(leader, follower) as harness:
+        harness.push([2], partitions)
+        harness.push([1], partitions)
+        harness.senders.sync(deciding=True)
+        await until(lambda: bool(leader.states("LeaderAndIsr")), "the leader")
+        assert not follower.states("LeaderAndIsr")
+        harness.senders.sync(deciding=False)
+        await until(lambda: harness.idle() and bool(follower.states("LeaderAndIsr")), "the follower")

@@ -122,7 +122,9 @@ class BrokerHarness:
                 "leader_and_isr": wire.LeaderAndIsrRequest,
                 "stop_replica": wire.StopReplicaRequest,
             }
-            header = kinds.get(method, wire.UpdateMetadataRequest).FromString(message)
+            header: Any = kinds.get(method, wire.UpdateMetadataRequest).FromString(message)
+            if method == "describe_state":
+                header = wire.DescribeStateRequest.FromString(message).fence
             gate = self.handlers.gate
             self.looks += 1
             if (epoch := header.controller_epoch) > gate.controller_epoch:

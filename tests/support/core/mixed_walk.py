@@ -31,7 +31,9 @@ from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.operator import (
     ApproveStop,
     CancelShutdown,
+    ForgetBroker,
     SetDrain,
+    SetFreeze,
     SetMaintenance,
     SetPause,
     WithdrawStopApproval,
@@ -386,6 +388,12 @@ class Everything:
     def do_mode(self, on: bool) -> None:
         self._ask(SetMaintenance(on, *SIGNED))
 
+    def do_freeze(self, on: bool) -> None:
+        self._ask(SetFreeze(on, *SIGNED, until_ms=1))
+
+    def do_forget(self, broker: int) -> None:
+        self._ask(ForgetBroker(broker, *SIGNED, at_ms=1))
+
     def do_approve(self, broker: int) -> None:
         if broker in self.rig.cluster.brokers:
             standing: Mapping[int, StopApproval] = self.rig.cluster.approvals
@@ -449,6 +457,7 @@ class Everything:
         self.do_hold_stops(False)
         self.do_mend()
         self.do_mode(False)
+        self.do_freeze(False)
         self.do_pause(False)
         self._quiet()
         for _ in range(4):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.core.model import Cluster, Partition, Topic
-from controller.core.outbox import Outbox, Push, PushKind
+from controller.core.outbox import Differing, Outbox, Push, PushKind
 from controller.runtime.push.messages import MessageBuilder
 from proto.gen import broker_control_pb2 as pb
 from tests.support.core.world import a_broker, state
@@ -48,7 +48,33 @@ class Net:
         self.pictures[broker_id] = []
         self.born = {key: at for key, at in self.born.items() if key[0] != broker_id}
         self.outbox.brokers_changed(1, "test")
-        self.outbox.snapshot_to([broker_id], self.partitions)
+        self.outbox.snapshot_to([broker_id], self.partitions, first=True)
+        self.outbox.compared(broker, None)
+
+    def begin_again(self, broker_id: int, first: bool) -> None:
+        """The whole state, for a broker that keeps what it knows: it has registered again, or the controller is new."""
+        self.clock += 1
+        broker = self.cluster.brokers[broker_id] = a_broker(broker_id, self.clock)
+        self.outbox.add_broker(broker, 1, "Test")
+        self.outbox.whole_leadership(
+            broker_id,
+            [p for p in self.partitions if self.replicas[broker_id].get(p.number, ("",))[0] == "led"],
+        )
+        self.outbox.snapshot_to([broker_id], self.partitions, first)
+
+    def compare(self, broker_id: int) -> bool:
+        """As the controller does, by the newest values; whether nothing differs."""
+        held = (
+            self.metadata[broker_id],
+            {number: epoch for number, (what, epoch) in self.replicas[broker_id].items() if what == "led"},
+        )
+        metadata = {p.number: p.leadership.partition_epoch for p in self.partitions if p.leadership}
+        replicas = {number: metadata[number] for number in held[1]}
+        differing = Differing(
+            frozenset({"t"} if held[1] != replicas else ()), frozenset({"t"} if held[0] != metadata else ())
+        )
+        self.outbox.compared(self.cluster.brokers[broker_id], differing)
+        return differing == (frozenset(), frozenset())
 
     def end_snapshots(self, *broker_ids: int) -> None:
         self.outbox.snapshotting.update(broker_ids)

@@ -61,8 +61,15 @@ def state_path(topic: str, number: int = 0) -> str:
     return path_of_state(topic, number)
 
 
-def a_broker(broker_id: int, epoch: int, port: int = 9000, rack: str | None = None) -> Broker:
-    return Broker(broker_id, epoch, (Endpoint("GRPC", "GRPC", f"host{broker_id}", port),), rack)
+def a_broker(
+    broker_id: int,
+    epoch: int,
+    port: int = 9000,
+    rack: str | None = None,
+    directories: tuple[int, ...] = (),
+) -> Broker:
+    endpoint = Endpoint("GRPC", "GRPC", f"host{broker_id}", port)
+    return Broker(broker_id, epoch, (endpoint,), rack, directories=directories)
 
 
 def state(

@@ -29,6 +29,8 @@ REQUESTS: dict[str, Any] = {
     "DescribeMaintenance": maintenance_pb2.DescribeMaintenanceRequest(),
     "SetPause": maintenance_pb2.SetPauseRequest(author="ann"),
     "SetMaintenance": maintenance_pb2.SetMaintenanceRequest(author="ann"),
+    "SetFreeze": maintenance_pb2.SetFreezeRequest(author="ann"),
+    "ForgetBroker": maintenance_pb2.ForgetBrokerRequest(broker_id=999, reason="burned", author="ann"),
     "DescribeReplicas": inspection_pb2.DescribeReplicasRequest(),
     "DescribeTopics": inspection_pb2.DescribeTopicsRequest(),
     "Explain": inspection_pb2.ExplainRequest(broker=1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,3 +63,34 @@ class Authority:
         keyfile.write_bytes(key)
         keyfile.chmod(0o600)
         return certfile, keyfile
+
+
+async def rotate(
+    folder: Path, other: Authority, pause_s: float, hosts: Sequence[str] = ("127.0.0.1",)
+) -> None:
+    """Replace an authority, and all certificates that lie beside it, by those of another: in place, one step at a time.
+
+    First everybody believes both authorities, then has a certificate of the new one, then believes only that.
+    """
+    old, new = (folder / "ca.pem").read_bytes(), other.cafile.read_bytes()
+    _put(folder / "ca.pem", old + new)
+    await asyncio.sleep(pause_s)
+    for name in _names(folder):
+        certfile, keyfile = other.issue(name, hosts=tuple(hosts))
+        _put(folder / f"{name}.key", keyfile.read_bytes())
+        _put(folder / f"{name}.pem", certfile.read_bytes())
+        await asyncio.sleep(pause_s / 5)
+    await asyncio.sleep(pause_s)
+    _put(folder / "ca.pem", new)
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.key") if path.stem != "ca")
+
+
+def _put(path: Path, content: bytes) -> None:
+    """As a whole: nobody reads half of it."""
+    beside = path.with_suffix(".new")
+    beside.write_bytes(content)
+    beside.chmod(0o600)
+    beside.replace(path)

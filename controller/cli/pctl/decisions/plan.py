@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from controller.cli.common.lists import broker_ids
-from controller.cli.common.options import BROKER, Options, Verbs, on_cluster
+from controller.cli.common.options import BROKER, Options, Verbs, offline, on_cluster
 from controller.cli.common.output import note, print_data, print_fields, print_rows
 from controller.cli.computed import snapshots
 from controller.cli.computed.dry_run import PUSH_COLUMNS
@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def terms_options(command: F) -> F:
     """Add --unclean-default, --min-isr-default and --offline."""
-    command = snapshots.offline(command)
+    command = offline(command)
     command = click.option(
         "--min-isr-default",
         type=click.IntRange(1, 1000),

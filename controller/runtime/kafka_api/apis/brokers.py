@@ -25,8 +25,8 @@ from proto.gen.kafka.controlled_shutdown_response import ControlledShutdownRespo
 
 #: From this version on, topics are named by their ids.
 _TOPIC_IDS = 2
-#: From this version on, members of a new ISR come with their broker epochs (KIP-903). Kafka's ZooKeeper controller
-#: does not read the epochs.
+#: From this version on, members of a new ISR come with their broker epochs (KIP-903). Kafka's brokers send -1 to a
+#: controller in ZooKeeper mode.
 _ISR_WITH_EPOCHS = 3
 
 
@@ -68,7 +68,8 @@ def _proposal(
     call: Call[AlterPartitionRequest], asked: ProposedPartition, name: str, topic_id: str
 ) -> Proposal:
     with_epochs = call.version >= _ISR_WITH_EPOCHS
-    isr = [member.broker_id for member in asked.new_isr_with_epochs] if with_epochs else asked.new_isr
+    members = asked.new_isr_with_epochs
+    isr = [member.broker_id for member in members] if with_epochs else asked.new_isr
     return Proposal(
         name,
         topic_id,
@@ -77,6 +78,7 @@ def _proposal(
         tuple(isr),
         asked.leader_recovery_state,
         asked.partition_epoch,
+        tuple([member.broker_epoch for member in members]) if with_epochs else (),
     )
 
 

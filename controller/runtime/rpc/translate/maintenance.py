@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 from controller.core.cluster.automatic_maintenance import offline_brokers
 from controller.core.context import CoreSettings
 from controller.core.model import Attribution, Cluster
 from controller.core.requests.operator import (
     CancelShutdown,
+    ForgetBroker,
     OperatorReply,
     SetDrain,
+    SetFreeze,
     SetMaintenance,
     SetPause,
 )
@@ -29,6 +33,16 @@ def read_drain(request: pb.SetDrainRequest) -> SetDrain:
     """Raises BadRequestError."""
     _check_broker(request.broker_id)
     return SetDrain(request.broker_id, request.drained, request.reason, request.author, request.force)
+
+
+def read_freeze(request: pb.SetFreezeRequest) -> SetFreeze:
+    return SetFreeze(request.frozen, request.reason, request.author, request.until_ms)
+
+
+def read_forgetting(request: pb.ForgetBrokerRequest) -> ForgetBroker:
+    """Raises BadRequestError."""
+    _check_broker(request.broker_id)
+    return ForgetBroker(request.broker_id, request.reason, request.author, int(time.time() * 1000))
 
 
 def read_cancel(request: pb.CancelShutdownRequest) -> CancelShutdown:
@@ -67,6 +81,8 @@ def describe(cluster: Cluster, settings: CoreSettings) -> pb.DescribeMaintenance
         known_brokers=found.known,
         offline_limit=found.limit,
         accepted=found.accepted,
+        frozen=_attribution(state.freeze),
+        frozen_until_ms=state.freeze.until_ms if state.freeze else 0,
     )
 
 

@@ -26,7 +26,7 @@ from controller.core.requests.topics import (
 )
 from proto.gen import admin_service_pb2 as pb
 
-_SCOPES = {pb.TOPIC: ConfigScope.TOPIC, pb.BROKER: ConfigScope.BROKER}
+_SCOPES = {pb.TOPIC: ConfigScope.TOPIC, pb.BROKER: ConfigScope.BROKER, pb.CONTROLLER: ConfigScope.CONTROLLER}
 _TYPES = {scope: number for number, scope in _SCOPES.items()}
 
 
@@ -105,7 +105,9 @@ def show_expansion(reply: CreatePartitionsReply) -> pb.CreatePartitionsResponse:
 def _resource(asked: pb.ConfigResource) -> ConfigResource:
     scope = _SCOPES.get(asked.resource_type)
     if scope is None:
-        raise BadRequestError(f"resource_type = {asked.resource_type}: must be 2 TOPIC or 4 BROKER")
+        raise BadRequestError(
+            f"resource_type = {asked.resource_type}: must be 2 TOPIC, 4 BROKER or 100 CONTROLLER"
+        )
     return ConfigResource(scope, asked.resource_name)
 
 
@@ -122,6 +124,7 @@ def read_alteration(request: pb.AlterConfigsRequest) -> AlterConfigs:
     return AlterConfigs(
         [ConfigAlteration(_resource(r.resource), [change(c) for c in r.configs]) for r in request.resources],
         request.validate_only,
+        not request.unknown_keys_too,
     )
 
 

@@ -290,8 +290,8 @@ def brokers_on(environment: NodeEnvironment) -> Iterator[None]:
     """Within it brokers can be started."""
     loop = environment.loop
 
-    def data_dir(path: Path, broker_id: int, _ignored: Sequence[str]) -> SimDataDir:
-        return SimDataDir(_here().disk, path, broker_id)
+    def data_dir(path: Path, broker_id: int, _ignored: Sequence[str], *, synced: bool) -> SimDataDir:
+        return SimDataDir(_here().disk, path, broker_id, synced=synced)
 
     def worker(**_: object) -> SerialExecutor:
         return SerialExecutor(loop, _here().control_delay_s)

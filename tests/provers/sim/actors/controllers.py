@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from controller.core.model import LeaderAndIsr, Partition
+from controller.core.znode_paths import state_path
 from controller.errors import DuplicateIdError
 from controller.runtime import daemon as daemon_module
 from controller.runtime import process as process_module
+from controller.runtime import standby as standby_module
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
+from controller.runtime.term import Term
+from controller.runtime.zookeeper.state_mirror import StateMirror
 from proto.incarnations import Incarnation
 from proto.statelog.writer import Record
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
@@ -94,6 +99,8 @@ class SimController:
         #: What its audit recorded.
         self.audited: list[Record] = []
         self._ended = False
+        #: Partition states of its failovers: from memory, and read.
+        self.states_loaded = [0, 0]
         #: Incarnations of its processes so far, as its directory remembers them.
         self.incarnations: list[str] = []
 
@@ -159,6 +166,46 @@ class _Daemon(Daemon):
         return None
 
 
+class _Term(Term):
+    """Says how warm its failover was."""
+
+    def _loaded(self) -> None:
+        process = CURRENT.get()
+        if process in _DAEMONS:
+            loaded = _DAEMONS[process].states_loaded
+            loaded[0] += self._store.from_memory
+            loaded[1] += self._store.from_zookeeper
+        super()._loaded()
+
+
+class _Mirror(StateMirror):
+    """What a failover takes from memory is compared with the ensemble."""
+
+    _settled_zxid = 0
+
+    async def settle(self) -> bool:
+        settled = await super().settle()
+        self._settled_zxid = self._session._client.last_zxid
+        return settled
+
+    def take(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | None]:
+        found = super().take(partitions)
+        process = CURRENT.get()
+        assert process is not None
+        home = _DAEMONS[process]
+        ensemble = home._environment.zk.ensemble
+        tree = ensemble.servers[ensemble.leader or 0].tree
+        for partition, state in zip(partitions, found, strict=True):
+            node = tree.node(state_path(partition.topic.name, partition.number))
+            if state is None or (node is not None and node.mzxid > self._settled_zxid):
+                continue  # read, or changed by somebody since
+            if node is None or node.version != state.partition_epoch:
+                home.bugs.append(
+                    AssertionError(f"{home.name} took {partition.name} from memory: {state}, not {node}")
+                )
+        return found
+
+
 def _claim_directory(_directory: Path, _stack: AsyncExitStack) -> Incarnation:
     process = CURRENT.get()
     assert process is not None
@@ -197,6 +244,8 @@ def controllers() -> Iterator[None]:
         for module, name, value in (
             (daemon_module, "StateLogWriter", StateLog),
             (daemon_module, "daemon_tls", lambda _settings: tls_here()),
+            (daemon_module, "Term", _Term),
+            (standby_module, "StateMirror", _Mirror),
             (process_module, "Daemon", _Daemon),
             (process_module, "_claim_directory", _claim_directory),
             (process_module, "start_http", _no_http),

@@ -29,6 +29,7 @@ from tests.provers.sim.zookeeper.messages import Create, Exists, Get, Operation,
 SERVICE = "/partition_controller.v1.AdminService/"
 CONTROLLER_SERVICE = "/partition_controller.v1.ControllerService/"
 PATIENCE_S = 3.0
+REASON = "simulated"
 #: Where nonsense is left, and whether each piece gets a number.
 LITTER = (
     ("/admin/reassign_partitions", False),
@@ -68,16 +69,21 @@ class Operator:
         self._environment.loop.spawn(self.process, getattr(self, kind)(*arguments))
 
     async def call(
-        self, method: str, request: Message, response: type[Message], prefix: str = SERVICE
+        self,
+        method: str,
+        request: Message,
+        response: type[Message],
+        prefix: str = SERVICE,
+        certificate: str = "",
     ) -> Any:
-        """The controller's answer; None when there is none."""
+        """The controller's answer; None when there is none. ``certificate``: another one than the operator's."""
         found = self._environment.ask_zookeeper(Get("/controller"))
         if not isinstance(found, tuple):
             return None
         endpoint = json.loads(found[0]).get("endpoint")
         if endpoint is None:
             return None  # a broker of Kafka's is the controller
-        async with open_channel(endpoint, tls_here()) as channel:
+        async with open_channel(endpoint, tls_here(certificate)) as channel:
             send: Any = channel.unary_unary(prefix + method)
             try:
                 answer: Any = response.FromString(await send(request.SerializeToString(), timeout=PATIENCE_S))
@@ -107,7 +113,7 @@ class Operator:
         if by_znode:
             self.write(f"/admin/delete_topics/{topic}", b"")
             return
-        request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=topic)])
+        request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=topic)], reason=REASON)
         await self.call("DeleteTopics", request, pb.DeleteTopicsResponse)
 
     async def expand(self, topic: str, ids: tuple[int, ...]) -> None:
@@ -155,7 +161,7 @@ class Operator:
 
     async def _elect(self, kind: pb.ElectionType, topic: str, number: int) -> None:
         partition = common_pb2.PartitionName(topic=topic, partition=number)
-        request = pb.ElectLeadersRequest(election_type=kind, topic_partitions=[partition])
+        request = pb.ElectLeadersRequest(election_type=kind, topic_partitions=[partition], reason=REASON)
         await self.call("ElectLeaders", request, pb.ElectLeadersResponse)
 
     async def elect_chosen(self, topic: str, number: int, leader: int) -> None:
@@ -172,7 +178,8 @@ class Operator:
             return
         request = service.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=found.czxid)
         response = service.AllocateProducerIdsResponse
-        answer = await self.call("AllocateProducerIds", request, response, CONTROLLER_SERVICE)
+        certificate = f"broker-{broker_id}"
+        answer = await self.call("AllocateProducerIds", request, response, CONTROLLER_SERVICE, certificate)
         if answer is None or answer.error_code:
             return
         first, last = answer.producer_id_start, answer.producer_id_start + answer.producer_id_len - 1

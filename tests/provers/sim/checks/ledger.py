@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -36,6 +37,12 @@ _REQUESTS: dict[str, Any] = {
 }
 _DELETING = -2
 
+
+def _short(directory: str) -> int:
+    """What a state has of a directory's id."""
+    return int.from_bytes(urlsafe_b64decode(f"{directory}==")[:4])
+
+
 Partition = tuple[str, int]
 
 
@@ -47,6 +54,10 @@ class State(NamedTuple):
     isr: tuple[int, ...]
     controller_epoch: int
     version: int
+    #: Whether the leader was elected uncleanly and has not recovered yet.
+    recovering: bool = False
+    #: Of each member of the ISR, the short id of the directory that it got in sync with.
+    directories: tuple[tuple[int, int], ...] = ()
 
     @property
     def pushed(self) -> tuple[int, int, int, tuple[int, ...]]:
@@ -89,12 +100,15 @@ class Ledger:
         self._candidates: dict[str, int] = {}
         #: What controllers own: path to writer and session.
         self._owned: dict[str, tuple[str, int]] = {}
-        #: Partitions whose leader may have come back with less than it had, in the leader epoch it had.
-        self.torn: set[Partition] = set()
+        #: Partitions for which an operator is about to permit an unclean election, as nothing else helps.
+        self.given_up: set[Partition] = set()
         #: In-sync members that lost data since they got in sync, or before, by a registration that outlived it.
         self._lossy: dict[Partition, set[int]] = {}
         #: Brokers that lost data since they registered, and of what: their former process can still get in sync.
         self._emptied: dict[int, set[Partition]] = {}
+        #: The directory in each broker's registration; and who lost data since it registered.
+        self._directories: dict[int, str] = {}
+        self._lost: set[int] = set()
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
         self.unclean_possible = True
@@ -157,20 +171,25 @@ class Ledger:
             self._state_written((match[1], int(match[2])), data, version, writer)
         elif (match := _TOPIC.match(path)) and data:
             self._topic_written(match[1], data)
-        elif (match := _BROKER.match(path)) and isinstance(change, NodeCreated):
+        elif match := _BROKER.match(path):
             self._emptied.pop(int(match[1]), None)
+            if data:
+                self._registered(int(match[1]), data)
         elif path == "/controller_epoch" and isinstance(change, DataSet):
             self._epoch_written(int(data), writer)
+
+    def _registered(self, broker_id: int, data: bytes) -> None:
+        """Who names another directory than before has lost something."""
+        (directory,) = json.loads(data)["directories"]
+        if self._directories.setdefault(broker_id, directory) != directory and broker_id not in self._lost:
+            self._report(f"broker-{broker_id} has lost nothing, and registered with another directory")
+        self._directories[broker_id] = directory
+        self._lost.discard(broker_id)
 
     def _epoch_written(self, epoch: int, writer: str) -> None:
         if epoch != self.controller_epoch + 1:
             self._report(f"controller epoch went from {self.controller_epoch} to {epoch}")
         self.controller_epoch = epoch
-        # Who is elected finds a broker that was away as if it had never been (KIP-966): so does the original.
-        for partition, lossy in self._lossy.items():
-            if lossy:
-                self._excuse(partition)
-                self.torn.add(partition)
         self.elected[epoch] = writer
 
     def _topic_written(self, name: str, data: bytes) -> None:
@@ -189,7 +208,13 @@ class Ledger:
     def _state_written(self, partition: Partition, data: bytes, version: int, writer: str) -> None:
         value = json.loads(data)
         state = State(
-            value["leader"], value["leader_epoch"], tuple(value["isr"]), value["controller_epoch"], version
+            value["leader"],
+            value["leader_epoch"],
+            tuple(value["isr"]),
+            value["controller_epoch"],
+            version,
+            value.get("leader_recovery_state") == 1,
+            tuple((int(b), directory) for b, directory in value.get("isr_directories", {}).items()),
         )
         before = self.states.get(partition)
         self.states[partition] = state
@@ -214,25 +239,36 @@ class Ledger:
             self._report(f"{name}: the leader epoch went back: {before}, then {state}")
         if writer.startswith("broker-") and (state.leader, state.leader_epoch) != before[:2]:
             self._report(f"{name}: {writer} wrote another leader: {before}, then {state}")
-        if state.leader >= 0 and state.leader not in before.isr:
-            if not self.unclean_possible:
+        unclean = state.recovering and state.leader >= 0 and state.leader_epoch > before.leader_epoch
+        if unclean or (state.leader >= 0 and state.leader not in before.isr):
+            if not self.unclean_possible and partition not in self.given_up:
                 self._report(
                     f"{name}: a leader that is not in sync, and nobody permitted it: {before}, then {state}"
                 )
             self._excuse(partition)
+            self._lossy.pop(partition, None)
         self._check_lossy(partition)
 
     def _check_lossy(self, partition: Partition) -> None:
-        """When all members have lost data since they got in sync, records may be gone.
-
-        And when all went at once: then the ISR stays as it was, and whoever returns first leads (KIP-966, again).
-        """
-        state = self.states[partition]
-        lossy, isr = self._lossy.setdefault(partition, set()), set(state.isr)
+        """Which members have lost data since they got in sync."""
+        lossy, isr = self._lossy.setdefault(partition, set()), set(self.states[partition].isr)
         lossy &= isr
         lossy |= {id_ for id_ in isr if partition in self._emptied.get(id_, ())}
-        if lossy and (lossy == isr or state.leader < 0):
-            self._excuse(partition)
+
+    def lost(self) -> list[Partition]:
+        """Partitions without a leader of whose ISR every member has lost data, or got in sync, to the controller's
+        knowledge, with a directory that is gone since: only an operator can help."""
+        return [
+            partition
+            for partition, state in sorted(self.states.items())
+            if state.leader < 0
+            and set(state.isr) <= self._lossy.get(partition, set()) | self._elsewhere(state)
+        ]
+
+    def _elsewhere(self, state: State) -> set[int]:
+        """Members that are registered with another directory than they got in sync with."""
+        known = {b: _short(text) for b, text in self._directories.items()}
+        return {b for b, directory in state.directories if known.get(b, directory) != directory}
 
     def _excuse(self, partition: Partition) -> None:
         topic = self.topics.get(partition[0])
@@ -240,6 +276,7 @@ class Ledger:
 
     def data_lost(self, broker_id: int) -> None:
         """A fault took some of what this broker had written."""
+        self._lost.add(broker_id)
         self._emptied.setdefault(broker_id, set()).update(self.states)
         for partition in self.states:
             self._check_lossy(partition)

@@ -59,8 +59,6 @@ def _partitions(cluster: SimulatedCluster) -> Iterator[str]:
                 yield f"{name}-{number} has no state"
             elif state.leader < 0:
                 yield f"{name}-{number} has no leader: {state}"
-            elif (name, number) in cluster.ledger.torn:
-                continue  # two logs in one leader epoch: nobody can tell which is right
             elif set(state.isr) != set(replicas):
                 yield f"{name}-{number}: not all of {replicas} are in sync: {state}"
             elif len(ends := {_log_end(cluster, id_, (name, number)) for id_ in replicas}) > 1:
@@ -94,6 +92,8 @@ def _broker(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
         known = metadata.partition(*key)
         if known is None or (known.leader, known.leader_epoch, set(known.isr)) != _pushed(state):
             yield f"{name}: its metadata has {known}, stored is {state}"
+        elif known.offline_replicas:
+            yield f"{name}: its metadata has offline replicas: {known}"
     for topic, number in sorted(hosted):
         yield f"{node.name}: {topic}-{number}: it serves a replica that it should not have"
     for topic in metadata.topics():

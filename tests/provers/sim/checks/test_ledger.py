@@ -129,30 +129,69 @@ def test_only_who_was_elected_sends_orders() -> None:
     assert "to be elected in controller epoch 2" in LedgerHarness().send_leader_and_isr(epoch=2)[0]
 
 
-def test_partitions_that_may_have_lost_records_are_excused() -> None:
+def _registration(directory: str) -> bytes:
+    return json.dumps({"directories": [directory * 22]}).encode()
+
+
+def registered(harness: LedgerHarness, broker_id: int, directory: str) -> list[str]:
+    path = f"/brokers/ids/{broker_id}"
+    created = NodeCreated(path, b"", 31, 7, 1, False)
+    return harness.write(created, DataSet(path, _registration(directory), 1), by=f"broker-{broker_id}")
+
+
+def test_lost_data_alone_excuses_nothing() -> None:
     harness = LedgerHarness()
     harness.ledger.data_lost(1)
-    assert not harness.excused
     harness.state(1, leader_epoch=1, isr=[1])
-    assert harness.excused == [("foo", "id", 0)]
+    harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    assert not harness.excused
+    assert not harness.ledger.lost(), "it has a leader"
 
 
-def test_who_loses_data_while_all_are_away_may_lead_first() -> None:
+def test_only_an_operator_helps_where_all_in_sync_members_lost_data() -> None:
     harness = LedgerHarness()
+    harness.ledger.unclean_possible = False
     harness.ledger.data_lost(1)
-    harness.state(1, leader=-1, leader_epoch=1)
+    harness.state(1, leader=-1, leader_epoch=1, isr=[1, 2])
+    assert not harness.ledger.lost(), "broker 2 may come back"
+    harness.state(2, leader=-1, leader_epoch=2, isr=[1])
+    assert harness.ledger.lost() == [("foo", 0)]
+    harness.ledger.given_up.add(("foo", 0))
+    assert not harness.state(3, leader=1, leader_epoch=3, isr=[1], leader_recovery_state=1)
     assert harness.excused == [("foo", "id", 0)]
 
 
-def test_who_left_the_isr_since_it_lost_data_costs_nothing() -> None:
+def test_an_unclean_election_of_a_member_is_one() -> None:
+    harness = LedgerHarness()
+    harness.ledger.unclean_possible = False
+    found = harness.state(1, leader=1, leader_epoch=1, isr=[1], leader_recovery_state=1)
+    assert "nobody permitted it" in found[0]
+
+
+def test_who_is_registered_with_another_directory_than_it_got_in_sync_with() -> None:
+    harness = LedgerHarness()
+    registered(harness, 1, "A")
+    harness.ledger.data_lost(1)
+    assert not registered(harness, 1, "B")
+    harness.state(1, leader=-1, leader_epoch=1, isr=[1], isr_directories={"1": 1})
+    assert harness.ledger.lost() == [("foo", 0)]
+
+
+def test_a_directory_changes_only_by_a_loss() -> None:
+    harness = LedgerHarness()
+    assert not registered(harness, 1, "A")
+    assert not registered(harness, 1, "A")
+    assert "has lost nothing, and registered with another directory" in registered(harness, 1, "B")[0]
+
+
+def test_who_left_the_isr_since_it_lost_data_is_well_again() -> None:
     harness = LedgerHarness()
     harness.ledger.data_lost(1)
     harness.state(1, leader=2, leader_epoch=1, isr=[2, 3])
-    harness.write(NodeCreated("/brokers/ids/1", b"{}", 31, 7, 1, False), by="broker-1")
+    registered(harness, 1, "B")
     harness.state(2, leader=2, leader_epoch=1, isr=[2, 3, 1])
-    harness.state(3, leader=1, leader_epoch=2, isr=[1])
-    harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
-    assert not harness.excused
+    harness.state(3, leader=-1, leader_epoch=2, isr=[1])
+    assert not harness.ledger.lost()
 
 
 def test_who_lost_data_may_still_get_in_sync_by_its_former_registration() -> None:
@@ -160,9 +199,8 @@ def test_who_lost_data_may_still_get_in_sync_by_its_former_registration() -> Non
     harness.state(1, leader=2, leader_epoch=1, isr=[2, 3])
     harness.ledger.data_lost(1)
     harness.state(2, leader=2, leader_epoch=1, isr=[2, 3, 1])
-    assert not harness.excused
-    harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
-    assert harness.excused == [("foo", "id", 0)]
+    harness.state(3, leader=-1, leader_epoch=2, isr=[1])
+    assert harness.ledger.lost() == [("foo", 0)]
 
 
 def test_what_came_after_a_loss_lost_nothing() -> None:
@@ -170,19 +208,15 @@ def test_what_came_after_a_loss_lost_nothing() -> None:
     harness.ledger.data_lost(1)
     harness.write(NodeDeleted("/brokers/topics/foo/partitions/0/state"))
     harness.state(0, leader=2, isr=[2, 1])
-    harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
-    assert not harness.excused
+    harness.state(1, leader=-1, leader_epoch=1, isr=[1])
+    assert not harness.ledger.lost()
 
 
-def test_an_unclean_election_and_an_unseen_bounce_are_excuses() -> None:
+def test_an_unclean_election_is_an_excuse() -> None:
     harness = LedgerHarness()
     harness.state(1, leader=2, leader_epoch=1, isr=[2])
     harness.state(2, leader=3, leader_epoch=2, isr=[3])
     assert harness.excused == [("foo", "id", 0)]
-    other = LedgerHarness()
-    other.ledger.data_lost(3)
-    other.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
-    assert other.excused == [("foo", "id", 0)]
 
 
 def test_a_leader_that_is_not_in_sync() -> None:

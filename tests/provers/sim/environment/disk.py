@@ -19,6 +19,7 @@ from unittest import mock
 from broker_stub.control.journal import FILE_NAME, Problem
 from broker_stub.control.replicas import Applied, Replica, Role, Step
 from broker_stub.control.requests import Key
+from broker_stub.data_identity import NO_EPOCH, DataIdentity, kept_all, new_directory_id
 from broker_stub.errors import SettingError, StorageFault
 from broker_stub.log import batches, directory
 from broker_stub.log.errors import LogFault
@@ -49,6 +50,14 @@ class Disk:
     folders: dict[Key, Folder] = field(default_factory=dict)
     states: dict[Key, Replica] = field(default_factory=dict)
     checkpoints: dict[str, dict[Key, int]] = field(default_factory=dict)
+    #: As in `broker_stub.data_identity`: its id, the epoch of a clean shutdown, and the machine's boots at the last
+    #: start and now.
+    directory_id: str | None = None
+    clean_epoch: int | None = None
+    boot_before: str = ""
+    boot_now: str = "0"
+    #: Whether the last process flushed each write before it was acknowledged.
+    synced: bool = False
     #: Of the broker's processes so far.
     incarnations: list[str] = field(default_factory=list)
     #: Why every write is refused; empty while none is.
@@ -69,6 +78,7 @@ class Disk:
     def power_cut(self, rng: Random) -> int:
         """The machine stops: each log keeps what was flushed and a drawn part of the rest. Records lost."""
         self.holder = None
+        self.boot_now = str(int(self.boot_now) + 1)
         lost = 0
         for folder in self.folders.values():
             log = folder.content
@@ -83,8 +93,19 @@ class Disk:
         self.broker_id = None
         self.folders, self.states, self.checkpoints = {}, {}, {}
         self.incarnations = []
+        self.directory_id, self.clean_epoch, self.boot_before, self.synced = None, None, "", False
         self.failure = ""
         self.replaced += 1
+
+    @property
+    def kept_all(self) -> bool:
+        """Whether the next process may take it that nothing is gone."""
+        return kept_all(
+            clean=self.clean_epoch is not None,
+            synced=self.synced,
+            boot_before=self.boot_before,
+            boot_now=self.boot_now,
+        )
 
     def fail(self, why: str = FAILED) -> None:
         """It refuses to write from here on; what is on it can still be read."""
@@ -116,7 +137,7 @@ class Disk:
 class SimDataDir:
     """In the place of `broker_stub.storage.DataDir`."""
 
-    def __init__(self, disk: Disk, path: Path, broker_id: int) -> None:
+    def __init__(self, disk: Disk, path: Path, broker_id: int, *, synced: bool = False) -> None:
         """Raises StorageFault, SettingError."""
         self.path, self._disk = path, disk
         if disk.holder is not None:
@@ -132,6 +153,7 @@ class SimDataDir:
                 f"{disk.broker_id}: {path / META_PROPERTIES} says this directory is that broker's",
             )
         disk.holder = self
+        self.identity = self._identity(disk, synced)
         self.incarnation = Incarnation(
             f"{path}-{disk.replaced}-{len(disk.incarnations)}", frozenset(disk.incarnations)
         )
@@ -144,6 +166,19 @@ class SimDataDir:
             for key, folder in disk.folders.items()
             if (state := disk.states.get(key)) is not None and folder.topic_id in (None, state.topic_id)
         }
+
+    @staticmethod
+    def _identity(disk: Disk, synced: bool) -> DataIdentity:
+        if disk.directory_id is None or not disk.kept_all:
+            disk.directory_id = new_directory_id()
+        epoch = NO_EPOCH if disk.clean_epoch is None else disk.clean_epoch
+        disk.boot_before, disk.clean_epoch, disk.synced = disk.boot_now, None, synced
+        return DataIdentity(disk.directory_id, epoch)
+
+    def stopped_cleanly(self, broker_epoch: int) -> None:
+        if not self.lost():
+            self._disk.refuse_to_write()
+            self._disk.clean_epoch = broker_epoch
 
     def _topic_id(self, key: Key) -> str | None:
         """The folder's own, or, where it has none, that of the journal."""

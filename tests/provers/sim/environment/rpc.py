@@ -82,11 +82,11 @@ def credentials_of(name: str) -> Credentials:
     return Credentials(_signed().issue(subject, [name]).certificate)
 
 
-def tls_here() -> SimTls | None:
-    """What the current process shows on wires that are secured."""
+def tls_here(certificate: str = "") -> SimTls | None:
+    """What the current process shows on wires that are secured. ``certificate``: another one than its own."""
     process = CURRENT.get()
     assert process is not None
-    return SimTls(credentials_of(process.name)) if _secured else None
+    return SimTls(credentials_of(certificate or process.name)) if _secured else None
 
 
 def agree(client: Credentials | None, server: Credentials | None) -> bool:

@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from broker_stub import data_identity
 from broker_stub.control.replicas import Replica, Role, Step
 from broker_stub.errors import BrokerError, SettingError, StorageFault
 from broker_stub.log import batches
@@ -61,13 +62,23 @@ class BothDisks(RuleBasedStateMachine):
         self.path, self.gone = self.folder / "data", self.folder / "gone"
         self.gone.mkdir()
         self.disk = Disk()
-        self.open()
+        self.boot_id = self.folder / "boot_id"
+        self.boot_id.write_text(self.disk.boot_now)
+        self.directory_ids: tuple[str, str] = "", ""
+        self.open(kept=False)
 
-    def open(self) -> None:
-        """A process starts on each."""
-        self.real = DataDir(self.path, 1), LogDirectory(self.path, CONFIG)
+    def open(self, *, kept: bool = True, synced: bool = False) -> None:
+        """A process starts on each. ``kept``: it finds all that was written before."""
+        with mock.patch.object(data_identity, "_BOOT_ID_FILE", self.boot_id):
+            self.real = DataDir(self.path, 1, synced=synced), LogDirectory(self.path, CONFIG)
         with log_directories_on(lambda _: self.disk):
-            self.sim = SimDataDir(self.disk, self.path, 1), LogDirectory(self.path, CONFIG)
+            sim = SimDataDir(self.disk, self.path, 1, synced=synced)
+            self.sim = sim, LogDirectory(self.path, CONFIG)
+        identities = self.real[0].identity, self.sim[0].identity
+        assert identities[0].previous_broker_epoch == identities[1].previous_broker_epoch
+        for before, identity in zip(self.directory_ids, identities, strict=True):
+            assert (identity.directory_id == before) == kept
+        self.directory_ids = identities[0].directory_id, identities[1].directory_id
         found = [sorted(data.found, key=lambda replica: replica.key) for data, _ in (self.real, self.sim)]
         assert found[0] == found[1]
         assert self.real[0].problems == self.sim[0].problems
@@ -172,19 +183,29 @@ class BothDisks(RuleBasedStateMachine):
         self.both_logs("checkpoint", dict.fromkeys(points, high_watermark), points)
 
     @rule()
-    def kill(self) -> None:
+    def killed(self) -> None:
+        self.kill()
+
+    def kill(self, *, kept: bool = True) -> None:
         self.real[1]._files.close()
         self.real[0].close()
         self.disk.process_killed()
-        self.open()
+        self.open(kept=kept)
 
-    @rule()
+    @rule(reboot=st.booleans(), mark=st.booleans(), synced=st.booleans())
     @precondition(lambda self: self.opened_logs_have_folders())
-    def stop(self) -> None:
+    def stop(self, reboot: bool, mark: bool, synced: bool) -> None:
         self.both_logs("close", {("foo", 0): 3})
+        if mark:
+            for data, _ in (self.real, self.sim):
+                data.stopped_cleanly(17)
         self.real[0].close()
         self.sim[0].close()
-        self.open()
+        kept = mark or not reboot or self.disk.synced
+        if reboot:
+            self.disk.power_cut(Random(0))
+            self.boot_id.write_text(self.disk.boot_now)
+        self.open(kept=kept, synced=synced)
 
     @rule(key=st.sampled_from(KEYS), topic_id=st.sampled_from(TOPIC_IDS))
     def refuse(self, key: tuple[str, int], topic_id: str | None) -> None:
@@ -212,7 +233,7 @@ class BothDisks(RuleBasedStateMachine):
             self.delete([("foo", 0)], False)
             self.both_logs("missing")
             self.both_logs("checkpoint", {("foo", 0): 1}, {})
-        self.kill()
+        self.kill(kept=False)
 
     def teardown(self) -> None:
         self.real[1]._files.close()

@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from grpc import StatusCode
-
-from proto.gen import broker_control_pb2 as wire
 from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.controllers import SimController
 from tests.provers.sim.environment.loop import OUTSIDE, Process, VirtualTimeLoop
-from tests.provers.sim.environment.rpc import Answer, ServicerContext, Wires
+from tests.provers.sim.plans.abuse import Abuse, AbusedCluster
 from tests.provers.sim.plans.plan import ACTIVE
-from tests.provers.sim.zookeeper.messages import Data, Delete, Get, Multi, Operation, Set, Value
+from tests.provers.sim.zookeeper.messages import Data, Delete, Get, Multi, Set
 from tests.provers.sim.zookeeper.network import Loss, Network
 
-_SERVICE = "/partition_controller.v1.BrokerControl/"
-_RESPONSES: dict[str, Any] = {
-    "LeaderAndIsr": wire.LeaderAndIsrResponse,
-    "UpdateMetadata": wire.UpdateMetadataResponse,
-    "StopReplica": wire.StopReplicaResponse,
-}
 
-
-def _made_up(
-    method: str, topics: Sequence[str], controller_epoch: int, controller_id: int, broker_epoch: int
-) -> bytes:
-    """A request that would do harm."""
-    header: dict[str, Any] = {
-        "controller_id": controller_id,
-        "controller_epoch": controller_epoch,
-        "broker_epoch": broker_epoch,
-        "event_id": 1,
-    }
-    if method == "UpdateMetadata":
-        return wire.UpdateMetadataRequest(**header, ends_snapshot=True).SerializeToString()
-    if method == "StopReplica":
-        stops = [
-            wire.StopReplicaPartitionState(topic=topic, leader_epoch=-2, delete_partition=True)
-            for topic in topics
-        ]
-        return wire.StopReplicaRequest(**header, partition_states=stops).SerializeToString()
-    leads = [
-        wire.LeaderAndIsrPartitionState(topic=topic, leader=1, leader_epoch=2**31 - 2, isr=[1], replicas=[1])
-        for topic in topics
-    ]
-    return wire.LeaderAndIsrRequest(**header, partition_states=leads).SerializeToString()
-
-
-class FaultyCluster(Protocol):
-    brokers: dict[int, SimBroker]
+class FaultyCluster(AbusedCluster, Protocol):
     controllers: dict[int, SimController]
     #: Sessions that ZooKeeper gave up before their time: nobody could know.
     ended_early: set[int]
@@ -70,28 +34,18 @@ class FaultyCluster(Protocol):
     def zk(self) -> Network: ...
 
     @property
-    def rpc(self) -> Wires: ...
-
-    @property
     def rng(self) -> Random: ...
-
-    def active(self) -> SimController: ...
-
-    def ask_zookeeper(self, op: Operation) -> Value: ...
 
     def data_lost(self, broker_id: int) -> None: ...
 
-    def topics(self) -> Sequence[str]: ...
-
     def namesake(self, id_: int) -> SimController: ...
 
-    def violated(self, what: str) -> None: ...
 
-
-class Faults:
+class Faults(Abuse):
     """Each fault by its method. Those that last end by themselves, or by ``end``."""
 
     def __init__(self, cluster: FaultyCluster) -> None:
+        super().__init__(cluster)
         self._cluster = cluster
         self.over = False
 
@@ -227,21 +181,6 @@ class Faults:
         """Somebody deletes /controller, as operators do to have another elected."""
         self._cluster.ask_zookeeper(Delete("/controller"))
 
-    def stranger(self, id_: int, method: str, controller_epoch: int, controller_id: int) -> None:
-        """Somebody sends a control request with a made-up controller epoch; all else in it is as it should be."""
-        cluster = self._cluster
-        server = cluster.rpc.servers.get(cluster.brokers[id_].address)
-        registration = cluster.ask_zookeeper(Get(f"/brokers/ids/{id_}"))
-        if server is None or not server.process.alive or not isinstance(registration, Data):
-            return
-        request = _made_up(method, cluster.topics(), controller_epoch, controller_id, registration.stat.czxid)
-
-        def answered(answer: Answer) -> None:
-            if answer.code is StatusCode.OK and not _RESPONSES[method].FromString(answer.body).error_code:
-                cluster.violated(f"broker-{id_} obeyed a stranger's {method} of epoch {controller_epoch}")
-
-        server.begin(_SERVICE + method, request, ServicerContext("sim:stranger", None), answered)
-
     def namesake(self, id_: int, seconds: float) -> None:
         """A copy of a controller on another machine, with its id and its address."""
         copy = self._cluster.namesake(id_)
@@ -282,7 +221,7 @@ class Faults:
     def cut_power(self, id_: int, seconds: float) -> None:
         broker = self._cluster.brokers[id_]
         broker.kill()
-        if broker.disk.power_cut(self._cluster.rng):
+        if broker.disk.power_cut(self._cluster.rng) or not broker.disk.kept_all:
             self._cluster.data_lost(id_)
         self._start_later(broker, seconds)
 
@@ -323,6 +262,7 @@ class Faults:
     def end(self) -> None:
         """Everything is mended, everybody is back."""
         self.over = True
+        self.end_abuse()
         cluster = self._cluster
         zk = cluster.zk
         for server in range(len(zk.ensemble.servers)):

@@ -97,8 +97,13 @@ class Options:
     poison: bool = False
     #: Somebody without any right sends requests to brokers.
     stranger: bool = False
-    #: gRPC by mutual TLS.
+    #: gRPC by mutual TLS, and an authorizer with rules.
     secured: bool = False
+    #: Somebody with a certificate speaks for others; only where it takes one.
+    impostor: bool = False
+    #: A partition is named thousands of times in one request; a topic znode has far too many replicas.
+    flood: bool = False
+    oversized: bool = False
     #: Copies of controllers are started beside them.
     namesake: bool = False
 
@@ -109,6 +114,8 @@ class Options:
 #: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``, and with ``poison`` of those
 #: without takeover.
 TAKEOVERS, SECURED, STRANGERS, NAMESAKES, POISONS = 0.15, 0.3, 0.3, 0.2, 0.1
+#: Of those that are secured, with ``impostor``; and of all with ``flood``, and with ``oversized``.
+IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
 
 
 @dataclass(frozen=True)
@@ -169,6 +176,10 @@ def _options(seed: int, rng: Random) -> Options:
         poison=not takeover and Random(f"{seed}:poison").random() < POISONS,
         stranger=Random(f"{seed}:stranger").random() < STRANGERS,
         secured=Random(f"{seed}:secured").random() < SECURED,
+        impostor=Random(f"{seed}:secured").random() < SECURED
+        and Random(f"{seed}:impostor").random() < IMPOSTORS,
+        flood=Random(f"{seed}:flood").random() < FLOODS,
+        oversized=Random(f"{seed}:oversized").random() < OVERSIZED,
         namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
     )
 
@@ -331,6 +342,13 @@ APART: dict[str, Arguments] = {
         rng.choice((1_000_000, 2**31 - 1)),
         rng.choice((99, 1)),
     ),
+    "impostor": lambda rng, options: (
+        rng.choice(("producer-1", f"broker-{_broker(rng, options)}", "broker-99")),
+        _broker(rng, options),
+        rng.choice(("LeaderAndIsr", "UpdateMetadata", "StopReplica", "AlterPartition", "ControlledShutdown")),
+    ),
+    "flood": lambda rng, options: (_broker(rng, options), rng.choice((2, 1500))),
+    "oversized": lambda _rng, _options: (),
     "namesake": lambda rng, options: (
         rng.randint(1, options.controllers),
         round(rng.uniform(0.5, 2.5) * options.session_timeout_ms / 1000, 6),

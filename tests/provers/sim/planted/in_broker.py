@@ -10,6 +10,29 @@ MANAGER = STUB + "replication.manager:ReplicaManager."
 
 FAULTS = (
     Fault(
+        "digests-read-before-the-fence",
+        "a broker tells a new controller its digests, and goes on to believe the former one",
+        Change(
+            STUB + "control.handlers:ControlHandlers.describe_state",
+            "_r = _s._admit(...)",
+            "_r = None",
+        ),
+    ),
+    Fault(
+        "failed-disk-in-the-digest",
+        "a replica whose disk failed counts among those that a broker serves",
+        Change(
+            STUB + "control.replicas:Replica.item",
+            "_s.role not in (Role.LEADER, Role.FOLLOWER)",
+            "_s.role not in (Role.LEADER, Role.FOLLOWER, Role.OFFLINE)",
+        ),
+    ),
+    Fault(
+        "control-requests-of-brokers",
+        "a broker takes control requests from whoever may act on the cluster",
+        Change(STUB + "rpc.access:Guard.may_control", "is_controller(_a, _p)", "True"),
+    ),
+    Fault(
         "metadata-forgotten",
         "a broker forgets all of an ISR in its metadata but the first",
         Change(
@@ -17,6 +40,16 @@ FAULTS = (
             "_s._put(_i)",
             "_s._put(_i._replace(isr=_i.isr[:1]))",
         ),
+    ),
+    Fault(
+        "directory-always-whole",
+        "a broker keeps the id of its directory although what it had not flushed may be gone",
+        Change(STUB + "data_identity:kept_all", "_c or _s or ...", "True"),
+    ),
+    Fault(
+        "late-fetch-believed",
+        "a leader believes a fetch of its follower's former process",
+        Change(PARTITION + "record_fetch", "_b < _r.broker_epoch", "False"),
     ),
     Fault(
         "registration-not-renewed",

@@ -10,6 +10,25 @@ PARTITIONS = CORE + "partitions.partition_state_machine:"
 
 FAULTS = (
     Fault(
+        "changes-left-out-with-the-whole",
+        "where a broker holds the whole state, changes since are not told either",
+        Change(
+            CORE + "outbox:Outbox.compared",
+            "_n, _s = _d.metadata, _q.snapshot",
+            "_n, _s = _d.metadata, _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+        ),
+    ),
+    Fault(
+        "snapshot-of-some-ends-as-of-all",
+        "a snapshot of the topics that differ makes brokers forget the others",
+        drop(CORE + "outbox:Outbox.compared", "_q.snapshot_of = sorted(_n)"),
+    ),
+    Fault(
+        "repeats-decided",
+        "a partition that is named again and again in one AlterPartition is decided each time",
+        Change(CORE + "isr.alter_partition:_items", "_k in _s", "_k in _s and False"),
+    ),
+    Fault(
         "isr-not-checked",
         "a leader is elected whether or not it is in the ISR, and counts as a member then",
         Change(
@@ -88,19 +107,32 @@ if not _w.unclean and _d:
         Change(CORE + "brokers.changes:brokers_changed", "_a.epoch > _b.epoch", "_a.epoch < _b.epoch"),
     ),
     Fault(
+        "directory-not-compared",
+        "a broker that is registered with another directory counts as in sync",
+        Change(CORE + "model:without_data", "_d not in _b.directories", "False"),
+    ),
+    Fault(
+        "lost-data-not-looked-for-at-failover",
+        "a new controller takes every member of an ISR as it finds it",
+        drop(CORE + "failover:failover", "yield from lost_data.take_out(...)"),
+    ),
+    Fault(
+        "stale-broker-epoch-accepted",
+        "a member joins the ISR that has registered anew since it caught up",
+        Change(CORE + "isr.alter_partition:evaluate", "_stale(...)", "[]"),
+    ),
+    Fault(
         "push-before-commit",
         "brokers are told of a leader before ZooKeeper has it",
         Change(
             PARTITIONS + "_Election.decide",
             """\
-_n = _c.successor(_e.leader, _e.isr, _s.epoch, _e.recovery)
-return StateChange(_p, ...)
+return StateChange(_p, _c, _n, _e.recipients)
 """,
             """\
-_n = _c.successor(_e.leader, _e.isr, _s.epoch, _e.recovery)
 _p.leadership = _n
 _s.context.push_leadership(_e.recipients, _p)
-return StateChange(_p, ...)
+return StateChange(_p, _c, _n, _e.recipients)
 """,
         ),
     ),
@@ -185,6 +217,15 @@ return StateChange(_p, ...)
             CORE + "brokers.controlled_shutdown:controlled_shutdown",
             "ControlledShutdownReply(ErrorCode.NONE, _r)",
             "ControlledShutdownReply(ErrorCode.NONE, [])",
+        ),
+    ),
+    Fault(
+        "flapping-broker-leads-nothing",
+        "a broker that comes and goes is held back from every election, not only from the return of leaderships",
+        Change(
+            CORE + "model:Cluster.live_ids",
+            "_b.brokers.keys() - _b.shutting_down",
+            "_b.brokers.keys() - _b.shutting_down - set(_b.held_back())",
         ),
     ),
 )

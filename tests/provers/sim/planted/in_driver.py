@@ -7,7 +7,33 @@ from tests.provers.sim.planted.fault import Change, Fault, drop
 RUNTIME = "controller.runtime."
 STORE = RUNTIME + "zookeeper.store:Store."
 
+MIRROR = RUNTIME + "zookeeper.state_mirror:StateMirror."
+
 FAULTS = (
+    Fault(
+        "stale-states-given",
+        "a new controller takes from memory what it knows to have changed",
+        Change(MIRROR + "take", "None if _a and _k in _a else _s", "_s"),
+    ),
+    Fault(
+        "memory-outlives-the-connection",
+        "states in memory are used although the connection with their watch was lost",
+        Change(MIRROR + "_valid", "_s._connection == _s._session.connections", "True"),
+    ),
+    Fault(
+        "states-read-before-they-are-watched",
+        "a standby reads all states, and then arms its watch",
+        Change(
+            MIRROR + "_begin",
+            "if not await _s._session.watch_tree(TREE):\n ...\nawait _s._read_all()",
+            "await _s._read_all()\nif not await _s._session.watch_tree(TREE):\n ...",
+        ),
+    ),
+    Fault(
+        "changes-of-a-standby-not-heard",
+        "a standby reads all states once and hears of no change",
+        Change(MIRROR + "_listen", "_s._session.heard()", "()"),
+    ),
     Fault(
         "no-epoch-check",
         "writes land whatever the controller epoch is by now",
@@ -114,6 +140,62 @@ vars(_t.machine.cluster).update(kept, controller_epoch=_w.epoch)
 _s.__dict__["kept"] = vars(_t.machine.cluster)
 """,
         ),
+    ),
+    Fault(
+        "comparison-leaves-topics-out",
+        "before the whole state is pushed, only topics are compared that controller and broker both know",
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._by_topic",
+            "_h.keys() | _s._cluster.topics.keys()",
+            "_h.keys() & _s._cluster.topics.keys()",
+        ),
+    ),
+    Fault(
+        "offline-replicas-not-compared",
+        "before the whole state is pushed, offline replicas are not compared",
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._differing",
+            "_Digests(_h.hosted, _h.metadata, _h.offline) == _e",
+            "(_h.hosted, _h.metadata) == _e[:2]",
+        ),
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._by_topic",
+            "(_m.metadata, _m.offline) != (_e.metadata, _e.offline)",
+            "_m.metadata != _e.metadata",
+        ),
+    ),
+    Fault(
+        "deletion-taken-for-equal",
+        "a topic under deletion is left out of the whole state if the broker knows it as it was",
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._differing",
+            "not _d and _a == _b",
+            "_a == _b",
+        ),
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._topic",
+            "_s._cluster.deletion_requested(_t.name) or _x",
+            "_x",
+        ),
+    ),
+    Fault(
+        "comparison-by-what-was-expected-before",
+        "brokers that register again are compared with what the cluster was like at the failover",
+        Change(
+            RUNTIME + "audit.comparison:Comparisons._totals",
+            "_s._looked[0] < _n",
+            "_s._looked[0] == 0",
+        ),
+    ),
+    Fault(
+        "any-broker-speaks-for-any",
+        "a controller takes the requests of one broker from another",
+        Change(RUNTIME + "rpc.access:Guard._speaks_for", "speaks_for(_a, _p, _b)", "True"),
+    ),
+    Fault(
+        "replicas-not-counted",
+        "a topic znode may name any number of replicas",
+        Change(RUNTIME + "zookeeper.codecs:_distinct", "len(_i) > REPLICAS_MAX", "False"),
     ),
     Fault(
         "quarantine-not-read",

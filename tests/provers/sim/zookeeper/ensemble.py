@@ -36,6 +36,7 @@ from tests.provers.sim.zookeeper.messages import (
     Operation,
     Perms,
     Ping,
+    RemoveWatches,
     Reply,
     Set,
     SetPerms,
@@ -43,6 +44,7 @@ from tests.provers.sim.zookeeper.messages import (
     Sync,
     Unknown,
     Value,
+    WatchTree,
     Write,
 )
 from tests.provers.sim.zookeeper.preparation import Preparation, Refused
@@ -380,7 +382,7 @@ class Ensemble:
                 return None
             case Unknown():
                 raise Refused(Code.UNIMPLEMENTED)
-            case MultiRead() if not self.options.multi_read:
+            case MultiRead() | WatchTree() | RemoveWatches() if not self.options.multi_read:
                 raise Refused(Code.UNIMPLEMENTED)
             case _:
                 return reads.read(server.tree, connection, op)

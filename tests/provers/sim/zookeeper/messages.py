@@ -24,6 +24,7 @@ class Code(IntEnum):
     SESSION_EXPIRED = -112
     INVALID_ACL = -114
     SESSION_MOVED = -118
+    NO_WATCHER = -121
 
 
 class Perms:
@@ -145,6 +146,20 @@ class SetWatches:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchTree:
+    """addWatch, persistent and recursive: told of every creation, change and deletion of the node and below it."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveWatches:
+    """removeWatches, of any kind, of exactly this path."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Multi:
     ops: tuple[MultiOp, ...]
 
@@ -169,8 +184,8 @@ class Unknown:
 MultiOp: TypeAlias = Create | Delete | Set | Check
 Write: TypeAlias = Create | Delete | Set | SetPerms
 Operation: TypeAlias = (
-    Write | Get | Exists | Children | GetPerms | Sync | Ping | SetWatches | Multi | MultiRead | CloseSession
-    | Unknown
+    Write | Get | Exists | Children | GetPerms | Sync | Ping | SetWatches | WatchTree | RemoveWatches
+    | Multi | MultiRead | CloseSession | Unknown
 )  # fmt: skip
 
 

@@ -14,9 +14,11 @@ from tests.provers.sim.zookeeper.messages import (
     MultiRead,
     Names,
     Perms,
+    RemoveWatches,
     SetWatches,
     Stat,
     Value,
+    WatchTree,
 )
 from tests.provers.sim.zookeeper.preparation import Refused, require_permission
 from tests.provers.sim.zookeeper.tree import Node, Tree, Watcher
@@ -24,7 +26,7 @@ from tests.provers.sim.zookeeper.tree import Node, Tree, Watcher
 #: In the header of what no transaction of now made.
 NO_ZXID = -1
 
-Read = Get | Exists | Children | GetPerms | MultiRead | SetWatches
+Read = Get | Exists | Children | GetPerms | MultiRead | SetWatches | WatchTree | RemoveWatches
 
 
 def read(tree: Tree, watcher: Watcher, op: Read) -> Value:
@@ -44,6 +46,15 @@ def read(tree: Tree, watcher: Watcher, op: Read) -> Value:
             return tuple(_one_of_many(tree, watcher, one) for one in ops)
         case SetWatches():
             _set_watches(tree, watcher, op)
+            return None
+        case WatchTree(path):
+            tree.tree_watches.add(path, watcher)
+            return Code.OK
+        case RemoveWatches(path):
+            kinds = (tree.data_watches, tree.child_watches, tree.tree_watches)
+            removed = [watches.discard(path, watcher) for watches in kinds]
+            if not any(removed):
+                raise Refused(Code.NO_WATCHER)
             return None
 
 

@@ -115,7 +115,7 @@ class Watcher(Protocol):
 
 
 class Watches:
-    """One-shot watches of one kind, by path and by connection."""
+    """Watches of one kind, by path and by connection. Those that are triggered are of one shot."""
 
     def __init__(self) -> None:
         self._by_path: dict[str, dict[Watcher, None]] = {}
@@ -124,6 +124,21 @@ class Watches:
     def add(self, path: str, watcher: Watcher) -> None:
         self._by_path.setdefault(path, {})[watcher] = None
         self._by_watcher.setdefault(watcher, {})[path] = None
+
+    def discard(self, path: str, watcher: Watcher) -> bool:
+        """Whether there was this watch."""
+        if watcher not in self._by_path.get(path, ()):
+            return False
+        del self._by_path[path][watcher]
+        del self._by_watcher[watcher][path]
+        if not self._by_path[path]:
+            del self._by_path[path]
+        if not self._by_watcher[watcher]:
+            del self._by_watcher[watcher]
+        return True
+
+    def of(self, path: str) -> dict[Watcher, None]:
+        return self._by_path.get(path, {})
 
     def remove(self, watcher: Watcher) -> None:
         """The connection is gone, and its watches with it."""
@@ -167,6 +182,8 @@ class Tree:
             self._nodes[parent_of(path)].children[path.rpartition("/")[2]] = None
         self.data_watches = Watches()
         self.child_watches = Watches()
+        #: Persistent and recursive; not told of children, as they are told of what these are.
+        self.tree_watches = Watches()
         self._ephemerals: dict[int, Ephemerals] = {}
 
     def node(self, path: str) -> Node | None:
@@ -180,6 +197,7 @@ class Tree:
     def forget(self, watcher: Watcher) -> None:
         self.data_watches.remove(watcher)
         self.child_watches.remove(watcher)
+        self.tree_watches.remove(watcher)
 
     def apply(self, transaction: Transaction) -> list[Stat | None]:
         """Do all of it; what each change leaves behind for the client's reply."""
@@ -197,7 +215,7 @@ class Tree:
                 node = self._nodes[path]
                 node.data, node.version, node.mzxid, node.mtime_ms = data, version, by.zxid, by.time_ms
                 stat = node.stat()
-                self.data_watches.trigger(path, EventKind.CHANGED, by.zxid, node.perms)
+                self._tell(path, EventKind.CHANGED, by.zxid, node.perms)
                 return stat
             case PermsSet(path, perms, version):
                 node = self._nodes[path]
@@ -231,9 +249,25 @@ class Tree:
         if change.owner:
             self._ephemerals.setdefault(change.owner, Ephemerals()).add(path)
         stat = node.stat() if change.with_stat else None
-        self.data_watches.trigger(path, EventKind.CREATED, by.zxid, node.perms)
+        self._tell(path, EventKind.CREATED, by.zxid, node.perms)
         self.child_watches.trigger(parent_path or "/", EventKind.CHILD, by.zxid, parent.perms)
         return stat
+
+    def _tell(self, path: str, kind: EventKind, zxid: int, perms: int) -> dict[Watcher, None]:
+        """Those who watch the node's data, and those who watch a tree that it is in; each once."""
+        told = dict(self.data_watches.trigger(path, kind, zxid, perms))
+        above = path
+        while above:
+            for watcher in self.tree_watches.of(above):
+                if watcher not in told:
+                    told[watcher] = None
+                    watcher.notify(kind, path, zxid, perms)
+            above = parent_of(above)
+        for watcher in self.tree_watches.of("/"):
+            if watcher not in told:
+                told[watcher] = None
+                watcher.notify(kind, path, zxid, perms)
+        return told
 
     def _delete(self, path: str, zxid: int) -> None:
         parent_path = parent_of(path)
@@ -243,7 +277,7 @@ class Tree:
         parent.pzxid = zxid
         if node.owner:
             self._ephemerals[node.owner].discard(path)
-        notified = self.data_watches.trigger(path, EventKind.DELETED, zxid, node.perms)
+        notified = self._tell(path, EventKind.DELETED, zxid, node.perms)
         self.child_watches.trigger(path, EventKind.DELETED, zxid, node.perms, notified)
         self.child_watches.trigger(parent_path or "/", EventKind.CHILD, zxid, parent.perms)
 

@@ -26,6 +26,7 @@ from tests.provers.sim.zookeeper.messages import (
     Names,
     Operation,
     Ping,
+    RemoveWatches,
     Set,
     SetPerms,
     SetWatches,
@@ -33,11 +34,15 @@ from tests.provers.sim.zookeeper.messages import (
     Sync,
     Unknown,
     Value,
+    WatchTree,
 )
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL = 1, 2, 3, 4, 5, 6, 7
 GET_CHILDREN, SYNC, PING, GET_CHILDREN_2, CHECK, MULTI, CREATE_2 = 8, 9, 11, 12, 13, 14, 15
 MULTI_READ, SET_WATCHES, CLOSE_SESSION, ERROR = 22, 101, -11, -1
+REMOVE_WATCHES, ADD_WATCH = 18, 106
+#: AddWatchMode.PERSISTENT_RECURSIVE, WatcherType.ANY.
+RECURSIVE, ANY_WATCH = 1, 3
 XID_EVENT, XID_PING = -1, -2
 
 _STAT = struct.Struct(">qqqqiiiqiiq")
@@ -96,6 +101,10 @@ def opcode(op: Operation | MultiOp) -> int:  # noqa: C901  (a table)
             return PING
         case SetWatches():
             return SET_WATCHES
+        case WatchTree():
+            return ADD_WATCH
+        case RemoveWatches():
+            return REMOVE_WATCHES
         case Multi():
             return MULTI
         case MultiRead():
@@ -122,6 +131,10 @@ def pack(op: Operation | MultiOp) -> bytes:
             return pack_string(path) + bytes([watch])
         case GetPerms(path) | Sync(path):
             return pack_string(path)
+        case WatchTree(path):
+            return pack_string(path) + pack_int(RECURSIVE)
+        case RemoveWatches(path):
+            return pack_string(path) + pack_int(ANY_WATCH)
         case SetWatches(zxid, data_paths, exists, children):
             return pack_long(zxid) + b"".join(map(_pack_strings, (data_paths, exists, children)))
         case Multi() | MultiRead():
@@ -213,6 +226,8 @@ _RESULTS: dict[int, Callable[[Reader], Value]] = {
     GET_ACL: lambda r: Granted(r.perms() or 0, r.stat()),
     SYNC: Reader.string,
     ERROR: lambda r: Code(r.number()),
+    # An error code of its own, which is always 0.
+    ADD_WATCH: lambda r: Code(r.number()),
 }
 
 
@@ -253,7 +268,9 @@ def surely_below(op: Operation, limit: int) -> bool:
             return sum(4 * len(o.path) + _OVERHEAD for o in reads) < limit
         case SetWatches():
             return False
-        case Get(path) | Exists(path) | Children(path) | GetPerms(path) | Sync(path) | Delete(path):
+        case WatchTree(path) | RemoveWatches(path) | Get(path) | Exists(path) | Children(path) | Delete(path):
+            return 4 * len(path) + _OVERHEAD < limit
+        case GetPerms(path) | Sync(path):
             return 4 * len(path) + _OVERHEAD < limit
         case _:
             return True
@@ -285,6 +302,12 @@ def unpack_request(kind: int, body: bytes) -> Operation:
             return Sync(path)
         case _ if kind == GET_ACL:
             return GetPerms(path)
+        case _ if kind == ADD_WATCH:
+            assert reader.number() == RECURSIVE
+            return WatchTree(path)
+        case _ if kind == REMOVE_WATCHES:
+            assert reader.number() == ANY_WATCH
+            return RemoveWatches(path)
         case _ if kind == SET_ACL:
             return SetPerms(path, reader.perms(), reader.number())
     raise ValueError(f"no such operation: {kind}")

@@ -32,6 +32,7 @@ from tests.provers.sim.zookeeper.messages import (
     Operation,
     Perms,
     Ping,
+    RemoveWatches,
     Reply,
     Set,
     SetPerms,
@@ -39,6 +40,7 @@ from tests.provers.sim.zookeeper.messages import (
     Stat,
     Sync,
     Unknown,
+    WatchTree,
 )
 
 pytestmark = pytest.mark.slow
@@ -449,3 +451,76 @@ def test_a_session_that_nobody_hears_of_ends(pair: Pair, one: Client, silent: bo
         assert pair.ask(lapsing, Ping()) == [Closed()]
     assert pair.attach(lapsing) == "refused"
     lapsing.over = True
+
+
+# --- watched trees ---------------------------------------------------------------------------------------------
+
+
+def told(pair: Pair, client: Client) -> list[tuple[EventKind, str]]:
+    """By a request of the client itself: events come before its reply."""
+    return [(event.kind, event.path) for event in events(pair.ask(client, Sync("/")))]
+
+
+def test_a_watched_tree_tells_of_everything_in_it_again_and_again(pair: Pair, one: Client) -> None:
+    other = pair.open()
+    pair.ask(one, Create(A), WatchTree(A))
+    pair.ask(other, Create(f"{A}/x"), Create(f"{A}/x/y"), Create(B), Set(f"{A}/x", b"1"), Set(f"{A}/x", b"2"))
+    pair.ask(other, Multi((Set(A, b"3"), Create(f"{A}/z"), Delete(f"{A}/x/y"))), Delete(f"{A}/x"))
+    seen = told(pair, one)
+    assert [kind for kind, _ in seen] == [
+        EventKind.CREATED,
+        EventKind.CREATED,
+        EventKind.CHANGED,
+        EventKind.CHANGED,
+        EventKind.CHANGED,
+        EventKind.CREATED,
+        EventKind.DELETED,
+        EventKind.DELETED,
+    ]
+    assert told(pair, one) == []
+
+
+def test_what_is_watched_twice_is_told_once(pair: Pair, one: Client) -> None:
+    """The one-shot watch goes off with it; one of the children is another event."""
+    other = pair.open()
+    pair.ask(one, Create(A), Create(f"{A}/x"), WatchTree(A), Get(f"{A}/x", watch=True))
+    pair.ask(one, Children(f"{A}/x", watch=True))
+    pair.ask(other, Set(f"{A}/x", b"1"), Set(f"{A}/x", b"2"), Create(f"{A}/x/y"), Delete(f"{A}/x/y"))
+    kinds = [kind for kind, _ in told(pair, one)]
+    assert kinds == [
+        EventKind.CHANGED,
+        EventKind.CHANGED,
+        EventKind.CREATED,
+        EventKind.CHILD,
+        EventKind.DELETED,
+    ]
+    pair.ask(other, Delete(f"{A}/x"))
+    assert [kind for kind, _ in told(pair, one)] == [EventKind.DELETED]
+
+
+def test_a_tree_that_is_not_there_yet_can_be_watched(pair: Pair, one: Client) -> None:
+    pair.ask(one, WatchTree(A), Create(A), Create(f"{A}/x"), Delete(f"{A}/x"), Delete(A), Create(A))
+    assert told(pair, one) == []  # each came with the reply to what caused it
+
+
+def test_a_watch_that_is_removed_is_gone(pair: Pair, one: Client) -> None:
+    pair.ask(one, Create(A), WatchTree(A), Create(f"{A}/x"), RemoveWatches(A), Set(f"{A}/x", b"1"))
+    pair.ask(one, RemoveWatches(A), RemoveWatches(B), Get(f"{A}/x", watch=True), WatchTree(A))
+    pair.ask(one, RemoveWatches(A), Set(f"{A}/x", b"2"), Set(f"{A}/x", b"3"))
+
+
+def test_a_tree_is_watched_as_long_as_the_connection_lasts(pair: Pair, one: Client) -> None:
+    other = pair.open()
+    pair.ask(one, Create(A), WatchTree(A))
+    pair.drop(one)
+    pair.attach(one)
+    pair.ask(other, Set(A, b"1"))
+    assert told(pair, one) == []
+    pair.ask(one, RemoveWatches(A))
+
+
+def test_a_watched_tree_keeps_silent_about_what_may_not_be_read(pair: Pair, one: Client) -> None:
+    other = pair.open()
+    pair.ask(one, Create(A), Create(f"{A}/x", perms=Perms.ALL & ~Perms.READ), WatchTree(A))
+    pair.ask(other, Set(f"{A}/x", b"1"), Delete(f"{A}/x"))
+    told(pair, one)

@@ -1,0 +1,113 @@
+"""What one broker knows of the cluster, for ``--bootstrap``: while ZooKeeper is out of reach, brokers serve on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from broker_stub.client.connection import Connections
+from broker_stub.client.errors import ClientError
+from controller.cli.common.options import Options
+from controller.cli.common.output import fail, note, print_rows
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2
+
+#: More have no table of their own.
+_INTERNAL_NOTE = "internal topics are left out (--internal)"
+
+
+def show(options: Options, kind: str, topics: Collection[str] = (), internal: bool = False) -> None:
+    """Print brokers, partitions or topics as the first broker that answers was told. Ends the program if none does."""
+    answer = asyncio.run(_asked(options, topics))
+    found = [t for t in answer.topics if internal or topics or not t.is_internal]
+    if kind == "brokers":
+        _brokers(options, answer)
+    elif kind == "partitions":
+        _partitions(options, found)
+    else:
+        _topics(options, found)
+    if kind != "brokers" and len(found) < len(answer.topics):
+        note(_INTERNAL_NOTE)
+
+
+async def _asked(options: Options, topics: Collection[str]) -> wire.MetadataResponse:
+    connections = Connections(options.tls)
+    failures = []
+    try:
+        for address in options.bootstrap:
+            request = wire.MetadataRequest(topics=topics)
+            try:
+                answer = await connections.call(
+                    address, "Metadata", request, wire.MetadataResponse, options.timeout_s
+                )
+            except ClientError as error:
+                failures.append(str(error))
+                continue
+            absent = [t.topic for t in answer.topics if t.error_code == common_pb2.UNKNOWN_TOPIC_OR_PARTITION]
+            if absent and topics:
+                fail(f"no topic {absent[0]!r}, says the broker at {address}")
+            note(f"pctl: as the broker at {address} was told last, without ZooKeeper and controller")
+            return answer
+    finally:
+        await connections.close()
+    return fail(f"no broker answered: {'; '.join(failures)}")
+
+
+def _brokers(options: Options, answer: wire.MetadataResponse) -> None:
+    led: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            led[partition.leader] = led.get(partition.leader, 0) + 1
+            for id_ in partition.replicas:
+                held[id_] = held.get(id_, 0) + 1
+    live = {b.broker_id: b for b in answer.brokers}
+    rows: list[dict[str, Any]] = []
+    for id_ in sorted({*live, *held}):
+        known = live.get(id_)
+        rows.append(
+            {
+                "broker": id_,
+                "state": "ready" if known else "gone",
+                "endpoint": f"{known.host}:{known.port}" if known else None,
+                "rack": known.rack if known else None,
+                "leaders": led.get(id_, 0),
+                "replicas": held.get(id_, 0),
+            }
+        )
+    print_rows(rows, ("broker", "state", "endpoint", "rack", "leaders", "replicas"), options.output)
+
+
+def _partitions(options: Options, topics: Collection[wire.MetadataTopic]) -> None:
+    rows = [
+        {
+            "topic": topic.topic,
+            "partition": p.partition,
+            "leader": p.leader,
+            "leader_epoch": p.leader_epoch,
+            "replicas": list(p.replicas),
+            "isr": list(p.isr),
+            "offline_replicas": list(p.offline_replicas),
+        }
+        for topic in sorted(topics, key=lambda t: t.topic)
+        for p in sorted(topic.partitions, key=lambda p: p.partition)
+    ]
+    columns = ("topic", "partition", "leader", "leader_epoch", "replicas", "isr", "offline_replicas")
+    print_rows(rows, columns, options.output)
+
+
+def _topics(options: Options, topics: Collection[wire.MetadataTopic]) -> None:
+    rows = [
+        {
+            "topic": topic.topic,
+            "id": topic.topic_id,
+            "partitions": len(topic.partitions),
+            "replication_factor": max((len(p.replicas) for p in topic.partitions), default=0),
+            "unavailable": sum(p.leader < 0 for p in topic.partitions),
+            "under_replicated": sum(len(p.isr) < len(p.replicas) for p in topic.partitions),
+        }
+        for topic in sorted(topics, key=lambda t: t.topic)
+    ]
+    columns = ("topic", "id", "partitions", "replication_factor", "unavailable", "under_replicated")
+    print_rows(rows, columns, options.output)

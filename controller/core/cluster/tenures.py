@@ -1,0 +1,74 @@
+"""Who led, under which controller epoch, from when to when, and why it ended: the last ``KEPT_MAX`` terms.
+
+In ``/controllers/history`` (ours), for people: no decision of a term depends on it. A candidate whose terms keep ending
+by failures leaves the next election to others for a moment (`yields_us`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from controller.core.znode_paths import TENURES, NodePath
+
+KEPT_MAX = 200
+#: Characters of a reason that are kept.
+WHY_MAX = 300
+#: Failures within this time count as one after the other.
+FLAPPING_MS = 600_000
+#: How long a candidate leaves the election to others after its second failure, doubled by each further one.
+YIELD_FIRST_US, YIELD_MAX_US = 1_000_000, 10_000_000
+
+
+class Tenure(msgspec.Struct, frozen=True):
+    """One term; times in ms since 1970 by the writers' wall clocks, ``until_ms`` 0: not ended. ``requested``: it ended
+    because somebody wanted that. ``why``: for people."""
+
+    controller_id: int
+    controller_epoch: int
+    from_ms: int
+    until_ms: int = 0
+    requested: bool = False
+    why: str = ""
+
+
+PATH: NodePath[tuple[Tenure, ...]] = NodePath(TENURES)
+
+
+def begun(before: Sequence[Tenure], controller_id: int, epoch: int, now_ms: int) -> tuple[Tenure, ...]:
+    """With a new term; one that nobody ended is ended: its controller was not able to."""
+    closed = [
+        t
+        if t.until_ms
+        else msgspec.structs.replace(
+            t, until_ms=now_ms, why="it did not say: its session ended, or it was fenced"
+        )
+        for t in before
+    ]
+    return (*closed, Tenure(controller_id, epoch, now_ms))[-KEPT_MAX:]
+
+
+def ended(
+    before: Sequence[Tenure], epoch: int, now_ms: int, why: str, *, requested: bool
+) -> tuple[Tenure, ...]:
+    """With this term ended."""
+    return tuple(
+        msgspec.structs.replace(t, until_ms=now_ms, why=why[:WHY_MAX], requested=requested)
+        if t.controller_epoch == epoch and not t.until_ms
+        else t
+        for t in before
+    )
+
+
+def failures(tenures: Sequence[Tenure], controller_id: int, now_ms: int) -> int:
+    """How many terms of a candidate ended lately without a request; one that has not ended did so by its restart."""
+    return sum(
+        t.controller_id == controller_id and not t.requested and now_ms - (t.until_ms or now_ms) < FLAPPING_MS
+        for t in tenures
+    )
+
+
+def yields_us(count: int) -> int:
+    """How long a candidate with so many failures leaves an election to others."""
+    return 0 if count < 2 else min(YIELD_FIRST_US << min(count - 2, 40), YIELD_MAX_US)

@@ -1,0 +1,90 @@
+"""Members of an ISR that came back with less than they had (docs/adr/0020): out of sync before anyone elects them.
+
+A partition's state names the data directory with which each member got in sync, a registration names those that the
+broker has. A member that is registered without its directory leaves the ISR, as long as another one stays that has lost
+nothing, alive or not: that one can lead without loss when it returns. When all have lost theirs, the ISR stays, nobody
+leads, and only an unclean election brings a leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from controller.core.commits import StateChange, write_states
+from controller.core.context import EventContext, Handler
+from controller.core.model import BrokerIds, DirectoryIds, LeaderAndIsr, Partition, PartitionState, interned
+from controller.core.partitions import partition_state_machine
+from controller.core.reasons import NewerController
+from controller.core.records import LeadershipChange, Rejection
+
+REASON = "data_lost"
+
+
+def take_out(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
+    """Take members without their data out of the ISRs; what they led has no leader then. The elections are the
+    caller's."""
+    removal = _Removal(context)
+    concerned = list(removal.concerned(partitions))
+    if not concerned:
+        return
+    failed = yield from write_states(context, map(removal.decide, concerned), removal.applied, removal.decide)
+    context.log([Rejection("CONFLICT", str(why), p) for p, why in failed.items()])
+
+
+class _Removal:
+    def __init__(self, context: EventContext) -> None:
+        self.context = context
+        self.epoch = context.cluster.controller_epoch
+
+    def concerned(self, partitions: Iterable[Partition]) -> Iterator[Partition]:
+        """Those with such members. Few ISRs occur, and each is looked at once."""
+        cluster = self.context.cluster
+        looked_at: dict[tuple[BrokerIds, DirectoryIds], bool] = {}
+        for partition in partitions:
+            state = partition.leadership
+            if state is None or not state.directories:
+                continue
+            key = state.isr, state.directories
+            lacking = looked_at.get(key)
+            if lacking is None:
+                lacking = looked_at[key] = bool(cluster.without_data(state))
+            if lacking:
+                yield partition
+
+    def decide(self, partition: Partition) -> StateChange | None:
+        cluster, current = self.context.cluster, partition.leadership
+        if current is None:
+            return None
+        if current.controller_epoch > self.epoch:
+            self.context.reject(
+                "CONFLICT", str(NewerController(current.controller_epoch, self.epoch)), partition
+            )
+            return None
+        lacking = cluster.without_data(current)
+        isr = tuple([b for b in current.isr if b not in lacking])
+        if not any(b in partition.replicas for b in isr):
+            isr = current.isr
+        leader = -1 if current.leader in lacking else current.leader
+        if (leader, isr) == (current.leader, current.isr):
+            return None
+        new = current.successor(leader, interned(isr), self.epoch, current.recovery)
+        return StateChange(partition, current, new, self._recipients(partition))
+
+    def _recipients(self, partition: Partition) -> BrokerIds:
+        cluster = self.context.cluster
+        return () if cluster.is_deleting(partition) else cluster.online_replicas(partition)
+
+    def applied(self, batch: list[StateChange]) -> None:
+        context = self.context
+        for change in batch:
+            change.partition.leadership = change.new
+            context.push_leadership(change.recipients, change.partition)
+        context.push_metadata([c.partition for c in batch if not context.cluster.is_deleting(c.partition)])
+        context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], REASON)
+        offline = [c.partition for c in batch if _goes_offline(c.partition, c.new)]
+        partition_state_machine.to_offline(context, offline, "its leader came back without its data")
+
+
+def _goes_offline(partition: Partition, new: LeaderAndIsr) -> bool:
+    """At a failover the states are not known yet: they are set from the leadership."""
+    return new.leader < 0 and partition.state is PartitionState.ONLINE

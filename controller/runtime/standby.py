@@ -1,0 +1,55 @@
+"""What a candidate does while another controller leads: it keeps partition states in memory, and acts on nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from controller.runtime.observe.metrics import StandbyMetrics
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
+
+log = structlog.get_logger(__name__)
+
+
+class Standby:
+    """That of one session. ``follow`` while somebody else leads; ``settled`` once elected."""
+
+    def __init__(self, session: Session, metrics: StandbyMetrics) -> None:
+        self.mirror = StateMirror(session, metrics)
+        #: The bug that ended the reading: then all is read at the failover.
+        self.bug: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def follow(self) -> None:
+        """Begin to keep states in memory, unless that is under way, or of no use."""
+        if self._task is None and self.bug is None and self.mirror.warmth is not Warmth.OFF:
+            self._task = asyncio.create_task(self.mirror.run(), name="standby")
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self.bug = bug
+            log.error("standby_failed", why=repr(bug), exc_info=bug)
+
+    async def settled(self) -> StateMirror | None:
+        """After the election: the states in memory, if they are proved to be as they are in ZooKeeper."""
+        if self._task is None:
+            return None
+        await self.pause()
+        if self.bug is None:
+            with suppress(ConnectionLossError):
+                if await self.mirror.settle():
+                    return self.mirror
+        log.info("states_not_in_memory", warmth=self.mirror.warmth.value)
+        await self.mirror.end()
+        return None
+
+    async def pause(self) -> None:
+        """Read no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,213 @@
+"""Who comes back with less than it had is out of sync before anyone elects it (docs/adr/0020)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import msgspec
+import pytest
+
+from controller.core.config_keys import UNCLEAN
+from controller.core.explain.partitions import explain_partition
+from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
+from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect, unmet
+from controller.core.requests.elections import ElectionType, ElectLeaders
+from controller.core.requests.errors import ErrorCode
+from tests.support.core.harness import MachineHarness
+from tests.support.core.world import World, state
+
+NEW = 1000
+
+
+def world_of(*brokers: int) -> World:
+    """Each broker has one directory, with the short id 10 times its own; t-0 is assigned to all and has no state."""
+    world = World()
+    for broker_id in brokers:
+        world.broker_up(broker_id, directories=(10 * broker_id,))
+    world.create_topic("t", {0: list(brokers)})
+    return world
+
+
+def directories(world: World) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    stored = world.states["t", 0]
+    return stored.isr, stored.directories
+
+
+def kept(leader: int, isr: tuple[int, ...], known: tuple[int, ...]) -> LeaderAndIsr:
+    return msgspec.structs.replace(state(leader, isr, 5, 7), directories=known)
+
+
+def test_the_first_state_names_the_directories_and_later_ones_keep_them() -> None:
+    world = world_of(1, 2, 3)
+    rig = MachineHarness.active(world)
+    assert directories(world) == ((1, 2, 3), (10, 20, 30))
+    world.broker_down(1)
+    rig.run()
+    assert directories(world) == ((2, 3), (20, 30))
+    rig.check_converged()
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_member_that_lost_its_disk_while_no_controller_was_there(leader: int) -> None:
+    world = world_of(1, 2, 3)
+    world.put_state("t", 0, kept(leader, (1, 2), (10, 20)))
+    world.broker_down(1)
+    world.broker_up(1, directories=(NEW,))
+    rig = MachineHarness.active(world)
+    assert rig.stored()[::2] == (2, [2])
+    assert directories(world)[1] == (20,)
+    rig.check_converged()
+
+
+def test_it_is_taken_out_though_the_other_member_is_away_and_that_one_leads_when_it_is_back() -> None:
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, (1, 2), (10, 20)))
+    rig = MachineHarness.active(world)
+    world.broker_down(1, 2)
+    rig.run()
+    world.broker_up(1, directories=(NEW,))
+    rig.run()
+    assert rig.stored()[::2] == (-1, [2])
+    world.broker_up(2, directories=(20,))
+    rig.run()
+    assert rig.stored()[::2] == (2, [2])
+    rig.check_converged()
+
+
+def test_the_only_member_is_not_elected_but_uncleanly_or_with_its_disk() -> None:
+    world = world_of(1)
+    rig = MachineHarness.active(world)
+    world.broker_down(1)
+    rig.run()
+    world.broker_up(1, directories=(NEW,))
+    rig.run()
+    assert rig.stored()[::2] == (-1, [1])
+    found = explain_partition(rig.cluster, rig.partition(), unclean_allowed=False)
+    assert "came back without the data they had" in found.summary
+    assert any("pctl elect unclean --partition t-0" in str(change) for change in found.changes)
+    world.bounce(1)
+    world.broker_up(1, directories=(10,))
+    rig.run()
+    assert rig.stored()[::2] == (1, [1]), "its former disk is back"
+
+
+@pytest.mark.parametrize("by_configuration", [False, True])
+def test_an_unclean_election_begins_with_what_there_is(by_configuration: bool) -> None:
+    world = world_of(1)
+    rig = MachineHarness.active(world)
+    if by_configuration:
+        world.configure("t", {UNCLEAN: "true"})
+    world.broker_down(1)
+    rig.run()
+    world.broker_up(1, directories=(NEW,))
+    rig.run()
+    if not by_configuration:
+        (answer,) = rig.ask(ElectLeaders(ElectionType.UNCLEAN, (("t", 0),)))
+        assert [p.error for p in answer.partitions] == [ErrorCode.NONE]
+    assert directories(world) == ((1,), (NEW,))
+    assert world.states["t", 0].recovery == RECOVERING
+    rig.check_converged()
+
+
+@pytest.mark.parametrize("registered", [(), (10,), (5, 10)])
+def test_what_is_not_told_and_what_is_still_there_changes_nothing(registered: tuple[int, ...]) -> None:
+    """As Kafka: a registration without directories says nothing; a further directory takes nothing away."""
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, (1,), (10,)))
+    world.broker_down(1)
+    world.broker_up(1, directories=registered)
+    rig = MachineHarness.active(world)
+    assert rig.stored() == (1, 5, [1])
+
+
+def test_a_state_without_directories_is_believed() -> None:
+    world = world_of(1, 2)
+    world.put_state("t", 0, state(1, (1, 2), 5, 7))
+    rig = MachineHarness.active(world)
+    assert rig.stored() == (1, 5, [1, 2])
+    world.broker_down(1)
+    rig.run()
+    assert directories(world) == ((2,), (20,)), "written with the next election"
+
+
+def test_a_leader_that_writes_by_itself_takes_in_one_that_lost_its_data() -> None:
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, (1,), (10,)))
+    rig = MachineHarness.active(world)
+    world.put_state("t", 0, msgspec.structs.replace(kept(1, (1, 2), (10, NEW)), partition_epoch=8))
+    world.notify_isr(("t", 0))
+    rig.run()
+    assert rig.stored()[::2] == (1, [1])
+
+
+# --- AlterPartition, version 3 (KIP-903) -----------------------------------------------------------------------
+
+
+def led_by_one() -> tuple[World, MachineHarness]:
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, (1,), (10,)))
+    rig = MachineHarness.active(world)
+    return world, rig
+
+
+@pytest.mark.parametrize(
+    ("age", "error", "known"),
+    [
+        (0, ErrorCode.NONE, (10, 20)),
+        (1, ErrorCode.INELIGIBLE_REPLICA, (10,)),
+        (-1, ErrorCode.INELIGIBLE_REPLICA, (10,)),
+        (None, ErrorCode.NONE, (10, 0)),
+    ],
+)
+def test_a_stale_broker_epoch_is_refused(age: int | None, error: ErrorCode, known: tuple[int, ...]) -> None:
+    world, rig = led_by_one()
+    epoch = -1 if age is None else world.brokers[2].epoch - age
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2], isr_epochs=(-1, epoch))))
+    assert [p.error for p in answer.partitions] == [error]
+    assert directories(world)[1] == known
+
+
+def test_a_stale_epoch_of_one_that_stays_is_refused_too_but_not_of_one_that_is_away() -> None:
+    world, rig = led_by_one()
+    world.put_state("t", 0, kept(1, (1, 2), (10, 20)))
+    rig = MachineHarness.active(world)
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2], recovery=RECOVERED, isr_epochs=(-1, 3))))
+    assert [p.error for p in answer.partitions] == [ErrorCode.NONE], "nothing changes"
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1], isr_epochs=(3,))))
+    assert [p.error for p in answer.partitions] == [ErrorCode.INELIGIBLE_REPLICA]
+
+
+def test_epochs_are_one_for_each_member() -> None:
+    _, rig = led_by_one()
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2], isr_epochs=(-1,))))
+    assert [p.error for p in answer.partitions] == [ErrorCode.INVALID_REQUEST]
+
+
+# --- the election, in every situation of three replicas --------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [s for s in Strategy if s is not Strategy.CHOSEN])
+def test_nobody_without_its_data_is_elected_cleanly(strategy: Strategy) -> None:
+    """Each replica is in the ISR or not, online or not, without its data or not: 512 situations, less the empty ISR."""
+    for flags in product((False, True), repeat=9):
+        isr = tuple(b for b in (1, 2, 3) if flags[b - 1])
+        online = frozenset(b for b in (1, 2, 3) if flags[b + 2])
+        lacking = frozenset(b for b in isr if flags[b + 5])
+        if not isr:
+            continue
+        ballot = Ballot((1, 2, 3), state(-1, isr), online, without_data=lacking)
+        found = elect(strategy, ballot)
+        reduced = tuple(b for b in isr if b not in lacking)
+        same = elect(strategy, Ballot((1, 2, 3), state(-1, reduced), online)) if reduced else None
+        assert (found and found.leader) == (same and same.leader)
+        if found is not None:
+            assert found.leader not in lacking
+        if strategy is Strategy.OFFLINE and found is not None:
+            assert not lacking & set(found.isr)
+
+
+def test_the_rule_is_named() -> None:
+    clean, unclean = STRATEGIES[Strategy.OFFLINE].ways
+    ballot = Ballot((1,), state(-1, (1,)), frozenset({1}), without_data=frozenset({1}))
+    assert unmet(clean, ballot, (1,), 1) is Rule.KEPT_DATA
+    assert unmet(unclean, ballot, (1,), 1) is None

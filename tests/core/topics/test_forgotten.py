@@ -1,0 +1,118 @@
+"""Forgotten brokers: deletions go on without them, and what they still hold is deleted should they return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.core.model import Forgotten
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import ForgetBroker
+from controller.core.znode_paths import FORGOTTEN
+from tests.support.core.deletions import active, check_gone
+from tests.support.core.harness import Fate, MachineHarness
+from tests.support.core.world import World
+
+FORGET = ForgetBroker(2, "burned", "ann", 7)
+
+
+def ask(rig: MachineHarness, request: ForgetBroker) -> Any:
+    (reply,) = rig.ask(request)
+    return reply
+
+
+def waiting() -> tuple[World, MachineHarness]:
+    """Topic t is to be deleted, and broker 2, which has a replica of both partitions, is gone."""
+    world, rig = active(1, 2, 3, t=[[1, 2], [2, 3]], other=[[2, 1]])
+    world.broker_down(2)
+    rig.run()
+    world.mark_for_deletion("t")
+    rig.run()
+    assert "t" in world.topics
+    return world, rig
+
+
+def test_a_deletion_goes_on_without_it_and_it_cleans_up_when_it_returns() -> None:
+    world, rig = waiting()
+    assert ask(rig, FORGET).error is ErrorCode.NONE
+    check_gone(world, rig, "t")
+    held = world.nodes[FORGOTTEN].value
+    assert held == {2: Forgotten("burned", "ann", 7, {"t": (0, 1)})}
+    assert world.folders[2] >= {("t", 0), ("t", 1)}
+    rig.forget()
+    world.broker_up(2)
+    rig.run()
+    assert [line for line in rig.lines("SR") if line.startswith("2 ")] == [
+        "2 SR t-0 epoch -2 delete",
+        "2 SR t-1 epoch -2 delete",
+    ]
+    assert world.folders[2] == {("other", 0)}
+    assert world.nodes[FORGOTTEN].value == {}
+    rig.check_converged()
+
+
+def test_later_deletions_do_not_wait_for_it_either_and_the_next_controller_knows() -> None:
+    world, rig = waiting()
+    ask(rig, FORGET)
+    rig = MachineHarness(world, epoch=2).failover()
+    world.mark_for_deletion("other")
+    rig.run()
+    check_gone(world, rig, "other")
+    assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1), "other": (0,)}
+    world.broker_up(2)
+    rig = MachineHarness(world, epoch=3).failover()
+    assert world.folders[2] == set()
+    assert world.nodes[FORGOTTEN].value == {}
+
+
+def test_a_partition_that_it_has_again_is_not_deleted() -> None:
+    world, rig = waiting()
+    ask(rig, FORGET)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    world.broker_up(2)
+    rig.run()
+    assert ("t", 0) in world.folders[2]
+    assert ("t", 1) not in world.folders[2]
+    assert world.nodes[FORGOTTEN].value == {}
+
+
+def test_nothing_is_deleted_that_is_not_remembered_first() -> None:
+    world, rig = waiting()
+    ask(rig, FORGET)
+    world.mark_for_deletion("other")
+    rig.fate = lambda commit: Fate.LOST if any(FORGOTTEN in str(w) for w in commit.writes) else Fate.ANSWERED
+    rig.run()
+    assert "other" in world.topics
+    assert "could not be stored" in str(rig.cluster.deletions_ineligible["other"].reason)
+
+
+def test_a_broker_that_goes_again_before_it_has_answered_stays_forgotten() -> None:
+    world, rig = waiting()
+    ask(rig, FORGET)
+    rig.hold_stops = True
+    world.broker_up(2)
+    rig.run()
+    world.broker_down(2)
+    rig.stops.clear()
+    rig.hold_stops = False
+    world.mark_for_deletion("other")
+    rig.run()
+    check_gone(world, rig, "other")
+    assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1), "other": (0,)}
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (ForgetBroker(1, "why", "ann", 7), ErrorCode.POLICY_VIOLATION),
+        (ForgetBroker(9, "why", "ann", 7), ErrorCode.BROKER_NOT_AVAILABLE),
+        (ForgetBroker(2, "", "ann", 7), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_refusals(request_: ForgetBroker, error: ErrorCode) -> None:
+    world, rig = waiting()
+    assert ask(rig, request_).error is error
+    assert FORGOTTEN not in world.nodes
+    assert "t" in world.topics

@@ -1,0 +1,198 @@
+"""Partition states in a standby's memory, by a real ZooKeeper: what it gives is what ZooKeeper has, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.core import znode_paths
+from controller.core.effects import TopicInfo
+from controller.core.model import LeaderAndIsr, Partition, Topic
+from controller.runtime.observe.metrics import StandbyMetrics
+from controller.runtime.standby import Standby
+from controller.runtime.zookeeper import codecs, jute, state_mirror
+from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
+from tests.support.runtime.sessions import opened, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PAUSE_S", "PROVE_S", "RETRY_S"):
+        monkeypatch.setattr(state_mirror, name, 0.01)
+
+
+@dataclass
+class World:
+    """A topic of three partitions, its writer, and a standby."""
+
+    writer: Session
+    standby: Session
+    mirror: StateMirror
+    metrics: StandbyMetrics
+
+    async def write(self, number: int, epoch: int, topic: str = "t") -> None:
+        data = codecs.encode_state(LeaderAndIsr(1, epoch, (1, 2), 0, 1))
+        op = jute.op_set(self.writer.packed_path(znode_paths.state_path(topic, number)), data, -1)
+        await self.writer.multi([op])
+
+    async def create(self, topic: str, partitions: int) -> None:
+        info = TopicInfo(topic, "A" * 22, dict.fromkeys(range(partitions), (1, 2)), {}, {}, 0, 0)
+        ops = [self.writer.op_create(znode_paths.topic_path(topic), codecs.encode_topic(info))]
+        ops.append(self.writer.op_create(znode_paths.partitions_path(topic), b""))
+        for number in range(partitions):
+            ops.append(self.writer.op_create(znode_paths.partition_path(topic, number), b""))
+            state = codecs.encode_state(LeaderAndIsr(1, 0, (1, 2), 0, 1))
+            ops.append(self.writer.op_create(znode_paths.state_path(topic, number), state))
+        await self.writer.multi(ops)
+
+    def take(self, topic: str = "t", count: int = 3) -> list[int | None]:
+        """Leader epochs; None: to be read."""
+        made = Topic(topic)
+        states = self.mirror.take([Partition(made, number, (1, 2)) for number in range(count)])
+        return [state.leader_epoch if state is not None else None for state in states]
+
+
+@asynccontextmanager
+async def world(connect: str) -> AsyncIterator[World]:
+    async with opened(connect) as (writer, _), opened(connect) as (standby, _):
+        metrics = StandbyMetrics(CollectorRegistry())
+        made = World(writer, standby, StateMirror(standby, metrics), metrics)
+        await writer.ensure(znode_paths.TOPICS)
+        await made.create("t", 3)
+        yield made
+
+
+@asynccontextmanager
+async def following(made: World) -> AsyncIterator[None]:
+    """The mirror has read everything, and follows."""
+    task = asyncio.create_task(made.mirror.run())
+    try:
+        await until(lambda: made.mirror.warmth is Warmth.WARM, "all states to be read")
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def chroot(zookeeper: str) -> str:
+    return zookeeper
+
+
+async def test_what_it_gives_is_what_zookeeper_has(chroot: str) -> None:
+    async with world(chroot) as made:
+        async with following(made):
+            await made.write(1, 7)
+            await until(lambda: _epoch(made, 1) == 7, "the change to be read")
+            await made.create("u", 2)
+            await until(lambda: _epoch(made, 1, "u") == 0, "the new topic to be read")
+        assert await made.mirror.settle()
+        assert made.take() == [0, 7, 0]
+        assert made.take("u", 3) == [0, 0, None]
+        # Whoever asks again wants to know what is stored now.
+        assert made.take() == [None] * 3
+        await made.mirror.end()
+
+
+async def test_what_changed_and_is_not_read_again_is_not_given(chroot: str) -> None:
+    """Up to the moment of the election: the sync brings every event of before."""
+    async with world(chroot) as made:
+        async with following(made):
+            pass
+        await made.write(2, 5)
+        await made.writer.delete(znode_paths.state_path("t", 0))
+        assert await made.mirror.settle()
+        assert made.mirror.behind == 2
+        assert made.take() == [None, 0, None]
+
+
+async def test_what_changes_while_it_is_read_is_read_again(
+    chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(chroot) as made:
+        read = made.standby.bulk_get
+
+        async def slowly(paths: list[str]) -> list[jute.Node | int]:
+            found = await read(paths)
+            if paths[-1].endswith("state") and not changed:
+                changed.append(True)
+                await made.write(1, 9)
+                await made.standby.ping()  # the event is there before the answer is looked at
+                assert made.mirror.take([]) == []
+            return found
+
+        changed: list[bool] = []
+        monkeypatch.setattr(made.standby, "bulk_get", slowly)
+        async with following(made):
+            assert _epoch(made, 1) in (None, 0, 9)
+        assert await made.mirror.settle()
+        assert made.take()[1] in (None, 9)
+
+
+async def test_nothing_is_given_after_a_lost_connection(chroot: str) -> None:
+    """Watches do not outlive it. All is read again, and then it is warm again."""
+    async with world(chroot) as made:
+        async with following(made):
+            before = made.standby.connections
+            made.standby._client._connection._socket.shutdown(socket.SHUT_RDWR)
+            await until(lambda: made.standby.connections > before, "another connection")
+            assert made.take() == [None] * 3
+            await until(lambda: made.mirror.warmth is Warmth.WARM, "all to be read again")
+            await made.write(0, 3)
+            await until(lambda: _epoch(made, 0) == 3, "the change to be read")
+        assert await made.mirror.settle()
+        assert made.take() == [3, 0, 0]
+
+
+async def test_nothing_is_given_before_all_is_read(chroot: str) -> None:
+    async with world(chroot) as made:
+        assert not await made.mirror.settle()
+        assert made.take() == [None] * 3
+        standby = Standby(made.standby, made.metrics)
+        assert await standby.settled() is None
+        standby.follow()
+        await until(lambda: standby.mirror.warmth is Warmth.WARM, "all states to be read")
+        assert await standby.settled() is standby.mirror
+
+
+async def test_a_server_without_persistent_watches_leaves_it_cold(chroot: str) -> None:
+    async with world(chroot) as made, opened(chroot, use_multi_read=False) as (old, _):
+        mirror = StateMirror(old, made.metrics)
+        await asyncio.wait_for(mirror.run(), 30)
+        assert mirror.warmth is Warmth.OFF
+        assert not await mirror.settle()
+
+
+async def test_a_state_that_is_wrong_although_nothing_was_heard_is_found(chroot: str) -> None:
+    """A defect: it is counted, and all is read again."""
+    async with world(chroot) as made, following(made):
+        made.mirror._states["t"][1] = LeaderAndIsr(2, 99, (2,), 3, 1)
+        await until(lambda: made.mirror.proved_wrong == 1, "the proof")
+        await until(lambda: _epoch(made, 1) == 0, "all to be read again")
+
+
+async def test_its_end_is_the_end_of_the_watch(chroot: str) -> None:
+    async with world(chroot) as made:
+        async with following(made):
+            pass
+        await made.mirror.end()
+        await made.write(0, 4)
+        await made.standby.ping()
+        assert made.standby.heard() == []
+        async with following(made):  # the next term of another controller
+            assert _epoch(made, 0) == 4
+
+
+def _epoch(made: World, number: int, topic: str = "t") -> int | None:
+    known = made.mirror._states.get(topic, {}).get(number)
+    stale = (topic, number) in made.mirror._stale
+    return known.leader_epoch if known is not None and not stale else None
