@@ -30,7 +30,7 @@ run: java ## run a whole cluster on this machine: failures, recovery, Spark repo
 
 test: java ## check format, lint and types, run all tests
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not kafka_long"
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not kafka_long and not browser_long and not gameday_long"
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick
@@ -94,6 +94,19 @@ kafka-jars-old: $(READY) ## fetch the jars of Kafka 3.6.2, 3.3.2 and 2.8.2 too
 attack: java ## replay attacks on real processes, plain and secured: strangers, hostile input, poison, doubles; ARGS as pytest's
 	$(PYTEST) tests/attack $(ARGS)
 
+.PHONY: gameday
+gameday: java ## twenty faults that operators meet, one by one: what pctl says of each, and its advice followed
+	$(PYTEST) tests/playground -m gameday_long
+
+.PHONY: browser
+browser: java ## run all tests of the console in Debian's Chromium (apt-get install chromium), also with 100,000 partitions; ARGS as pytest's
+	@command -v chromium >/dev/null || { echo "Chromium is missing: apt-get install chromium"; exit 1; }
+	$(PYTEST) tests/browser -rP $(ARGS)
+
+.PHONY: screenshots
+screenshots: java ## make the pictures of the console in docs/images, with Debian's Chromium
+	$(BIN)/python -m tests.browser.screenshots
+
 .PHONY: kafka
 kafka: java kafka-jars kafka-jars-old ## run all tests on real Kafka brokers (3.9, 3.6, 3.3, 2.8); ARGS select some, as pytest's
 	$(PYTEST) tests/kafka $(ARGS)
@@ -138,7 +151,7 @@ lock: $(READY) ## resolve pyproject.toml again into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/provers/fuzz/requirements.in -o tests/provers/fuzz/requirements.txt
-	for tool in kafka-utils kafka-tools zk-shell; do \
+	for tool in kafka-utils kafka-tools playwright zk-shell; do \
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/tools/requirements/$$tool.in -o tests/tools/requirements/$$tool.txt || exit 1; \
 	done
 

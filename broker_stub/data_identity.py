@@ -1,4 +1,4 @@
-"""What a data directory says of the data in it (docs/adr/0020): an id, and how the last process on it ended.
+"""What a data directory says of the data in it (docs/adr/0017): an id, and how the last process on it ended.
 
 ::
 

@@ -8,6 +8,7 @@ items with these functions only, so equal digests mean equal contents (by chance
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from hashlib import blake2b
 
 _MODULUS = 2**64
@@ -23,7 +24,7 @@ def hosted_item(
 ) -> int:
     """What LeaderAndIsr told a broker about its replica. ``led_as``: partition epoch and ISR, which only the leader is
     told of every change of; None on a follower. ``topic_id``: empty where the replica has none."""
-    state = "" if led_as is None else f"{led_as[0]}:{_ids(sorted(led_as[1]))}"
+    state = "" if led_as is None else f"{led_as[0]}:{_set(tuple(led_as[1]))}"
     return _hash(f"hosted|{partition}|{leader}|{leader_epoch}|{state}|{topic_id}|{topic}")
 
 
@@ -38,7 +39,7 @@ def metadata_item(
 ) -> int:
     """What UpdateMetadata told a broker about a partition. The ISR is a set; the order of replicas counts."""
     return _hash(
-        f"metadata|{partition}|{leader}|{leader_epoch}|{partition_epoch}|{_ids(sorted(isr))}|{_ids(replicas)}|{topic}"
+        f"metadata|{partition}|{leader}|{leader_epoch}|{partition_epoch}|{_set(tuple(isr))}|{_row(tuple(replicas))}|{topic}"
     )
 
 
@@ -50,11 +51,18 @@ def topic_id_item(topic: str, topic_id: str) -> int:
 def offline_item(topic: str, partition: int, offline: Collection[int]) -> int:
     """The offline replicas that UpdateMetadata named; 0 for none. Apart from ``metadata_item``: they change with the
     brokers that are registered, and mostly there are none."""
-    return _hash(f"offline|{partition}|{_ids(sorted(offline))}|{topic}") if offline else 0
+    return _hash(f"offline|{partition}|{_set(tuple(offline))}|{topic}") if offline else 0
 
 
-def _ids(ids: Collection[int]) -> str:
+@lru_cache(maxsize=65_536)
+def _row(ids: tuple[int, ...]) -> str:
+    # The same few rows of ids are those of many partitions.
     return ",".join(map(str, ids))
+
+
+@lru_cache(maxsize=65_536)
+def _set(ids: tuple[int, ...]) -> str:
+    return _row(tuple(sorted(ids)))
 
 
 def _hash(text: str) -> int:

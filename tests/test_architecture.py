@@ -114,6 +114,11 @@ ROOMS: dict[str, set[str]] = {
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
         _RUNTIME + "zookeeper", "proto.security", "controller.errors",
     },
+    "controller.runtime.http.console": {
+        "controller.core", "controller.__version__", "controller.errors", "controller.planning.well",
+        _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "state", _RUNTIME + "observe", _RUNTIME + "zookeeper",
+        _RUNTIME + "rpc", _RUNTIME + "http", "proto.gen", "proto.security", "proto.statelog",
+    },
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",
     },

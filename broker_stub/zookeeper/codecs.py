@@ -98,7 +98,7 @@ class _State(msgspec.Struct):
 
 class PartitionState(NamedTuple):
     """A partition's state. ``leader`` -1: none; ``controller_epoch``: of the controller that elected it.
-    ``directories``: of members of the ISR, by broker id (docs/adr/0020)."""
+    ``directories``: of members of the ISR, by broker id (docs/adr/0017)."""
 
     leader: int
     leader_epoch: int

@@ -245,7 +245,7 @@ class NotificationWriter:
         return IsrResult(proposal.key, codes.NONE, state.leader, state.leader_epoch, state.isr, new_version)
 
     async def _directories(self, proposal: IsrProposal) -> dict[int, int] | None:
-        """The directories of the ISR's members, as the controller keeps them (docs/adr/0020): those that stay keep
+        """The directories of the ISR's members, as the controller keeps them (docs/adr/0017): those that stay keep
         theirs, a new one's is in the registration that it fetched under. None: that registration is gone.
 
         Raises StoreUnavailable.

@@ -112,7 +112,7 @@ class Brokers(click.IntRange):
 @main.command("playground")
 @click.option(
     "--script",
-    type=click.Choice(["demo", "failover", "rolling", "operations", "gameday", "idle"]),
+    type=click.Choice(["demo", "failover", "rolling", "operations", "gameday", "gameday-short", "idle"]),
     default="demo",
     show_default=True,
 )

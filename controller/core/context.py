@@ -24,6 +24,7 @@ from controller.core.effects import (
     Write,
     answer_of,
 )
+from controller.core.events import EventKind
 from controller.core.model import Broker, Cluster, Partition
 from controller.core.outbox import Outbox
 from controller.core.records import LogBatch, Rejection, StateRecord
@@ -84,7 +85,10 @@ def with_dynamic(settings: CoreSettings, cluster: Cluster) -> CoreSettings:
 
 
 class EventContext:
-    """Context of one event. ``now_us`` is the driver's monotonic clock at the last step."""
+    """Context of one event.
+
+    ``now_us`` is the driver's monotonic clock at the last step; ``skipped``: kinds of events in quarantine.
+    """
 
     def __init__(
         self,
@@ -97,12 +101,14 @@ class EventContext:
         event_id: int,
         cause: str,
         now_us: int,
+        skipped: Collection[EventKind] = (),
     ) -> None:
         self.cluster, self.outbox = cluster, outbox
         #: Of flags, environment and file.
         self.static_settings = settings
         self.new_topic_id = new_topic_id
         self.event_id, self.cause, self.now_us = event_id, cause, now_us
+        self.skipped = skipped
         self.records: list[LogBatch] = []
         self.effects: list[Effect] = []
         self.replies: list[Reply] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from controller.core.brokers import stop_approvals
 from controller.core.cluster import automatic_maintenance, configs, dynamic_settings, features
@@ -23,6 +24,7 @@ from controller.core.effects import (
     write_node,
 )
 from controller.core.elections import elect_leaders
+from controller.core.events import EventKind
 from controller.core.model import LeaderAndIsr, Partition
 from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
@@ -32,6 +34,7 @@ from controller.core.topics import deletion, forgotten, phantom
 from controller.core.topics.changes import add_topic, assign_missing_ids, unreadable, with_own_ids
 from controller.core.znode_paths import CLUSTER, CLUSTER_ID
 
+T = TypeVar("T")
 #: Partition states in one read; several reads are in flight, so that decoding overlaps with reading.
 READ_STATES_CHUNK = 10_000
 #: Topics added to the cluster state between yields.
@@ -59,6 +62,17 @@ class _Phases:
         self.context.log([FailoverPhase(phase, count, duration_us)])
 
 
+def part_of_failover(context: EventContext, part: EventKind, work: Handler[T], otherwise: T) -> Handler[T]:
+    """What a controller can lead without: left out while events of the kind that does the same later are in quarantine.
+
+    ``part`` is what is blamed when it raises and no topic or broker is seen (`controller.runtime.blame`).
+    """
+    if part in context.skipped:
+        context.reject("QUARANTINED", f"failover without {part.value}: it is in quarantine")
+        return otherwise
+    return (yield from work)
+
+
 def failover(context: EventContext) -> Handler[None]:
     """Load the cluster, start both state machines, resume ongoing reassignments and deletions."""
     cluster = context.cluster
@@ -69,10 +83,12 @@ def failover(context: EventContext) -> Handler[None]:
     yield from configs.load(context)
     yield from dynamic_settings.load(context)
     yield from automatic_maintenance.load(context)
-    yield from stop_approvals.load(context)
+    yield from part_of_failover(context, EventKind.APPROVE_STOP, stop_approvals.load(context), None)
     yield from forgotten.load(context)
     new_id = yield from phantom.load(context)
-    notifications = yield from _delete_notifications(context)
+    notifications = yield from part_of_failover(
+        context, EventKind.ISR_CHANGE, _delete_notifications(context), 0
+    )
     yield from timings.done("notifications", notifications)
     answer = features.without_incompatible(context, (yield from context.read(ReadBrokers())))
     for problem in answer.problems:
@@ -90,8 +106,7 @@ def failover(context: EventContext) -> Handler[None]:
     deletions = yield from deletion.load(context)
     yield from timings.done("deletions", deletions)
     # Brokers must know who is alive before LeaderAndIsr names leaders (KAFKA-4443).
-    for broker in cluster.brokers.values():
-        context.add_broker(broker)
+    _add_brokers(context)
     context.push_brokers()
     # Before anyone is elected, and before a leader that has lost its data is told to lead.
     yield from lost_data.take_out(context, partitions)
@@ -99,15 +114,25 @@ def failover(context: EventContext) -> Handler[None]:
     yield from timings.done("replica_startup", sum(len(p.replicas) for p in partitions))
     yield from partition_state_machine.startup(context)
     yield from timings.done("partition_startup", len(partitions))
-    begun = yield from process_znode(context)
-    moved = yield from phases.resume(context, begun)
+    begun = yield from part_of_failover(context, EventKind.REASSIGNMENT, process_znode(context), ())
+    moved = yield from part_of_failover(
+        context, EventKind.REASSIGNMENT_IN_SYNC, phases.resume(context, begun), 0
+    )
     yield from timings.done("reassignments", moved)
     forgotten.returned(context, cluster.brokers)
-    yield from deletion.resume(context)
+    yield from part_of_failover(context, EventKind.DELETION_PROGRESS, deletion.resume(context), None)
     yield from timings.done("deletions_resumed", len(cluster.topics_to_delete))
-    elected = yield from elect_leaders.process_preferred_znode(context)
+    elected = yield from part_of_failover(
+        context, EventKind.PREFERRED_ELECTION, elect_leaders.process_preferred_znode(context), 0
+    )
     yield from timings.done("preferred_election", elected)
     yield from timings.ready(len(partitions))
+
+
+def _add_brokers(context: EventContext) -> None:
+    # Not in the failover's own frame: whatever raises later would be blamed on the last broker.
+    for broker in context.cluster.brokers.values():
+        context.add_broker(broker)
 
 
 def _assure_cluster_id(context: EventContext) -> Handler[None]:

@@ -128,6 +128,7 @@ class Machine:
             event_id=self._event_id,
             cause=event.kind.value,
             now_us=now_us,
+            skipped=self._skipped,
         )
         gathered = self._gathered(event)
         if event.kind in self._skipped:

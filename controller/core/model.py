@@ -23,7 +23,7 @@ NO_EPOCH = -1
 LEADER_DURING_DELETE = -2
 
 BrokerIds = tuple[int, ...]
-#: Short ids of data directories (docs/adr/0020).
+#: Short ids of data directories (docs/adr/0017).
 DirectoryIds = tuple[int, ...]
 #: The largest broker id: it is an int32 in requests.
 BROKER_ID_MAX = 2**31 - 1
@@ -99,7 +99,7 @@ class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
 
     ``partition_epoch`` is the zkVersion. ``controller_epoch`` is the epoch of the controller that decided.
     ``recovery`` is 0 (RECOVERED) or 1 (RECOVERING). ``directories``: parallel to ``isr``, the data directory with which
-    each member got in sync, 0: unknown; empty: none is known (docs/adr/0020).
+    each member got in sync, 0: unknown; empty: none is known (docs/adr/0017).
     """
 
     leader: int
@@ -122,6 +122,11 @@ class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
             recovery,
             self.directories_of(isr),
         )
+
+    def spare(self, replicas: BrokerIds, min_isr: int) -> int:
+        """In-sync replicas beyond ``min.insync.replicas``, of which as many count as there are replicas (as in
+        ``kafka.cluster.Partition``); below 0, writes with acks=all fail."""
+        return len(self.isr) - min(min_isr, len(replicas))
 
     def directories_of(self, isr: BrokerIds) -> DirectoryIds:
         """The directories of these members, as far as known."""
@@ -503,7 +508,7 @@ _NOBODY: frozenset[int] = frozenset()
 
 
 def without_data(brokers: Mapping[int, Broker], state: LeaderAndIsr) -> frozenset[int]:
-    """Members of the ISR that are registered without the directory with which they got in sync (docs/adr/0020). What is
+    """Members of the ISR that are registered without the directory with which they got in sync (docs/adr/0017). What is
     not told counts as kept, as in Kafka."""
     if not state.directories:
         return _NOBODY

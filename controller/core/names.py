@@ -45,5 +45,10 @@ def ids_shown(ids: Sequence[int]) -> str:
     return f"{list(ids[:IDS_SHOWN_MAX])}{more}"
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 partition``, ``2 partitions``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 #: Topics that brokers create for themselves (``org.apache.kafka.common.internals.Topic``).
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})

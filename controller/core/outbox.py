@@ -10,7 +10,7 @@ partitions that the broker leads come first: nobody can produce to them before i
 
 A new controller, and a broker that registers, begin with the whole state: LeaderAndIsr of every replica, and a full
 metadata snapshot. It waits until somebody has compared what the broker holds already (``compared``), and what is equal
-is left out; changes do not wait (docs/adr/0021).
+is left out; changes do not wait (docs/adr/0018).
 
 Every broker gets the same metadata, so it is one shared stream with a cursor per broker.
 """

@@ -13,7 +13,7 @@ import msgspec
 
 from controller.core.explain.partitions import PartitionExplanation
 from controller.core.explain.remedies import Change, Remedy
-from controller.core.model import NO_LEADER, Broker, Endpoint, FeatureRange
+from controller.core.model import NO_EPOCH, NO_LEADER, Broker, Endpoint, FeatureRange
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.configs import (
     AlterConfigs,
@@ -97,11 +97,12 @@ def _request(step: Remedy, key: Key) -> ControllerRequest:
 
 
 def _broker(snapshot: Snapshot, broker_id: int) -> Broker:
-    """A broker that registers again: as it is, like others, or as any could be."""
+    """A broker that registers again: as it is, like others but with its own data, or as any could be."""
     if broker_id in snapshot.brokers:
         return snapshot.brokers[broker_id]
     if snapshot.brokers:
-        return msgspec.structs.replace(next(iter(snapshot.brokers.values())), id=broker_id)
+        other = next(iter(snapshot.brokers.values()))
+        return msgspec.structs.replace(other, id=broker_id, directories=(), previous_epoch=NO_EPOCH)
     finalized = snapshot.feature.features if snapshot.feature is not None else ()
     supported = tuple(FeatureRange(f.name, f.min, f.max) for f in finalized)
     endpoint = Endpoint("GRPC", "PLAINTEXT", "planned", 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from controller.errors import EnvironmentFault
 from controller.playground import scripts
 from controller.playground.cluster import WAIT_S, Playground
-from controller.playground.gameday import gameday
+from controller.playground.gameday import gameday, short_gameday
 from controller.playground.operations import operations
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
@@ -23,6 +23,7 @@ SCRIPTS: dict[str, Callable[[Playground, Session], Awaitable[None]]] = {
     "rolling": scripts.rolling,
     "operations": operations,
     "gameday": gameday,
+    "gameday-short": short_gameday,
     "idle": scripts.idle,
 }
 

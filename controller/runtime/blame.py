@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from controller.core.cluster.quarantine import TEXT_MAX, Quarantine, Subject, SubjectKind
 from controller.core.effects import TopicInfo
-from controller.core.events import DiskReport, Event, StopReport
+from controller.core.events import DiskReport, Event, EventKind, StopReport
+from controller.core.failover import part_of_failover
 from controller.core.model import Broker, Partition, Topic
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown
@@ -57,6 +58,8 @@ def blame(error: BaseException, event: Event | None, quarantine: Quarantine) -> 
             possible.append(_request(name, body))
         if isinstance(body, DiskReport | StopReport):
             possible.append(Subject(SubjectKind.BROKER, str(body.broker_id)))
+        if (part := _part_of_failover(error)) is not None:
+            possible.append(Subject(SubjectKind.EVENT, part.value))
     possible.append(Subject(SubjectKind.EVENT, name))
     words = printable(f"{type(error).__name__}: {error}")[:TEXT_MAX]
     subject = quarantine.blamed(possible, digest)
@@ -93,9 +96,21 @@ def _is_of_event(error: BaseException) -> bool:
     return any(frame.f_globals.get("__name__") in _OF_EVENTS for frame, _ in _frames(error.__traceback__))
 
 
+def _part_of_failover(error: BaseException) -> EventKind | None:
+    """The part that a failover can do without and that raised."""
+    for frame, _ in _frames(error.__traceback__):
+        if frame.f_code is part_of_failover.__code__:
+            part: EventKind = frame.f_locals["part"]
+            return part
+    return None
+
+
 def _in_traceback(error: BaseException) -> tuple[Subject | None, str]:
-    """The topic or broker that the innermost frame with one was about, and the partition's name."""
+    """The topic or broker that the innermost frame with one was about, and the partition's name. Frames around a part
+    of failover are about other parts."""
     for frame, _ in reversed(list(_frames(error.__traceback__))):
+        if frame.f_code is part_of_failover.__code__:
+            break
         values = frame.f_locals.items()
         for value in (value for _, value in values):
             if isinstance(value, Partition):

@@ -54,7 +54,6 @@ from controller.runtime.observe.audit import Audit
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.kafka_transport import KafkaSide
-from controller.runtime.standby import Standby
 from controller.runtime.succession import Succession
 from controller.runtime.takeover import Takeover
 from controller.runtime.tenures import Patience
@@ -62,6 +61,7 @@ from controller.runtime.term import Term
 from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from controller.runtime.zookeeper.standby import Standby
 from proto.incarnations import Incarnation, new_incarnation
 from proto.reload import Reloads
 from proto.security.authorization import Authorizer

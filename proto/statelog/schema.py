@@ -85,6 +85,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "log": ("to",),
 }
 
+#: Kinds of record that tell of notified brokers, not of changes.
+QUIET = frozenset({"push", "ack", "unchanged"})
+
 #: Pattern of `from` and `to` in a record of kind `leader`.
 BROKER_ID = r"^-?\d{1,9}$"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -170,6 +171,10 @@ def test_registration(start: Starter, zk: KazooClient) -> None:
         "jmx_port": -1,
         "features": {},
         "incarnation": (broker.data_dir / ".incarnations").read_text().strip(),
+        "directories": re.findall(
+            r"^directory\.id=(.+)$", (broker.data_dir / "meta.properties").read_text(), re.M
+        ),
+        "previous_broker_epoch": -1,
     }
     for path in PERSISTENT_PATHS:
         stat = zk.exists(path)

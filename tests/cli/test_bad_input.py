@@ -114,7 +114,11 @@ BAD: list[Row] = [
     ("config set --topic=bad novalue --yes", 2, "'novalue': must be KEY=VALUE"),
     ("config set --topic=bad min.insync.replicas=0 --yes", 1, "min.insync.replicas"),
     ("config set --topic=bad min.insync.replicas=0 --dry-run", 1, "min.insync.replicas"),
-    ("config set --topic=bad --broker=1 x=y", 2, "name one of --topic, --broker and --all-brokers"),
+    (
+        "config set --topic=bad --broker=1 x=y",
+        2,
+        "name one of --topic, --broker, --all-brokers, --controller",
+    ),
     ("maintenance enter --yes", 2, "Missing option '--reason'"),
     (f"maintenance pause --reason={LONG}", 2, "must be a text of 1 to 1000 characters"),
     (f"maintenance leave --author={LONG}", 2, "must be a text of 1 to 200 characters"),
@@ -289,8 +293,7 @@ def test_a_controller_that_does_not_answer(operator: Operator, how: str) -> None
             assert result.exit_code in ((0, 3) if alone else (0, 1, 3)), f"{verb}: {result.output}"
             if result.exit_code == 1:
                 in_words(result, 1, "", verb)
-                # One that is frozen for long is not the active one any more.
-                said = (
-                    ("no controller is active", "did not answer") if how == "frozen" else ("no controller",)
-                )
+                # One that is frozen for long is not the active one any more, nor registered.
+                gone_too = ("no controller is active", "no controller of ours is registered")
+                said = (*gone_too, "did not answer") if how == "frozen" else ("no controller",)
                 assert any(text in result.stderr for text in said), f"{verb}: {result.output}"

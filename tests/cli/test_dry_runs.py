@@ -115,7 +115,7 @@ MOVE = ("reassign", "execute", "--topic=tried", "--partition=0")
 CASES = [
     Case(("topics", "create", "tried", "--replica-assignment=1:2,2:3", "--config=retention.ms=5")),
     Case(("topics", "alter", "tried", "--partitions=3", "--replica-assignment=3:1")),
-    Case(("config", "set", "retention.ms=7", "x=y", "--topic=tried")),
+    Case(("config", "set", "retention.ms=7", "x=y", "--topic=tried", "--force")),
     Case(("config", "delete", "x", "--topic=tried")),
     Case(("config", "set", "log.retention.ms=7", "--broker=1")),
     Case(("config", "set", "unclean.leader.election.enable=false", "--all-brokers")),
@@ -181,7 +181,7 @@ def test_without_a_controller_it_is_made_from_zookeeper_and_said_so(operator: Op
             ("topics", "delete", "unled"),
             ("reassign", "execute", "--topic=unled", "--partition=0", "--replicas=3,2"),
             ("elect", "leader", "2", "--topic=unled"),
-            ("config", "set", "--topic=unled", "x=y"),
+            ("config", "set", "--topic=unled", "retention.ms=9"),
             ("maintenance", "drain", "1", *SIGNED),
         ):
             done = operator.ok("-o", "json", *verb, "--dry-run")

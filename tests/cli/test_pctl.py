@@ -38,8 +38,8 @@ def test_controllers(operator: Operator) -> None:
     (row,) = operator.json("controllers")
     assert (row["controller"], row["role"]) == (1, "active")
     assert operator.table("controllers") == [
-        ["CONTROLLER", "ROLE", "GRPC", "HTTP"],
-        ["1", "active", row["grpc"], row["http"]],
+        ["CONTROLLER", "ROLE", "MEMORY", "GRPC", "HTTP"],
+        ["1", "active", "-", row["grpc"], row["http"]],
     ]
 
 
@@ -212,5 +212,11 @@ def test_a_state_is_what_the_codec_says(operator: Operator) -> None:
     data, stat = operator.zk.get(znode_paths.state_path("codec", 0))
     state = codecs.decode_state("codec", 0, data, stat.version)
     assert state == LeaderAndIsr(
-        row["leader"], row["leader_epoch"], tuple(row["isr"]), row["partition_epoch"], row["controller_epoch"]
+        row["leader"],
+        row["leader_epoch"],
+        tuple(row["isr"]),
+        row["partition_epoch"],
+        row["controller_epoch"],
+        directories=state.directories,
     )
+    assert len(state.directories) == 1

@@ -33,7 +33,9 @@ def test_keys_of_a_topic_are_set_shown_and_deleted(operator: Operator) -> None:
     assert operator.zk.get("/config/topics/configured")[0].decode() == write["new"]
     (note,) = set(operator.zk.get_children("/config/changes")) - notes
     assert operator.zk.get(f"/config/changes/{note}")[0].decode() == notification["new"]
-    done = operator.ok("config", "set", topic, "retention.ms=7", "of.others=x=y", "--yes")
+    refused = operator.run("config", "set", topic, "retention.ms=7", "of.others=x=y", "--yes")
+    assert (refused.exit_code, "'of.others' is not known for topics" in refused.stderr) == (1, True)
+    done = operator.ok("config", "set", topic, "retention.ms=7", "of.others=x=y", "--force", "--yes")
     assert "key 'of.others' is not known" in done.stderr
     assert "2 keys of topic configured changed" in done.stderr
     assert stored(operator, "topics/configured") == {"retention.ms": "7", "of.others": "x=y"}
@@ -45,7 +47,7 @@ def test_keys_of_a_topic_are_set_shown_and_deleted(operator: Operator) -> None:
 
 
 BAD = [
-    (("get",), 2, "name one of --topic, --broker and --all-brokers"),
+    (("get",), 2, "name one of --topic, --broker, --all-brokers, --controller and --all-controllers"),
     (("get", "--topic=t", "--broker=1"), 2, "name one of"),
     (("get", "--topic=nope"), 1, "topic nope: UNKNOWN_TOPIC_OR_PARTITION"),
     (("set", "--topic=nope", "a=b"), 1, "topic nope: UNKNOWN_TOPIC_OR_PARTITION"),

@@ -88,7 +88,7 @@ def test_a_generated_plan_can_be_carried_out(operator: Operator, tmp_path: Path)
     before = [replicas(operator, "uneven", n) for n in range(3)]
     made = operator.ok("reassign", "generate", "--topic=uneven")
     assert [replicas(operator, "uneven", n) for n in range(3)] == before
-    assert "Plan to undo it" in made.stderr
+    assert "plan to undo it" in made.stderr
     path = tmp_path / "generated.json"
     path.write_text(made.stdout)
     operator.ok("--timeout=60", "reassign", "execute", str(path), "--yes")

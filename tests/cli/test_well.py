@@ -7,10 +7,10 @@ import json
 import pytest
 
 from controller.cli.common.options import Options
-from controller.cli.computed.well import Finding, Unfinished, Wrong, unfinished, wrong
-from controller.cli.pctl.health import _print
+from controller.cli.pctl.health import _print, wrong_with
 from controller.cli.pctl.partitions import why
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance
+from controller.planning.well import Finding, Unfinished, Wrong, unfinished
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from tests.support.core.world import a_broker, state
@@ -45,7 +45,7 @@ def answer(*, pending: int = 0, problem: str = "") -> pb.DescribeClusterResponse
 def found(
     now: ClusterState, described: pb.DescribeClusterResponse | str | None
 ) -> dict[Wrong | Unfinished, str]:
-    return {f.what: f.text for f in wrong(now, described)}
+    return {f.what: f.text for f in wrong_with(now, described)}
 
 
 def test_a_cluster_that_is_well() -> None:
@@ -87,10 +87,9 @@ def test_controllers() -> None:
 
 
 def test_what_is_under_way() -> None:
-    now = a_cluster()
-    assert list(unfinished(now, answer(), (), 0)) == []
-    now.deleting = [f"t{n}" for n in range(7)]
-    assert [f.text for f in unfinished(now, answer(pending=2), (2,), 1)] == [
+    assert list(unfinished(0, [], (), 0)) == []
+    deleting = [f"t{n}" for n in range(7)]
+    assert [f.text for f in unfinished(4, deleting, (2,), 1)] == [
         "pushes pending: 4",
         "7 topics being deleted: t0, t1, t2, t3, t4 and 2 more",
         "1 partition being reassigned",

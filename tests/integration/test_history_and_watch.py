@@ -70,6 +70,7 @@ async def test_history_names_the_event_and_its_cause_with_and_without_a_controll
     cluster.members["controller-1"].kill()
     refused = run_to_end(command(cluster, "--timeout=2", "history"), tmp_path)
     assert (refused.returncode, refused.stdout) == (1, "")
+    assert (refused.stderr.count("pctl: "), "--state-log-dir" in refused.stderr) == (1, True), refused.stderr
     files = command(cluster, "-o", "json", "history", "--state-log-dir", str(cluster.state_logs), *wanted)
     assert json.loads(run_to_end(files, tmp_path).stdout) == [first, second]
 

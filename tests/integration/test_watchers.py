@@ -6,6 +6,7 @@ import json
 import signal
 
 import pytest
+from msgspec.structs import replace
 
 from controller.core import znode_paths
 from controller.core.model import LeaderAndIsr
@@ -24,9 +25,11 @@ async def rewrite(session: Session, path: str, data: bytes) -> None:
 
 
 def state_of(cluster_state: ClusterState, topic: str, partition: int = 0) -> LeaderAndIsr | None:
-    return next(
+    """Without the directories of its members: their ids are random, and whose they are is tested once, below."""
+    state = next(
         (p.state for p in cluster_state.partitions if (p.topic, p.partition) == (topic, partition)), None
     )
+    return None if state is None else replace(state, directories=())
 
 
 async def ready(cluster: Playground, session: Session, brokers: int) -> None:
@@ -45,7 +48,11 @@ async def test_topic_created_by_znode_gets_an_id_states_and_leaders(
     assert state_of(cluster_state, "t", 1) == LeaderAndIsr(3, 0, (3, 1, 2), 0, 1)
     assert len(cluster_state.topics["t"].topic_id) == 22
     raw, _ = await session.get(znode_paths.state_path("t", 0))
-    assert raw == b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1,2,3]}'
+    directories = {str(b): cluster_state.brokers[b].directories[0] for b in (1, 2, 3)}
+    assert len(set(directories.values())) == 3
+    own = json.dumps({"isr_directories": directories}, separators=(",", ":"))[1:]
+    kafkas = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1,2,3],'
+    assert raw.decode() == kafkas + own
 
 
 async def test_topic_with_a_dead_replica_starts_on_the_live_ones(

@@ -11,7 +11,7 @@ import pytest
 
 from controller.core.explain.partitions import PartitionExplanation, explain_partition
 from controller.core.explain.remedies import Remedy
-from controller.core.model import Attribution, Maintenance
+from controller.core.model import Attribution, Freeze, Maintenance
 from controller.planning.advice import checked
 from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
@@ -28,6 +28,7 @@ SUSPENSIONS = {
     "automatic": Maintenance(entered=ANN, automatic=True),
     "both": Maintenance(paused=ANN, entered=ANN),
     "drained": Maintenance(drained={1: ANN}),
+    "frozen": Maintenance(freeze=Freeze("quiet", "ann", 1)),
 }
 
 
@@ -64,6 +65,14 @@ def test_every_partition_without_leader_gets_advice_that_works(suspension: str, 
             if any(not change.steps for change in planned):
                 led = Executor(snapshot).store.states[KEY].leader
                 assert led in online, (online, isr, leader)
+
+
+def test_a_broker_that_returns_has_its_own_data_not_that_of_another() -> None:
+    snapshot = a_snapshot((), 1, (1,), Maintenance())
+    told = {b: msgspec.structs.replace(found, directories=(b,)) for b, found in snapshot.brokers.items()}
+    states = {KEY: msgspec.structs.replace(snapshot.states[KEY], directories=(77,))}
+    found = advice(replace(snapshot, brokers=told, states=states))
+    assert any("the return of any of [1] (ISR [1]): it leads at once" in text for text in found), found
 
 
 @pytest.mark.parametrize("suspension", SUSPENSIONS)

@@ -11,9 +11,10 @@ import pytest
 
 from controller.core import handlers
 from controller.core.cluster.quarantine import NEEDED, Quarantine, Suspect
-from controller.core.context import CoreSettings
+from controller.core.context import CoreSettings, EventContext
 from controller.core.effects import Outcome
 from controller.core.events import Body, DiskReport, Event, EventKind, StopReport
+from controller.core.failover import part_of_failover
 from controller.core.handlers import BODIES, LOOKS, event_of
 from controller.core.machine import Machine, Ready
 from controller.core.model import Broker, Partition, Topic
@@ -87,6 +88,24 @@ def test_a_request_or_its_kind_is_refused(body: type[Body]) -> None:
         assert str(found.subject) == "broker/3"
     else:
         assert str(found.subject) == f"event/{row.kind.value}"
+
+
+@pytest.mark.parametrize("part", [EventKind.PREFERRED_ELECTION, EventKind.REASSIGNMENT])
+def test_a_part_of_failover_is_skipped(part: EventKind) -> None:
+    def failing(context: EventContext) -> Any:
+        broker = Broker(7, 1, ())  # as after a loop over all of them
+        done.append(f"before {broker.id}")
+        yield from part_of_failover(context, part, raising(), 0)
+        done.append("after")
+
+    done: list[str] = []
+    with mock.patch.dict(LOOKS, {EventKind.FAILOVER: failing}):
+        found = raised_by(machine(), Event(EventKind.FAILOVER))
+        assert str(found.subject) == f"event/{part.value}"
+        assert found.event == EventKind.FAILOVER.value
+        quarantine = noted(found, 2, noted(found, 1))
+        step(machine(quarantine), Event(EventKind.FAILOVER))
+    assert done == ["before 7", "before 7", "after"]
 
 
 def test_the_topic_or_broker_that_the_innermost_frame_is_about() -> None:

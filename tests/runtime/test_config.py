@@ -128,6 +128,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("connection_timeout_ms", ["99", "600001", ""], "100 to 600000"),
     ("warm_standby", ["maybe", "2"], "true or false"),
     ("audit_interval_seconds", ["0", "3601", "x"], "1 to 3600"),
+    ("broker_flapping_hold_seconds", ["-1", "3601", "x"], "0 to 3600"),
     ("request_timeout_ms", ["99", "600001", "null"], "100 to 600000"),
     ("message_bytes_max", ["9999", "60000001", "1MiB"], "10000 to 60000000"),
     ("unclean_leader_election_enable", ["", "yes", "1", 1, 0, "t"], "true or false"),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from controller.runtime.http.connections import FIRST_REQUEST_S, Connections
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from controller.runtime.http.connections import ASKING, FIRST_REQUEST_S, REQUEST_S, Connections
 
 
 class Transport(asyncio.Transport):
@@ -34,3 +38,29 @@ def test_what_sends_no_request_is_ended() -> None:
         connections.end_overdue()
         ended.append((silent.ended, len(connections)))
     assert ended == [(False, 1), (True, 0)]
+
+
+async def test_each_part_of_a_stream_has_its_time() -> None:
+    """A reader that stands still is ended; one that reads on is not, however long it takes."""
+    now_s = 0.0
+    connections = Connections(2, lambda: now_s)
+    transport = Transport()
+    connections.opened(transport)
+    request = make_mocked_request("GET", "/", transport=transport)
+
+    async def stream(asked: web.Request) -> web.StreamResponse:
+        nonlocal now_s
+        for _ in range(3):
+            now_s += REQUEST_S
+            connections.end_overdue()
+            assert not transport.ended
+            asked[ASKING].goes_on()
+        now_s += REQUEST_S + 1
+        connections.end_overdue()
+        assert transport.ended
+        asked[ASKING].goes_on()
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await connections.measured(request, stream)
+    assert len(connections) == 0

@@ -201,9 +201,10 @@ def test_brokers_take_over_when_all_of_ours_are_gone(brokers: Brokers, zk: Kazoo
         until(lambda: holder(zk) > 9000, "the claim")
         first.process.kill()
         second.process.kill()
-        took_s = until(lambda: holder(zk) == BROKER, "Kafka's controller", HOLDER_S + SLACK_S)
+        # Its answer comes to the winner after anybody can read what it wrote.
+        took_s = until(lambda: brokers.wins > 0, "Kafka's controller", HOLDER_S + SLACK_S)
         assert took_s > SESSION_MS / 1000
-        assert brokers.wins == 1
+        assert (holder(zk), brokers.wins) == (BROKER, 1)
     with start(1):
         # Another process: it claims back at once.
         until(leads(zk, 1), "the claim back")
@@ -280,8 +281,8 @@ def test_sigterm_hands_over_to_a_standby_else_to_brokers_at_once(
                 assert (brokers.absences, brokers.wins) == (0, 0)
             return
         first.process.send_signal(signal.SIGTERM)
-        assert until(lambda: holder(zk) == BROKER, "Kafka's controller") < 1.5
-        assert (brokers.wins, first.process.wait(10)) == (1, 0)
+        assert until(lambda: brokers.wins > 0, "Kafka's controller") < 1.5
+        assert (holder(zk), brokers.wins, first.process.wait(10)) == (BROKER, 1, 0)
 
 
 def operate(zookeeper: str, *arguments: str) -> Result:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from controller.cli.common.output import fail, note
 from controller.core import znode_paths
-from controller.core.model import Attribution, Freeze, Maintenance
+from controller.core.model import Maintenance
+from controller.core.names import counted
+from controller.planning.marks import attribution_text, freeze_text
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 
@@ -40,11 +40,6 @@ async def fail_without_cluster(zookeeper: str, session: Session, cluster_state: 
     there = f"; clusters are at {', '.join(f'{base}/{name}' for name in found)}" if found else ""
     example = f": pctl --zookeeper {servers}{base}/{found[0]} ..." if found else ""
     fail(f"there is no cluster at {base or '/'} of ZooKeeper at {servers}{there}{example}")
-
-
-def counted(count: int, noun: str) -> str:
-    """``1 partition``, ``2 partitions``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def note_left_out(count: int, noun: str) -> None:
@@ -91,19 +86,3 @@ def maintenance_fields(state: Maintenance) -> dict[str, Any]:
         "frozen": freeze_text(state.freeze),
         "drained": sorted(state.drained),
     }
-
-
-def freeze_text(freeze: Freeze | None) -> str | None:
-    """``overdue`` where the time is past until which the freeze was meant."""
-    if freeze is None:
-        return None
-    # A year beyond 9999 has no other form.
-    until = min(freeze.until_ms / 1000, 253402300799)
-    overdue = ", overdue: pctl unfreeze ends it" if until < time.time() else ""
-    return (
-        f"{attribution_text(freeze)} (until {datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ}{overdue})"
-    )
-
-
-def attribution_text(attribution: Attribution | None) -> str | None:
-    return None if attribution is None else f"by {attribution.author}: {attribution.reason}"

@@ -16,12 +16,10 @@ from controller.errors import printable
 from controller.runtime.observe.history_filter import Filter
 from controller.runtime.zookeeper.codecs import INT_MAX
 from proto.gen import history_pb2 as pb
-from proto.statelog.schema import KINDS
+from proto.statelog.schema import KINDS, QUIET
 
 Record = Mapping[str, Any]
 
-#: Kinds of record that tell of notified brokers, not of changes.
-QUIET = frozenset({"push", "ack", "unchanged"})
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 COLUMNS = ("time", "node", "epoch", "event", "cause", "what", "reason")
 

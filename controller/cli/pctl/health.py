@@ -14,10 +14,10 @@ from controller.cli.common.cluster_state import fail_without_cluster
 from controller.cli.common.options import Listing, Options, Verb
 from controller.cli.common.output import fail, note, print_data
 from controller.cli.common.progress import NOTE_EVERY_S, POLL_EVERY_S
-from controller.cli.computed.well import Finding, Wrong, unfinished, wrong
 from controller.client import admin
-from controller.errors import ControllerError
+from controller.errors import ControllerError, printable
 from controller.exit_codes import EXIT_FAILED
+from controller.planning.well import Finding, Seen, Tally, Told, Wrong, unfinished, wrong
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
@@ -73,7 +73,7 @@ def wait(options: Options, until: str) -> None:
 def _print(options: Options, found: Sequence[Finding]) -> None:
     if options.output == "table":
         for finding in found or ():
-            click.echo(finding.text)
+            click.echo(printable(finding.text))
         if not found:
             click.echo("well")
         return
@@ -84,7 +84,21 @@ def _print(options: Options, found: Sequence[Finding]) -> None:
 async def _wrong(options: Options) -> list[Finding]:
     async with options.connected() as session:
         now, described = await _look(options, session)
-        return list(wrong(now, described))
+        return wrong_with(now, described)
+
+
+def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
+    """Everything that is wrong. ``described``: the controller's DescribeCluster response; as text why it did not
+    answer; None: there is no controller to ask."""
+    tally = Tally(now.brokers)
+    for p in now.partitions:
+        tally.add(p.topic, p.partition, p.replicas, p.state, now.min_isr(p.topic))
+    told: dict[int, Told] | str | None
+    if described is None or isinstance(described, str):
+        told = described
+    else:
+        told = {b.broker_id: Told(b.push_problem, b.losses, b.hold_s) for b in described.brokers}
+    return list(wrong(Seen(now.controller_id, tally, told, now.problems, now.maintenance, now.forgotten)))
 
 
 async def _look(options: Options, session: Session) -> tuple[ClusterState, Any | str | None]:
@@ -116,7 +130,7 @@ async def _wait(options: Options, *, stable: bool) -> list[Finding]:
 
 async def _findings(options: Options, session: Session, *, stable: bool) -> list[Finding]:
     now, described = await _look(options, session)
-    found = list(wrong(now, described))
+    found = wrong_with(now, described)
     if found or not stable or described is None or isinstance(described, str):
         return found
     endpoint, timeout_s = now.controller_endpoint, options.timeout_s
@@ -127,4 +141,5 @@ async def _findings(options: Options, session: Session, *, stable: bool) -> list
         moves = await admin.ask(endpoint, "ListPartitionReassignments", every, timeout_s, options.tls)
     except admin.NoAnswerError as error:
         return [Finding(Wrong.CONTROLLER_SILENT, 1, str(error))]
-    return list(unfinished(now, described, state.shutting_down, len(moves.partitions)))
+    pending = sum(b.pending_pushes for b in described.brokers)
+    return list(unfinished(pending, now.deleting, state.shutting_down, len(moves.partitions)))

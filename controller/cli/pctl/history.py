@@ -109,25 +109,27 @@ async def _from_controller(options: Options, session: Session, wanted: Filter, l
     if not cluster_state.controllers:
         fail("no controller of ours is registered: see the log files with --state-log-dir")
     request = pb.ListHistoryRequest(filter=filter_message(wanted), limit=limit, standby_too=True)
-    answers = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(_asked(options, candidate.endpoint, request) for candidate in cluster_state.controllers)
     )
+    answers = [outcome for outcome in outcomes if not isinstance(outcome, str)]
+    problems = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    if not answers:
+        fail(f"{'; '.join(problems)}; see the log files with --state-log-dir")
+    for problem in problems:
+        note(f"pctl: {problem}")
     # The records of one controller are in order; equal times keep that.
-    merged = heapq.merge(
-        *(map(_timed, answer.records) for answer in answers if answer), key=lambda item: item[0]
-    )
+    merged = heapq.merge(*(map(_timed, answer.records) for answer in answers), key=lambda item: item[0])
     newest = deque((record for _, record in merged), maxlen=limit)
     _print_records(options, list(newest))
-    if any(answer and answer.more for answer in answers):
+    if any(answer.more for answer in answers):
         note("older records match too: see --limit, or the log files with --state-log-dir")
-    for answer in filter(None, answers):
+    for answer in answers:
         if answer.forgotten and wanted.since_us < answer.oldest_us:
             note(
                 f"controller {answer.controller_id} has records since {format_ts(answer.oldest_us)} in memory; "
                 "older records are in its log files: --state-log-dir"
             )
-    if not any(answers):
-        fail("no controller answered: see the log files with --state-log-dir")
 
 
 def _timed(text: str) -> tuple[int, dict[str, Any]]:
@@ -135,13 +137,17 @@ def _timed(text: str) -> tuple[int, dict[str, Any]]:
     return lines.time_of(record["ts"]), record
 
 
-async def _asked(options: Options, endpoint: str, request: pb.ListHistoryRequest) -> Any:
-    """What a candidate has in memory; None, with a note, where it does not answer."""
+async def _asked(
+    options: Options, endpoint: str, request: pb.ListHistoryRequest
+) -> pb.ListHistoryResponse | str:
+    """What a candidate has in memory; as text why it did not answer, if it did not."""
     try:
-        return await admin.ask(endpoint, "ListHistory", request, options.timeout_s, options.tls)
+        answer: pb.ListHistoryResponse = await admin.ask(
+            endpoint, "ListHistory", request, options.timeout_s, options.tls
+        )
     except admin.RequestFailedError as error:
-        note(f"pctl: {error}")
-        return None
+        return str(error)
+    return answer
 
 
 def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from controller.cli.common.cluster_state import (
-    attribution_text,
     fail_without_cluster,
     fail_without_topics,
     note_left_out,
@@ -23,6 +22,7 @@ from controller.cli.common.replica_problems import ReplicaProblems, replica_prob
 from controller.cli.common.requests import ask
 from controller.core.model import without_data
 from controller.core.names import INTERNAL_TOPICS
+from controller.planning.marks import attribution_text
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session

@@ -12,7 +12,6 @@ import click
 
 from controller.cli.common.attribution import reason_option
 from controller.cli.common.cluster_state import (
-    counted,
     fail_without_brokers,
     fail_without_readable_topic,
     fail_without_topics,
@@ -36,7 +35,7 @@ from controller.cli.pctl.moving.load import note_copied, print_load, sizes_of, t
 from controller.cli.pctl.moving.throttle import throttle_option, throttled, unthrottle
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
-from controller.core.names import INTERNAL_TOPICS
+from controller.core.names import INTERNAL_TOPICS, counted
 from controller.core.partitions.replica_placement import PlacementError
 from controller.core.reassignment.assignment import Assignment, target_problem
 from controller.core.reassignment.generator import generate

@@ -11,7 +11,6 @@ import click
 
 from controller.cli.common.attribution import ask_with_reason, reason_option
 from controller.cli.common.cluster_state import (
-    counted,
     fail_without_cluster,
     fail_without_readable_topic,
     fail_without_topics,
@@ -37,7 +36,7 @@ from controller.cli.pctl.partitions import (
 )
 from controller.client.admin import RequestFailedError
 from controller.core.model import BrokerIds
-from controller.core.names import INTERNAL_TOPICS
+from controller.core.names import INTERNAL_TOPICS, counted
 from controller.core.partitions.replica_placement import PlacementError, parse_assignment
 from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo

@@ -1,4 +1,4 @@
-"""Members of an ISR that came back with less than they had (docs/adr/0020): out of sync before anyone elects them.
+"""Members of an ISR that came back with less than they had (docs/adr/0017): out of sync before anyone elects them.
 
 A partition's state names the data directory with which each member got in sync, a registration names those that the
 broker has. A member that is registered without its directory leaves the ISR, as long as another one stays that has lost

@@ -264,6 +264,12 @@ def to_deletion_ineligible(context: EventContext, replicas: Iterable[Replica], r
     _set(context, legal(context, replicas, INELIGIBLE), INELIGIBLE, reason)
 
 
+def to_undeleted(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:
+    """Set replicas that counted as deleted, perhaps without their broker's word, back to Ineligible: their broker can
+    be asked. Not a transition of the original, where each deletion is confirmed."""
+    _set(context, in_states(replicas, (SUCCESSFUL,)), INELIGIBLE, reason)
+
+
 def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: str = "deleted") -> None:
     """Remove replicas from the assignment, its adding and removing sets, and the states."""
     allowed = legal(context, replicas, NON_EXISTENT)

@@ -398,8 +398,12 @@ def _awaited(cluster: Cluster, partition: Partition, broker_id: int) -> bool:
 
 
 def brokers_started(context: EventContext, ids: Collection[int]) -> Handler[None]:
-    """Brokers started (section 6, Startup step 7): resume deletions that may have waited for them."""
+    """Brokers started (section 6, Startup step 7): resume deletions that may have waited for them, or that have gone
+    on without them, as they were forgotten."""
     forgotten.returned(context, ids)
+    back = context.cluster.forgotten.keys() & set(ids)
+    queued = _replicas(context.cluster, sorted(context.cluster.topics_to_delete)) if back else ()
+    replica_state_machine.to_undeleted(context, [r for r in queued if r[1] in back], forgotten.BACK)
     yield from _release(context, _named(_unfinished(context.cluster, ids)))
 
 

@@ -22,8 +22,9 @@ from controller.core.znode_paths import FORGOTTEN, NodePath
 
 PATH: NodePath[dict[int, Forgotten]] = NodePath(FORGOTTEN)
 _Change = Callable[[dict[int, Forgotten]], dict[int, Forgotten]]
-#: The reason in records.
+#: The reasons in records.
 NOT_AWAITED = "its broker is forgotten: should it return, it is told to delete it"
+BACK = "its broker was forgotten, and is back before its topic is deleted"
 
 
 def load(context: EventContext) -> Handler[None]:

@@ -1,4 +1,4 @@
-"""What of the whole state a broker holds already, so that only the rest is pushed (docs/adr/0021).
+"""What of the whole state a broker holds already, so that only the rest is pushed (docs/adr/0018).
 
 A new controller, and a broker that registers, would begin with all there is. Instead the broker is asked for digests.
 The request fences earlier controllers before they are read, so from then on only this term's pushes change what the

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Collection, Iterable, Mapping
+
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from controller.runtime.daemon import Daemon
 from proto.security.authorization import ANONYMOUS, CLUSTER, Operation, Principal, is_allowed, peer_of
-from proto.security.callers import BEARER, UnauthenticatedError
+from proto.security.callers import AUTHORIZATION, BEARER, UnauthenticatedError
 
 log = structlog.get_logger(__name__)
 
@@ -16,15 +19,19 @@ log = structlog.get_logger(__name__)
 OPEN = frozenset({"/live", "/ready", "/leader"})
 #: Of a path in the log, characters.
 PATH_SHOWN = 200
-#: Of a request: whether the caller may DESCRIBE the cluster.
+#: Of a request: the caller, and whether it may DESCRIBE the cluster.
+CALLER = web.RequestKey("caller", Principal)
 MAY_DESCRIBE = web.RequestKey("may_describe", bool)
 
 
-def guard(daemon: Daemon) -> Middleware:
-    """Names the caller of each request, and lets those pass who may."""
+def guard(daemon: Daemon, published: Collection[str]) -> Middleware:
+    """Names the caller of each request, and lets those pass who may. ``published``: paths of files that say nothing of
+    the cluster: everyone may read them, also with a token that proves nothing."""
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path in published:
+            return await handler(request)
         try:
             caller = _caller(daemon, request)
         except UnauthenticatedError as error:
@@ -36,7 +43,7 @@ def guard(daemon: Daemon) -> Middleware:
             if caller.name == ANONYMOUS:
                 return _challenge("a certificate or a token is needed")
             return web.Response(status=403, text=f"{caller} may not DESCRIBE the cluster\n")
-        request[MAY_DESCRIBE] = may_describe
+        request[CALLER], request[MAY_DESCRIBE] = caller, may_describe
         return await handler(request)
 
     return guarded
@@ -47,13 +54,39 @@ def _peer(request: web.Request) -> str:
     return peer_of(found[0], found[1]) if isinstance(found, tuple) else "unix:"
 
 
+def _tls(request: web.Request) -> tuple[bytes | None, bool]:
+    """The caller's certificate in DER, and whether the connection is encrypted."""
+    tls = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+    return (tls.getpeercert(binary_form=True), True) if tls is not None else (None, False)
+
+
 def _caller(daemon: Daemon, request: web.Request) -> Principal:
     """Raises UnauthenticatedError."""
-    tls = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
-    certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+    certificate, encrypted = _tls(request)
     header = request.headers.get("Authorization")
-    return daemon.callers.of_connection(_peer(request), certificate, header, encrypted=tls is not None)
+    return daemon.callers.of_connection(_peer(request), certificate, header, encrypted=encrypted)
 
 
 def _challenge(why: str) -> web.Response:
     return web.Response(status=401, headers={"WWW-Authenticate": BEARER}, text=f"{why}\n")
+
+
+class AsRpc:
+    """A request over HTTP as the context of an RPC, so that the guard of the RPCs lets it in or not."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+
+    def peer(self) -> str:
+        return _peer(self._request)
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        certificate, encrypted = _tls(self._request)
+        proved = {"transport_security_type": [b"ssl"]} if encrypted else {}
+        if certificate is not None:
+            proved["x509_pem_cert"] = [ssl.DER_cert_to_PEM_cert(certificate).encode()]
+        return proved
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]]:
+        header = self._request.headers.get("Authorization")
+        return [] if header is None else [(AUTHORIZATION, header)]

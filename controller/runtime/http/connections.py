@@ -17,6 +17,21 @@ LOOK_S = 1.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class Asking:
+    """A request that is being answered."""
+
+    def __init__(self, connections: Connections, transport: asyncio.Transport) -> None:
+        self._connections, self._transport = connections, transport
+
+    def goes_on(self) -> None:
+        """Of a stream: a part was sent, so that there is as much time again for the next."""
+        self._connections.allow(self._transport)
+
+
+#: Of a request over a measured connection.
+ASKING = web.RequestKey("asking", Asking)
+
+
 class Connections:
     """The open connections of one server. When there are ``limit``, the one that is idle for longest makes room."""
 
@@ -47,7 +62,8 @@ class Connections:
         if transport is None or transport not in self._until_s:
             return await handler(request)
         self._asking.add(transport)
-        self._until_s[transport] = self._now_s() + REQUEST_S
+        self.allow(transport)
+        request[ASKING] = Asking(self, transport)
         try:
             response = await handler(request)
             await response.prepare(request)
@@ -57,6 +73,11 @@ class Connections:
             if transport in self._asking:
                 self._asking.discard(transport)
                 self._until_s[transport] = self._now_s() + IDLE_S
+
+    def allow(self, transport: asyncio.Transport) -> None:
+        """A request may take ``REQUEST_S`` from now on."""
+        if transport in self._asking:
+            self._until_s[transport] = self._now_s() + REQUEST_S
 
     async def watch(self) -> None:
         """End those whose time is up."""

@@ -8,26 +8,51 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from controller.core.model import Cluster
 from controller.errors import ControllerError
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.metrics import GaugeSource
+from controller.runtime.term import Term
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
 
 _PREFIX = "kafka_server_replicamanager_"
-#: Between two counts, and for the read of the settings.
-COUNT_EVERY_S, READ_S = 10.0, 5.0
+#: Between two counts, between two reads of the settings, and for such a read.
+COUNT_EVERY_S, READ_EVERY_S, READ_S = 10.0, 10.0, 5.0
 #: Partitions counted between two pauses for other work.
 _AT_ONCE = 5000
+
+
+class MinIsr:
+    """``min.insync.replicas`` of all topics, as of the last ``READ_EVERY_S``; Kafka's default until they are read."""
+
+    def __init__(self) -> None:
+        self._configs: cluster_reader.Configs = {}
+        self._defaults: dict[str, str] = {}
+        self._read_at = -READ_EVERY_S
+
+    async def refresh(self, term: Term) -> None:
+        """Read them again, if it is time. What ZooKeeper does not answer stays as it was."""
+        now_s = time.monotonic()
+        if now_s - self._read_at < READ_EVERY_S:
+            return
+        self._read_at = now_s
+        names = list(term.machine.cluster.topics)
+        with suppress(ControllerError, ConnectionLossError, TimeoutError):
+            async with asyncio.timeout(READ_S):
+                self._configs, self._defaults, _ = await cluster_reader.read_configs(term.session, names)
+
+    def of(self, topic: str) -> int:
+        return cluster_reader.min_isr_in(self._configs.get(topic, {}), self._defaults)
 
 
 class MinIsrGauges:
     """The last count of one process; 0 while it does not lead."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+    def __init__(self, daemon: Daemon, min_isr: MinIsr) -> None:
+        self._daemon, self._min_isr = daemon, min_isr
         self._under = self._at = 0
         self._counted_at = -COUNT_EVERY_S
         GaugeSource(self._gauges, daemon.registry)
@@ -38,13 +63,8 @@ class MinIsrGauges:
         if term is None or not term.machine.ready or now_s - self._counted_at < COUNT_EVERY_S:
             return
         self._counted_at = now_s
-        cluster = term.machine.cluster
-        try:
-            async with asyncio.timeout(READ_S):
-                configs, defaults, _ = await cluster_reader.read_configs(term.session, list(cluster.topics))
-        except (ControllerError, ConnectionLossError, TimeoutError):
-            return
-        self._under, self._at = await _count(cluster, configs, defaults)
+        await self._min_isr.refresh(term)
+        self._under, self._at = await _count(term.machine.cluster, self._min_isr)
 
     def _gauges(self) -> Iterator[tuple[str, str, dict[str, str], float]]:
         leads = self._daemon.active
@@ -53,16 +73,14 @@ class MinIsrGauges:
         yield f"{_PREFIX}atminisrpartitioncount", "Partitions at min.insync.replicas.", {}, at
 
 
-async def _count(
-    cluster: Cluster, configs: cluster_reader.Configs, defaults: dict[str, str]
-) -> tuple[int, int]:
+async def _count(cluster: Cluster, min_isr: MinIsr) -> tuple[int, int]:
     """The partitions below and at ``min.insync.replicas``."""
     under = at = counted = 0
     for topic in list(cluster.topics.values()):
-        wanted = cluster_reader.min_isr_in(configs.get(topic.name, {}), defaults)
+        wanted = min_isr.of(topic.name)
         for partition in list(topic.partitions.values()):
             state = partition.leadership
-            spare = None if state is None else cluster_reader.spare(state.isr, partition.replicas, wanted)
+            spare = None if state is None else state.spare(partition.replicas, wanted)
             under += spare is not None and spare < 0
             at += spare == 0
         counted += len(topic.partitions)

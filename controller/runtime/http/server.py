@@ -1,4 +1,4 @@
-"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state.
+"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state, /ui.
 
 All of them are behind ``access.guard``.
 """
@@ -17,7 +17,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
 from controller.runtime.http.connections import FIRST_REQUEST_S, Connection, Connections, Handler
-from controller.runtime.http.min_isr import MinIsrGauges
+from controller.runtime.http.console.api import Api
+from controller.runtime.http.console.events import STREAMS_MAX
+from controller.runtime.http.console.files import files, sender
+from controller.runtime.http.min_isr import MinIsr, MinIsrGauges
 from controller.runtime.limits import descriptors_share
 from controller.runtime.state import attention
 from controller.runtime.state import state as controller_state
@@ -28,9 +31,10 @@ from proto.security.tls import listening
 STUCK_AFTER_S = 60.0
 
 
-def application(daemon: Daemon) -> web.Application:
+def application(daemon: Daemon, connections_max: int) -> web.Application:
     """The routes of one daemon. Handlers only read, on the daemon's event loop, so they see consistent state."""
-    app = web.Application(middlewares=[guard(daemon)])
+    pages = files()
+    app = web.Application(middlewares=[guard(daemon, pages)])
 
     async def live(_: web.Request) -> web.Response:
         if is_stuck(daemon):
@@ -57,10 +61,11 @@ def application(daemon: Daemon) -> web.Application:
         other = daemon.current_controller.controller_id
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 
-    min_isr = MinIsrGauges(daemon)
+    min_isr = MinIsr()
+    gauges = MinIsrGauges(daemon, min_isr)
 
     async def metrics(_: web.Request) -> web.Response:
-        await min_isr.refresh()
+        await gauges.refresh()
         return web.Response(
             body=generate_latest(daemon.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
@@ -77,8 +82,13 @@ def application(daemon: Daemon) -> web.Application:
         "/state": (state, "the cluster as the active controller knows it"),
     }
 
-    index = _index({path: words for path, (_, words) in routes.items()})
+    index = _index({**{path: words for path, (_, words) in routes.items()}, "/ui": "the console"})
     app.add_routes([web.get("/", index), *(web.get(path, handler) for path, (handler, _) in routes.items())])
+    app.add_routes([web.get(path, sender(file)) for path, file in pages.items()])
+    # Half of the connections are left to probes and Prometheus.
+    api = Api(daemon, min_isr, streams_max=min(STREAMS_MAX, connections_max // 2))
+    app.add_routes([web.get(path, handler) for path, handler in api.routes()])
+    app.on_shutdown.append(api.events.end)
     return app
 
 
@@ -124,8 +134,9 @@ class HttpServer:
 async def start_http(daemon: Daemon, host: str, port: int) -> tuple[HttpServer, int]:
     """Start serving; return the server (to clean up) and the actual port. Raises OSError."""
     context = None if daemon.https is None else listening(daemon.https)
-    connections = Connections(descriptors_share(daemon.settings.http_connections_max, 0.25))
-    app = application(daemon)
+    connections_max = descriptors_share(daemon.settings.http_connections_max, 0.25)
+    connections = Connections(connections_max)
+    app = application(daemon, connections_max)
 
     @web.middleware
     async def measured(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -122,18 +122,24 @@ class Recent:
                     return About(batch.event_id, batch.cause, entry.controller_epoch, entry.ts_us, epoch)
         return None
 
-    def backwards(self, wanted: Filter) -> Iterator[list[str]]:
-        """Lines of records that pass, newest first, in portions of about equal work; a portion may be empty."""
+    @property
+    def total(self) -> int:
+        """How many records were ever kept."""
+        return self._total
+
+    def backwards(self, wanted: Filter, at_once: int = RECORDS_AT_ONCE) -> Iterator[list[str]]:
+        """Lines of records that pass, newest first, in portions of about equal work, that of ``at_once`` records; a
+        portion may be empty."""
         looked = 0
         found: list[str] = []
         number = self._first + len(self._entries) - 1
         while (entry := self._entries.get(number)) is not None:
             end = len(entry.batch.records)
             while end > 0:
-                start = max(end - RECORDS_AT_ONCE, 0)
+                start = max(end - at_once, 0)
                 found += reversed(self._lines(entry, wanted, start, end))
                 looked, end = looked + (end - start), start
-                if looked >= RECORDS_AT_ONCE:
+                if looked >= at_once:
                     yield found
                     looked, found = 0, []
             number -= 1

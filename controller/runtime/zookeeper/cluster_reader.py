@@ -44,12 +44,6 @@ def min_isr_in(*settings: Mapping[str, str]) -> int:
     return 1
 
 
-def spare(isr: BrokerIds, replicas: BrokerIds, min_isr: int) -> int:
-    """In-sync replicas beyond ``min.insync.replicas``, of which as many count as there are replicas (as in
-    ``kafka.cluster.Partition``); below 0, writes with acks=all fail."""
-    return len(isr) - min(min_isr, len(replicas))
-
-
 @dataclass(frozen=True)
 class PartitionInfo:
     """One partition. ``state`` is None when its znode is absent or unreadable."""
@@ -68,8 +62,8 @@ class PartitionInfo:
         return self.state is None or not set(self.replicas) <= set(self.state.isr)
 
     def spare_in_sync(self, min_isr: int) -> int | None:
-        """As ``spare``. None: without state."""
-        return None if self.state is None else spare(self.state.isr, self.replicas, min_isr)
+        """As ``LeaderAndIsr.spare``. None: without state."""
+        return None if self.state is None else self.state.spare(self.replicas, min_isr)
 
 
 @dataclass
@@ -255,6 +249,13 @@ async def _states(session: Session, cluster_state: ClusterState) -> None:
             except MalformedError as error:
                 cluster_state.problems[error.path] = error.problem
         cluster_state.partitions.append(PartitionInfo(topic, number, replicas, state))
+
+
+async def controllers(session: Session) -> list[ControllerInfo]:
+    """The registered controllers, and which of them /controller names; those that do not decode are left out."""
+    found = ClusterState()
+    await _controllers(session, found)
+    return found.controllers
 
 
 async def candidates(session: Session) -> list[int]:

@@ -86,7 +86,7 @@ class _Registration(msgspec.Struct):
     listener_security_protocol_map: dict[str, str] | None = None
     rack: str | None = None
     features: dict[str, _Supported] | None = None
-    # Ours (docs/adr/0020).
+    # Ours (docs/adr/0017).
     directories: list[str] = []
     previous_broker_epoch: int = NO_EPOCH
 
@@ -115,7 +115,7 @@ class _State(msgspec.Struct, gc=False):
     controller_epoch: Epoch
     isr: tuple[Id, ...]
     leader_recovery_state: Annotated[int, Meta(ge=0, le=1)] = RECOVERED
-    # Ours (docs/adr/0020). By broker id: whoever edits the ISR by hand need not know of it.
+    # Ours (docs/adr/0017). By broker id: whoever edits the ISR by hand need not know of it.
     isr_directories: msgspec.Raw = _NO_DIRECTORIES
 
 

@@ -1,4 +1,4 @@
-"""Partition states in the memory of a standby, kept up to date by a persistent recursive watch (docs/adr/0022).
+"""Partition states in the memory of a standby, kept up to date by a persistent recursive watch (docs/adr/0019).
 
 What has changed is *stale* until it is read again. Events and replies of one connection come in the order in which the
 server carried out what they tell of, and ``Session`` keeps that order. So after a sync, what is not stale is as the

@@ -134,7 +134,7 @@ def test_ranges_are_those_of_the_file() -> None:
     names = {field.name for field in fields(CoreSettings)}
     for key, check in CONTROLLER_KEYS.items():
         assert key in names
-        (limits,) = hints[key].__metadata__
+        limits: Any = getattr(hints[key], "__metadata__", [None])[0]
         if limits.ge is None:
             assert check("true") is None
             continue

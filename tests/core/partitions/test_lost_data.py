@@ -1,4 +1,4 @@
-"""Who comes back with less than it had is out of sync before anyone elects it (docs/adr/0020)."""
+"""Who comes back with less than it had is out of sync before anyone elects it (docs/adr/0017)."""
 
 from __future__ import annotations
 

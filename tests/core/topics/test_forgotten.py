@@ -103,6 +103,30 @@ def test_a_broker_that_goes_again_before_it_has_answered_stays_forgotten() -> No
     assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1), "other": (0,)}
 
 
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_one_that_is_back_before_the_topic_is_deleted_deletes_its_replicas_with_it(confirmed: bool) -> None:
+    world, rig = active(1, 2, 3, t=[[1, 2], [2, 3]], other=[[2, 1]])
+    world.broker_down(2, 3)
+    rig.run()
+    world.mark_for_deletion("t")
+    rig.run()
+    ask(rig, FORGET)
+    rig.stop_error = lambda broker, _: "" if confirmed or broker != 2 else "UNKNOWN_SERVER_ERROR"
+    world.broker_up(2)
+    rig.run()
+    assert "t" in world.topics
+    assert world.nodes[FORGOTTEN].value == {}
+    world.broker_up(3)
+    rig.run()
+    if not confirmed:
+        assert "t" in world.topics
+        assert "replica 2 of t-0" in str(rig.cluster.deletions_ineligible["t"].reason)
+        return
+    check_gone(world, rig, "t")
+    assert world.folders[2] == {("other", 0)}
+    rig.check_converged()
+
+
 @pytest.mark.parametrize(
     ("request_", "error"),
     [

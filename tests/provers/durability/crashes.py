@@ -20,10 +20,11 @@ from typing import Any
 
 from broker_stub.client.producer import Producer
 from controller.core import znode_paths
+from controller.core.cluster.tenures import PATH as TENURES
 from controller.core.effects import TopicInfo
 from controller.playground.cluster import WAIT_S, Playground, PlaygroundError
 from controller.runtime.term import new_topic_id
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader, codecs, single_codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import NoNodeError, Session
 from controller.workload.replicas import read_replica
@@ -40,6 +41,7 @@ VOLATILE = {
     znode_paths.CONTROLLER_EPOCH,
     znode_paths.CONTROLLER_IDS,
     znode_paths.BROKER_IDS,
+    TENURES,
 }
 #: What counts failovers and writes, and names of incarnations.
 COUNTERS = {"topic_id", "leader_epoch", "controller_epoch"}
@@ -93,10 +95,18 @@ class Lane:
             await self._until("both controllers", lambda cluster_state: len(cluster_state.controllers) == 2)
         elif active != (now := (await self.cluster.active(self.session))[0]):
             raise PlaygroundError(f"controller {active} lost its leadership to {now}, and nobody killed it")
+        await self._check_terms(story)
         chroot = "/" + self.cluster.connect.partition("/")[2]
         steps = [what.replace(chroot, "", 1) for what in trap.steps]
         killed_at = steps[step] if step is not None and trap.killed else ""
         return Round(steps, killed_at, end, await self.end_state(), took_s)
+
+    async def _check_terms(self, story: Story) -> None:
+        """Of the terms in ZooKeeper the present one goes on, and no other."""
+        data, _ = await self.session.get(TENURES)
+        going_on = [t.controller_id for t in single_codecs.decode(TENURES, data) if not t.until_ms]
+        if going_on != [active := (await self.cluster.active(self.session))[0]]:
+            raise DifferentEndError(f"{story.name}: terms of {going_on} go on, {active} is the controller")
 
     async def _until(self, what: str, reached: Callable[[ClusterState], bool], away: str = "") -> None:
         await self.cluster.until(self.session, what, reached, ignore=[away])

@@ -183,6 +183,32 @@ async def set_pause(pair: Pair, name: str) -> ControllerRequest:
     return ControllerRequest(maintenance_pb2.SetPauseRequest(paused=True, **SIGNED), check)
 
 
+async def set_freeze(pair: Pair, name: str) -> ControllerRequest:
+    del name
+
+    async def check(answer: Any, landed: bool) -> None:
+        assert error(answer) == "NONE"
+        assert (await described(pair)).frozen.author == "ann"
+        assert error(await pair.ask("SetFreeze", maintenance_pb2.SetFreezeRequest(**SIGNED))) == "NONE"
+        assert not (await described(pair)).HasField("frozen")
+
+    return ControllerRequest(
+        maintenance_pb2.SetFreezeRequest(frozen=True, until_ms=4_102_444_800_000, **SIGNED), check
+    )
+
+
+async def forget_broker(pair: Pair, name: str) -> ControllerRequest:
+    """One that was never registered, but has a replica."""
+    await pair.topic(name, [1, 99], led=False)
+
+    async def check(answer: Any, landed: bool) -> None:
+        assert error(answer) == "NONE"
+        (mark,) = pair.stored("/controllers/forgotten")["brokers"].values()
+        assert mark["author"] == "ann"
+
+    return ControllerRequest(maintenance_pb2.ForgetBrokerRequest(broker_id=99, **SIGNED), check)
+
+
 async def set_maintenance(pair: Pair, name: str) -> ControllerRequest:
     del name
 
@@ -318,6 +344,8 @@ CASES: Mapping[str, Case] = {
     "AlterConfigs": alter_configs,
     "UpdateFeatures": update_features,
     "SetPause": set_pause,
+    "SetFreeze": set_freeze,
+    "ForgetBroker": forget_broker,
     "SetMaintenance": set_maintenance,
     "SetDrain": set_drain,
     "ApproveStop": approve_stop,

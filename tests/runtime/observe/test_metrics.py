@@ -32,6 +32,9 @@ def test_events_have_the_states_of_the_original(state: int) -> None:
 
 #: Events for which the original has no state of its own, or no event.
 WITHOUT_STATE = {
+    EventKind.SETTINGS_CHANGE,
+    EventKind.FORGET_BROKER,
+    EventKind.SET_FREEZE,
     EventKind.ALLOCATE_PRODUCER_IDS,
     EventKind.ALTER_CONFIGS,
     EventKind.ALTER_SCRAM_CREDENTIALS,

@@ -287,7 +287,7 @@ async def test_min_isr_and_the_list_of_paths(zookeeper: str, zk: KazooClient, tm
         daemon = cluster_state.daemon
         status, text = await cluster_state.get("/")
         paths = [line.split()[0] for line in text.splitlines()]
-        assert (status, paths) == (200, ["/live", "/ready", "/leader", "/metrics", "/state"])
+        assert (status, paths) == (200, ["/live", "/ready", "/leader", "/metrics", "/state", "/ui"])
         endpoint = f'{{"version":4,"endpoints":["GRPC://127.0.0.1:{broker.port}"]}}'.encode()
         zk.create("/brokers/ids/1", endpoint, makepath=True)
         await until(lambda: daemon.active and topic_online(daemon, 2), "the topic")

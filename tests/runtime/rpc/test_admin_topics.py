@@ -139,7 +139,7 @@ async def test_configuration(zookeeper: str, zk: KazooClient, tmp_path: Path) ->
         ):
             answer = await ask(endpoint, "AlterConfigs", request)
             assert error_name(answer.error_code) == "INVALID_REQUEST"
-            assert "must be 2 TOPIC or 4 BROKER" in answer.error_message
+            assert "must be 2 TOPIC, 4 BROKER or 100 CONTROLLER" in answer.error_message
         refused = pb.AlterConfigsRequest(
             resources=[
                 config(pb.TOPIC, "nope", retention_ms="1"),
@@ -159,6 +159,9 @@ async def test_configuration(zookeeper: str, zk: KazooClient, tmp_path: Path) ->
         await ask(endpoint, "AlterConfigs", pb.AlterConfigsRequest(resources=good, validate_only=True))
         assert not zk.exists("/config/topics/t")
         answer = await ask(endpoint, "AlterConfigs", pb.AlterConfigsRequest(resources=good))
+        assert errors(answer.responses) == ["INVALID_CONFIG"]
+        forced = pb.AlterConfigsRequest(resources=good, unknown_keys_too=True)
+        answer = await ask(endpoint, "AlterConfigs", forced)
         assert [(r.error_code, list(r.unknown_keys)) for r in answer.responses] == [(0, ["of.others"])]
         assert json.loads(zk.get("/config/topics/t")[0])["config"] == {
             "retention.ms": "5",

@@ -183,6 +183,7 @@ async def test_maintenance(zookeeper: str, zk: KazooClient, tmp_path: Path) -> N
             "paused": {"reason": "network", "author": "bob"},
             "drained": {"1": {"reason": "new disks", "author": "ann"}},
             "entered": None,
+            "freeze": None,
             "automatic": False,
             "accepted": [],
         }

@@ -15,9 +15,9 @@ from controller.core import znode_paths
 from controller.core.effects import TopicInfo
 from controller.core.model import LeaderAndIsr, Partition, Topic
 from controller.runtime.observe.metrics import StandbyMetrics
-from controller.runtime.standby import Standby
 from controller.runtime.zookeeper import codecs, jute, state_mirror
 from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.standby import Standby
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
 from tests.support.runtime.sessions import opened, until
 

@@ -460,6 +460,10 @@ class Everything:
         self.do_freeze(False)
         self.do_pause(False)
         self._quiet()
+        for broker in [b for b, waiting in self.rig.cluster.leftovers.items() if waiting]:
+            # It refused to delete these: it is asked again when it registers again.
+            self.do_bounce(broker)
+        self._quiet()
         for _ in range(4):
             copy_all(self.rig)
             self.do_tick("TOPIC_DELETION_RETRY", RETRY_MAX_US // 1_000_000)
@@ -493,6 +497,7 @@ class Everything:
             assert not any((info.adding, info.removing, info.original, info.queued, info.stray)), info
         assert not any(cluster.offline_dirs.values())
         assert not cluster.shutting_down
+        assert not cluster.leftovers, cluster.leftovers
         odd = {f"/config/topics/{t}" for t, config in world.configs.items() if config.get(UNCLEAN) == "maybe"}
         assert cluster.problems.keys() <= odd, cluster.problems
         for partition in cluster.partitions():

@@ -63,13 +63,13 @@ def program(
 
 
 def run_to_end(
-    command: list[str], directory: Path, changes: Mapping[str, str] = {}
+    command: list[str], directory: Path, changes: Mapping[str, str] = {}, timeout_s: float = 180
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=timeout_s,
         cwd=directory,
         env=environment(changes),
         check=False,

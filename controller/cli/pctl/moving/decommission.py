@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from controller.cli.common.attribution import author_or_user
-from controller.cli.common.cluster_state import brokers_text, counted, fail_without_brokers
+from controller.cli.common.cluster_state import brokers_text, fail_without_brokers
 from controller.cli.common.confirmation import confirm, nothing_to_do
 from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import BROKER, Options, Verb, on_cluster
@@ -28,6 +28,7 @@ from controller.cli.pctl.moving.throttle import throttle_option, throttled, unth
 from controller.cli.pctl.reassign import MOVE_SAFETY, Wanted, changes_request, ongoing_moves, send_changes
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
+from controller.core.names import counted
 from controller.core.partitions.replica_placement import PlacementError
 from controller.core.reassignment.vacating import Key, Sizes, swapped, vacated
 from controller.exit_codes import EXIT_REFUSED

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
-from controller.cli.common.cluster_state import counted
 from controller.cli.common.options import Options
 from controller.cli.common.output import note, print_rows
 from controller.cli.common.requests import ask
 from controller.client import admin
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
+from controller.core.names import counted
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.vacating import Key, Load, Sizes
 from controller.runtime.zookeeper.cluster_reader import ClusterState

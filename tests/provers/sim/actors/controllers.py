@@ -15,10 +15,10 @@ from controller.core.znode_paths import state_path
 from controller.errors import DuplicateIdError
 from controller.runtime import daemon as daemon_module
 from controller.runtime import process as process_module
-from controller.runtime import standby as standby_module
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.term import Term
+from controller.runtime.zookeeper import standby as standby_module
 from controller.runtime.zookeeper.state_mirror import StateMirror
 from proto.incarnations import Incarnation
 from proto.statelog.writer import Record

@@ -19,15 +19,6 @@ FAULTS = (
         ),
     ),
     Fault(
-        "failed-disk-in-the-digest",
-        "a replica whose disk failed counts among those that a broker serves",
-        Change(
-            STUB + "control.replicas:Replica.item",
-            "_s.role not in (Role.LEADER, Role.FOLLOWER)",
-            "_s.role not in (Role.LEADER, Role.FOLLOWER, Role.OFFLINE)",
-        ),
-    ),
-    Fault(
         "control-requests-of-brokers",
         "a broker takes control requests from whoever may act on the cluster",
         Change(STUB + "rpc.access:Guard.may_control", "is_controller(_a, _p)", "True"),
@@ -113,7 +104,7 @@ if _p is not None:
         "isr-written-unversioned",
         "a leader writes its ISR over whatever is stored by now",
         Change(
-            STUB + "zookeeper.isr_writers:NotificationWriter._write",
+            STUB + "zookeeper.isr_writers:NotificationWriter._write_state",
             """\
 _n = await _s._store.set_state(_t, _p, _d, _v)
 if _n is None:

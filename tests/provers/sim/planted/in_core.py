@@ -131,7 +131,7 @@ return StateChange(_p, _c, _n, _e.recipients)
 """,
             """\
 _p.leadership = _n
-_s.context.push_leadership(_e.recipients, _p)
+self.context.push_leadership(_e.recipients, _p)
 return StateChange(_p, _c, _n, _e.recipients)
 """,
         ),
@@ -189,7 +189,10 @@ return StateChange(_p, _c, _n, _e.recipients)
     Fault(
         "deletions-not-resumed",
         "a new controller does not go on with the deletions that it finds",
-        drop(CORE + "failover:failover", "yield from deletion.resume(...)"),
+        drop(
+            CORE + "failover:failover",
+            "yield from part_of_failover(_c, EventKind.DELETION_PROGRESS, deletion.resume(_c), None)",
+        ),
     ),
     Fault(
         "deletion-not-announced",

@@ -151,43 +151,6 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         ),
     ),
     Fault(
-        "offline-replicas-not-compared",
-        "before the whole state is pushed, offline replicas are not compared",
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._differing",
-            "_Digests(_h.hosted, _h.metadata, _h.offline) == _e",
-            "(_h.hosted, _h.metadata) == _e[:2]",
-        ),
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._by_topic",
-            "(_m.metadata, _m.offline) != (_e.metadata, _e.offline)",
-            "_m.metadata != _e.metadata",
-        ),
-    ),
-    Fault(
-        "deletion-taken-for-equal",
-        "a topic under deletion is left out of the whole state if the broker knows it as it was",
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._differing",
-            "not _d and _a == _b",
-            "_a == _b",
-        ),
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._topic",
-            "_s._cluster.deletion_requested(_t.name) or _x",
-            "_x",
-        ),
-    ),
-    Fault(
-        "comparison-by-what-was-expected-before",
-        "brokers that register again are compared with what the cluster was like at the failover",
-        Change(
-            RUNTIME + "audit.comparison:Comparisons._totals",
-            "_s._looked[0] < _n",
-            "_s._looked[0] == 0",
-        ),
-    ),
-    Fault(
         "any-broker-speaks-for-any",
         "a controller takes the requests of one broker from another",
         Change(RUNTIME + "rpc.access:Guard._speaks_for", "speaks_for(_a, _p, _b)", "True"),

@@ -1,0 +1,191 @@
+"""What is wrong with a cluster, and what is not finished: for ``pctl health`` and the console.
+
+Partitions are counted one by one (``Tally``), so that a million of them need no list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from controller.core.model import BrokerIds, LeaderAndIsr, Maintenance
+from controller.core.names import counted
+from controller.planning.marks import attribution_text, freeze_text
+
+#: Partitions that one line names.
+NAMED_MAX = 5
+
+
+class Wrong(Enum):
+    """The value is for programs."""
+
+    __hash__ = object.__hash__
+
+    NO_CONTROLLER = "no_controller"
+    CONTROLLER_SILENT = "controller_does_not_answer"
+    BROKERS_GONE = "brokers_gone"
+    UNAVAILABLE = "unavailable_partitions"
+    UNDER_MIN_ISR = "under_min_isr_partitions"
+    UNDER_REPLICATED = "under_replicated_partitions"
+    UNREADABLE = "unreadable_znodes"
+    PAUSED = "paused"
+    MAINTENANCE = "maintenance"
+    FROZEN = "frozen"
+    PUSH_PROBLEM = "push_problem"
+    IGNORED = "brokers_ignored"
+    FLAPPING = "brokers_flapping"
+
+
+class Unfinished(Enum):
+    """Work of the controller and of brokers that ends by itself; the value is for programs."""
+
+    PUSHES = "pending_pushes"
+    DELETIONS = "topics_being_deleted"
+    REASSIGNMENTS = "reassignments"
+    SHUTDOWNS = "brokers_shutting_down"
+
+
+class Finding(NamedTuple):
+    """``text``: for people, with the names of what it is about."""
+
+    what: Wrong | Unfinished
+    number: int
+    text: str
+
+
+#: What is said of partitions, in this order.
+_OF_PARTITIONS = {
+    Wrong.UNAVAILABLE: "without a leader that is alive",
+    Wrong.UNDER_MIN_ISR: "below min.insync.replicas: writes with acks=all fail",
+    Wrong.UNDER_REPLICATED: "with a replica out of sync",
+}
+
+
+class Tally:
+    """Counts partitions by what is wrong with them. ``registered``: ids of the registered brokers; ``lacking``: number
+    of partitions that lack a broker, by those that are not registered."""
+
+    def __init__(self, registered: Collection[int]) -> None:
+        self.registered = frozenset(registered)
+        self.counts: Counter[Wrong] = Counter()
+        self.lacking: Counter[int] = Counter()
+        self._first: dict[Wrong, list[str]] = {kind: [] for kind in _OF_PARTITIONS}
+
+    def add(
+        self, topic: str, number: int, replicas: BrokerIds, state: LeaderAndIsr | None, min_isr: int
+    ) -> Wrong | None:
+        """Count a partition; the worst that is wrong with it."""
+        registered = self.registered
+        if not registered.issuperset(replicas):
+            self.lacking.update(b for b in replicas if b not in registered)
+        if state is None or state.leader not in registered:
+            return self._found(Wrong.UNAVAILABLE, topic, number)
+        worst = None
+        if state.isr != replicas and not set(replicas) <= set(state.isr):
+            worst = self._found(Wrong.UNDER_REPLICATED, topic, number)
+        if state.spare(replicas, min_isr) < 0:
+            worst = self._found(Wrong.UNDER_MIN_ISR, topic, number)
+        return worst
+
+    def _found(self, what: Wrong, topic: str, number: int) -> Wrong:
+        self.counts[what] += 1
+        if len(first := self._first[what]) < NAMED_MAX:
+            first.append(f"{topic}-{number}")
+        return what
+
+    def findings(self) -> Iterator[Finding]:
+        for what, text in _OF_PARTITIONS.items():
+            if count := self.counts[what]:
+                named = _and_more(self._first[what], count)
+                yield Finding(what, count, f"{counted(count, 'partition')} {text}: {named}")
+
+
+class Told(NamedTuple):
+    """What the controller tells of a broker: why it takes no pushes (empty: it does), how often it was lost in a row,
+    and for how long no leadership returns to it."""
+
+    push_problem: str = ""
+    losses: int = 0
+    hold_s: int = 0
+
+
+class Seen(NamedTuple):
+    """A cluster, as it is looked at. ``controller_id``: the active one, -1: none. ``told``: by broker that it knows; as
+    text why it did not answer; None: there is none to ask. ``problems``: paths of unreadable znodes. ``forgotten``: ids
+    of brokers that never return."""
+
+    controller_id: int
+    tally: Tally
+    told: Mapping[int, Told] | str | None
+    problems: Collection[str]
+    maintenance: Maintenance
+    forgotten: Collection[int]
+
+
+def wrong(seen: Seen) -> Iterator[Finding]:
+    """Everything that is wrong."""
+    if seen.controller_id < 0:
+        yield Finding(Wrong.NO_CONTROLLER, 1, "no controller is active")
+    elif isinstance(seen.told, str):
+        text = f"controller {seen.controller_id} does not answer: {seen.told}"
+        yield Finding(Wrong.CONTROLLER_SILENT, 1, text)
+    for id_, lacking in sorted(seen.tally.lacking.items()):
+        known = id_ in seen.forgotten
+        forgotten = f" and forgotten (pctl brokers decommission {id_} moves them)" if known else ""
+        text = f"broker {id_} is gone{forgotten}: {counted(lacking, 'partition')} lack it"
+        yield Finding(Wrong.BROKERS_GONE, 1, text)
+    if seen.told is not None and not isinstance(seen.told, str):
+        yield from _told(seen.tally.registered, seen.told)
+    yield from seen.tally.findings()
+    if seen.problems:
+        count, named = len(seen.problems), _named(sorted(seen.problems))
+        yield Finding(Wrong.UNREADABLE, count, f"{counted(count, 'unreadable znode')}: {named}")
+    marks = seen.maintenance
+    for kind, mark in ((Wrong.PAUSED, marks.paused), (Wrong.MAINTENANCE, marks.entered)):
+        if mark is not None:
+            yield Finding(kind, 1, f"{kind.value} {attribution_text(mark)}")
+    if marks.freeze is not None:
+        yield Finding(Wrong.FROZEN, 1, f"frozen {freeze_text(marks.freeze)}")
+
+
+def _told(registered: Collection[int], told: Mapping[int, Told]) -> Iterator[Finding]:
+    for id_ in sorted(registered):
+        known = told.get(id_)
+        if known is None:
+            yield Finding(Wrong.IGNORED, 1, f"broker {id_} is ignored by the controller")
+            continue
+        if known.push_problem:
+            yield Finding(Wrong.PUSH_PROBLEM, 1, f"broker {id_} takes no pushes: {known.push_problem}")
+        if known.hold_s:
+            text = (
+                f"broker {id_} comes and goes: it was lost {known.losses} times, and gets no leaderships back"
+            )
+            yield Finding(Wrong.FLAPPING, 1, f"{text} until it is up for {known.hold_s} s")
+
+
+def unfinished(
+    pending: int, deleting: Sequence[str], shutting_down: Collection[int], moving: int
+) -> Iterator[Finding]:
+    """Everything that is under way. ``pending``: pushes; ``moving``: number of partitions being reassigned."""
+    if pending:
+        yield Finding(Unfinished.PUSHES, pending, f"pushes pending: {pending}")
+    if deleting:
+        text = f"{counted(len(deleting), 'topic')} being deleted: {_named(deleting)}"
+        yield Finding(Unfinished.DELETIONS, len(deleting), text)
+    if moving:
+        yield Finding(Unfinished.REASSIGNMENTS, moving, f"{counted(moving, 'partition')} being reassigned")
+    if shutting_down:
+        text = f"shutting down: {_named(map(str, shutting_down))}"
+        yield Finding(Unfinished.SHUTDOWNS, len(shutting_down), text)
+
+
+def _named(names: Iterable[str]) -> str:
+    every = list(names)
+    return _and_more(every, len(every))
+
+
+def _and_more(names: Sequence[str], count: int) -> str:
+    more = f" and {count - NAMED_MAX} more" if count > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more

@@ -1,0 +1,314 @@
+"""The console without a browser: what its files may contain, what is counted, and what the API answers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import click
+import pytest
+from kazoo.client import KazooClient
+
+from controller.cli.pctl.main import main as pctl
+from controller.core.model import Cluster, Partition, PartitionState, Topic
+from controller.planning.well import Unfinished, Wrong
+from controller.runtime.config import Settings
+from controller.runtime.http.console.files import HEADERS, INDEX, POLICY, files
+from controller.runtime.http.console.survey import Counts, Survey, tiles, total
+from controller.runtime.http.console.views import COMMANDS, explain_command, partition_row
+from controller.runtime.http.server import start_http
+from controller.runtime.kafka.security.setup import access
+from proto.security.tokens import line_of, new_token
+from tests.support.core.world import a_broker, state
+from tests.support.runtime.inspections import three
+from tests.support.runtime.sessions import until
+
+# --- files ---------------------------------------------------------------------------------------------------
+
+TEXTS = {path: file.body.decode() for path, file in files().items()}
+SCRIPTS = {path: text for path, text in TEXTS.items() if path.endswith(".js")}
+#: Ways from a text to markup or code. `style.width = ...` is none: the policy judges markup.
+SINKS = re.compile(
+    r"innerHTML|outerHTML|insertAdjacent|document\.write|DOMParser|createContextualFragment|srcdoc|\beval\b"
+    r"|new Function|setTimeout\(\s*[\"'`]|setAttribute\(\s*[\"']on|javascript:"
+)
+
+
+def test_the_policy_lets_in_nothing_inline_and_nothing_from_elsewhere() -> None:
+    assert "unsafe" not in POLICY
+    assert "default-src 'none'" in POLICY
+    page = TEXTS["/ui"]
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)
+    named = re.findall(r"(?:src|href)=\"([^#\"]+)\"", page)
+    assert named
+    assert set(named) <= TEXTS.keys()
+
+
+@pytest.mark.parametrize("path", SCRIPTS)
+def test_no_text_becomes_markup(path: str) -> None:
+    assert not SINKS.search(SCRIPTS[path])
+    imported = re.findall(r"from \"\./([\w.]+)\"", SCRIPTS[path])
+    assert {f"/ui/{name}" for name in imported} <= SCRIPTS.keys()
+
+
+def test_every_script_is_used() -> None:
+    imported = {name for text in SCRIPTS.values() for name in re.findall(r"from \"\./([\w.]+)\"", text)}
+    assert {path.removeprefix("/ui/") for path in SCRIPTS} == imported | {"main.js"}
+    assert TEXTS["/ui"] == TEXTS["/ui/"]
+    assert f"/ui/{INDEX}" not in TEXTS
+
+
+@pytest.mark.parametrize("text", [*COMMANDS.values(), explain_command("t", 3)])
+def test_the_commands_on_the_pages_exist(text: str) -> None:
+    program, *words = text.split()
+    assert program == "pctl"
+    found: click.Command = pctl
+    while (
+        words
+        and isinstance(found, click.Group)
+        and (inner := found.get_command(click.Context(found), words[0]))
+    ):
+        found, words = inner, words[1:]
+    options = {name for parameter in found.params for name in parameter.opts}
+    arguments = [p for p in found.params if isinstance(p, click.Argument)]
+    assert found is not pctl
+    assert {word for word in words if word.startswith("-")} <= options
+    assert len([word for word in words if not word.startswith("-")]) <= len(arguments)
+
+
+def test_each_finding_has_a_command() -> None:
+    assert set(COMMANDS) | {Wrong.CONTROLLER_SILENT} == {*Wrong, *Unfinished}
+    assert explain_command("a b'; rm", 0) == "pctl explain partition 'a b'\"'\"'; rm' 0"
+
+
+# --- counts --------------------------------------------------------------------------------------------------
+
+
+def a_cluster() -> Cluster:
+    cluster = Cluster(1, 7)
+    cluster.brokers.update({b: a_broker(b, 50 + b) for b in (1, 2)})
+    topic = Topic("t")
+    for number, leadership in enumerate(
+        (state(1, (1, 2), 3, 5), state(1, (1,), 3, 5), state(-1, (9,), 3, 5), None)
+    ):
+        partition = Partition(topic, number, (9, 1) if number == 2 else (1, 2))
+        partition.leadership, partition.state = leadership, PartitionState.ONLINE
+        topic.partitions[number] = partition
+    topic.partitions[0].adding = (2,)
+    cluster.add_topic(topic)
+    return cluster
+
+
+def test_each_partition_counts_once_under_the_worst() -> None:
+    cluster = a_cluster()
+    survey = Survey(cluster)
+    counts = [survey.count(p, min_isr=2) for p in cluster.partitions()]
+    assert counts == [
+        Counts(1, moving=1),
+        Counts(1, under_min_isr=1),
+        Counts(1, offline=1),
+        Counts(1, offline=1),
+    ]
+    assert total(counts) == Counts(4, offline=2, under_min_isr=1, moving=1)
+    assert {id_: (b.replicas, b.led, b.out_of_sync) for id_, b in survey.brokers.items()} == {
+        1: (4, 2, 2),
+        2: (3, 0, 2),
+        9: (1, 0, 0),
+    }
+    assert survey.tally.lacking == {9: 1}
+    rows = [partition_row(cluster, p, 2)["worst"] for p in cluster.partitions()]
+    assert rows == [None, "under_min_isr_partitions", "unavailable_partitions", "unavailable_partitions"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "tiles_max", "made"), [(0, 5, 0), (5, 5, 5), (6, 5, 3), (100_000, 1200, 1191)]
+)
+def test_tiles_are_few_and_have_every_cell(cells: int, tiles_max: int, made: int) -> None:
+    found = tiles([(n, Counts(1, offline=n % 2)) for n in range(cells)], tiles_max)
+    assert len(found) == made <= tiles_max
+    assert sum(tile.size for tile in found) == cells
+    assert total([tile.counts for tile in found]) == (
+        Counts(cells, offline=cells // 2) if cells else Counts()
+    )
+    assert all(a.last < b.first for a, b in itertools.pairwise(found))  # type: ignore[operator]
+
+
+# --- the API -------------------------------------------------------------------------------------------------
+
+RULES = """
+[[allow]]
+principals = ["User:reader", "User:half"]
+operations = ["DESCRIBE"]
+resources = ["cluster"]
+[[allow]]
+principals = ["User:reader"]
+operations = ["DESCRIBE"]
+resources = ["topic:*"]
+[[allow]]
+principals = ["User:half"]
+operations = ["DESCRIBE"]
+resources = ["topic:u"]
+"""
+
+
+class Pages:
+    """Asks the API of one controller with a token."""
+
+    def __init__(self, port: int, tokens: dict[str, str]) -> None:
+        self._base, self._tokens = f"http://127.0.0.1:{port}", tokens
+
+    def client(self, who: str) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(self._base, headers={"Authorization": f"Bearer {self._tokens[who]}"})
+
+    async def get(self, path: str, who: str = "reader") -> tuple[int, Any]:
+        async with self.client(who) as client, client.get(f"/ui/api/{path}") as answer:
+            assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+            assert answer.headers["Cache-Control"] == "no-store"
+            return answer.status, await answer.json()
+
+
+@asynccontextmanager
+async def pages(connect: str, zk: KazooClient, directory: Path) -> AsyncIterator[tuple[Pages, Any]]:
+    tokens = {"reader": new_token(), "half": new_token()}
+    file = directory / "tokens"
+    file.write_text("\n".join(line_of(name, token) for name, token in tokens.items()))
+    file.chmod(0o600)
+    (directory / "rules").write_text(RULES)
+    guarded = access(
+        Settings(state_log_dir=directory, authorizer_file=directory / "rules", bearer_tokens_file=file), None
+    )
+    async with three(connect, zk, directory) as (active, _):
+        active.daemon.authorizer, active.daemon.callers = guarded.authorizer, guarded.callers
+        server, port = await start_http(active.daemon, "127.0.0.1", 0)
+        try:
+            yield Pages(port, tokens), active
+        finally:
+            await server.cleanup()
+
+
+@pytest.mark.slow
+async def test_what_the_pages_are_told(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with pages(zookeeper, zk, tmp_path) as (asked, active):
+        _, known = await asked.get("overview")
+        assert (known["state"]["role"], known["state"]["active"]) == ("active", True)
+        cluster = known["cluster"]
+        assert cluster["counts"]["partitions"] == 3
+        assert [b["id"] for b in cluster["brokers"]] == [1, 2, 3]
+        _, heat = await asked.get("heat")
+        assert [(t["first"], t["partitions"]) for t in heat["tiles"]] == [("t", 2), ("u", 1)]
+        _, heat = await asked.get("heat?topic=t&from=1")
+        assert [(t["first"], t["last"]) for t in heat["tiles"]] == [(1, 1)]
+        _, found = await asked.get("topics?after=t")
+        assert [t["name"] for t in found["topics"]] == ["u"]
+        _, found = await asked.get("topic?topic=t&limit=1")
+        assert ([r["replicas"] for r in found["rows"]], found["more"]) == ([[1, 2, 3]], True)
+        _, found = await asked.get("partition?topic=t&partition=1")
+        assert found["row"]["leader"] == active.partition("t", 1).leadership.leader
+        assert [rule["permitted"] for rule in found["why"]["rules"]] == [True, False, True]
+        _, found = await asked.get("broker?id=2")
+        assert found["words"][0].startswith("broker 2: ")
+        _, found = await asked.get("audit")
+        assert [b["broker_id"] for b in found["brokers"]] == [1, 2, 3]
+        _, found = await asked.get("history?kinds=leader&topic=u&limit=5")
+        assert [(r["kind"], r["topic"]) for r in found["records"]] == [("leader", "u")]
+
+
+@pytest.mark.slow
+async def test_who_may_not_see_a_topic_is_told_nothing_of_it(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    """As by the RPCs: DESCRIBE on the cluster is not DESCRIBE on its topics."""
+    async with pages(zookeeper, zk, tmp_path) as (asked, _):
+        assert [t["first"] for t in (await asked.get("heat", "half"))[1]["tiles"]] == ["u"]
+        assert [t["name"] for t in (await asked.get("topics", "half"))[1]["topics"]] == ["u"]
+        for path in ("heat?topic=t", "topic?topic=t", "partition?topic=t&partition=0", "topic?topic=absent"):
+            status, found = await asked.get(path, "half")
+            assert (status, found["error"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
+        assert (await asked.get("partition?topic=u&partition=0", "half"))[0] == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("heat?tiles=0", "tiles = '0': must be from 1 to 1200"),
+        ("heat?tiles=9999999999999999999999", "tiles"),
+        ("topics?limit=501", "limit = '501': must be from 1 to 500"),
+        ("topics?match=" + "x" * 301, "match: has 301 characters, must have at most 300"),
+        ("topic?topic=t&after=x", "after = 'x'"),
+        ("partition?topic=t", "partition = ''"),
+        ("partition?topic=&partition=0", "partition.topic: must name a topic"),
+        ("broker?id=-1", "id = '-1'"),
+        ("history?kinds=leader,nothing", "filter.kinds = 'nothing'"),
+        ("history?topic=%3Cimg%3E", "filter.topic: topic name '<img>'"),
+    ],
+)
+async def test_bad_questions_are_answered_by_name(server: Pages, path: str, named: str) -> None:
+    status, found = await server.get(path)
+    assert (status, found["error"]) == (400, "INVALID_REQUEST")
+    assert named in found["message"]
+
+
+@pytest.fixture
+async def server(zookeeper: str, zk: KazooClient, tmp_path: Path) -> AsyncIterator[Pages]:
+    async with pages(zookeeper, zk, tmp_path) as (asked, _):
+        yield asked
+
+
+@pytest.mark.slow
+async def test_files_are_sent_once(server: Pages) -> None:
+    async with server.client("reader") as client:
+        async with client.get("/ui/main.js") as first:
+            assert first.status == 200
+            assert {name: first.headers[name] for name in HEADERS} == HEADERS
+            assert first.content_type == "text/javascript"
+        async with client.get("/ui/main.js", headers={"If-None-Match": first.headers["ETag"]}) as again:
+            assert (again.status, await again.read()) == (304, b"")
+        async with client.get("/ui/main.js", headers={"If-None-Match": '"other"'}) as other:
+            assert other.status == 200
+
+
+async def heard(answer: aiohttp.ClientResponse, name: str) -> Any:
+    """The data of the next event of this name."""
+    found = ""
+    async for line in answer.content:
+        text = line.decode().strip()
+        if text.startswith("event:"):
+            found = text.removeprefix("event:").strip()
+        elif text.startswith("data:") and found == name:
+            return json.loads(text.removeprefix("data:"))
+    raise AssertionError(f"the stream ended without {name}")
+
+
+async def has_room(client: aiohttp.ClientSession) -> bool:
+    async with client.get("/ui/api/events") as answer:
+        return answer.status == 200
+
+
+@pytest.mark.slow
+async def test_events_tell_of_changes_and_are_few(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with pages(zookeeper, zk, tmp_path) as (asked, _), asked.client("reader") as client:
+        async with client.get("/ui/api/events") as stream:
+            assert (stream.content_type, stream.headers["X-Content-Type-Options"]) == (
+                "text/event-stream",
+                "nosniff",
+            )
+            assert (await heard(stream, "state"))["active"] is True
+            await asyncio.to_thread(
+                zk.create, "/brokers/topics/fresh", b'{"version":3,"partitions":{"0":[1]}}'
+            )
+            while not any(r.get("topic") == "fresh" for r in (await heard(stream, "records"))["newest"]):
+                pass
+            streams = [await client.get("/ui/api/events") for _ in range(40)]
+            assert [answer.status for answer in streams] == [200] * 31 + [503] * 9
+        for answer in streams:
+            answer.close()
+        # Who has left makes room.
+        await until(lambda: has_room(client), "room for another stream")
