@@ -32,7 +32,7 @@ SHUFFLE_PARTITIONS_MIN, SHUFFLE_PARTITIONS_MAX = 8, 200
 SMALL_BYTES = 16 << 20
 LOG_NAME = "spark.log"
 #: How long the JVM may take to end, and to write the archive of its classes.
-_END_S = 120
+_END_S = 300
 
 _LOG4J2 = """\
 status = error
@@ -128,6 +128,9 @@ class ClassArchive:
         what = f"{java} {pyspark.__version__} {pyspark.__file__}"
         name = f"spark-{hashlib.sha256(what.encode()).hexdigest()[:16]}.jsa"
         path = Path(home) / "partition-controller" / name
+        for left in path.parent.glob(f"{name}.*"):
+            if not _runs(left.suffix[1:]):
+                left.unlink(missing_ok=True)
         return cls(path, None if path.exists() else path.with_name(f"{name}.{os.getpid()}"))
 
     @property
@@ -153,6 +156,16 @@ class ClassArchive:
             self.draft.unlink()
 
 
+def _runs(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _compiler_options(small: bool) -> tuple[str, ...]:
     """A small job ends before the better compiler pays; in a large one, Spark makes one long method of each stage,
     which the JVM would interpret."""
@@ -175,6 +188,9 @@ def _local_conf(master: str, scratch: Path, small: bool, archive: ClassArchive |
         "spark.pyspark.python": sys.executable,
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
+        # These tell where a column was made, at a price for each function of it.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
         # Our JVM compiles methods of any length (see `_compiler_options`).
         "spark.sql.codegen.hugeMethodLimit": "65535",
     }

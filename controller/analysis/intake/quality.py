@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -30,8 +31,8 @@ class FileRow(NamedTuple):
     last_us: int | None
 
 
-_FILE_TYPE = """file string, size bigint, lines bigint, ok bigint, torn bigint, malformed bigint,
- newer_schema bigint, problem string, role string, node bigint, first_us bigint, last_us bigint"""
+_FILE_TYPE = """array<struct<file string, size bigint, lines bigint, ok bigint, torn bigint, malformed bigint,
+ newer_schema bigint, problem string, role string, node bigint, first_us bigint, last_us bigint>>"""
 
 
 def usual_lines(lines: DataFrame) -> dict[str, Row]:
@@ -99,7 +100,9 @@ def input_files(
 def file_table(spark: SparkSession, rows: Sequence[FileRow]) -> DataFrame:
     """Out: ``file``, ``size`` (on disk), ``lines``, ``ok``, ``torn``, ``malformed``, ``newer_schema``, ``problem`` (of
     the file as a whole, null when none), ``role`` and ``node`` of its writer, ``first_ts``, ``last_ts``."""
-    table = spark.createDataFrame(rows, _FILE_TYPE)
+    # Not by createDataFrame, for which Spark starts Python workers.
+    given = F.from_json(F.lit(json.dumps([row._asdict() for row in rows])), _FILE_TYPE)
+    table = spark.range(1).select(F.inline(given))
     span_columns = {f"{end}_ts": F.timestamp_micros(F.col(f"{end}_us")) for end in ("first", "last")}
     return table.withColumns(span_columns).drop("first_us", "last_us")
 
