@@ -16,16 +16,16 @@ from pathlib import Path
 import structlog
 
 from broker_stub.control.handlers import ControlHandlers
+from broker_stub.data_dirs import DataDirs
 from broker_stub.data_plane import DataPlane, RoleBridge
 from broker_stub.errors import BrokerError, SettingError, StorageFault
-from broker_stub.log.directory import LogDirectory
+from broker_stub.log.directories import LogDirectories
 from broker_stub.log.interface import LogConfig
 from broker_stub.rpc.access import Guard
 from broker_stub.rpc.server import BrokerServer
 from broker_stub.rpc.terms import Terms
 from broker_stub.settings import Settings, unknown_variables, zookeeper_access
 from broker_stub.shutdown import controlled_shutdown
-from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from proto.reload import Reloads
@@ -101,7 +101,7 @@ class Broker:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Open the data directory and recover its logs. Raises StorageFault or SettingError."""
+        """Open the data directories and recover their logs. Raises StorageFault or SettingError."""
         self._settings = settings
         self._access = _access(settings)
         try:
@@ -113,30 +113,33 @@ class Broker:
         self._zookeeper_access = zookeeper_access(settings)
         if self._tls is not None:
             self.reloads.on_reload("certificates", self._tls.reload)
-        ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
+        log_dir = settings.state_log_dir
+        ignored = [log_dir.name] if log_dir.parent in settings.data_dirs else []
         synced = settings.log_flush_interval_messages == 1
-        self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored, synced=synced)
+        self._data_dirs = dirs = DataDirs(settings.data_dirs, settings.broker_id, ignored, synced=synced)
+        if log_dir.parent in dirs.failed:
+            log_dir = dirs.working[0] / log_dir.name
+        self._state_log_dir = log_dir
         try:
-            self._logs = LogDirectory(settings.data_dir, _log_config(settings))
-            self._unopened = self._logs.recover(replica.key for replica in self._data_dir.found)
-            self._state_log = StateLogWriter(settings.state_log_dir, "broker", settings.broker_id)
+            self._logs = LogDirectories(dirs.working, _log_config(settings), dirs.path_of)
+            self._unopened = self._logs.recover(replica.key for replica in dirs.found)
+            self._state_log = StateLogWriter(log_dir, "broker", settings.broker_id)
         except OSError as error:
-            self._data_dir.close()
-            raise StorageFault(
-                f"state log directory {settings.state_log_dir} cannot be used: {error}"
-            ) from error
+            dirs.close()
+            raise StorageFault(f"state log directory {log_dir} cannot be used: {error}") from error
         except BaseException:
-            self._data_dir.close()
+            dirs.close()
             raise
         self._bridge = RoleBridge()
         self._handlers = ControlHandlers(
             settings.broker_id,
-            self._data_dir,
+            dirs,
             self._state_log,
-            self._data_dir.found,
+            dirs.found,
             self._storage_lost,
             self._bridge,
         )
+        self._handlers.replicas.directory_failed = bool(dirs.failed)
         self._registrar: Registrar | None = None
         self._ended: asyncio.Future[None] | None = None
         self._stop_now = asyncio.Event()
@@ -153,7 +156,14 @@ class Broker:
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
         data = DataPlane(
-            self._settings, self._logs, self._handlers, store, worker, self._end_from_thread, self._tls
+            self._settings,
+            self._logs,
+            self._data_dirs,
+            self._handlers,
+            store,
+            worker,
+            self._end_from_thread,
+            self._tls,
         )
         server = BrokerServer(
             self._handlers,
@@ -191,7 +201,7 @@ class Broker:
             self._close_logs(data)
             self._handlers.lifecycle("stopped", "Shutdown", reason)
             await asyncio.to_thread(self._state_log.close, _STATE_LOG_CLOSE_TIMEOUT_S)
-            self._data_dir.close()
+            self._data_dirs.close()
 
     async def _serve(self, server: BrokerServer, store: ClusterStore) -> None:
         settings = self._settings
@@ -208,10 +218,10 @@ class Broker:
                 settings.advertised_host,
                 port,
                 settings.rack,
-                self._data_dir.incarnation,
+                self._data_dirs.incarnation,
                 settings.supported_features,
-                (self._data_dir.identity.directory_id,),
-                self._data_dir.identity.previous_broker_epoch,
+                tuple(self._data_dirs.ids.values()),
+                self._data_dirs.previous_broker_epoch,
             ),
             settings.zookeeper,
             Timeouts(settings.session_timeout_ms, settings.connection_timeout_ms),
@@ -221,7 +231,7 @@ class Broker:
             self._zookeeper_access,
         )
         self._registrar.start()
-        if self._unopened:
+        if self._unopened or self._data_dirs.failed:
             self._registrar.storage_lost()
 
     async def _controlled_shutdown(self, data: DataPlane, store: ClusterStore) -> None:
@@ -241,15 +251,22 @@ class Broker:
         )
 
     def _close_logs(self, data: DataPlane) -> None:
+        closed = data.close_logs()
+        flushed = [path for path, error in closed.items() if error is None]
+        errors = [error for error in closed.values() if error is not None]
         try:
-            if data.close_logs():
-                self._data_dir.stopped_cleanly(self._handlers.gate.broker_epoch)
+            self._data_dirs.stopped_cleanly(flushed, self._handlers.gate.broker_epoch)
         except OSError as error:
-            _log.error("logs not closed cleanly: the next start recovers them", why=str(error))
+            errors.append(error)
+        for problem in errors:
+            _log.error("logs not closed cleanly: the next start recovers them", why=str(problem))
 
     def _report_start(self) -> None:
-        found = len(self._data_dir.found)
-        for path, problem in self._data_dir.problems:
+        dirs = self._data_dirs
+        found = len(dirs.found)
+        for why in dirs.failed.values():
+            _log.error("data directory failed: its replicas are offline", reason=why)
+        for path, problem in dirs.problems:
             _log.warning("entry of the data directory skipped", path=path, problem=problem)
         for problem in self._logs.problems:
             _log.warning("log recovered", problem=problem)
@@ -260,14 +277,16 @@ class Broker:
         for name in unknown_variables(os.environ):
             _log.warning("unknown setting in the environment", name=name)
         warn_if_open(self._access.openness)
-        _log.info("started", data_dir=str(self._settings.data_dir), partitions_found=found)
+        _log.info("started", data_dirs=[str(path) for path in dirs.working], partitions_found=found)
         self._handlers.lifecycle("started", "Startup", f"{found} partitions found on the disk")
 
     def _control_denied(self, method: str, principal: Principal) -> None:
         self._handlers.control_denied(method, str(principal), principal.host)
 
-    def _storage_lost(self, _why: str) -> None:
-        if self._registrar is not None:
+    def _storage_lost(self, why: str) -> None:
+        if not self._data_dirs.working:
+            self._end_from_thread(StorageFault(f"no data directory works any more: {why}"))
+        elif self._registrar is not None:
             self._registrar.storage_lost()
 
     def _on_stop_signal(self) -> None:
@@ -305,7 +324,7 @@ class Broker:
     def dump(self, error: BaseException) -> Path:
         """Write the traceback and the broker's state to a file. Returns its path."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-        path = self._settings.state_log_dir / f"crash-{stamp}.txt"
+        path = self._state_log_dir / f"crash-{stamp}.txt"
         state = json.dumps(self._handlers.describe(), indent=1)
         path.write_text("".join(traceback.format_exception(error)) + "\n" + state + "\n")
         return path

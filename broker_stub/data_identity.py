@@ -17,7 +17,9 @@ import contextlib
 import json
 import os
 import uuid
-from base64 import urlsafe_b64encode
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +28,8 @@ from broker_stub.log.files import sync_directory, write_atomically
 CLEAN_SHUTDOWN, BOOT_ID = ".kafka_cleanshutdown", ".boot-id"
 FILES = frozenset({CLEAN_SHUTDOWN, f"{CLEAN_SHUTDOWN}.tmp", BOOT_ID, f"{BOOT_ID}.tmp"})
 NO_EPOCH = -1
+#: In the place of a directory's short id.
+UNKNOWN = 0
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 _BYTES_MAX = 1000
 #: The second line of the file: each write is flushed.
@@ -41,6 +45,19 @@ class DataIdentity(NamedTuple):
 
 def new_directory_id() -> str:
     return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def short_id(directory_id: str) -> int:
+    """The first four bytes of a directory id: what a partition's state names it by; never 0. Raises ValueError."""
+    return int.from_bytes(urlsafe_b64decode(f"{directory_id}==")[:4]) or 1
+
+
+def of_broker(directories: Collection[int]) -> int:
+    """What stands for a replica in one of these directories, given by their short ids, where it is not known in which:
+    the only one, or all of them together (docs/adr/0017). 0: there is none."""
+    if len(directories) < 2:
+        return next(iter(directories), UNKNOWN)
+    return zlib.crc32(b"".join(id_.to_bytes(4) for id_ in sorted(directories))) or 1
 
 
 def kept_all(*, clean: bool, synced: bool, boot_before: str, boot_now: str) -> bool:

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -19,8 +20,10 @@ from google.protobuf.message import Message
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.replicas import IsrChange, Transition
 from broker_stub.control.requests import Key
+from broker_stub.data_dirs import DataDirs
 from broker_stub.group.coordinator import GroupCoordinator
 from broker_stub.group.service import GroupService
+from broker_stub.log.directories import LogDirectories
 from broker_stub.log.directory import LogDirectory
 from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.replication.fetcher import FetchSettings, Following
@@ -71,7 +74,8 @@ class DataPlane:
     def __init__(
         self,
         settings: Settings,
-        logs: LogDirectory,
+        logs: LogDirectories,
+        data_dirs: DataDirs,
         handlers: ControlHandlers,
         store: ClusterStore,
         control_worker: Executor,
@@ -80,6 +84,7 @@ class DataPlane:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._settings, self._logs, self._handlers = settings, logs, handlers
+        self._data_dirs = data_dirs
         self._store, self._worker, self._on_bug = store, control_worker, on_bug
         self.peers = Peers(tls)
         self._configs = TopicConfigs(store.topic_config, settings.min_insync_replicas, self._config_changed)
@@ -130,6 +135,7 @@ class DataPlane:
             isr_changed=self._isr_changed,
             failed=lambda key, why: self._failed([key], why),
             lag_max_ms=self._settings.replica_lag_time_max_ms,
+            directory_of=self._data_dirs.directory_of,
         )
 
     def _following(self, failed: Callable[[Key, str], None]) -> Following:
@@ -212,10 +218,12 @@ class DataPlane:
         await self._configs.close()
         await self.peers.close()
 
-    def close_logs(self) -> bool:
-        """Last step of a clean shutdown. Whether all is on stable storage. Raises OSError."""
-        self._logs.close(self.manager.high_watermarks())
-        return self._logs.all_flushed
+    def close_logs(self) -> Mapping[Path, OSError | None]:
+        """Last step of a clean shutdown. Returns the data directories in which all is on stable storage, and those
+        that failed, with the error."""
+        for path in self._data_dirs.failed:
+            self._logs.drop(path)
+        return self._logs.close(self.manager.high_watermarks())
 
     # effects of control requests on the data
 
@@ -271,22 +279,27 @@ class DataPlane:
         interval_s = self._settings.replica_high_watermark_checkpoint_interval_ms / 1000
         while True:
             await asyncio.sleep(interval_s)
-            try:
-                points = self._logs.recovery_points()
-                await self._checkpoint(points)
-                missing = self._logs.missing()
-            except OSError as error:
-                why = f"data directory {self._settings.data_dir}: {error.strerror or error}"
-                self._fail_all([p.key for p in self.manager.partitions()], why)
-                continue
-            self._fail_all(missing, "the log folder was removed")
+            for directory in self._logs.working():
+                if directory.path in self._data_dirs.failed:
+                    self._drop(directory.path)
+                    continue
+                try:
+                    await self._checkpoint(directory, directory.recovery_points())
+                    missing = directory.missing()
+                except OSError as error:
+                    self._directory_failed(
+                        directory.path, f"data directory {directory.path}: {error.strerror or error}"
+                    )
+                    continue
+                self._fail_all(missing, "the log folder was removed")
 
-    async def _checkpoint(self, points: Mapping[Key, int]) -> None:
+    async def _checkpoint(self, directory: LogDirectory, points: Mapping[Key, int]) -> None:
         """Write the checkpoints. Raises OSError.
 
         Completes even when cancelled: closing the logs writes the same files, and two threads must not do so at once.
         """
-        work = asyncio.to_thread(self._logs.checkpoint, self.manager.high_watermarks(), points)
+        watermarks = self._logs.own(directory, self.manager.high_watermarks())
+        work = asyncio.to_thread(directory.checkpoint, watermarks, points)
         thread = asyncio.ensure_future(work)
         try:
             await asyncio.shield(thread)
@@ -302,6 +315,14 @@ class DataPlane:
             self.manager.take_offline(key)
         if hosted:
             self._failed(hosted, why)
+
+    def _directory_failed(self, path: Path, why: str) -> None:
+        self._drop(path)
+        self._on_worker(self._handlers.directory_failed, path, why)
+
+    def _drop(self, path: Path) -> None:
+        for key in self._logs.drop(path):
+            self.manager.take_offline(key)
 
     async def _keep_flushed(self, interval_s: float) -> None:
         while True:

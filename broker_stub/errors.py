@@ -58,6 +58,10 @@ class StorageFault(BrokerError):  # noqa: N818  (a fault of the environment, not
     """The data directory cannot be used; the message names the path and the reason."""
 
 
+class DirectoryInUse(StorageFault):
+    """Another broker has locked the data directory."""
+
+
 class RegistrationFault(BrokerError):  # noqa: N818
     """ZooKeeper is unreachable, or another broker is registered with our id."""
 

@@ -5,11 +5,12 @@ Settings that Kafka has keep Kafka's names, with underscores, and Kafka's defaul
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -101,6 +102,15 @@ def _connect_string(text: str) -> str:
     return text
 
 
+def _paths(text: str) -> tuple[Path, ...]:
+    if not text or not text.isprintable() or not all(part.strip() for part in text.split(",")):
+        raise ValueError(text)
+    found = [Path(os.path.abspath(part.strip())) for part in text.split(",")]
+    if len(set(found)) < len(found) or any(path in other.parents for path in found for other in found):
+        raise ValueError(text)
+    return tuple(found)
+
+
 def _release(text: str) -> str:
     if text not in _RELEASES:
         raise ValueError(text)
@@ -125,7 +135,12 @@ class ProcessSettings:
         "ZooKeeper: HOST:PORT[,HOST:PORT...][/chroot].")]
     listen: Annotated[tuple[str, int], parsed(_listen, "HOST:PORT, port 0 to 65535 (0: any free one)",
         "Address to serve gRPC on, HOST:PORT; port 0: any free one.")]
-    data_dir: Annotated[Path, Meta(description="Directory of the hosted partitions.")]
+    data_dir: Annotated[Path, Meta(
+        description="Directory of the hosted partitions; Kafka's log.dir. Needed, unless data_dirs is given.",
+    )] = DERIVED
+    data_dirs: Annotated[tuple[Path, ...], parsed(_paths, "PATH[,PATH...], no directory twice or inside another",
+        "Directories of the hosted partitions, PATH[,PATH...]; Kafka's log.dirs. A new one goes into the directory "
+        "with the fewest; one that fails takes only its own offline. Instead of data_dir.")] = ()
     rack: Annotated[str | None, parsed(_rack, "one or more printable characters",
         "Rack to register. Default: no rack.")] = None
     supported_features: Annotated[
@@ -139,7 +154,7 @@ class ProcessSettings:
     advertised_host: Annotated[str, parsed(_host, "a host name or address",
         "Host to register. Default: the listen host, or this machine's name if that is 0.0.0.0 or ::.")] = ""
     state_log_dir: Annotated[Path,
-        Meta(description="Directory of state-change.jsonl. Default: DATA_DIR/state-log.")] = DERIVED
+        Meta(description="Directory of state-change.jsonl. Default: state-log in the first data directory.")] = DERIVED
     session_timeout_ms: Annotated[int, integer(100, 3_600_000, "ZooKeeper session timeout, ms.")] = 18_000
     connection_timeout_ms: Annotated[int, integer(1, 3_600_000,
         "Time limit of the first connection to ZooKeeper, ms.")] = 30_000
@@ -254,17 +269,7 @@ unknown_variables = _SCHEMA.unknown_variables
 def load(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Settings:
     """The effective settings. Raises SettingError for the first invalid or missing one."""
     values, _ = _SCHEMA.load(flags, environ)
-    data_dir: Path = values["data_dir"].absolute()
-    state_log_dir = (
-        data_dir / "state-log" if values["state_log_dir"] is DERIVED else values["state_log_dir"].absolute()
-    )
-    values.update(data_dir=data_dir, state_log_dir=state_log_dir)
-    if state_log_dir == data_dir or (
-        state_log_dir.parent == data_dir and parse_folder_name(state_log_dir.name)
-    ):
-        raise SettingError(
-            "state_log_dir", str(state_log_dir), f"neither {data_dir} nor the folder of a partition in it"
-        )
+    values.update(_directories(values["data_dir"], values["data_dirs"], values["state_log_dir"]))
     host, _ = values["listen"]
     values["advertised_host"] = values["advertised_host"] or (
         socket.getfqdn() if host in _WILDCARDS else host
@@ -277,3 +282,19 @@ def load(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Setting
         if values[lower] > values[upper]:
             raise SettingError(lower, values[lower], f"at most {upper} ({values[upper]})")
     return Settings(**values)
+
+
+def _directories(data_dir: Path, data_dirs: tuple[Path, ...], state_log_dir: Path) -> dict[str, Any]:
+    """The three settings, absolute; ``data_dir`` is the first of ``data_dirs``. Raises SettingError."""
+    if not data_dirs and data_dir is DERIVED:
+        raise SettingError(
+            "data_dir", None, f"given, by --data-dir or {ENV_PREFIX}DATA_DIR; or data_dirs by --data-dirs"
+        )
+    found = data_dirs or (data_dir.absolute(),)
+    log = found[0] / "state-log" if state_log_dir is DERIVED else state_log_dir.absolute()
+    for path in found:
+        if log == path or (log.parent == path and parse_folder_name(log.name)):
+            raise SettingError(
+                "state_log_dir", str(log), f"neither {path} nor the folder of a partition in it"
+            )
+    return {"data_dir": found[0], "data_dirs": found, "state_log_dir": log}

@@ -1,4 +1,4 @@
-"""The data directory: one folder per partition, read back after a restart.
+"""A data directory: one folder per partition, read back after a restart.
 
 ::
 
@@ -33,7 +33,7 @@ from broker_stub.control.journal import FILE_NAME, Journal, Problem, read, write
 from broker_stub.control.replicas import Applied, Replica, Role, Step
 from broker_stub.control.requests import TOPIC_ID, Key, topic_name_problem
 from broker_stub.data_identity import DataIdentity
-from broker_stub.errors import SettingError, StorageFault
+from broker_stub.errors import DirectoryInUse, SettingError, StorageFault
 from broker_stub.log.directory import OWN_FILES
 from broker_stub.log.files import write_atomically
 from proto import incarnations
@@ -144,13 +144,19 @@ class DataDir:
     """The locked data directory of a running broker. Not thread-safe; a background thread removes deleted folders."""
 
     def __init__(
-        self, path: Path, broker_id: int, ignored: Sequence[str] = (), *, synced: bool = False
+        self,
+        path: Path,
+        broker_id: int,
+        ignored: Sequence[str] = (),
+        *,
+        synced: bool = False,
+        incarnation: str = "",
     ) -> None:
         """Open or create it. ``ignored``: entries that are not ours (a state log kept inside). ``synced``: logs flush
-        each write before it is acknowledged.
+        each write before it is acknowledged. ``incarnation``: of this process, if it has one already.
 
-        Raises StorageFault when it cannot be used or another broker has locked it, SettingError when it belongs to
-        another broker id.
+        Raises StorageFault when it cannot be used, DirectoryInUse when another broker has locked it, SettingError when
+        it belongs to another broker id.
         """
         self.path = path
         self._dir_fd = self._lock_fd = -1
@@ -160,7 +166,7 @@ class DataDir:
             self._dir_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             self._lock()
             self.identity = self._claim(broker_id, synced)
-            self.incarnation = incarnations.begin(path)
+            self.incarnation = incarnations.begin(path, incarnation)
             contents = read_contents(path, ignored)
             self._journal = Journal(path / FILE_NAME, contents.replicas)
         except OSError as error:
@@ -183,7 +189,9 @@ class DataDir:
         try:
             self._lock_fd = incarnations.lock(self.path)
         except incarnations.InUseError as error:
-            raise StorageFault(f"data directory {self.path} is in use by another broker ({error})") from None
+            raise DirectoryInUse(
+                f"data directory {self.path} is in use by another broker ({error})"
+            ) from None
 
     def _claim(self, broker_id: int, synced: bool) -> DataIdentity:
         """Raises SettingError, OSError."""

@@ -54,8 +54,9 @@ def lock(directory: Path) -> int:
     return descriptor
 
 
-def begin(directory: Path) -> Incarnation:
-    """A new incarnation of the process that has this directory locked; it is on the disk. Raises OSError.
+def begin(directory: Path, own: str = "") -> Incarnation:
+    """A new incarnation of the process that has this directory locked; it is on the disk. ``own``: the one that the
+    process has already from another directory. Raises OSError.
 
     What is not an incarnation in the file is dropped.
     """
@@ -66,7 +67,8 @@ def begin(directory: Path) -> Incarnation:
     except FileNotFoundError:
         lines = []
     former = [line for line in lines if _INCARNATION.fullmatch(line)][: KEPT - 1]
-    incarnation = new_incarnation(frozenset(former))
+    known = frozenset(former)
+    incarnation = Incarnation(own, known) if own else new_incarnation(known)
     temporary = file.with_name(f"{FORMER}.tmp")
     with temporary.open("w", encoding="ascii") as stream:
         stream.write("\n".join([incarnation.own, *former, ""]))

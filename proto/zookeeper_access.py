@@ -153,11 +153,24 @@ class _Transaction(TransactionRequest):  # type: ignore[misc]
 
 
 class Client(KazooClient):  # type: ignore[misc]
-    """kazoo's client with our access: each znode that it creates, parents too, has its own ACL."""
+    """kazoo's client with our access: each znode that it creates, parents too, has its own ACL.
+
+    ``negotiated_ms``: the session timeout that the server granted; 0: there is no session yet.
+    """
 
     def __init__(self, access: ZooKeeperAccess = OPEN_ACCESS, **settings: Any) -> None:
         self.access = access
+        self.negotiated_ms = 0
         super().__init__(**{"handler": Handler(access.contexts), **access.client_options(), **settings})
+        # kazoo tells it only as a read timeout of two thirds of it.
+        connect = self._connection._connect
+
+        def learning(*args: Any) -> Any:
+            timeouts = connect(*args)
+            self.negotiated_ms = round(timeouts[0] * 3 / 2)
+            return timeouts
+
+        self._connection._connect = learning
 
     @property
     def problem(self) -> str:

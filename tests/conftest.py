@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from kazoo.client import KazooClient
 
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+from proto.zookeeper_access import Client
 
 for profile, examples in (("gate", 100), ("short", 25)):
     settings.register_profile(
@@ -113,7 +114,7 @@ def zookeeper(zookeeper_server: str) -> str:
 @pytest.fixture
 def zk(zookeeper: str) -> Iterator[KazooClient]:
     """An independent client in this test's chroot: the operator's hands."""
-    client = KazooClient(zookeeper)
+    client = Client(hosts=zookeeper)
     client.start(20)
     yield client
     client.stop()

@@ -57,8 +57,8 @@ ONLY_IN = {
 _CORE = {
     "controller.core." + name
     for name in (
-        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "reasons",
-        "records", "requests", "znode_paths", "znode_sizes",
+        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox",
+        "reasons", "records", "requests", "znode_paths", "znode_sizes",
     )
 }  # fmt: skip
 _CORE_ROOM = "controller.core."
@@ -69,6 +69,7 @@ ROOMS: dict[str, set[str]] = {
     "controller": set(),
     "controller.core": {"controller.core"},
     "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
+    "controller.core.standby": {"controller.core.model"},
     "controller.core.partitions": _CORE,
     "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.topics": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment.topic_znode"},
@@ -102,7 +103,10 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
     },
-    "controller.runtime.audit": {"controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "push", "proto"},
+    "controller.runtime.audit": {
+        "controller.core", "controller.errors", _RUNTIME + "observe.metrics", _RUNTIME + "push", _RUNTIME + "kafka",
+        "proto",
+    },
     "controller.runtime.kafka": {
         "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config",
         _RUNTIME + "zookeeper", "proto",
@@ -124,9 +128,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.kafka_api": {"controller.core", "controller.errors", "controller.runtime", "proto"},
     "controller.client": {"controller.errors", "proto"},
-    "controller.embedded_zookeeper": {"controller.errors"},
+    "controller.embedded_zookeeper": {"controller.child_processes", "controller.errors"},
     "controller.embedded_kafka": {
-        "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
+        "controller.child_processes", "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
         "controller.core.znode_paths", "controller.runtime.zookeeper",
     },
     "controller.analysis": {
@@ -137,7 +141,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.playground": {
         "controller.analysis", "controller.client", "controller.embedded_kafka", "controller.embedded_zookeeper",
-        "controller.certificates", "controller.errors",
+        "controller.certificates", "controller.child_processes", "controller.errors",
         "controller.exit_codes", "controller.core.znode_paths",
         "controller.runtime", "controller.workload", "proto",
     },
@@ -150,7 +154,7 @@ ROOMS: dict[str, set[str]] = {
     "broker_stub.client": {"broker_stub.log.batches", "proto"},
     "broker_stub.zookeeper": {
         "broker_stub.control", "broker_stub.replication", "broker_stub.rpc", "broker_stub.errors", "proto",
-        "broker_stub.settings",
+        "broker_stub.settings", "broker_stub.data_identity",
     },
     "broker_stub.rpc": {"broker_stub.errors", "broker_stub.control", "broker_stub.replication", "proto"},
     "proto": set(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -57,6 +58,10 @@ class Storage(Protocol):
 
     def apply(self, steps: Sequence[Step]) -> Applied: ...
 
+    def fail(self, path: Path, why: str) -> Iterable[Key]:
+        """A data directory has failed. Returns its replicas."""
+        ...
+
 
 class StateLog(Protocol):
     """What the handlers need of the state-change log (`proto.statelog.writer.StateLogWriter`)."""
@@ -104,7 +109,7 @@ class ControlHandlers:
     ``sender`` is the caller's host. Each request may raise UnknownTerm: look at ZooKeeper, and call again with the
     ``term`` that was found.
 
-    ``found``: the replicas that the disk held at start. ``on_storage_lost`` is called, outside the lock, when the data
+    ``found``: the replicas that the disks held at start. ``on_storage_lost`` is called, outside the lock, when a data
     directory or a log fails.
     """
 
@@ -258,16 +263,29 @@ class ControlHandlers:
         with self._lock:
             after = change.after
             self.replicas.isr_changed(change.key, change.leader_epoch, after, change.partition_epoch)
-            self._append([change.record(self.replicas.broker_id)], "IsrChange")
+            if change.before != after:  # else only the directories of its members were told
+                self._append([change.record(self.replicas.broker_id)], "IsrChange")
 
     def replicas_failed(self, keys: Iterable[Key], why: str) -> None:
         """The disk failed for these replicas, outside of a request: take them offline and notify the controller."""
         with self._lock:
-            offline = [t for key in keys if (t := self.replicas.take_offline(key, why)) is not None]
-            self._append([t.record(self.replicas.broker_id) for t in offline], "StorageFailure")
+            offline = self._take_offline(keys, why)
         if offline:
             _log.error("replicas are offline", count=len(offline), reason=why)
             self._on_storage_lost(why)
+
+    def directory_failed(self, path: Path, why: str) -> None:
+        """A data directory failed, outside of a request: its replicas go offline, and the controller is notified."""
+        with self._lock:
+            self.replicas.directory_failed = True
+            offline = self._take_offline(self._storage.fail(path, why), why)
+        _log.error("data directory failed: its replicas are offline", count=len(offline), reason=why)
+        self._on_storage_lost(why)
+
+    def _take_offline(self, keys: Iterable[Key], why: str) -> list[Transition]:
+        offline = self.replicas.fail(keys, why)
+        self._append([t.record(self.replicas.broker_id) for t in offline], "StorageFailure")
+        return offline
 
     def _append(self, records: list[dict[str, Any]], cause: str) -> None:
         if records:
@@ -310,7 +328,8 @@ class ControlHandlers:
             outcome = self.replicas.complete(plan, applied.failed)
             transitions = outcome.transitions
             if applied.lost:
-                transitions = transitions + self.replicas.fail_all(applied.lost)
+                self.replicas.directory_failed = True
+                transitions = transitions + self.replicas.fail(applied.gone, applied.lost)
             refused = self._data_plane.apply(cause, transitions)
             if refused:
                 outcome = self.replicas.refuse(outcome._replace(transitions=transitions), refused)
@@ -327,7 +346,11 @@ class ControlHandlers:
         for (topic, partition), why in list((applied.failed | refused).items())[:10]:
             log.error("replica is offline", topic=topic, partition=partition, reason=why)
         if applied.lost:
-            log.error("data directory lost: every replica is offline", reason=applied.lost)
+            log.error(
+                "data directory failed: its replicas are offline",
+                count=len(applied.gone),
+                reason=applied.lost,
+            )
         if applied.lost or refused:
             self._on_storage_lost(applied.lost or next(iter(refused.values())))
         return codes.NONE, outcome.answers

@@ -182,10 +182,12 @@ class Plan(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The result on the disk. ``failed``: partition to reason; ``lost``: why the whole directory is lost, or empty."""
+    """The result on the disk. ``failed``: partition to reason; ``lost``: why a whole data directory is lost, or empty;
+    ``gone``: its replicas."""
 
     failed: dict[Key, str]
     lost: str = ""
+    gone: tuple[Key, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -214,6 +216,8 @@ class Replicas:
     def __init__(self, broker_id: int, found: Iterable[Replica] = ()) -> None:
         """``found``: what the disk holds at start, with topic ids but without epochs."""
         self.broker_id = broker_id
+        #: Whether one of several data directories has failed. A replica that is not hosted may be there.
+        self.directory_failed = False
         self._hosted: dict[Key, Replica] = {replica.key: replica for replica in found}
         #: Of the replicas that lead or follow; kept by ``_put``.
         self.digest = Digest()
@@ -273,6 +277,10 @@ class Replicas:
         before = self._hosted.get(item.key)
         known = before if before is not None else Replica(*item.key)
         _refuse_offline(before)
+        if before is None and self.directory_failed and not item.is_new:
+            raise _Refused(
+                codes.KAFKA_STORAGE_ERROR, "it may be in a data directory that failed: no other is made"
+            )
         if item.topic_id is not None and known.topic_id not in (None, item.topic_id):
             raise _Refused(
                 codes.INCONSISTENT_TOPIC_ID,
@@ -406,9 +414,9 @@ class Replicas:
         self._put(step.key, after)
         return Transition(after, known.role, Role.OFFLINE, reason=why)
 
-    def fail_all(self, why: str) -> list[Transition]:
-        """The data directory is lost: take all hosted partitions offline. Returns those that were not offline yet."""
-        return [t for key in self._hosted if (t := self.take_offline(key, why)) is not None]
+    def fail(self, keys: Iterable[Key], why: str) -> list[Transition]:
+        """Take these offline: the disk failed. Returns those that were not offline yet."""
+        return [t for key in keys if (t := self.take_offline(key, why)) is not None]
 
     def describe(self) -> list[dict[str, Any]]:
         """All hosted partitions as JSON-ready values, sorted."""

@@ -58,7 +58,7 @@ class Malformed(NamedTuple):
 class LeaderAndIsr(NamedTuple):
     """One partition of a LeaderAndIsr request. ``topic_id`` None: not in the request.
 
-    ``is_new`` is omitted: it only matters to a broker with several data directories of which one is offline.
+    ``is_new``: this broker has had no replica of it before.
     """
 
     key: Key
@@ -71,6 +71,7 @@ class LeaderAndIsr(NamedTuple):
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
+    is_new: bool = False
 
 
 class StopReplica(NamedTuple):
@@ -217,6 +218,7 @@ def _read_leader_and_isr(state: wire.LeaderAndIsrPartitionState, reader: _Reader
         reader.broker_ids(state.replicas),
         reader.broker_ids(state.adding_replicas),
         reader.broker_ids(state.removing_replicas),
+        state.is_new,
     )
     recovery = state.leader_recovery_state
     wrong = (

@@ -248,6 +248,7 @@ class _Fetcher:
             current_leader_epoch=followed.epoch,
             log_start_offset=partition.log.log_start_offset,
             high_watermark=partition.high_watermark,
+            replica_directory=partition.directory,
         )
         if epoch is not None and self._settings.truncation_on_fetch:
             item.last_fetched_epoch = epoch

@@ -79,6 +79,8 @@ class Dependencies:
     isr_changed: Callable[[Partition, tuple[int, ...]], None]
     failed: Callable[[Key, str], None]
     lag_max_ms: int = 30_000
+    #: The short id of the data directory of a hosted replica; 0: the broker has only one.
+    directory_of: Callable[[Key], int] = lambda _key: 0
 
 
 class ReplicaManager:
@@ -240,6 +242,7 @@ class ReplicaManager:
             log = self._deps.logs.open(key)
             watermark = self._high_watermarks.pop(key, 0)
             partition = self._partitions[key] = Partition(key, self._deps.broker_id, log, watermark)
+            partition.directory = self._deps.directory_of(key)
             self._by_topic.setdefault(key[0], {})[key[1]] = partition
         return partition
 
@@ -350,10 +353,12 @@ class ReplicaManager:
 
     # followers and the ISR
 
-    def follower_fetched(self, partition: Partition, replica_id: int, offset: int, broker_epoch: int) -> None:
+    def follower_fetched(
+        self, partition: Partition, replica_id: int, offset: int, broker_epoch: int, directory: int = 0
+    ) -> None:
         """A follower has everything before ``offset``. Raises PartitionError when it is not a replica."""
         now, is_alive = self._deps.now_ms(), self._deps.is_alive
-        partition.record_fetch(replica_id, offset, now, broker_epoch)
+        partition.record_fetch(replica_id, offset, now, broker_epoch, directory)
         proposal = partition.propose_expansion(replica_id, now, is_alive)
         if proposal is not None:
             self._proposer.submit(proposal)
@@ -382,6 +387,8 @@ class ReplicaManager:
                         proposed=proposal.isr,
                     )
                     self._proposer.submit(proposal)
+                elif (told := partition.propose_directories(self._deps.now_ms())) is not None:
+                    self._proposer.submit(told)
                 # A follower that lags outside the ISR no longer holds the high watermark back.
                 self._advance(partition)
                 if number % 1000 == 999:
@@ -396,7 +403,8 @@ class ReplicaManager:
         if partition is None or not partition.owns(proposal):
             return
         before = partition.isr
-        changed = partition.apply_isr_result(result, self._deps.now_ms())
+        told = {b: d for b, d in zip(proposal.isr, proposal.isr_directories, strict=False) if d}
+        changed = partition.apply_isr_result(result, self._deps.now_ms(), told)
         if changed:
             self._deps.isr_changed(partition, before)
         elif result.error != codes.NONE:

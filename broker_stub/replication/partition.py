@@ -7,7 +7,8 @@ waiting requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from broker_stub.control.replicas import Replica
@@ -21,6 +22,7 @@ from proto.gen import common_pb2 as codes
 UNKNOWN_OFFSET = -1
 #: A time before any clock reading: the follower was never caught up.
 _NEVER_MS = -(2**62)
+_NOTHING: Mapping[int, int] = MappingProxyType({})
 #: Pause after the controller refused a proposal, ms. Without it every fetch of the follower would propose it again.
 ISR_REFUSED_PAUSE_MS = 500
 
@@ -43,12 +45,21 @@ class Divergence(NamedTuple):
 class RemoteReplica:
     """A leader's view of a follower: its log end and when it was last caught up."""
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "fetched_ms", "leader_end_at_fetch", "log_end_offset")
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_ms",
+        "directory",
+        "fetched_ms",
+        "leader_end_at_fetch",
+        "log_end_offset",
+    )
 
     def __init__(self, now_ms: int, in_sync: bool) -> None:
         self.log_end_offset = UNKNOWN_OFFSET
         #: That of its last fetch: its registration then (KIP-903).
         self.broker_epoch = NO_EPOCH
+        #: The short id of its data directory; 0: its broker has only one.
+        self.directory = 0
         self.leader_end_at_fetch = 0
         self.fetched_ms = _NEVER_MS
         # A member of the ISR may take the whole lag time before it counts as lagging.
@@ -95,6 +106,10 @@ class Partition:
         self.isr_retry_ms = 0
         self.leader_epoch_start_offset = 0
         self.remote: dict[int, RemoteReplica] = {}
+        #: The short id of our own data directory; 0: this broker has only one.
+        self.directory = 0
+        #: Of members of the ISR: what this leader has made durable, by broker id.
+        self._directories_told: dict[int, int] = {}
         #: From the topic's configuration. None: not read yet; then acks=all is refused and the high watermark stays.
         self.min_isr: int | None = None
 
@@ -119,6 +134,7 @@ class Partition:
         new_epoch = state.leader_epoch > self.leader_epoch
         self._take(state)
         self.isr, self.proposed_isr = state.isr, None
+        self._directories_told = {}
         if new_epoch:
             self.leader_epoch_start_offset = self.log.log_end_offset
             self.log.assign_epoch_start(state.leader_epoch)
@@ -212,8 +228,15 @@ class Partition:
 
     # the leader's followers
 
-    def record_fetch(self, replica_id: int, offset: int, now_ms: int, broker_epoch: int = NO_EPOCH) -> None:
-        """A follower fetched from ``offset``.
+    def record_fetch(
+        self,
+        replica_id: int,
+        offset: int,
+        now_ms: int,
+        broker_epoch: int = NO_EPOCH,
+        directory: int = 0,
+    ) -> None:
+        """A follower fetched from ``offset``, with its log in this data directory.
 
         Raises PartitionError when it is not a replica of this partition, or has fetched since under a newer broker
         epoch: a late fetch of its former process does not tell what it has now.
@@ -229,7 +252,7 @@ class Partition:
                 codes.NOT_LEADER_OR_FOLLOWER,
                 f"broker epoch {broker_epoch} of broker {replica_id} is older than {remote.broker_epoch}",
             )
-        remote.broker_epoch = broker_epoch
+        remote.broker_epoch, remote.directory = broker_epoch, directory
         remote.fetched(offset, self.log.log_end_offset, now_ms)
 
     def advance_high_watermark(self, now_ms: int, lag_max_ms: int, is_alive: Callable[[int], bool]) -> bool:
@@ -282,6 +305,18 @@ class Partition:
         }
         return self._propose(tuple(b for b in self.isr if b not in lagging)) if lagging else None
 
+    def propose_directories(self, now_ms: int) -> IsrProposal | None:
+        """Propose the ISR as it is, if a member with several data directories has its replica in one that this leader
+        has not told yet."""
+        if not self._may_propose() or now_ms < self.isr_retry_ms:
+            return None
+        untold = self._known_directories(self.isr).items() - self._directories_told.items()
+        return self._propose(self.isr) if untold else None
+
+    def _known_directories(self, isr: tuple[int, ...]) -> dict[int, int]:
+        known = {b: r.directory for b in isr if (r := self.remote.get(b)) is not None}
+        return {b: d for b, d in {**known, self.broker_id: self.directory}.items() if d}
+
     def _may_propose(self) -> bool:
         return self.is_leader and self.proposed_isr is None
 
@@ -289,6 +324,7 @@ class Partition:
         self.proposed_isr = isr
         remote = self.remote
         epochs = tuple([remote[b].broker_epoch if b in remote else NO_EPOCH for b in isr])
+        known = self._known_directories(isr)
         return IsrProposal(
             self.key,
             self.topic_id,
@@ -297,6 +333,7 @@ class Partition:
             self.partition_epoch,
             self.controller_epoch,
             epochs,
+            tuple([known.get(b, 0) for b in isr]) if known else (),
         )
 
     def owns(self, proposal: IsrProposal) -> bool:
@@ -307,8 +344,9 @@ class Partition:
             and (self.leader_epoch, self.partition_epoch) == (proposal.leader_epoch, proposal.partition_epoch)
         )
 
-    def apply_isr_result(self, result: IsrResult, now_ms: int) -> bool:
-        """Apply the result of our proposal (section 8.4, "Broker side"). True if the ISR changed.
+    def apply_isr_result(self, result: IsrResult, now_ms: int, told: Mapping[int, int] = _NOTHING) -> bool:
+        """Apply the result of our proposal (section 8.4, "Broker side"). True if the state changed. ``told``: the
+        directories in the proposal.
 
         OPERATION_NOT_ATTEMPTED and INELIGIBLE_REPLICA return to the committed ISR. Other errors say that our state
         is outdated. Then the proposal stays and counts in `maximal_isr`, and no other is made before a newer
@@ -321,6 +359,7 @@ class Partition:
         if result.error != codes.NONE or result.leader_epoch != self.leader_epoch:
             return False
         self.proposed_isr = None
+        self._directories_told = dict(told)
         newer = result.partition_epoch > self.partition_epoch
         if newer:
             self.isr, self.partition_epoch = result.isr, result.partition_epoch

@@ -15,6 +15,7 @@ class IsrProposal(NamedTuple):
 
     ``controller_epoch`` is that of the last LeaderAndIsr; only a writer to ZooKeeper uses it. ``isr_epochs``: parallel
     to ``isr``, the broker epoch of each follower's last fetch (KIP-903); -1: of the leader, and of who has not fetched.
+    ``isr_directories``: of members with several data directories, the short id of this replica's; 0: not told.
     """
 
     key: Key
@@ -24,6 +25,7 @@ class IsrProposal(NamedTuple):
     partition_epoch: int
     controller_epoch: int
     isr_epochs: tuple[int, ...] = ()
+    isr_directories: tuple[int, ...] = ()
 
 
 class IsrResult(NamedTuple):

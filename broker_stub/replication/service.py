@@ -231,7 +231,9 @@ class DataService:
         if fetch.follower is not None and first:
             # Only after the read: an offset out of range does not show what the follower has.
             epoch = fetch.request.replica_epoch
-            self._manager.follower_fetched(partition, fetch.follower, item.fetch_offset, epoch)
+            self._manager.follower_fetched(
+                partition, fetch.follower, item.fetch_offset, epoch, item.replica_directory
+            )
         answer.records = records
         answer.high_watermark = partition.high_watermark
         changed = bool(records) or answer.high_watermark != item.high_watermark

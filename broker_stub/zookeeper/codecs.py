@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, NamedTuple, TypeVar
@@ -13,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from broker_stub.control.requests import Key, topic_name_problem
+from broker_stub.data_identity import short_id
 from broker_stub.errors import BrokerError, one_line
 from broker_stub.settings import parse_host_port
 
@@ -182,14 +182,12 @@ def decode_registrant(data: bytes) -> tuple[str, str]:
     return repr(found.host[:_HOST_CHARACTERS_MAX]), found.incarnation
 
 
-def decode_directory(data: bytes) -> int:
-    """The short id of the only data directory in a broker's registration; 0: it has several, or does not tell."""
+def decode_directories(data: bytes) -> tuple[int, ...]:
+    """The short ids of the data directories in a broker's registration; empty: it does not tell."""
     try:
-        directories = _decode(BROKER_IDS, data, _Registrant).directories
-        (found,) = directories
-        return int.from_bytes(urlsafe_b64decode(f"{found}==")[:4]) or 1
+        return tuple(map(short_id, _decode(BROKER_IDS, data, _Registrant).directories))
     except (MalformedZnode, ValueError):
-        return 0
+        return ()
 
 
 def broker_path(broker_id: int) -> str:

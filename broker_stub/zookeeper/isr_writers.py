@@ -13,13 +13,14 @@ from typing import Protocol
 import structlog
 
 from broker_stub.control.requests import Key
+from broker_stub.data_identity import UNKNOWN, of_broker
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered
 from broker_stub.rpc.peers import Peers, PeerUnavailable, join_address
 from broker_stub.zookeeper.client import StoreUnavailable
 from broker_stub.zookeeper.codecs import (
     MalformedZnode,
     PartitionState,
-    decode_directory,
+    decode_directories,
     decode_state,
     encode_state,
     state_path,
@@ -143,6 +144,7 @@ def _partition_state(proposal: IsrProposal, broker_id: int, broker_epoch: int) -
         leader_recovery_state=codes.RECOVERED,
         partition_epoch=proposal.partition_epoch,
         isr_epochs=[broker_epoch if b == broker_id else epoch for b, epoch in epochs],
+        isr_directories=proposal.isr_directories,
     )
 
 
@@ -254,14 +256,23 @@ class NotificationWriter:
         stored = _decode_stored(proposal.key, found[0]) if found is not None else None
         before = stored if stored is not None else PartitionState(-1, -1, -1, ())
         directories = {b: d for b, d in before.directories.items() if b in proposal.isr}
+        told = dict(zip(proposal.isr, proposal.isr_directories, strict=False))
         for broker_id, epoch in zip(proposal.isr, proposal.isr_epochs, strict=False):
-            if broker_id in before.isr or epoch < 0:
+            stays, tells = broker_id in before.isr, told.get(broker_id, UNKNOWN)
+            own = broker_id == self._broker_id
+            if (epoch < 0 and not own) or (stays and tells in (UNKNOWN, directories.get(broker_id))):
                 continue
             registration = await self._store.get_registration(broker_id)
-            if registration is None or registration[1] != epoch:
+            if registration is None or (registration[1] != epoch and not own):
                 return None
-            if directory := decode_directory(registration[0]):
-                directories[broker_id] = directory
+            registered = decode_directories(registration[0])
+            whole = of_broker(registered)
+            known = directories.get(broker_id, UNKNOWN) if stays else whole
+            # As long as nothing was lost since.
+            if tells in registered and known in (UNKNOWN, whole, *registered):
+                known = tells
+            if known:
+                directories[broker_id] = known
         return directories
 
     async def run(self) -> None:

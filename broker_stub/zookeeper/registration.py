@@ -77,8 +77,9 @@ class Identity(NamedTuple):
     directories: tuple[str, ...] = ()
     previous_broker_epoch: int = -1
 
-    def encode(self, timestamp_ms: int) -> bytes:
-        """Registration of version 5 (reference, section 1.1), and our own fields: incarnation and data."""
+    def encode(self, timestamp_ms: int, session_timeout_ms: int) -> bytes:
+        """Registration of version 5 (reference, section 1.1), and our own fields: incarnation, data, and the session
+        timeout, from which the controller computes the last sign of a broker that is gone."""
         authority = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         value: dict[str, Any] = {
             "version": 5,
@@ -94,6 +95,7 @@ class Identity(NamedTuple):
         value["incarnation"] = self.incarnation.own
         value["directories"] = self.directories
         value["previous_broker_epoch"] = self.previous_broker_epoch
+        value["session_timeout_ms"] = session_timeout_ms
         return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -321,7 +323,8 @@ class Registrar:
         """
         transaction = client.transaction()
         transaction.create(self._path, b"", ephemeral=True)
-        transaction.set_data(self._path, self._identity.encode(time.time_ns() // 1_000_000), 0)
+        value = self._identity.encode(time.time_ns() // 1_000_000, client.negotiated_ms)
+        transaction.set_data(self._path, value, 0)
         results = transaction.commit_async().get(timeout=_CALL_TIMEOUT_S)
         if not any(isinstance(result, Exception) for result in results):
             return int(results[1].czxid), ""

@@ -22,7 +22,7 @@ def leaderless_intervals(records: DataFrame, condensed: DataFrame, log_end_us: i
     """Every interval in which a partition had no leader.
 
     In: records, and `condense` of them. Out: ``topic``, ``partition``, ``class`` (outage, creation, deletion),
-    ``start_ts``, ``end_ts``, ``duration_us``, ``ended_by`` (online, deleted, offline: a creation that failed,
+    ``start_ts`` (`_start`), ``end_ts``, ``duration_us``, ``ended_by`` (online, deleted, offline: a failed creation,
     failover, nothing), ``open`` (nothing ended it: measured to ``log_end_us``, microseconds since 1970),
     ``cause`` and ``reason`` of the record that began it, its ``controller_epoch``, ``event_id`` and ``node``,
     ``end_cause``, ``end_epoch``, ``leader`` (the leader afterwards).
@@ -55,9 +55,11 @@ def leaderless_intervals(records: DataFrame, condensed: DataFrame, log_end_us: i
         "topic",
         F.col("partition").cast("int").alias("partition"),
         _class().alias("class"),
-        F.col("ts").alias("start_ts"),
+        _start().alias("start_ts"),
         _end_ts(log_end_us).alias("end_ts"),
-        F.greatest(F.lit(0), F.unix_micros(_end_ts(log_end_us)) - F.unix_micros("ts")).alias("duration_us"),
+        F.greatest(F.lit(0), F.unix_micros(_end_ts(log_end_us)) - F.unix_micros(_start())).alias(
+            "duration_us"
+        ),
         _ended_by().alias("ended_by"),
         (_ended_by() == "nothing").alias("open"),
         "cause",
@@ -145,6 +147,11 @@ def _first_failover_after(condensed: DataFrame) -> DataFrame:
 def _epoch_in_gap() -> Column:
     open_in_log, last = F.col("end_at").isNull(), F.col("last_epoch")
     return open_in_log & (last >= F.col("ready_before")) & (last < F.col("ready_epoch"))
+
+
+def _start() -> Column:
+    """The last sign of the broker that led, where the record tells; else the record itself."""
+    return F.timestamp_micros(F.unix_micros("ts") - F.coalesce("silent_us", F.lit(0)))
 
 
 def _end_ts(log_end_us: int) -> Column:

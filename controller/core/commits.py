@@ -59,6 +59,16 @@ Applied = Callable[[list[StateChange]], None]
 Redecide = Callable[[Partition], StateChange | None]
 
 
+def take_effect(context: EventContext, batch: list[StateChange], reason: str) -> None:
+    """A batch that elects nobody is durable: update memory, then queue pushes. Partitions that are deleted have no
+    metadata to be told."""
+    for change in batch:
+        change.partition.leadership = change.new
+        context.push_leadership(change.recipients, change.partition)
+    context.push_metadata([c.partition for c in batch if not context.cluster.is_deleting(c.partition)])
+    context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], reason)
+
+
 def write_states(
     context: EventContext, changes: Iterable[StateChange | None], applied: Applied, redecide: Redecide
 ) -> Handler[dict[Partition, Reason]]:
@@ -222,6 +232,14 @@ def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler
 
 
 # --- znodes of ours that hold one value each ---------------------------------------------------------------
+
+
+def load_node(context: EventContext, path: NodePath[T], absent: T) -> Handler[T]:
+    """The stored value, at failover. A znode that does not decode is reported, and counts as absent."""
+    (found,) = yield from context.read(ReadNodes([path]))
+    if isinstance(found, Problem):
+        context.problem(found)
+    return found.value if isinstance(found, StoredNode) else absent
 
 
 def change_node(

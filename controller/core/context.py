@@ -115,8 +115,9 @@ class EventContext:
         self.follow_ups: list[FollowUp] = []
         self._effect_ids = effect_ids
         self._arrived: dict[int, Outcome] = {}
-        #: Partitions whose metadata this event queued since its last broker or disk failure.
+        #: Partitions whose metadata this event queued since its last broker or disk failure; all that have a state.
         self.notified: set[Partition] = set()
+        self.notified_all = False
 
     @property
     def settings(self) -> CoreSettings:
@@ -242,19 +243,29 @@ class EventContext:
             [p for p in partitions if (held := p.leadership) is not None and held.controller_epoch <= epoch]
         )
 
-    def push_metadata_all(self, partitions: Iterable[Partition]) -> None:
-        """Queue UpdateMetadata of all partitions that a failover loaded, also those with a newer controller epoch: that
-        does not prove a newer controller, as ``/controller_epoch`` can have been lost."""
-        known = [p for p in partitions if p.leadership is not None]
-        self.notified.update(known)
-        self._push_snapshot(self.outbox.queues, known, first=False)
+    def push_everything(self) -> None:
+        """Queue the whole state for every broker: LeaderAndIsr of its replicas, and a full metadata snapshot.
+
+        Also what has a newer controller epoch: that does not prove a newer controller, as ``/controller_epoch`` can
+        have been lost.
+        """
+        self.notified_all = True
+        ids = list(self.outbox.queues)
+        self.outbox.everything_to(ids, self.cluster.topics, self.cluster.topics_to_delete)
+        self.outbox.snapshotting.update(ids)
+        self.end_snapshots()
+
+    def is_notified(self, partition: Partition) -> bool:
+        """Whether this event queued its metadata since its last broker or disk failure."""
+        return partition in self.notified or (self.notified_all and partition.leadership is not None)
+
+    def forget_notified(self) -> None:
+        self.notified.clear()
+        self.notified_all = False
 
     def push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition]) -> None:
         """Queue a full metadata snapshot for new brokers."""
-        self._push_snapshot(broker_ids, partitions, first=True)
-
-    def _push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition], first: bool) -> None:
-        self.outbox.snapshot_to(broker_ids, partitions, first)
+        self.outbox.snapshot_to(broker_ids, partitions, first=True)
         self.outbox.snapshotting.update(broker_ids)
         self.end_snapshots()
 
@@ -268,14 +279,7 @@ class EventContext:
         cluster = self.cluster
         if any(is_below(TOPICS, path) for path in cluster.problems):
             return True
-        if cluster.stateless is None or not self._is_stateless(cluster.stateless):
-            cluster.stateless = next(filter(self._is_stateless, cluster.partitions()), None)
-        return cluster.stateless is not None
-
-    def _is_stateless(self, partition: Partition) -> bool:
-        cluster = self.cluster
-        known = cluster.partition(partition.topic.name, partition.number) is partition
-        return known and partition.leadership is None and not cluster.is_deleting(partition)
+        return cluster.lacks_state()
 
     def _notify(self, known: list[Partition]) -> None:
         if known:

@@ -13,6 +13,7 @@ from typing import ClassVar, Generic, TypeVar, cast
 import msgspec
 
 from controller.core.model import Broker, BrokerIds, FeatureRange, LeaderAndIsr, Partition
+from controller.core.standby.prepared import Prepared
 from controller.core.znode_paths import (
     CONFIG_CHANGES,
     DELETE_TOPICS,
@@ -119,6 +120,12 @@ class ReadTopics(Query[Sequence[TopicInfo | Problem | None]]):
     """Topic znodes by name; arms their data watches. Answer: parallel to ``names``, None where the znode is absent."""
 
     names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ReadPrepared(Query[Prepared | None]):
+    """What was kept ready before the election, at most once in a term; None: nothing is. Topics and states are as in
+    ZooKeeper, but for the states that ``unread`` names; data watches of the topics are armed. Who asks owns it."""
 
 
 @dataclass(frozen=True)
@@ -252,6 +259,7 @@ AnyQuery = (
     | ReadWatchedNames
     | ReadWatchedChildren[object]
     | ReadTopics
+    | ReadPrepared
     | ReadStates
     | ReadTopicConfigs
     | ReadTopicTrees

@@ -15,6 +15,7 @@ from controller.core.effects import (
     ReadBrokers,
     ReadNodes,
     ReadNotifications,
+    ReadPrepared,
     ReadStates,
     ReadTopicNames,
     ReadTopics,
@@ -30,6 +31,7 @@ from controller.core.partitions import lost_data, partition_state_machine, repli
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase
+from controller.core.standby.prepared import Prepared
 from controller.core.topics import deletion, forgotten, phantom
 from controller.core.topics.changes import add_topic, assign_missing_ids, unreadable, with_own_ids
 from controller.core.znode_paths import CLUSTER, CLUSTER_ID
@@ -96,13 +98,13 @@ def failover(context: EventContext) -> Handler[None]:
     yield from phantom.forget(context, answer.brokers)
     cluster.brokers.update(answer.brokers)
     yield from timings.done("brokers", len(cluster.brokers))
-    yield from _load_topics(context)
+    prepared = yield from _load_topics(context)
     yield from timings.done("topics", len(cluster.topics))
-    partitions = list(cluster.partitions())
-    yield from load_states(context, partitions)
+    read, partitions = yield from _load_all_states(context, prepared)
     yield from automatic_maintenance.reconsider(context)
     partitions = yield from phantom.repair_loaded(context, partitions, new=new_id)
-    yield from timings.done("partitions", len(partitions))
+    count = sum(len(topic.partitions) for topic in cluster.topics.values())
+    yield from timings.done("partitions", count)
     deletions = yield from deletion.load(context)
     yield from timings.done("deletions", deletions)
     # Brokers must know who is alive before LeaderAndIsr names leaders (KAFKA-4443).
@@ -110,10 +112,10 @@ def failover(context: EventContext) -> Handler[None]:
     context.push_brokers()
     # Before anyone is elected, and before a leader that has lost its data is told to lead.
     yield from lost_data.take_out(context, partitions)
-    yield from replica_state_machine.startup(context)
-    yield from timings.done("replica_startup", sum(len(p.replicas) for p in partitions))
-    yield from partition_state_machine.startup(context)
-    yield from timings.done("partition_startup", len(partitions))
+    yield from replica_state_machine.startup(context, partitions)
+    yield from timings.done("replica_startup", prepared.replicas + sum(len(p.replicas) for p in read))
+    yield from partition_state_machine.startup(context, partitions)
+    yield from timings.done("partition_startup", count)
     begun = yield from part_of_failover(context, EventKind.REASSIGNMENT, process_znode(context), ())
     moved = yield from part_of_failover(
         context, EventKind.REASSIGNMENT_IN_SYNC, phases.resume(context, begun), 0
@@ -126,7 +128,7 @@ def failover(context: EventContext) -> Handler[None]:
         context, EventKind.PREFERRED_ELECTION, elect_leaders.process_preferred_znode(context), 0
     )
     yield from timings.done("preferred_election", elected)
-    yield from timings.ready(len(partitions))
+    yield from timings.ready(count)
 
 
 def _add_brokers(context: EventContext) -> None:
@@ -159,9 +161,15 @@ def _delete_notifications(context: EventContext) -> Handler[int]:
     return len(paths)
 
 
-def _load_topics(context: EventContext) -> Handler[None]:
+def _load_topics(context: EventContext) -> Handler[Prepared]:
+    """Topics from memory, where they were kept ready, and the others from their znodes. What is heard of from now on is
+    an event; returns what was ready."""
     names = yield from context.read(ReadTopicNames())
-    infos = yield from context.read(ReadTopics(names))
+    prepared = (yield from context.read(ReadPrepared())) or Prepared()
+    for name in prepared.topics.keys() - set(names):
+        prepared.withdraw(name)
+    context.cluster.adopt(prepared.topics, prepared.by_id)
+    infos = yield from context.read(ReadTopics([name for name in names if name not in prepared.topics]))
     for info in infos:
         if isinstance(info, Problem):
             unreadable(context, info)
@@ -171,6 +179,19 @@ def _load_topics(context: EventContext) -> Handler[None]:
             yield Pause.YIELD
         add_topic(context, info)
     yield from assign_missing_ids(context, readable)
+    return prepared
+
+
+def _load_all_states(
+    context: EventContext, prepared: Prepared
+) -> Handler[tuple[list[Partition], list[Partition]]]:
+    """Read the states that are not known. Returns the partitions of topics that were not ready, and those to be looked
+    at: the others are as they must be."""
+    cluster = context.cluster
+    read = [p for t in cluster.topics.values() if t.name not in prepared for p in t.partitions.values()]
+    yield from load_states(context, [*read, *prepared.unread()])
+    unsettled = prepared.unsettled(cluster.brokers, everything=context.settings.leads_kafka)
+    return read, [*read, *unsettled]
 
 
 def load_states(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:

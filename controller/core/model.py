@@ -6,6 +6,7 @@ replica states of a partition are one shared tuple parallel to ``Partition.repli
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
@@ -94,6 +95,15 @@ def shared_directories(ids: Iterable[int]) -> DirectoryIds:
     return interned(known) if any(known) else ()
 
 
+def of_several(directories: DirectoryIds) -> int:
+    """What stands for a replica in one of a broker's directories where it is not known in which: the only one, or all
+    of them together. Another set has another number, so it is kept only as long as none is missing. 0: none is known.
+    """
+    if len(directories) < 2:
+        return directories[0] if directories else 0
+    return zlib.crc32(b"".join(id_.to_bytes(4) for id_ in sorted(directories))) or 1
+
+
 class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     """Durable leadership of one partition: the content of its state znode, and the znode's version.
 
@@ -178,6 +188,8 @@ class Broker(msgspec.Struct, frozen=True):
     directories: DirectoryIds = ()
     #: The epoch of its former registration, if the broker stopped cleanly after it; else -1.
     previous_epoch: int = NO_EPOCH
+    #: Of its ZooKeeper session, as the server granted it; 0: the registration does not tell.
+    session_timeout_ms: int = 0
 
     @property
     def control_protocol(self) -> ControlProtocol:
@@ -201,17 +213,18 @@ class Topic:
     """A topic and its partitions, by number.
 
     ``id`` is empty until known. ``czxid`` distinguishes incarnations of the topic. ``deleted``: the deletion is
-    complete, and pushes still queued mark the partitions as deleted.
+    complete, and pushes still queued mark the partitions as deleted. ``complete``: the state of every partition is
+    known; False where nobody has looked.
     """
 
-    __slots__ = ("czxid", "deleted", "id", "name", "partitions", "version")
+    __slots__ = ("complete", "czxid", "deleted", "id", "name", "partitions", "version")
 
     def __init__(self, name: str, topic_id: str = "", czxid: int = -1, version: int = -1) -> None:
         self.name = name
         self.id = topic_id
         self.czxid = czxid
         self.version = version
-        self.deleted = False
+        self.deleted = self.complete = False
         self.partitions: dict[int, Partition] = {}
 
     def __repr__(self) -> str:
@@ -519,6 +532,7 @@ def without_data(brokers: Mapping[int, Broker], state: LeaderAndIsr) -> frozense
         and (broker := brokers.get(broker_id)) is not None
         and broker.directories
         and directory not in broker.directories
+        and (len(broker.directories) == 1 or directory != of_several(broker.directories))
     ]
     return frozenset(lacking) if lacking else _NOBODY
 
@@ -566,6 +580,9 @@ class Cluster:
         self.kafka_ids: frozenset[int] = frozenset()
         #: Brokers in controlled shutdown: registered, but not eligible for leadership.
         self.shutting_down: set[int] = set()
+        #: When brokers were last heard: registrations seen, requests, answers. On the driver's clock, by broker id; the
+        #: driver keeps it up to date.
+        self.heard_us: dict[int, int] = {}
         #: Partitions on failed disks, by broker id.
         self.offline_dirs: dict[int, set[Partition]] = {}
         self.topics: dict[str, Topic] = {}
@@ -613,8 +630,6 @@ class Cluster:
         #: Topics whose znode, as it was read last, does not decode or has another topic's id: by name, the name of that
         #: topic or empty. They are read again when the znode changes, or when that topic is gone.
         self.unreadable_topics: dict[str, str] = {}
-        #: One of the partitions without a state, cached to avoid repeated searches.
-        self.stateless: Partition | None = None
         #: For the metrics.
         self.unclean_elections = 0
 
@@ -659,9 +674,19 @@ class Cluster:
         return without_data(self.brokers, state)
 
     def directory_of(self, broker_id: int) -> int:
-        """The directory that a broker keeps all its replicas in; 0: it has several, or does not tell."""
+        """What stands for a broker's replica: its only directory, or all of them together; 0: it does not tell."""
         broker = self.brokers.get(broker_id)
-        return broker.directories[0] if broker is not None and len(broker.directories) == 1 else 0
+        return of_several(broker.directories) if broker is not None else 0
+
+    def more_exactly(self, broker_id: int, known: int, told: int) -> int:
+        """The directory of a member of an ISR: ``told`` is where its replica is now. It is believed as long as what is
+        known is there, too, so that nothing was lost since. Then it was not known exactly: an unclean election takes
+        the only directory that is registered, and the replica may be in one that fails just then."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or told not in broker.directories:
+            return known
+        kept = known in (0, of_several(broker.directories)) or known in broker.directories
+        return told if kept else known
 
     def online_replicas(self, partition: Partition) -> BrokerIds:
         """Online replicas in assignment order."""
@@ -687,6 +712,16 @@ class Cluster:
             for broker_id in partition.replicas
             if broker_id in wanted
         ]
+
+    def lacks_state(self) -> bool:
+        """Whether the state of a partition is not known, of topics that are not queued for deletion."""
+        for topic in self.topics.values():
+            if topic.complete or topic.name in self.topics_to_delete or topic.deleted:
+                continue
+            if any(p.leadership is None for p in topic.partitions.values()):
+                return True
+            topic.complete = True
+        return False
 
     def partition(self, topic: str, number: int) -> Partition | None:
         found = self.topics.get(topic)
@@ -715,6 +750,12 @@ class Cluster:
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
         self.know_topic_id(topic, topic.id)
+
+    def adopt(self, topics: dict[str, Topic], by_id: dict[str, Topic]) -> None:
+        """Take over topics that were prepared, and their ids."""
+        topics.update(self.topics)
+        by_id.update(self._topics_by_id)
+        self.topics, self._topics_by_id = topics, by_id
 
     def know_topic_id(self, topic: Topic, topic_id: str) -> None:
         """Give a topic its id; empty: it has none."""

@@ -10,7 +10,7 @@ partitions that the broker leads come first: nobody can produce to them before i
 
 A new controller, and a broker that registers, begin with the whole state: LeaderAndIsr of every replica, and a full
 metadata snapshot. It waits until somebody has compared what the broker holds already (``compared``), and what is equal
-is left out; changes do not wait (docs/adr/0018).
+is left out; changes do not wait (docs/adr/0018). A new controller's is only listed then: mostly nothing is left of it.
 
 Every broker gets the same metadata, so it is one shared stream with a cursor per broker.
 """
@@ -18,14 +18,14 @@ Every broker gets the same metadata, so it is one shared stream with a cursor pe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
-from controller.core.model import Broker, Partition
+from controller.core.model import Broker, Partition, Topic
 
 
 class PushKind(Enum):
@@ -169,16 +169,57 @@ class MetadataStream:
         return sum(p is not None for p in self._log[position - self._base :])
 
 
+class _Everything(NamedTuple):
+    """The whole state of all brokers, not listed yet. Both are the cluster state's own, and change with it."""
+
+    topics: Mapping[str, Topic]
+    deleting: Collection[str]
+
+    def partitions(self, names: Collection[str] | None) -> Iterator[Partition]:
+        """Those with a state, of these topics; None: of all."""
+        topics = self.topics
+        chosen = topics.values() if names is None else (topics[n] for n in names if n in topics)
+        return (p for topic in chosen for p in topic.partitions.values() if p.leadership is not None)
+
+    def leadership(self, broker_id: int, names: Collection[str] | None) -> Iterator[Partition]:
+        """Those of which a broker has a replica, without topics under deletion."""
+        deleting = self.deleting
+        return (
+            p
+            for p in self.partitions(names)
+            if broker_id in p.replicas and p.topic.name not in deleting and not p.topic.deleted
+        )
+
+
 class _Snapshot:
-    """The partitions of a full metadata snapshot, shared by the brokers that receive it.
+    """The partitions of a full metadata snapshot, shared by the brokers that receive it; until it is listed, none.
 
     ``left_out``: those that vanished since, and those that changed: the stream has them, and it may be sent before.
     """
 
-    def __init__(self, number: int, partitions: list[Partition]) -> None:
+    def __init__(
+        self, number: int, partitions: list[Partition], everything: _Everything | None = None
+    ) -> None:
         self.number = number
-        self.partitions = partitions
+        self.partitions, self._everything = partitions, everything
         self.left_out: set[Partition] = set()
+
+    def list_all(self) -> None:
+        """For a broker that gets all of it."""
+        if self._everything is not None:
+            left_out = self.left_out
+            self.partitions = [p for p in self._everything.partitions(None) if p not in left_out]
+            self._everything = None
+
+    def of(self, names: Collection[str]) -> list[Partition]:
+        """The partitions of these topics."""
+        if not names:
+            return []
+        if self._everything is not None:
+            found: Iterable[Partition] = self._everything.partitions(names)
+        else:
+            found = (p for p in self.partitions if p.topic.name in names)
+        return [p for p in found if p not in self.left_out]
 
 
 class BrokerQueue:
@@ -194,6 +235,9 @@ class BrokerQueue:
         self.comparing = False
         #: Of the whole state: replicas still to be told by LeaderAndIsr.
         self.whole: dict[Partition, None] = {}
+        #: The same, while they are not listed: all but those that were queued by themselves.
+        self.unlisted: _Everything | None = None
+        self.left_out: set[Partition] = set()
         #: Of the whole state: a full metadata snapshot, and this broker's position in it.
         self.snapshot: _Snapshot | None = None
         self.snapshot_position = 0
@@ -215,7 +259,7 @@ class BrokerQueue:
         else:
             round_.stop_replica.pop(partition, None)
         is_new |= round_.drop(partition)
-        self.whole.pop(partition, None)
+        self._leave_out(partition)
         state = partition.leadership
         leads = state is not None and state.leader == self.broker.id
         (round_.leading if leads else round_.leader_and_isr)[partition] = is_new
@@ -233,7 +277,7 @@ class BrokerQueue:
         round_ = self.rounds[-1]
         round_.drop(partition)
         # The whole state may be told later than this.
-        self.whole.pop(partition, None)
+        self._leave_out(partition)
         round_.stop_replica[partition] = round_.stop_replica.get(partition, False) or delete
         if delete:
             round_.deleting.add(partition.name)
@@ -245,6 +289,39 @@ class BrokerQueue:
         self.whole.update(
             dict.fromkeys(p for p in partitions if not any(p in r or p in r.stop_replica for r in rounds))
         )
+
+    def add_everything(self, everything: _Everything) -> None:
+        """As ``add_whole``, of all replicas that the broker has; they are listed once it is known what it holds."""
+        self.comparing, self.unlisted = True, everything
+        self.whole = {}
+        self.left_out = {
+            p
+            for r in self.rounds
+            for pending in (r.leading, r.leader_and_isr, r.stop_replica)
+            for p in pending
+        }
+
+    def list_whole(self, names: Collection[str] | None) -> None:
+        """The broker is to be told of these topics; None: of all."""
+        everything, self.unlisted = self.unlisted, None
+        if everything is not None:
+            listed = everything.leadership(self.broker.id, names)
+            self.whole = {p: None for p in listed if p not in self.left_out}
+            self.left_out = set()
+        elif names is not None:
+            self.whole = {p: None for p in self.whole if p.topic.name in names} if names else {}
+
+    def owes(self, partition: Partition) -> bool:
+        """Whether LeaderAndIsr of a partition is still to be sent."""
+        if partition in self.whole or any(partition in round_ for round_ in self.rounds):
+            return True
+        unlisted = self.unlisted is not None and partition not in self.left_out
+        return unlisted and self.broker.id in partition.replicas
+
+    def _leave_out(self, partition: Partition) -> None:
+        self.whole.pop(partition, None)
+        if self.unlisted is not None:
+            self.left_out.add(partition)
 
     def forget(self, partitions: frozenset[Partition]) -> None:
         """Drop requests about vanished partitions; StopReplica with delete stays."""
@@ -363,6 +440,19 @@ class Outbox:
                 queue.snapshot_first, queue.snapshot_of = first, None
                 queue.comparing = True
 
+    def everything_to(
+        self, broker_ids: Iterable[int], topics: Mapping[str, Topic], deleting: Collection[str]
+    ) -> None:
+        """Queue the whole state; only these collections are kept, and looked at when it is known what a broker holds.
+        What is queued until then is left out. ``deleting``: names of topics under deletion."""
+        everything = _Everything(topics, deleting)
+        self._snapshots += 1
+        snapshot = _Snapshot(self._snapshots, [], everything)
+        for queue in (q for id_ in broker_ids if (q := self.queues.get(id_)) is not None):
+            queue.add_everything(everything)
+            queue.snapshot, queue.snapshot_position = snapshot, 0
+            queue.snapshot_first, queue.snapshot_of = False, None
+
     def compared(self, broker: Broker, differing: Differing | None) -> None:
         """The broker holds all of the whole state but these topics; None: that is not known, so it is told everything.
 
@@ -373,16 +463,16 @@ class Outbox:
         if queue is None or queue.broker.epoch != broker.epoch or not queue.comparing:
             return
         queue.comparing = False
+        queue.list_whole(differing.leadership if differing is not None else None)
+        snapshot = queue.snapshot
         if differing is None:
+            if snapshot is not None:
+                snapshot.list_all()
             return
-        names = differing.leadership
-        queue.whole = {p: None for p in queue.whole if p.topic.name in names} if names else {}
-        names, snapshot = differing.metadata, queue.snapshot
-        queue.snapshot_of = sorted(names)
+        queue.snapshot_of = sorted(differing.metadata)
         if snapshot is not None:
             self._snapshots += 1
-            kept = [p for p in snapshot.partitions if p.topic.name in names] if names else []
-            kept = [p for p in kept if p not in snapshot.left_out]
+            kept = snapshot.of(differing.metadata)
             queue.snapshot = _Snapshot(self._snapshots, kept) if kept else None
 
     def take(self, broker_id: int, count_max: int) -> Push | None:
@@ -481,9 +571,7 @@ class Outbox:
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""
         queue = self.queues.get(broker_id)
-        if queue is None:
-            return False
-        return partition in queue.whole or any(partition in round_ for round_ in queue.rounds)
+        return queue is not None and queue.owes(partition)
 
     def pending(self, broker_id: int) -> int:
         """Partitions (counted once per request kind) still pending for a broker."""

@@ -24,12 +24,14 @@ class NamedPartition(Protocol):
 
 
 class PartitionTransition(msgspec.Struct, frozen=True, gc=False):
-    """``leadership``: the one known after the transition; None: the partition has no durable state yet."""
+    """``leadership``: the one known after the transition; None: the partition has no durable state yet. ``silent_us``:
+    how long ago its leader, which is gone, gave its last sign; None: not known, or another reason."""
 
     partition: NamedPartition
     before: PartitionState
     after: PartitionState
     leadership: LeaderAndIsr | None
+    silent_us: int | None = None
 
 
 class ReplicaTransition(msgspec.Struct, frozen=True, gc=False):
@@ -77,13 +79,15 @@ class FailoverPhase(msgspec.Struct, frozen=True, gc=False):
 
 
 class BrokerChange(msgspec.Struct, frozen=True, gc=False):
-    """``count``: number of leaderships returned to the broker, where there are any."""
+    """``count``: number of leaderships returned to the broker, where there are any. ``silent_us``: of one that is gone,
+    how long ago it gave its last sign; None: not known."""
 
     broker_id: int
     to: str
     before: str = ""
     count: int | None = None
     reason: str | None = None
+    silent_us: int | None = None
 
 
 class TopicChange(msgspec.Struct, frozen=True, gc=False):
@@ -133,7 +137,8 @@ class PushAcknowledged(msgspec.Struct, frozen=True, gc=False):
 
 
 class AuditFinding(msgspec.Struct, frozen=True, gc=False):
-    """What the audit found or did about a partition. ``to``: differs, told_again, agrees, taken_over, put_right.
+    """What the audit found or did about a partition. ``to``: refused, differs, told_again, agrees,
+    taken_over, put_right.
     ``broker_id``: whose state it is; None: it is the state znode."""
 
     partition: NamedPartition

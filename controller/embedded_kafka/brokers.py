@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.child_processes import launch, release
 from controller.core import znode_paths
 from controller.embedded_kafka import jars
-from controller.embedded_zookeeper.ensemble import ENDS_WITH_ITS_PARENT, LOOPBACK, find_java
+from controller.embedded_zookeeper.ensemble import LOOPBACK, find_java
 from controller.errors import EnvironmentFault
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import NoNodeError, Session
@@ -136,9 +137,7 @@ class Process:
         return True
 
     def _release(self) -> None:
-        """Close the standard input of a process that has ended, which ends the background process beside it."""
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
+        release(self.process)
         self.process = None
 
 
@@ -205,7 +204,6 @@ class KafkaBroker(Process):
     def start(self) -> None:
         """Write the configuration and launch. Raises EnvironmentFault without Java or jars."""
         command = [
-            *("/bin/sh", "-c", ENDS_WITH_ITS_PARENT, "sh"),
             find_java(),
             f"-Xmx{self.heap_mb}m",
             *self.jvm_options,
@@ -221,11 +219,8 @@ class KafkaBroker(Process):
         (self.directory / "log4j.properties").write_text(_log4j(self.directory))
         lines = [f"{name}={value}" for name, value in self.effective_properties().items()]
         (self.directory / "server.properties").write_text("\n".join(lines) + "\n")
-        with self.output.open("ab") as out:
-            self._release()
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
-            )
+        self._release()
+        self.process = launch(command, self.output)
 
     def listening(self) -> bool:
         """Whether every listener accepts connections, which a broker begins to do after its registration."""

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.child_processes import launch, release
 from controller.errors import EnvironmentFault
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -39,15 +40,6 @@ LOOPBACK = "127.0.0.1"
 CONNECTIONS_MAX = 1000
 #: How often free ports are chosen when another process takes one before the server binds it.
 PORT_DRAWS = 3
-
-#: A shell script that executes the command in its arguments. Its background process kills the process group when
-#: standard input ends, because then the parent has ended, perhaps by SIGKILL. The group's id cannot be reused while
-#: that process is in it. PR_SET_PDEATHSIG is no substitute: it depends on the parent's thread, and is Linux only.
-ENDS_WITH_ITS_PARENT = """\
-exec 3<&0 </dev/null
-{ read -r _ <&3; kill -9 0; } >/dev/null 2>&1 &
-exec "$@" 3<&-
-"""
 
 _LOG4J2 = """\
 status = error
@@ -254,8 +246,6 @@ class ZooKeeperServer:
             jaas_path.write_text(jaas)
             login = [f"-Djava.security.auth.login.config={jaas_path}"]
         command = [
-            *self.launcher,
-            *("/bin/sh", "-c", ENDS_WITH_ITS_PARENT, "sh"),
             find_java(),
             f"-Xmx{self.heap_mb}m",
             "-XX:+UseParallelGC",
@@ -269,11 +259,8 @@ class ZooKeeperServer:
             MAIN_CLASS,
             str(config_path),
         ]
-        with (self.data_dir / "zookeeper.out").open("ab") as out:
-            self._release()
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
-            )
+        self._release()
+        self.process = launch(command, self.data_dir / "zookeeper.out", launcher=self.launcher)
 
     def serving(self) -> bool:
         """Whether the server accepts client requests (in an ensemble: it belongs to a quorum)."""
@@ -301,9 +288,7 @@ class ZooKeeperServer:
         self._release()
 
     def _release(self) -> None:
-        """Close the standard input of a process that has ended, which ends the background process beside it."""
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
+        release(self.process)
         self.process = None
 
 

@@ -29,6 +29,7 @@ from controller.core.effects import (
     ReadKafkaIds,
     ReadNodes,
     ReadNotifications,
+    ReadPrepared,
     ReadStates,
     ReadTopicConfigs,
     ReadTopics,
@@ -47,6 +48,7 @@ from controller.core.effects import (
 )
 from controller.core.events import WATCHED, Event, change_of
 from controller.core.model import Broker, FeatureRange, LeaderAndIsr, Maintenance, Partition
+from controller.core.standby.prepared import Prepared
 from controller.core.znode_paths import (
     APPROVALS,
     BROKER_DEFAULTS,
@@ -181,11 +183,19 @@ class Store:
                 return [*self._below(LOG_DIR_NOTIFICATIONS), *self._below(ISR_NOTIFICATIONS)]
             case ReadNodes(paths):
                 return [self._node(node) for node in paths]
-            case ReadFeature() | ReadKafkaIds():
-                kafka_ids = isinstance(query, ReadKafkaIds)
-                return sorted(self.kafka_ids) if kafka_ids else self._or_problem(FEATURE, self.feature)
+            case ReadFeature() | ReadKafkaIds() | ReadPrepared():
+                return self._of_a_failover(query)
             case _:
                 assert_never(query)
+
+    def _of_a_failover(self, query: ReadFeature | ReadKafkaIds | ReadPrepared) -> object:
+        if isinstance(query, ReadFeature):
+            return self._or_problem(FEATURE, self.feature)
+        return sorted(self.kafka_ids) if isinstance(query, ReadKafkaIds) else self.prepared()
+
+    def prepared(self) -> Prepared | None:
+        """What a standby would have kept ready."""
+        return None
 
     def _registrations(self) -> BrokersAnswer:
         """The registrations. An unreadable one has the broker's epoch if the broker is known, else -1."""

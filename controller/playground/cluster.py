@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from controller.child_processes import launch, release
 from controller.client import admin
 from controller.embedded_kafka import jars
 from controller.embedded_kafka.brokers import KafkaBroker, lasting_ports
@@ -60,11 +61,8 @@ class Member:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        with self.log_path.open("ab") as out:
-            environment = {**os.environ, **self.environment}
-            self.process = subprocess.Popen(
-                self.command, stdout=out, stderr=out, start_new_session=True, env=environment
-            )
+        release(self.process)
+        self.process = launch(self.command, self.log_path, {**os.environ, **self.environment})
 
     def signal(self, signum: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -84,6 +82,7 @@ class Member:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        release(self.process)
         self.process = None
 
     def check(self) -> None:

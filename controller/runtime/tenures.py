@@ -10,10 +10,10 @@ import structlog
 from controller.core import znode_paths
 from controller.core.cluster import tenures
 from controller.core.cluster.tenures import PATH, Tenure
-from controller.core.effects import Problem
 from controller.errors import LeadershipError
 from controller.runtime.controller_election import Won
-from controller.runtime.zookeeper import jute, single_codecs
+from controller.runtime.zookeeper import jute
+from controller.runtime.zookeeper.fenced_node import FencedNode
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 
 log = structlog.get_logger(__name__)
@@ -21,25 +21,19 @@ END_TIMEOUT_S = 0.5
 #: What a write may fail with; the history then lacks a line.
 _FAILURES = (jute.MultiError, ConnectionLossError, LeadershipError)
 
+_NODE: FencedNode[tuple[Tenure, ...]] = FencedNode(PATH, ())
+
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def _read(session: Session) -> tuple[tuple[Tenure, ...], int | None]:
-    """With its zkVersion, None: absent. One that does not decode begins anew."""
-    (found,) = await single_codecs.read_nodes(session, [PATH])
-    if isinstance(found, Problem):
-        log.error("malformed_znode", path=found.path, problem=found.problem)
-        stat = await session.exists(PATH)
-        return (), stat.version if stat is not None else None
-    return ((), None) if found is None else (found.value, found.version)
-
-
 async def begin(session: Session, won: Won, controller_id: int) -> None:
     try:
-        before, version = await _read(session)
-        await _write(session, won, tenures.begun(before, controller_id, won.epoch, _now_ms()), version)
+        before, version = await _NODE.read(session)
+        await _NODE.write(
+            session, won.epoch_version, tenures.begun(before, controller_id, won.epoch, _now_ms()), version
+        )
     except _FAILURES as failure:
         log.warning("tenure_not_recorded", why=str(failure))
 
@@ -48,22 +42,11 @@ async def end(session: Session, won: Won, why: str, *, requested: bool) -> None:
     """Given up after a moment: the successor waits for ``/controller``."""
     try:
         async with asyncio.timeout(END_TIMEOUT_S):
-            before, version = await _read(session)
+            before, version = await _NODE.read(session)
             after = tenures.ended(before, won.epoch, _now_ms(), why, requested=requested)
-            await _write(session, won, after, version)
+            await _NODE.write(session, won.epoch_version, after, version)
     except (*_FAILURES, TimeoutError) as failure:
         log.warning("tenure_not_recorded", why=str(failure))
-
-
-async def _write(session: Session, won: Won, after: tuple[Tenure, ...], version: int | None) -> None:
-    data = single_codecs.encode(PATH, after)
-    fence = jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), won.epoch_version)
-    write = (
-        session.op_create(PATH, data)
-        if version is None
-        else jute.op_set(session.packed_path(PATH), data, version)
-    )
-    await session.multi([fence, write])
 
 
 class Patience:
@@ -76,7 +59,7 @@ class Patience:
 
     async def learn(self, session: Session) -> None:
         """Read its own last terms, before it is a candidate. Raises ConnectionLossError."""
-        found, _ = await _read(session)
+        found, _ = await _NODE.read(session)
         self._failures = tenures.failures(found, self._own_id, _now_ms())
         if yields_us := tenures.yields_us(self._failures):
             log.warning("flapping", failures=self._failures, leaves_elections_to_others_s=yields_us / 1e6)

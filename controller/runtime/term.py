@@ -29,13 +29,22 @@ from controller.core.handlers import answer_with, event_of, not_controller
 from controller.core.machine import Machine, Ready
 from controller.core.model import ControlProtocol
 from controller.core.reassignment import stray_replicas
-from controller.core.records import AuditFinding, FailoverPhase, LeadershipChange, LogBatch, Rejection
+from controller.core.records import (
+    AuditFinding,
+    FailoverPhase,
+    LeadershipChange,
+    LogBatch,
+    PartitionTransition,
+    Rejection,
+)
 from controller.core.requests.api import ControllerRequest, ControllerResponse
+from controller.core.requests.brokers import BrokerRequest
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
+from controller.runtime.audit.asking import LeasedAsking
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.comparison import Comparisons
 from controller.runtime.audit.expected import Expected
@@ -45,10 +54,12 @@ from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
 from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka import delegation_tokens
+from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.own_registration import OwnRegistration
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.observe.outages import Outages
 from controller.runtime.push.grpc_transport import GrpcTransports
 from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
@@ -99,9 +110,11 @@ class Term:
         outranked: Outranked,
         tls: GrpcTls | None,
         quarantine: Quarantine,
-        mirror: StateMirror | None = None,
+        mirror: StateMirror | None,
+        expected: Expected,
     ) -> None:
-        """``mirror``: the partition states in memory, settled; None: all are read."""
+        """``mirror``: topics and partition states in memory, settled; None: all are read. ``expected``: digests, as far
+        as they were computed ahead."""
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
@@ -138,10 +151,14 @@ class Term:
             self.end,
             self._disks_reported,
             self._stops_answered,
+            self._heard,
         )
         round_s = settings.audit_interval_seconds
-        self.auditor, self._comparisons = self._audits(grpc, metrics, round_s)
+        expected.follow(cluster)
+        questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
+        self.auditor, self._comparisons = self._audits(expected, grpc, questions, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
+        self._outages = Outages(metrics)
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
         self._serials = count(1)
@@ -156,15 +173,34 @@ class Term:
         self._idle_checks, self._recorded = 0, False
 
     def _audits(
-        self, grpc: GrpcTransports, metrics: ControllerMetrics, round_s: float
+        self,
+        expected: Expected,
+        grpc: GrpcTransports,
+        questions: BrokerQuestions,
+        metrics: ControllerMetrics,
+        round_s: float,
     ) -> tuple[Auditor, Comparisons]:
         """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
-        expected = Expected(cluster)
         tell, record = self._tell_again, self._record_findings
-        auditor = Auditor(cluster, expected, self._is_settled, grpc.open, tell, record, metrics, round_s)
+
+        def open_way() -> LeasedAsking:
+            return LeasedAsking(grpc.open(), self.session.require_lease)
+
+        auditor = Auditor(
+            cluster,
+            expected,
+            self._is_settled,
+            open_way,
+            questions.ask,
+            tell,
+            record,
+            self._heard,
+            metrics,
+            round_s,
+        )
         done, wake = self._failover_done, self.senders.wake
-        return auditor, Comparisons(cluster, outbox, expected, grpc.open, done, wake, metrics, self.end)
+        return auditor, Comparisons(cluster, outbox, expected, open_way, done, wake, metrics, self.end)
 
     @property
     def changes(self) -> int:
@@ -184,6 +220,10 @@ class Term:
         """
         if self._ended or not self.machine.ready:
             return not_controller(request)
+        if isinstance(request, BrokerRequest):
+            known = self.machine.cluster.brokers.get(request.broker_id)
+            if known is not None and request.broker_epoch == known.epoch:
+                self._heard(request.broker_id)
         if self.refuses(request) is not None:
             return answer_with(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         serial = next(self._serials)
@@ -200,6 +240,10 @@ class Term:
         _, answer = self._callers.pop(serial)
         if not answer.done():
             answer.set_result(value)
+
+    def _heard(self, broker_id: int) -> None:
+        """A broker gave a sign: the begin of an outage, should it be the last one."""
+        self.machine.cluster.heard_us[broker_id] = now_us()
 
     def _disks_reported(self, report: DiskReport) -> None:
         self.enqueue(event_of(report, next(self._serials)))
@@ -414,6 +458,7 @@ class Term:
         for error, count_ in Counter(rejection.error for rejection in rejections).items():
             self._metrics.rejects.labels(error).inc(count_)
         self._count_isr_changes(batch.of(LeadershipChange))
+        self._outages.take(batch.of(PartitionTransition), now_us())
         for finding in batch.of(AuditFinding):
             if finding.broker_id is None:
                 self._metrics.audit.states_edited.labels(finding.to).inc()
@@ -459,7 +504,12 @@ class Term:
         store, used = self._store, self._metrics.standby.used
         used.labels("memory").set(store.from_memory)
         used.labels("zookeeper").set(store.from_zookeeper)
-        log.info("states_loaded", from_memory=store.from_memory, from_zookeeper=store.from_zookeeper)
+        log.info(
+            "states_loaded",
+            from_memory=store.from_memory,
+            from_zookeeper=store.from_zookeeper,
+            topics_from_memory=store.topics_from_memory,
+        )
         self._spawn(store.forget_mirror())
 
     # leadership

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from proto.gen import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eproto/controller_service.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"\xea\x01\n\x13\x41lterPartitionState\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x0f\n\x07new_isr\x18\x05 \x03(\x05\x12K\n\x15leader_recovery_state\x18\x06 \x01(\x0e\x32,.partition_controller.v1.LeaderRecoveryState\x12\x17\n\x0fpartition_epoch\x18\x07 \x01(\x05\x12\x12\n\nisr_epochs\x18\x08 \x03(\x03\"\x82\x01\n\x15\x41lterPartitionRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12@\n\npartitions\x18\x03 \x03(\x0b\x32,.partition_controller.v1.AlterPartitionState\"\x85\x02\n\x10\x41lteredPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x36\n\nerror_code\x18\x03 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\x12K\n\x15leader_recovery_state\x18\x07 \x01(\x0e\x32,.partition_controller.v1.LeaderRecoveryState\x12\x17\n\x0fpartition_epoch\x18\x08 \x01(\x05\"\x8f\x01\n\x16\x41lterPartitionResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12=\n\npartitions\x18\x02 \x03(\x0b\x32).partition_controller.v1.AlteredPartition\"D\n\x19\x43ontrolledShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"6\n\x12RemainingPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\x9f\x01\n\x1a\x43ontrolledShutdownResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12I\n\x14remaining_partitions\x18\x02 \x03(\x0b\x32+.partition_controller.v1.RemainingPartition\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x89\x01\n\x1b\x41llocateProducerIdsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x19\n\x11producer_id_start\x18\x02 \x01(\x03\x12\x17\n\x0fproducer_id_len\x18\x03 \x01(\x05\x32\x88\x03\n\x11\x43ontrollerService\x12q\n\x0e\x41lterPartition\x12..partition_controller.v1.AlterPartitionRequest\x1a/.partition_controller.v1.AlterPartitionResponse\x12}\n\x12\x43ontrolledShutdown\x12\x32.partition_controller.v1.ControlledShutdownRequest\x1a\x33.partition_controller.v1.ControlledShutdownResponse\x12\x80\x01\n\x13\x41llocateProducerIds\x12\x33.partition_controller.v1.AllocateProducerIdsRequest\x1a\x34.partition_controller.v1.AllocateProducerIdsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eproto/controller_service.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"\x83\x02\n\x13\x41lterPartitionState\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x0f\n\x07new_isr\x18\x05 \x03(\x05\x12K\n\x15leader_recovery_state\x18\x06 \x01(\x0e\x32,.partition_controller.v1.LeaderRecoveryState\x12\x17\n\x0fpartition_epoch\x18\x07 \x01(\x05\x12\x12\n\nisr_epochs\x18\x08 \x03(\x03\x12\x17\n\x0fisr_directories\x18\t \x03(\x07\"\x82\x01\n\x15\x41lterPartitionRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12@\n\npartitions\x18\x03 \x03(\x0b\x32,.partition_controller.v1.AlterPartitionState\"\x85\x02\n\x10\x41lteredPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x36\n\nerror_code\x18\x03 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\x12K\n\x15leader_recovery_state\x18\x07 \x01(\x0e\x32,.partition_controller.v1.LeaderRecoveryState\x12\x17\n\x0fpartition_epoch\x18\x08 \x01(\x05\"\x8f\x01\n\x16\x41lterPartitionResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12=\n\npartitions\x18\x02 \x03(\x0b\x32).partition_controller.v1.AlteredPartition\"D\n\x19\x43ontrolledShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"6\n\x12RemainingPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\x9f\x01\n\x1a\x43ontrolledShutdownResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12I\n\x14remaining_partitions\x18\x02 \x03(\x0b\x32+.partition_controller.v1.RemainingPartition\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x89\x01\n\x1b\x41llocateProducerIdsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x19\n\x11producer_id_start\x18\x02 \x01(\x03\x12\x17\n\x0fproducer_id_len\x18\x03 \x01(\x05\x32\x88\x03\n\x11\x43ontrollerService\x12q\n\x0e\x41lterPartition\x12..partition_controller.v1.AlterPartitionRequest\x1a/.partition_controller.v1.AlterPartitionResponse\x12}\n\x12\x43ontrolledShutdown\x12\x32.partition_controller.v1.ControlledShutdownRequest\x1a\x33.partition_controller.v1.ControlledShutdownResponse\x12\x80\x01\n\x13\x41llocateProducerIds\x12\x33.partition_controller.v1.AllocateProducerIdsRequest\x1a\x34.partition_controller.v1.AllocateProducerIdsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,23 +33,23 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proto.gen.controller_servic
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ALTERPARTITIONSTATE']._serialized_start=80
-  _globals['_ALTERPARTITIONSTATE']._serialized_end=314
-  _globals['_ALTERPARTITIONREQUEST']._serialized_start=317
-  _globals['_ALTERPARTITIONREQUEST']._serialized_end=447
-  _globals['_ALTEREDPARTITION']._serialized_start=450
-  _globals['_ALTEREDPARTITION']._serialized_end=711
-  _globals['_ALTERPARTITIONRESPONSE']._serialized_start=714
-  _globals['_ALTERPARTITIONRESPONSE']._serialized_end=857
-  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_start=859
-  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_end=927
-  _globals['_REMAININGPARTITION']._serialized_start=929
-  _globals['_REMAININGPARTITION']._serialized_end=983
-  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_start=986
-  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_end=1145
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=1147
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=1216
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=1219
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=1356
-  _globals['_CONTROLLERSERVICE']._serialized_start=1359
-  _globals['_CONTROLLERSERVICE']._serialized_end=1751
+  _globals['_ALTERPARTITIONSTATE']._serialized_end=339
+  _globals['_ALTERPARTITIONREQUEST']._serialized_start=342
+  _globals['_ALTERPARTITIONREQUEST']._serialized_end=472
+  _globals['_ALTEREDPARTITION']._serialized_start=475
+  _globals['_ALTEREDPARTITION']._serialized_end=736
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_start=739
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_end=882
+  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_start=884
+  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_end=952
+  _globals['_REMAININGPARTITION']._serialized_start=954
+  _globals['_REMAININGPARTITION']._serialized_end=1008
+  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_start=1011
+  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_end=1170
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=1172
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=1241
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=1244
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=1381
+  _globals['_CONTROLLERSERVICE']._serialized_start=1384
+  _globals['_CONTROLLERSERVICE']._serialized_end=1776
 # @@protoc_insertion_point(module_scope)

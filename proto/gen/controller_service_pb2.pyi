@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AlterPartitionState(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "new_isr", "leader_recovery_state", "partition_epoch", "isr_epochs")
+    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "new_isr", "leader_recovery_state", "partition_epoch", "isr_epochs", "isr_directories")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class AlterPartitionState(_message.Message):
     LEADER_RECOVERY_STATE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ISR_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    ISR_DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: str
     partition: int
@@ -25,7 +26,8 @@ class AlterPartitionState(_message.Message):
     leader_recovery_state: _common_pb2.LeaderRecoveryState
     partition_epoch: int
     isr_epochs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., new_isr: _Optional[_Iterable[int]] = ..., leader_recovery_state: _Optional[_Union[_common_pb2.LeaderRecoveryState, str]] = ..., partition_epoch: _Optional[int] = ..., isr_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+    isr_directories: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., new_isr: _Optional[_Iterable[int]] = ..., leader_recovery_state: _Optional[_Union[_common_pb2.LeaderRecoveryState, str]] = ..., partition_epoch: _Optional[int] = ..., isr_epochs: _Optional[_Iterable[int]] = ..., isr_directories: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AlterPartitionRequest(_message.Message):
     __slots__ = ("broker_id", "broker_epoch", "partitions")

@@ -57,6 +57,7 @@ INT_FIELDS = (
     IntField("partition_epoch", -1, INT32_MAX),
     IntField("count", 0, COUNT_MAX),
     IntField("duration_us", 0, DURATION_US_MAX),
+    IntField("silent_us", 0, DURATION_US_MAX),
 )
 STRING_FIELDS = ("ts", *TEXT_CHARS_MAX)
 #: The one field that is a list of integers.

@@ -70,6 +70,7 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
             "to": state,
             "old": "x",
             "cause": chance.choice(["BrokerChange", "TopicDeletion"]),
+            **({"silent_us": chance.randrange(5_000_000)} if chance.random() < 0.3 else {}),
         },
         "leader": {**where, "old": chance.choice(["-1", "1", "2"]), "to": chance.choice(["-1", "1", "2"])},
         "isr": where,
@@ -183,7 +184,7 @@ def outages(lines: list[Line], end_us: int) -> dict[Any, Any]:
             deleted = (same and following and following[1]["to"] == GONE) or "delet" in row["cause"].lower()
             name = "creation" if state == 1 else "deletion" if deleted else "outage"
             found[name][0] += 1
-            found[name][1] += max(0, until - ts_us)
+            found[name][1] += max(0, until - ts_us + row.get("silent_us", 0))
     return {name: tuple(sums) for name, sums in found.items()}
 
 

@@ -59,6 +59,17 @@ def test_creation_is_a_class_of_its_own(records: Records) -> None:
     assert seconds(table) == [("creation", 1, 0.25, "online"), ("outage", 7, 93, "nothing")]
 
 
+def test_an_outage_begins_with_the_last_sign_of_the_broker_that_led(records: Records) -> None:
+    table = intervals(
+        records,
+        move(20, OFFLINE, cause="BrokerChange", event_id=4, silent_us=18 * SECOND_US),
+        move(20.5, ONLINE, OFFLINE, cause="BrokerChange", event_id=4),
+        move(30, OFFLINE, cause="BrokerChange", event_id=5, partition=1),
+        move(31, ONLINE, OFFLINE, cause="BrokerChange", event_id=5, partition=1),
+    )
+    assert seconds(table) == [("outage", 2, 18.5, "online"), ("outage", 30, 1, "online")]
+
+
 def test_a_creation_that_goes_offline_becomes_an_outage_once(records: Records) -> None:
     table = intervals(
         records,

@@ -12,6 +12,7 @@ import logging
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,6 +23,7 @@ from kazoo.client import KazooClient
 from broker_stub.control.gates import ControllerTerm, UnknownTerm
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.replicas import Applied, Step
+from broker_stub.control.requests import Key
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 
@@ -55,6 +57,9 @@ class _NoDisk:
     def apply(self, steps: Sequence[Step]) -> Applied:
         del steps
         return Applied({})
+
+    def fail(self, path: Path, why: str) -> list[Key]:
+        return []
 
 
 class _NoLog:

@@ -21,9 +21,10 @@ async def test_a_checkpoint_under_way_is_ended_before_the_logs_are_closed() -> N
         ended.set()
 
     plane = SimpleNamespace(
-        _logs=SimpleNamespace(checkpoint=checkpoint), manager=SimpleNamespace(high_watermarks=dict)
+        _logs=SimpleNamespace(own=lambda *_: {}), manager=SimpleNamespace(high_watermarks=dict)
     )
-    writing = asyncio.create_task(DataPlane._checkpoint(plane, {}))  # type: ignore[arg-type]
+    directory = SimpleNamespace(checkpoint=checkpoint)
+    writing = asyncio.create_task(DataPlane._checkpoint(plane, directory, {}))  # type: ignore[arg-type]
     await asyncio.to_thread(begun.wait, 30)
     writing.cancel()
     await asyncio.sleep(0.05)

@@ -157,10 +157,11 @@ class Channel:
 
 
 def test_registration(start: Starter, zk: KazooClient) -> None:
-    broker = start(rack="r1")
+    broker = start(rack="r1", session_timeout_ms="7000")
     value, epoch = registration(zk)
     port = value["port"]
     assert int(value.pop("timestamp")) > 1_700_000_000_000
+    assert value.pop("session_timeout_ms") == 7000
     assert value == {
         "version": 5,
         "host": "127.0.0.1",

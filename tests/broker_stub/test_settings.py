@@ -213,19 +213,19 @@ ME = Incarnation("me")
 
 def test_registration_is_version_5_byte_for_byte() -> None:
     data = ("A" * 22,), 7
-    assert Identity(1, "h", 9092, "r1", ME, (), *data).encode(1700000000000) == (
+    assert Identity(1, "h", 9092, "r1", ME, (), *data).encode(1700000000000, 4000) == (
         b'{"version":5,"host":"h","port":9092,"endpoints":["GRPC://h:9092"],'
         b'"listener_security_protocol_map":{"GRPC":"PLAINTEXT"},"rack":"r1","jmx_port":-1,'
         b'"timestamp":"1700000000000","features":{},"incarnation":"me",'
-        b'"directories":["AAAAAAAAAAAAAAAAAAAAAA"],"previous_broker_epoch":7}'
+        b'"directories":["AAAAAAAAAAAAAAAAAAAAAA"],"previous_broker_epoch":7,"session_timeout_ms":4000}'
     )
-    assert b"rack" not in Identity(1, "h", 9092, None, ME).encode(0)
-    supporting = Identity(1, "h", 9092, None, ME, (("f", 1, 3), ("g", 0, 1))).encode(0)
+    assert b"rack" not in Identity(1, "h", 9092, None, ME).encode(0, 4000)
+    supporting = Identity(1, "h", 9092, None, ME, (("f", 1, 3), ("g", 0, 1))).encode(0, 4000)
     assert (
         b'"features":{"f":{"min_version":1,"max_version":3},"g":{"min_version":0,"max_version":1}},'
         in supporting
     )
-    assert b'"GRPC://[::1]:9092"' in Identity(1, "::1", 9092, None, ME).encode(0)
+    assert b'"GRPC://[::1]:9092"' in Identity(1, "::1", 9092, None, ME).encode(0, 4000)
 
 
 def test_inspect_reads_the_disk_without_a_broker(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.journal import FILE_NAME, Journal, read
 from broker_stub.control.replicas import Replica, Role, Step
+from broker_stub.data_dirs import DataDirs
 from broker_stub.errors import SettingError, StorageFault
 from broker_stub.storage import (
     DataDir,
@@ -288,8 +289,8 @@ class TestDirectory:
         assert str(tmp_path / "data") in applied.lost
 
 
-def test_a_lost_directory_through_the_handlers(opener: Opener, tmp_path: Path) -> None:
-    data, log, losses = opener(), RecordedLog(), list[str]()
+def test_a_lost_directory_through_the_handlers(tmp_path: Path) -> None:
+    data, log, losses = DataDirs([tmp_path / "data"], 1), RecordedLog(), list[str]()
     handlers = ControlHandlers(0, data, log, data.found, losses.append)
     requests = [
         wire.LeaderAndIsrRequest(partition_states=[leader_state(), leader_state(partition=1)]),
@@ -302,6 +303,8 @@ def test_a_lost_directory_through_the_handlers(opener: Opener, tmp_path: Path) -
     assert len(losses) == 1
     stop = wire.StopReplicaRequest(partition_states=[stop_state(partition=1, delete=True)])
     assert [e.error_code for e in handlers.stop_replica(stop.SerializeToString()).partition_errors] == [56]
+    assert data.working == []
+    data.close()
 
 
 #: Of requests that say nothing else.
@@ -313,15 +316,16 @@ def _errors(handlers: ControlHandlers, request: wire.LeaderAndIsrRequest) -> lis
     return [e.error_code for e in answer.partition_errors]
 
 
-def test_what_a_run_leaves_a_restart_finds(opener: Opener) -> None:
+def test_what_a_run_leaves_a_restart_finds(opener: Opener, tmp_path: Path) -> None:
     """Epochs start anew after a restart, topic ids do not: that is what fences a recreated topic."""
-    data = opener()
+    data = DataDirs([tmp_path / "data"], 1)
     handlers = ControlHandlers(0, data, RecordedLog())
     states = [leader_state(leader_epoch=8), leader_state("bar"), leader_state("gone")]
     first = wire.LeaderAndIsrRequest(partition_states=states, topic_ids={"foo": ID_X, "gone": ID_X})
     assert _errors(handlers, first) == [0, 0, 0]
     stop = wire.StopReplicaRequest(partition_states=[stop_state("gone", leader_epoch=-2, delete=True)])
     handlers.stop_replica(stop.SerializeToString())
+    data.close()
     restarted = BrokerHarness(found=opener().found)
     assert sorted(r.key for r in restarted.handlers.replicas) == [("bar", 0), ("foo", 0)]
     assert restarted.replica().leader_epoch == -1

@@ -170,6 +170,7 @@ CONTRAST = """() => {
   };
   const pairs = ["well", "behind", "short", "offline", "plain"].map((name) => [`${name}-ink`, name]);
   pairs.push(["quiet", "card"], ["quiet", "ground"], ["link", "card"], ["ink", "card"], ["ink", "good"]);
+  pairs.push(["short", "card"]);
   return Object.fromEntries(pairs.map(([ink, ground]) => [`${ink} on ${ground}`, ratio(ink, ground)]));
 }"""
 
@@ -182,7 +183,8 @@ async def test_a_phone_and_both_schemes(started: Any, zookeeper: str, tmp_path: 
         size = {"width": 360, "height": 740}
         async with window(started, viewport=size, color_scheme=scheme) as view:
             for page in ("", "#/brokers", "#/broker/1", "#/partitions", "#/topic/orders", "#/topic/orders/1",
-                "#/history", "#/audit", "#/controllers"):  # fmt: skip
+                "#/what-if", "#/what-if/broker-loss/1", "#/work", "#/replay", "#/history", "#/audit",
+                "#/controllers"):  # fmt: skip
                 await view.open(f"{address}{page}")
                 assert await view.page.evaluate("document.documentElement.scrollWidth") <= 360, page
             contrasts = await view.page.evaluate(CONTRAST)

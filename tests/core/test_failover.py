@@ -36,6 +36,7 @@ def test_reads_come_in_the_order_of_the_reference() -> None:
         "ReadNotifications",
         "ReadBrokers",
         "ReadTopicNames",
+        "ReadPrepared",
         "ReadTopics",
         "ReadStates",
         "ReadPendingDeletions",

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,11 +14,15 @@ from typing import Any
 
 import aiohttp
 import click
+import msgspec
 import pytest
 from kazoo.client import KazooClient
 
 from controller.cli.pctl.main import main as pctl
+from controller.core import znode_paths
 from controller.core.model import Cluster, Partition, PartitionState, Topic
+from controller.planning.context import take
+from controller.planning.scenarios import Terms, broker_loss
 from controller.planning.well import Unfinished, Wrong
 from controller.runtime.config import Settings
 from controller.runtime.http.console.files import HEADERS, INDEX, POLICY, files
@@ -25,6 +30,7 @@ from controller.runtime.http.console.survey import Counts, Survey, tiles, total
 from controller.runtime.http.console.views import COMMANDS, explain_command, partition_row
 from controller.runtime.http.server import start_http
 from controller.runtime.kafka.security.setup import access
+from controller.runtime.rpc.translate.plan_data import plan_data
 from proto.security.tokens import line_of, new_token
 from tests.support.core.world import a_broker, state
 from tests.support.runtime.inspections import three
@@ -108,7 +114,7 @@ def a_cluster() -> Cluster:
 
 def test_each_partition_counts_once_under_the_worst() -> None:
     cluster = a_cluster()
-    survey = Survey(cluster)
+    survey = Survey(cluster.brokers)
     counts = [survey.count(p, min_isr=2) for p in cluster.partitions()]
     assert counts == [
         Counts(1, moving=1),
@@ -221,6 +227,75 @@ async def test_what_the_pages_are_told(zookeeper: str, zk: KazooClient, tmp_path
 
 
 @pytest.mark.slow
+async def test_what_would_happen_is_planned_as_for_pctl(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with pages(zookeeper, zk, tmp_path) as (asked, active):
+        machine = active.term.machine
+        snapshot = take(machine.cluster, machine.settings).snapshot({}, {}, {})
+        plan = plan_data(broker_loss(snapshot, [3], Terms()), writes=False)
+        _, found = await asked.get("plan?scenario=broker-loss&brokers=3")
+        assert found["safe"] is plan["safe"] is False
+        (step,) = found["steps"]
+        (wanted,) = json.loads(msgspec.json.encode(plan["steps"]))
+        assert {name: step[name] for name in wanted} == wanted
+        assert (step["offline"], step["counts"]["offline"]) == (["u-0"], 1)
+        _, found = await asked.get("plan?scenario=rolling-restart")
+        assert [s["brokers"] for s in found["steps"]] == [[1], [2], [3]]
+        _, found = await asked.get("plan?scenario=drain&brokers=1")
+        assert found["steps"][0]["leaders"]["1"] == {"before": 1, "after": 0}
+        _, found = await asked.get("stoppable?brokers=3")
+        assert (found["stoppable"], {r["reason"] for r in found["reasons"]}) == (
+            False,
+            {"offline", "under_min_isr"},
+        )
+        status, found = await asked.get("vacate?broker=3")
+        assert (status, found["message"][:21]) == (400, "t-0: no broker is lef")
+        assert (await asked.get("vacate?broker=9"))[1] == {"moves": [], "of": 0}
+        _, found = await asked.get("work")
+        assert (found["reassignments"], found["deletions_count"]) == ([], 0)
+
+
+@pytest.mark.slow
+async def test_a_moment_of_the_past_is_as_it_was(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with pages(zookeeper, zk, tmp_path) as (asked, active):
+        before_us = time.time_ns() // 1000
+        await asyncio.to_thread(zk.delete, znode_paths.broker_path(3))
+        await until(lambda: 3 not in active.term.machine.cluster.brokers, "broker 3 is gone")
+        await until(lambda: active.partition("u", 0).leadership.leader == -1, "u-0 has no leader")
+        _, scale = await asked.get("scale")
+        assert int(scale["from_us"]) <= before_us <= int(scale["until_us"])
+        assert sum(scale["counts"]["brokers"]) == 4
+        _, first = await asked.get(f"moment?at_us={scale['from_us']}")
+        assert (first["brokers"], first["counts"]["partitions"], first["tiles"]) == ([], 0, [])
+        _, then = await asked.get(f"moment?at_us={before_us}")
+        assert (then["brokers"], then["gone"], then["counts"]["offline"]) == ([1, 2, 3], [], 0)
+        _, now = await asked.get(f"moment?at_us={time.time_ns() // 1000}")
+        assert (now["brokers"], now["gone"], now["counts"]["offline"]) == ([1, 2], [3], 1)
+        assert [t["first"] for t in then["tiles"]] == ["t", "u"]
+        _, half = await asked.get(f"moment?at_us={before_us}", "half")
+        assert [t["first"] for t in half["tiles"]] == ["u"]
+        for wrong in (int(scale["from_us"]) - 1, before_us + 3_600_000_000):
+            status, found = await asked.get(f"moment?at_us={wrong}")
+            assert (status, found["error"]) == (400, "INVALID_REQUEST")
+
+
+@pytest.mark.slow
+async def test_controllers_tell_of_themselves(server: Pages) -> None:
+    _, (only,) = await server.get("controllers")
+    assert (only["this"], only["role"], only["in_memory"]) == (True, "active", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["overview", "plan?scenario=preferred-election", "events"])
+async def test_pages_of_other_sites_ask_in_vain(server: Pages, path: str) -> None:
+    async with server.client("reader") as client:
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+            async with client.get(f"/ui/api/{path}", headers={"Sec-Fetch-Site": site}) as answer:
+                assert answer.status == status
+
+
+@pytest.mark.slow
 async def test_who_may_not_see_a_topic_is_told_nothing_of_it(
     zookeeper: str, zk: KazooClient, tmp_path: Path
 ) -> None:
@@ -246,6 +321,12 @@ async def test_who_may_not_see_a_topic_is_told_nothing_of_it(
         ("partition?topic=t", "partition = ''"),
         ("partition?topic=&partition=0", "partition.topic: must name a topic"),
         ("broker?id=-1", "id = '-1'"),
+        ("plan?scenario=flood", "scenario = 'flood': must be one of broker-loss"),
+        ("plan?scenario=drain&brokers=1,2", "brokers: must name one broker"),
+        ("plan?scenario=broker-loss&brokers=99", "broker 99 not registered"),
+        ("plan?scenario=broker-loss&brokers=" + ",".join(["1"] * 101), "brokers: has 101 entries"),
+        ("stoppable?brokers=x", "brokers = 'x'"),
+        ("moment?at_us=-1", "at_us = '-1'"),
         ("history?kinds=leader,nothing", "filter.kinds = 'nothing'"),
         ("history?topic=%3Cimg%3E", "filter.topic: topic name '<img>'"),
     ],

@@ -172,6 +172,7 @@ _KINDS_WITH = {
     "partition": _COMMITS,
     "leader": ("partition",),
     "event_id": ("partition",),
+    "silent_us": ("partition",),
     "replica": ("push", "ack"),
     "principal": ("request",),
     "address": ("request",),

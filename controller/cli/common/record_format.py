@@ -154,8 +154,9 @@ def what_happened(record: Record) -> str:
             return f"{name}: replica {replica} {_step(record)}"
         case "push" | "ack":
             return _push(record)
-        case "broker":
-            return f"broker {replica if replica is not None else record['node']}: {_step(record)}"
+        case "broker" | "partition":
+            who = name or f"broker {replica if replica is not None else record['node']}"
+            return f"{who}: {_step(record)}{_silent(record)}"
         case "reject":
             about = f"{name}: " if name else ""
             step = f", {_step(record)}" if after else ""
@@ -205,6 +206,10 @@ def _broker(text: object) -> str:
 
 def _partitions(count: int | None) -> str:
     return f"{count} partition{'' if count == 1 else 's'}"
+
+
+def _silent(record: Record) -> str:
+    return f", last sign {record['silent_us'] / 1e6:.1f} s before" if "silent_us" in record else ""
 
 
 def _took(record: Record) -> str:

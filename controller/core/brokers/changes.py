@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from controller.core.brokers import last_signs
 from controller.core.cluster import automatic_maintenance, flapping
 from controller.core.cluster.features import without_incompatible
 from controller.core.context import EventContext, Handler
@@ -52,8 +53,10 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     }
     # Those that are gone, too: an attempt at it may have failed.
     yield from phantom.forget(context, {*cluster.brokers, *current})
+    silent = last_signs.silent({**bounced, **dead}, cluster, context.now_us)
+    last_signs.registered(cluster, current, {*new, *bounced}, context.now_us)
     _channels(context, new, bounced, dead)
-    _record(context, new, bounced, dead, modified)
+    _record(context, new, bounced, dead, modified, silent)
     flapping.lost(context, {*bounced, *dead})
     flapping.returned(context, {*new, *bounced})
     cluster.registered_before.update(cluster.brokers)
@@ -66,7 +69,7 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     if bounced:
         for id_ in bounced:
             del cluster.brokers[id_]
-        yield from _failure(context, bounced.keys())
+        yield from _failure(context, bounced.keys(), silent)
         cluster.brokers.update(bounced)
         for broker in bounced.values():
             context.add_broker(broker)
@@ -74,7 +77,7 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     if dead:
         for id_ in dead:
             del cluster.brokers[id_]
-        yield from _failure(context, dead.keys())
+        yield from _failure(context, dead.keys(), silent)
 
 
 def _channels(
@@ -97,9 +100,10 @@ def _record(
     bounced: Mapping[int, Broker],
     dead: Mapping[int, Broker],
     modified: Mapping[int, Broker],
+    silent: Mapping[int, int],
 ) -> None:
     records = [
-        BrokerChange(id_, after, before, reason=f"broker epoch {b.epoch}")
+        BrokerChange(id_, after, before, reason=f"broker epoch {b.epoch}", silent_us=silent.get(id_))
         for changes, before, after in (
             (new, "offline", "online"),
             (bounced, "online", "bounced"),
@@ -139,7 +143,7 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
     yield from deletion.brokers_started(context, brokers.keys())
 
 
-def _failure(context: EventContext, ids: Collection[int]) -> Handler[None]:
+def _failure(context: EventContext, ids: Collection[int], silent: Mapping[int, int]) -> Handler[None]:
     """onBrokerFailure: leaderless partitions Offline, elections, then the dead replicas Offline."""
     cluster = context.cluster
     for id_ in ids:
@@ -148,22 +152,25 @@ def _failure(context: EventContext, ids: Collection[int]) -> Handler[None]:
     # Before the elections, so that no LeaderAndIsr names a leader that its receiver wrongly believes dead or alive.
     # It also announces the failure of a broker that leads and follows nothing (KAFKA-13225).
     context.push_brokers()
-    yield from replicas_failed(context, context.cluster.replicas_on(ids), "broker is gone")
+    yield from replicas_failed(context, context.cluster.replicas_on(ids), "broker is gone", silent)
     yield from deletion.brokers_failed(context, ids)
 
 
 def replicas_failed(
-    context: EventContext, replicas: Sequence[tuple[Partition, int]], what: str
+    context: EventContext,
+    replicas: Sequence[tuple[Partition, int]],
+    what: str,
+    silent: Mapping[int, int] | None = None,
 ) -> Handler[None]:
     """Handle replicas lost with their broker or disk (reference, section 6, Failure steps 2-5).
 
     ``replicas`` are (partition, broker id); the cluster state must already show them as not online. ``what``: what
-    happened to the broker or disk, for the records.
+    happened to the broker or disk; ``silent``: by broker, how long ago its last sign was; both for the records.
     """
     # Metadata queued earlier in this event named these replicas as online.
-    context.notified.clear()
+    context.forget_notified()
     leaderless = _partitions_with_offline_leader(context)
-    partition_state_machine.to_offline(context, leaderless, f"its leader's {what}")
+    partition_state_machine.to_offline(context, leaderless, f"its leader's {what}", silent)
     yield from partition_state_machine.bring_online(context)
     yield from replica_state_machine.to_offline(context, replicas, f"its {what}")
     # The removal may have read a live ISR member that the election did not know.

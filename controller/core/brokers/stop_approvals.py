@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from controller.core.commits import change_node
+from controller.core.commits import change_node, load_node
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Broker, Cluster, StopApproval
 from controller.core.records import BrokerChange
 from controller.core.requests.errors import ErrorCode
@@ -32,12 +31,8 @@ _Change = Callable[[Mapping[int, StopApproval]], dict[int, StopApproval]]
 
 
 def load(context: EventContext) -> Handler[None]:
-    """Read the approvals at failover. A znode that does not decode is reported, and counts as empty."""
-    (found,) = yield from context.read(ReadNodes([PATH]))
-    if isinstance(found, Problem):
-        context.problem(found)
-    elif found is not None:
-        context.cluster.approvals = found.value
+    """Read the approvals at failover."""
+    context.cluster.approvals = yield from load_node(context, PATH, {})
 
 
 def standing(brokers: Mapping[int, Broker], approvals: Mapping[int, StopApproval]) -> dict[int, StopApproval]:

@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.core.commits import change_node
+from controller.core.commits import change_node, load_node
 from controller.core.context import CoreSettings, EventContext, Handler
-from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Attribution, Cluster, Maintenance
 from controller.core.records import ControllerChange
 from controller.core.znode_paths import MAINTENANCE, NodePath
@@ -97,12 +96,8 @@ def _missing(cluster: Cluster, present: frozenset[int]) -> set[int]:
 
 
 def load(context: EventContext) -> Handler[None]:
-    """Read maintenance at failover. A znode that does not decode is reported, and counts as empty."""
-    (found,) = yield from context.read(ReadNodes([PATH]))
-    if isinstance(found, Problem):
-        context.problem(found)
-    elif found is not None:
-        context.cluster.maintenance = found.value
+    """Read maintenance at failover."""
+    context.cluster.maintenance = yield from load_node(context, PATH, Maintenance())
 
 
 def change(context: EventContext, changed: Callable[[Maintenance], Maintenance]) -> Handler[str | None]:

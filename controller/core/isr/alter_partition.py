@@ -84,6 +84,7 @@ def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Prop
         sender == current.leader
         and proposal.recovery == current.recovery
         and sorted(proposal.new_isr) == sorted(current.isr)
+        and not _tells_more(cluster, current, proposal)
     ):
         return Verdict()
     if proposal.partition_epoch < current.partition_epoch:
@@ -122,14 +123,27 @@ def _stale(cluster: Cluster, proposal: Proposal) -> list[int]:
 
 
 def _directories(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> DirectoryIds:
-    """Members that stay keep theirs. Of a new one the registration tells it, if that is the one it got in sync in."""
+    """Members that stay keep theirs. Of a new one the registration tells it, if that is the one it got in sync in. Of
+    several, the leader may tell which it is."""
     stayed = dict(zip(current.isr, current.directories, strict=False))
     epochs = dict(zip(proposal.new_isr, proposal.isr_epochs, strict=False))
+    told = dict(zip(proposal.new_isr, proposal.isr_directories, strict=False))
     in_sync = members(current.isr)
-    return shared_directories(
-        stayed.get(b, 0) if b in in_sync or epochs.get(b, NO_EPOCH) == NO_EPOCH else cluster.directory_of(b)
-        for b in proposal.new_isr
-    )
+    found: list[int] = []
+    for b in proposal.new_isr:
+        in_this_epoch = epochs.get(b, NO_EPOCH) != NO_EPOCH
+        known = stayed.get(b, 0) if b in in_sync or not in_this_epoch else cluster.directory_of(b)
+        found.append(cluster.more_exactly(b, known, told[b]) if in_this_epoch and told.get(b) else known)
+    return shared_directories(found)
+
+
+def _tells_more(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> bool:
+    """Whether it tells in which of its directories a member has its replica, and we do not know that yet."""
+    if not any(proposal.isr_directories):
+        return False
+    found = _directories(cluster, current, proposal) or (0,) * len(proposal.new_isr)
+    known = dict(zip(current.isr, current.directories, strict=False))
+    return any(known.get(b, 0) != d for b, d in zip(proposal.new_isr, found, strict=True))
 
 
 def _outdated_controller(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> Verdict | None:
@@ -159,6 +173,8 @@ def _invalid(partition: Partition, current: LeaderAndIsr, sender: int, proposal:
         return f"the ISR {ids_shown(isr)} must contain its leader {sender}"
     if proposal.isr_epochs and len(proposal.isr_epochs) != len(isr):
         return f"{len(proposal.isr_epochs)} broker epochs are given for the {len(isr)} members of the ISR"
+    if proposal.isr_directories and len(proposal.isr_directories) != len(isr):
+        return f"{len(proposal.isr_directories)} directories are given for the {len(isr)} members of the ISR"
     if len(set(isr)) != len(isr):
         return f"the ISR {ids_shown(isr)} names a broker twice"
     assigned, in_sync = members(partition.replicas), members(current.isr)

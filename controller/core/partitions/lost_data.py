@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from controller.core.commits import StateChange, write_states
+from controller.core.commits import StateChange, take_effect, write_states
 from controller.core.context import EventContext, Handler
 from controller.core.model import BrokerIds, DirectoryIds, LeaderAndIsr, Partition, PartitionState, interned
 from controller.core.partitions import partition_state_machine
 from controller.core.reasons import NewerController
-from controller.core.records import LeadershipChange, Rejection
+from controller.core.records import Rejection
 
 REASON = "data_lost"
 
@@ -75,14 +75,9 @@ class _Removal:
         return () if cluster.is_deleting(partition) else cluster.online_replicas(partition)
 
     def applied(self, batch: list[StateChange]) -> None:
-        context = self.context
-        for change in batch:
-            change.partition.leadership = change.new
-            context.push_leadership(change.recipients, change.partition)
-        context.push_metadata([c.partition for c in batch if not context.cluster.is_deleting(c.partition)])
-        context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], REASON)
+        take_effect(self.context, batch, REASON)
         offline = [c.partition for c in batch if _goes_offline(c.partition, c.new)]
-        partition_state_machine.to_offline(context, offline, "its leader came back without its data")
+        partition_state_machine.to_offline(self.context, offline, "its leader came back without its data")
 
 
 def _goes_offline(partition: Partition, new: LeaderAndIsr) -> bool:

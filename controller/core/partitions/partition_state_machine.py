@@ -53,12 +53,18 @@ def legal(context: EventContext, partitions: Iterable[Partition], target: Partit
 
 
 def _move(
-    context: EventContext, partitions: Iterable[Partition], target: PartitionState, reason: str
+    context: EventContext,
+    partitions: Iterable[Partition],
+    target: PartitionState,
+    reason: str,
+    silent: Mapping[int, int] | None = None,
 ) -> None:
     records = []
     for partition in legal(context, partitions, target):
         if partition.state is not target:
-            records.append(PartitionTransition(partition, partition.state, target, partition.leadership))
+            known = partition.leadership
+            silent_us = silent.get(known.leader) if silent and known is not None else None
+            records.append(PartitionTransition(partition, partition.state, target, known, silent_us))
             partition.state = target
     context.log(records, reason)
 
@@ -67,8 +73,14 @@ def to_new(context: EventContext, partitions: Iterable[Partition]) -> None:
     _move(context, partitions, NEW, "created")
 
 
-def to_offline(context: EventContext, partitions: Iterable[Partition], reason: str) -> None:
-    _move(context, partitions, OFFLINE, reason)
+def to_offline(
+    context: EventContext,
+    partitions: Iterable[Partition],
+    reason: str,
+    silent: Mapping[int, int] | None = None,
+) -> None:
+    """``silent``: by leader that is gone, how long ago it gave its last sign, microseconds."""
+    _move(context, partitions, OFFLINE, reason, silent or {})
 
 
 def led(context: EventContext, partitions: Iterable[Partition]) -> None:
@@ -111,13 +123,14 @@ def _to_be_led(context: EventContext, adopted: Sequence[Partition]) -> Sequence[
     return ()
 
 
-def startup(context: EventContext) -> Handler[None]:
-    """Set initial states, then try to elect leaders for partitions without one (reference, section 5.1)."""
+def startup(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
+    """Set initial states, then try to elect leaders for partitions without one (reference, section 5.1).
+    ``partitions``: those that are not Online already."""
     leaderless = []
     cluster = context.cluster
     live = cluster.live_ids()
     simple = not cluster.offline_dirs
-    for count, partition in enumerate(cluster.partitions()):
+    for count, partition in enumerate(partitions):
         if count % (2 * SLICE_MAX) == 2 * SLICE_MAX - 1:
             yield Pause.YIELD
         leadership = partition.leadership
@@ -131,16 +144,20 @@ def startup(context: EventContext) -> Handler[None]:
         leaderless.append(PartitionTransition(partition, NON_EXISTENT, partition.state, leadership))
     context.log(leaderless, "found at failover")
     yield Pause.YIELD
-    yield from bring_online(context)
+    yield from _bring_online(context, [p for p in partitions if p.state is not ONLINE])
 
 
 def bring_online(context: EventContext, *, only_with_live_isr: bool = False) -> Handler[None]:
     """Try to bring every New or Offline partition online, except those under deletion; unclean only where
     configured."""
+    yield from _bring_online(context, context.cluster.partitions(), only_with_live_isr=only_with_live_isr)
+
+
+def _bring_online(
+    context: EventContext, partitions: Iterable[Partition], *, only_with_live_isr: bool = False
+) -> Handler[None]:
     waiting = [
-        p
-        for p in context.cluster.partitions()
-        if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
+        p for p in partitions if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
     ]
     if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]

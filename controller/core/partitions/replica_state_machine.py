@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from controller.core.commits import StateChange, refresh, write_states
+from controller.core.commits import StateChange, refresh, take_effect, write_states
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.model import (
     LEADER_DURING_DELETE,
@@ -23,7 +23,7 @@ from controller.core.model import (
 )
 from controller.core.partitions import leader_election
 from controller.core.reasons import NewerController, Reason
-from controller.core.records import LeadershipChange, Rejection, ReplicaTransition
+from controller.core.records import Rejection, ReplicaTransition
 
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
@@ -181,7 +181,7 @@ def to_offline(
     failed = yield from write_states(context, removal.decisions(), removal.applied, removal.decide)
     # Where the cached state needs no write, it may be outdated: a leader can add a follower to its ISR.
     unsure = [
-        p for p in leaving if p not in context.notified and p.leadership is not None and p not in failed
+        p for p in leaving if not context.is_notified(p) and p.leadership is not None and p not in failed
     ]
     changed = yield from refresh(context, unsure)
     failed.update(
@@ -193,7 +193,7 @@ def to_offline(
         context.push_stop(broker_id, partition, delete=False)
     # Also without a write the replica is offline, and the others must be notified.
     context.push_metadata(
-        [p for p in leaving if p not in context.notified and not context.cluster.is_deleting(p)]
+        [p for p in leaving if not context.is_notified(p) and not context.cluster.is_deleting(p)]
     )
     context.log(
         [Rejection("CONFLICT", str(why), p, ONLINE.value, OFFLINE.value) for p, why in failed.items()]
@@ -239,12 +239,7 @@ class _Removal:
         return map(self.decide, self.leaving)
 
     def applied(self, batch: list[StateChange]) -> None:
-        context = self.context
-        for change in batch:
-            change.partition.leadership = change.new
-            context.push_leadership(change.recipients, change.partition)
-        context.push_metadata([c.partition for c in batch if not context.cluster.is_deleting(c.partition)])
-        context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], "isr_change")
+        take_effect(self.context, batch, "isr_change")
 
 
 def to_deletion_started(context: EventContext, replicas: Iterable[Replica]) -> None:
@@ -285,9 +280,9 @@ def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: 
         )
 
 
-def startup(context: EventContext) -> Handler[None]:
+def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
     """Set initial states (section 4.4): online replicas become Online and get LeaderAndIsr; the others become
-    Ineligible, then Offline.
+    Ineligible, then Offline. ``partitions``: those whose replicas are not Online already.
 
     Online replicas are not logged one by one: the failover's record has their number.
     """
@@ -295,31 +290,17 @@ def startup(context: EventContext) -> Handler[None]:
     live = cluster.live_ids()
     healthy = not cluster.offline_dirs
     offline: list[Replica] = []
-    notified: list[Partition] = []
-    by_broker: dict[int, list[Partition]] = {broker_id: [] for broker_id in live}
-    for count, partition in enumerate(cluster.partitions()):
+    for count, partition in enumerate(partitions):
         if count % (2 * SLICE_MAX) == 2 * SLICE_MAX - 1:
             yield Pause.YIELD
         replicas = partition.replicas
         if healthy and live.issuperset(replicas):
             partition.replica_states = uniform_states(ONLINE, len(replicas))
-            online: Sequence[int] = replicas
-        else:
-            online = cluster.online_replicas(partition)
-            up = frozenset(online)
-            partition.replica_states = shared_states(
-                tuple([ONLINE if b in up else INELIGIBLE for b in replicas])
-            )
-            offline.extend((partition, b) for b in replicas if b not in up)
-        if partition.leadership is not None:
-            notified.append(partition)
-            if cluster.is_deleting(partition):
-                continue
-            for broker_id in online:
-                by_broker[broker_id].append(partition)
-    for broker_id, partitions in by_broker.items():
-        context.push_whole_leadership(broker_id, partitions)
-    context.push_metadata_all(notified)
+            continue
+        up = frozenset(cluster.online_replicas(partition))
+        partition.replica_states = shared_states(tuple([ONLINE if b in up else INELIGIBLE for b in replicas]))
+        offline.extend((partition, b) for b in replicas if b not in up)
+    context.push_everything()
     yield Pause.YIELD
     if offline:
         yield from to_offline(context, offline, "found offline at failover")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.core.model import BrokerIds, LeaderAndIsr
+from controller.core.model import BrokerIds, DirectoryIds, LeaderAndIsr
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode as ErrorCode
 
@@ -16,7 +16,8 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     """The state that a leader proposes for one partition. ``topic_id`` is empty from senders without topic ids
     (version below 2). ``recovery`` is 0 (RECOVERED), 1 (RECOVERING), or an invalid number that was sent.
     ``isr_epochs``: parallel to ``new_isr``, the broker epoch in which each member got in sync, -1: unknown; empty from
-    senders below version 3 (KIP-903)."""
+    senders below version 3 (KIP-903). ``isr_directories``: parallel to it, of a member with several data directories
+    that of this replica, 0: not told; empty: none is."""
 
     topic: str
     topic_id: str
@@ -26,6 +27,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     recovery: int
     partition_epoch: int
     isr_epochs: tuple[int, ...] = ()
+    isr_directories: DirectoryIds = ()
 
 
 @dataclass(frozen=True)
@@ -95,3 +97,7 @@ class AllocateProducerIdsReply:
 
 #: An operator names no broker epoch: any will do.
 UNKNOWN_BROKER_EPOCH = -1
+
+
+#: What a broker sends in its own name.
+BrokerRequest = AlterPartition | ControlledShutdown | AllocateProducerIds

@@ -34,13 +34,25 @@ VANISHED = -1
 
 def add_topic(context: EventContext, info: TopicInfo) -> Topic:
     """Add a topic and its assignment to the cluster state; partition states are read later."""
-    topic = Topic(info.name, info.topic_id, info.czxid, info.version)
-    add_partitions(topic, info, info.partitions.keys())
+    topic = topic_of_info(info)
     restore(context.cluster, topic, info)
     _record_ignored(context, info)
     context.cluster.add_topic(topic)
     context.solved(topic_path(info.name))
     return topic
+
+
+def topic_of_info(info: TopicInfo) -> Topic:
+    topic = Topic(info.name, info.topic_id, info.czxid, info.version)
+    add_partitions(topic, info, info.partitions.keys())
+    return topic
+
+
+def is_plain(info: TopicInfo) -> bool:
+    """Whether ``add_topic`` does nothing with a topic but add it."""
+    return bool(info.topic_id) and not (
+        info.adding or info.removing or info.original or info.queued or info.stray
+    )
 
 
 def _record_ignored(context: EventContext, info: TopicInfo) -> None:
@@ -78,6 +90,7 @@ def add_partitions(topic: Topic, info: TopicInfo, numbers: Iterable[int]) -> lis
         )
         topic.partitions[number] = partition
         added.append(partition)
+    topic.complete = False
     return added
 
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from controller.core.commits import change_node
+from controller.core.commits import change_node, load_node
 from controller.core.context import EventContext, FollowUp, Handler
-from controller.core.effects import Problem, ReadNodes
 from controller.core.events import StopReport
 from controller.core.model import Cluster, Forgotten, Partition, Topic
 from controller.core.records import BrokerChange
@@ -28,12 +27,8 @@ BACK = "its broker was forgotten, and is back before its topic is deleted"
 
 
 def load(context: EventContext) -> Handler[None]:
-    """Read them at failover. A znode that does not decode is reported, and counts as empty."""
-    (found,) = yield from context.read(ReadNodes([PATH]))
-    if isinstance(found, Problem):
-        context.problem(found)
-    elif found is not None:
-        context.cluster.forgotten = found.value
+    """Read them at failover."""
+    context.cluster.forgotten = yield from load_node(context, PATH, {})
 
 
 def is_written_off(cluster: Cluster, broker_id: int) -> bool:

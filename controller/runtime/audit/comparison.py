@@ -15,7 +15,7 @@ import structlog
 
 from controller.core.model import Broker, Cluster, ControlProtocol, Topic
 from controller.core.outbox import Differing, Outbox
-from controller.runtime.audit.auditor import Asking
+from controller.runtime.audit.asking import Asking
 from controller.runtime.audit.expected import Expected, Totals
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import CannotAnswerError, UnreachableError

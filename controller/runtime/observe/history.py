@@ -145,6 +145,14 @@ class Recent:
             number -= 1
         yield found
 
+    def entries(self, controller_epoch: int) -> Iterator[Entry]:
+        """Kept batches of one controller epoch, newest first; new ones may come, and old ones go, meanwhile."""
+        number = self._first + len(self._entries) - 1
+        while (entry := self._entries.get(number)) is not None and entry.controller_epoch >= controller_epoch:
+            if entry.controller_epoch == controller_epoch:
+                yield entry
+            number -= 1
+
     def follow(self, wanted: Filter, *, since_epoch: int | None = None) -> Follower:
         """Follow records added from now on; ``since_epoch``: from the first record of that controller epoch on."""
         number = self._first + len(self._entries)

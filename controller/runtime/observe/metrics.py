@@ -161,6 +161,15 @@ class LoopMetrics:
         )
 
 
+def _leaderless_seconds(registry: CollectorRegistry) -> Histogram:
+    return Histogram(
+        "partition_controller_leaderless_seconds",
+        "Time that partitions were without a leader, from the last sign of the broker that led them where it is known.",
+        registry=registry,
+        buckets=(0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 900, 3600),
+    )
+
+
 class ControllerMetrics:
     """Counters and histograms of the controller."""
 
@@ -224,6 +233,7 @@ class ControllerMetrics:
             ["direction"],
             registry=registry,
         )
+        self.leaderless_seconds = _leaderless_seconds(registry)
         self.audit = AuditMetrics(registry)
         self.standby = StandbyMetrics(registry)
         self.resignations = Counter(

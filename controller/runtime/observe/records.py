@@ -53,6 +53,8 @@ def _partition(records: Iterable[PartitionTransition], reason: str) -> Iterator[
     for record in records:
         line = _of(record.partition, "partition", reason)
         line["from"], line["to"] = record.before.value, record.after.value
+        if record.silent_us is not None:
+            line["silent_us"] = record.silent_us
         yield _with_state(line, record.leadership)
 
 
@@ -115,6 +117,7 @@ def _broker(record: BrokerChange) -> Record:
         **_unless_empty("from", record.before),
         "to": record.to,
         **({} if record.count is None else {"count": record.count}),
+        **({} if record.silent_us is None else {"silent_us": record.silent_us}),
         **({} if record.reason is None else {"reason": record.reason}),
     }
 

@@ -136,6 +136,7 @@ def _proposal(asked: pb.AlterPartitionState) -> Proposal:
         asked.leader_recovery_state,
         asked.partition_epoch,
         tuple(asked.isr_epochs),
+        tuple(asked.isr_directories),
     )
 
 

@@ -89,6 +89,8 @@ class _Registration(msgspec.Struct):
     # Ours (docs/adr/0017).
     directories: list[str] = []
     previous_broker_epoch: int = NO_EPOCH
+    # Ours: when a broker without a session gave its last sign.
+    session_timeout_ms: Annotated[int, Meta(ge=0, le=INT_MAX)] = 0
 
 
 class _Topic(msgspec.Struct):
@@ -393,6 +395,7 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
         mapped,
         _directories(path, decoded),
         decoded.previous_broker_epoch,
+        decoded.session_timeout_ms,
     )
 
 

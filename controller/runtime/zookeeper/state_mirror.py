@@ -1,17 +1,18 @@
-"""Partition states in the memory of a standby, kept up to date by a persistent recursive watch (docs/adr/0019).
+"""Topics and partition states in a standby's memory, kept up to date by a persistent recursive watch (docs/adr/0019).
 
 What has changed is *stale* until it is read again. Events and replies of one connection come in the order in which the
 server carried out what they tell of, and ``Session`` keeps that order. So after a sync, what is not stale is as the
 leader of the ensemble had it at that moment.
 
-Topics, assignments, brokers and configurations are not kept: they are few, and are read at each failover.
+They are kept as the failover wants them (``Prepared``), and it takes the objects over. Brokers and configurations are
+not kept: they are few, or not needed by a failover.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 from itertools import islice
@@ -19,28 +20,39 @@ from itertools import islice
 import structlog
 
 from controller.core import znode_paths
-from controller.core.model import LeaderAndIsr, Partition
+from controller.core.effects import TopicInfo
+from controller.core.model import LeaderAndIsr, Partition, Topic
+from controller.core.standby.prepared import Prepared
+from controller.core.topics.changes import is_plain, topic_of_info
 from controller.core.znode_paths import state_path
 from controller.errors import LeadershipError, MalformedError
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import codecs, jute
-from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError, Session
+from controller.runtime.zookeeper.session import (
+    ConnectionLossError,
+    NoNodeError,
+    Session,
+    WatchCallback,
+)
 from controller.runtime.zookeeper.state_cache import StateCache
 
 log = structlog.get_logger(__name__)
 
 #: The watch is here, and not on /brokers/topics, because nobody else watches this path.
 TREE = znode_paths.BROKERS
-_PARTS = znode_paths.TOPICS.count("/") + 4
+#: Of ``/brokers/topics/T``, and of ``/brokers/topics/T/partitions/N/state``, divided at the slashes.
+_TOPIC_PARTS, _STATE_PARTS = 4, 7
 #: States in one read, and the pause after it: at most 20,000 a second, so that brokers are served, too.
 READ_MAX, PAUSE_S = 1000, 0.05
 #: Topic znodes in one read: each may be large.
 TOPICS_MAX = 100
-#: States read again each second although nothing was heard of them, to prove the mirror right.
-PROVED_MAX, PROVE_S = 200, 1.0
+#: States, and topics, read again each second although nothing was heard of them, to prove the mirror right.
+PROVED_MAX, TOPICS_PROVED_MAX, PROVE_S = 200, 10, 1.0
 #: Before a new attempt after a lost connection.
 RETRY_S = 1.0
 Key = tuple[str, int]
+#: A topic by name, or a partition state.
+Place = str | Key
 
 
 class Warmth(Enum):
@@ -52,21 +64,32 @@ class Warmth(Enum):
 
 
 class StateMirror:
-    """The states of one session. Use ``run`` while another controller leads, then ``settle`` once and ``take``."""
+    """Topics and states of one session. Use ``run`` while another controller leads, then ``settle`` and ``hand_over``
+    once, and ``take`` for what that left out."""
 
     def __init__(self, session: Session, metrics: StandbyMetrics) -> None:
         self._session, self._metrics = session, metrics
         self._decoder = StateCache()
-        self._states: dict[str, dict[int, LeaderAndIsr]] = {}
+        self.prepared = Prepared()
+        #: Topics that were left out of what was handed over, for the sake of their states.
+        self._left_out: dict[str, Topic] = {}
         #: Changed since they were read, and when that was heard of; the oldest first.
+        self._stale_topics: dict[str, float] = {}
         self._stale: dict[Key, float] = {}
         #: Heard of since the read that is under way was sent.
-        self._meanwhile: set[Key] = set()
+        self._meanwhile: set[Place] = set()
         self._connection = -1
         self._complete = False
         self._off = False
         self._proof: Iterator[Key] = iter(())
+        self._topics_proof: Iterator[str] = iter(())
+        #: Who is told when the watch of a topic fires; None: nobody leads.
+        self._changed: WatchCallback | None = None
+        #: Names of topics that were read, or a state of them was, since somebody asked last.
+        self.news: dict[str, None] = {}
         self.proved_wrong = 0
+        #: States in memory.
+        self.size = 0
 
     @property
     def warmth(self) -> Warmth:
@@ -79,18 +102,15 @@ class StateMirror:
         return self._connection == self._session.connections
 
     @property
-    def size(self) -> int:
-        """States in memory."""
-        return sum(map(len, self._states.values()))
-
-    @property
     def behind(self) -> int:
-        """States that changed and were not read again yet."""
-        return len(self._stale)
+        """Topics and states that changed and were not read again yet."""
+        return len(self._stale) + len(self._stale_topics)
 
     def behind_s(self, now_s: float) -> float:
         """For how long the oldest of them is known."""
-        return now_s - next(iter(self._stale.values()), now_s)
+        return now_s - min(
+            next(iter(self._stale.values()), now_s), next(iter(self._stale_topics.values()), now_s)
+        )
 
     # reading
 
@@ -119,31 +139,54 @@ class StateMirror:
         return True
 
     async def _read_all(self) -> None:
-        names, keys = sorted(await self._topics()), list[Key]()
+        names, keys = sorted(await self._names()), list[Key]()
         for start in range(0, len(names), TOPICS_MAX):
-            keys += await self._partitions(names[start : start + TOPICS_MAX])
+            keys += await self._read_topics(names[start : start + TOPICS_MAX])
             while len(keys) >= READ_MAX:
                 await self._read(keys[:READ_MAX])
                 del keys[:READ_MAX]
         if keys:
             await self._read(keys)
 
-    async def _topics(self) -> list[str]:
+    async def _names(self) -> list[str]:
         try:
             return await self._session.children(znode_paths.TOPICS)
         except NoNodeError:
             return []
 
-    async def _partitions(self, names: Sequence[str]) -> list[Key]:
-        """Of topics as they are now; the states of later partitions are heard of."""
+    async def _read_topics(self, names: Sequence[str]) -> list[Key]:
+        """Read topics, and arm their watches for the failover; those that change meanwhile stay stale. Returns the
+        partitions whose states are to be read."""
+        paths = [znode_paths.topic_path(name) for name in names]
+        self._listen()
+        self._meanwhile.clear()
+        await self._session.arm_data_watches(paths, self._topic_changed)
+        nodes = await self._session.bulk_get(paths)
+        self._listen()
         keys: list[Key] = []
-        paths = map(znode_paths.topic_path, names)
-        for name, node in zip(names, await self._session.bulk_get(list(paths)), strict=True):
-            if isinstance(node, jute.Node):
-                with suppress(MalformedError):  # its states are read at the failover, if it can be read then
-                    info = codecs.decode_topic(name, node.data, node.czxid, node.version)
-                    keys.extend((name, number) for number in info.partitions)
+        for name, node in zip(names, nodes, strict=True):
+            if name not in self._meanwhile:
+                keys += self._keep_topic(name, _decoded(name, node))
+        self._measure()
         return keys
+
+    def _keep_topic(self, name: str, info: TopicInfo | None) -> list[Key]:
+        self._stale_topics.pop(name, None)
+        self.news[name] = None
+        before = self.prepared.topics.get(name)
+        self.size -= len(before.partitions) if before is not None else 0
+        if info is None:
+            self.prepared.withdraw(name)
+            return []
+        unknown = self.prepared.put(topic := topic_of_info(info))
+        self.size += len(topic.partitions)
+        if not is_plain(info):
+            self.prepared.special.add(name)
+        return [(name, partition.number) for partition in unknown]
+
+    def _topic_changed(self, kind: str, path: str) -> None:
+        if self._changed is not None:
+            self._changed(kind, path)
 
     async def _read(self, keys: Sequence[Key]) -> list[LeaderAndIsr | None]:
         """Read states; those that change meanwhile stay stale. What was found, None: nothing that makes sense."""
@@ -156,60 +199,100 @@ class StateMirror:
             state = self._decoder.decode(*key, node) if isinstance(node, jute.Node) else None
             found.append(state if isinstance(state, LeaderAndIsr) else None)
             if key not in self._meanwhile:
-                self._keep(key, found[-1])
+                self._stale.pop(key, None)
+                # Of a partition that no topic has yet, the topic's change is heard of, too.
+                if (partition := self.prepared.partition(*key)) is not None:
+                    self.news[key[0]] = None
+                    self.prepared.keep(partition, found[-1])
         self._measure()
         await asyncio.sleep(PAUSE_S * len(keys) / READ_MAX)
         return found
-
-    def _keep(self, key: Key, state: LeaderAndIsr | None) -> None:
-        self._stale.pop(key, None)
-        topic, number = key
-        if state is not None:
-            self._states.setdefault(topic, {})[number] = state
-        elif (known := self._states.get(topic)) is not None:
-            known.pop(number, None)
-            if not known:
-                del self._states[topic]
 
     def _listen(self) -> None:
         """What was heard of is stale."""
         now_s = time.monotonic()
         for path in self._session.heard():
-            if (key := _key_of(path)) is not None:
-                self._stale.setdefault(key, now_s)
-                self._meanwhile.add(key)
+            place = _place_of(path)
+            if isinstance(place, str):
+                self._stale_topics.setdefault(place, now_s)
+            elif place is not None:
+                self._stale.setdefault(place, now_s)
+            if place is not None:
+                self._meanwhile.add(place)
 
     async def _follow(self) -> None:
-        """Read again what is stale; prove some of the rest."""
+        """Read again what is stale, topics first: they say which states there are. Then prove some of the rest."""
         self._listen()
+        if not self.behind:
+            await self._prove()
+            await asyncio.sleep(PROVE_S)
+            return
+        if names := list(islice(self._stale_topics, TOPICS_MAX)):
+            now_s = time.monotonic()
+            for key in await self._read_topics(await self._present(names)):
+                self._stale.setdefault(key, now_s)
+            await asyncio.sleep(PAUSE_S * len(names) / TOPICS_MAX)
         if stale := list(islice(self._stale, READ_MAX)):
             await self._read(stale)
-            return
-        await self._prove()
-        await asyncio.sleep(PROVE_S)
+
+    async def _present(self, names: Sequence[str]) -> list[str]:
+        """Those that exist; the others are forgotten. To arm the watch of one that does not makes it fire at once."""
+        self._listen()
+        self._meanwhile.clear()
+        nodes = await self._session.bulk_get([znode_paths.topic_path(name) for name in names])
+        self._listen()
+        for name, node in zip(names, nodes, strict=True):
+            if node == jute.NO_NODE and name not in self._meanwhile:
+                self._keep_topic(name, None)
+        return [name for name, node in zip(names, nodes, strict=True) if node != jute.NO_NODE]
 
     async def _prove(self) -> None:
-        """Some states are read although nothing was heard of them: a difference is a defect, and all is read anew."""
-        keys = [key for key in islice(self._proof, PROVED_MAX) if key not in self._stale]
-        if not keys:
-            self._proof = iter([(topic, number) for topic, known in self._states.items() for number in known])
-            return
-        before = [self._states.get(topic, {}).get(number) for topic, number in keys]
+        """Some states and topics are read although nothing was heard of them: a difference is a defect, and all is
+        read anew."""
+        known = self.prepared
+        names = [n for n in self._some_topics() if n in known.topics and n not in self._stale_topics]
+        keys = [k for k in self._some_states() if known.partition(*k) is not None and k not in self._stale]
+        before = [(p := known.partition(*key)) and p.leadership for key in keys]
         after = await self._read(keys)
-        wrong = [
+        wrong: list[Place] = [
             key
             for key, old, new in zip(keys, before, after, strict=True)
             if old != new and key not in self._meanwhile
         ]
+        nodes = await self._session.bulk_get([znode_paths.topic_path(name) for name in names])
+        self._listen()
+        for name, node in zip(names, nodes, strict=True):
+            if name not in self._meanwhile and _differs(known.topics.get(name), _decoded(name, node)):
+                wrong.append(name)
         if wrong and self._valid:
             self.proved_wrong += len(wrong)
             self._metrics.wrong.inc(len(wrong))
-            log.error("standby_was_wrong", states=len(wrong), one=str(wrong[0]))
+            log.error("standby_was_wrong", places=len(wrong), one=str(wrong[0]))
             self._connection = -1
 
+    def _some_states(self) -> list[Key]:
+        """The next ones, round and round."""
+        if not (keys := list(islice(self._proof, PROVED_MAX))):
+            topics = self.prepared.topics
+            self._proof = (
+                (name, number)
+                for name in list(topics)
+                if (topic := topics.get(name)) is not None
+                for number in list(topic.partitions)
+            )
+        return keys
+
+    def _some_topics(self) -> list[str]:
+        if not (names := list(islice(self._topics_proof, TOPICS_PROVED_MAX))):
+            self._topics_proof = iter(list(self.prepared.topics))
+        return names
+
     def _drop(self) -> None:
-        self._complete, self._connection = False, -1
-        self._states, self._stale, self._proof = {}, {}, iter(())
+        self._complete, self._connection, self.size = False, -1, 0
+        self.news.update(dict.fromkeys(self.prepared.topics))
+        self.prepared, self._left_out = Prepared(), {}
+        self._stale_topics, self._stale = {}, {}
+        self._proof, self._topics_proof = iter(()), iter(())
 
     def _measure(self) -> None:
         self._metrics.states.set(self.size)
@@ -219,7 +302,7 @@ class StateMirror:
     # the failover
 
     async def settle(self) -> bool:
-        """After the election, before the first ``take``. False: the mirror proves nothing. Raises ConnectionLossError,
+        """After the election, before ``hand_over``. False: the mirror proves nothing. Raises ConnectionLossError,
         LeadershipError."""
         if self.warmth is not Warmth.WARM:
             return False
@@ -227,17 +310,34 @@ class StateMirror:
         self._listen()
         return self._valid
 
-    def take(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | None]:
-        """The states that are known as they are, in order; None: to be read. Each is given once: whoever asks again,
-        wants it from ZooKeeper."""
+    def hand_over(self, changed: WatchCallback, avoided: Collection[str] = ()) -> Prepared | None:
+        """All that is known as it is, for good; None: nothing is. ``changed`` is told when a topic's watch fires;
+        ``avoided``: paths of topics that the failover is to read itself."""
+        self._changed = changed
         self._listen()
         if not self._valid:
+            return None
+        prepared, self.prepared = self.prepared, Prepared()
+        mine = (name for path in avoided if isinstance(name := _place_of(path), str))
+        for name in {*prepared.special, *self._stale_topics, *mine}:
+            if (topic := prepared.withdraw(name)) is not None:
+                self._left_out[name] = topic
+        prepared.close([p for key in self._stale if (p := prepared.partition(*key)) is not None])
+        return prepared
+
+    def take(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | None]:
+        """Of topics that were not handed over: the states that are known as they are, in order; None: to be read. Each
+        is given once: whoever asks again, wants it from ZooKeeper."""
+        self._listen()
+        if not self._valid or not self._left_out:
             return [None] * len(partitions)
-        states, stale, nothing = self._states, self._stale, dict[int, LeaderAndIsr]()
+        stale = self._stale
         found: list[LeaderAndIsr | None] = []
         for partition in partitions:
             name, number = partition.topic.name, partition.number
-            state = states.get(name, nothing).pop(number, None)
+            topic = self._left_out.get(name)
+            held = topic.partitions.pop(number, None) if topic is not None else None
+            state = held.leadership if held is not None else None
             found.append(None if stale and (name, number) in stale else state)
         return found
 
@@ -247,11 +347,39 @@ class StateMirror:
         with suppress(ConnectionLossError, LeadershipError):
             await self._session.forget_tree(TREE)
 
+    def release(self) -> None:
+        """The term is over: nobody is told of topics."""
+        self._changed = None
 
-def _key_of(path: str) -> Key | None:
-    """The partition whose state znode this is; None: another znode."""
+
+def _decoded(name: str, node: jute.Node | int) -> TopicInfo | None:
+    """None: it is absent, or cannot be read. Then the failover says so."""
+    if isinstance(node, jute.Node):
+        with suppress(MalformedError):
+            return codecs.decode_topic(name, node.data, node.czxid, node.version)
+    return None
+
+
+def _differs(topic: Topic | None, info: TopicInfo | None) -> bool:
+    if topic is None or info is None:
+        return (topic is None) != (info is None)
+    known = {number: partition.replicas for number, partition in topic.partitions.items()}
+    return (topic.czxid, topic.version, topic.id, known) != (
+        info.czxid,
+        info.version,
+        info.topic_id,
+        info.partitions,
+    )
+
+
+def _place_of(path: str) -> Place | None:
+    """The topic or the partition of which this is the znode, or the state znode; None: another znode."""
     parts = path.split("/")
-    if len(parts) != _PARTS + 1 or parts[-1] != "state" or not path.startswith(znode_paths.TOPICS + "/"):
+    if not path.startswith(znode_paths.TOPICS + "/"):
+        return None
+    if len(parts) == _TOPIC_PARTS:
+        return parts[-1]
+    if len(parts) != _STATE_PARTS or parts[-1] != "state":
         return None
     number = parts[-2]
     return (parts[-4], int(number)) if number.isascii() and number.isdigit() and len(number) < 10 else None

@@ -32,6 +32,7 @@ from controller.core.effects import (
     ReadKafkaIds,
     ReadNodes,
     ReadNotifications,
+    ReadPrepared,
     ReadStates,
     ReadTopicConfigs,
     ReadTopics,
@@ -49,6 +50,7 @@ from controller.core.effects import (
 )
 from controller.core.events import Event, change_of
 from controller.core.model import Broker, LeaderAndIsr, Partition
+from controller.core.standby.prepared import Prepared
 from controller.core.znode_paths import state_path
 from controller.errors import FencedError, MalformedError, TooLargeError
 from controller.runtime.zookeeper import codecs, jute, single_codecs, topic_trees
@@ -69,7 +71,7 @@ MULTI_BYTES_MAX = 700_000
 
 class Store:
     """One term's access to ZooKeeper. ``epoch_version``: the zkVersion of ``/controller_epoch`` from the election.
-    ``quarantined``: znodes of topics and brokers that count as unreadable, and why. ``mirror``: the partition states in
+    ``quarantined``: znodes of topics and brokers that count as unreadable, and why. ``mirror``: what was in
     memory when this controller was elected, settled."""
 
     def __init__(
@@ -86,9 +88,11 @@ class Store:
         self._enqueue = enqueue
         self._fence = jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), epoch_version)
         self._states = StateCache()
-        self._mirror = mirror
+        #: Until the failover is done; and whoever has armed the watches of topics.
+        self._mirror = self._prepared_by = mirror
         #: How many partition states came from where.
         self.from_memory = self.from_zookeeper = 0
+        self.topics_from_memory = 0
         self._topics = TopicCache()
 
     async def perform(self, effect: Effect) -> Outcome:
@@ -140,11 +144,25 @@ class Store:
             case ReadNotifications():
                 parents = (znode_paths.LOG_DIR_NOTIFICATIONS, znode_paths.ISR_NOTIFICATIONS)
                 return [path for parent in parents for path in await self._paths_below(parent)]
-            case ReadFeature() | ReadKafkaIds():
-                kafka_ids = isinstance(query, ReadKafkaIds)
-                return await (self._read_kafka_ids() if kafka_ids else self._read_feature())
+            case ReadFeature() | ReadKafkaIds() | ReadPrepared():
+                return await self._read_for_a_failover(query)
             case ReadNodes(paths):
                 return await single_codecs.read_nodes(self._session, paths)
+
+    async def _read_for_a_failover(self, query: ReadFeature | ReadKafkaIds | ReadPrepared) -> object:
+        if isinstance(query, ReadPrepared):
+            return self._take_prepared()
+        return await (self._read_kafka_ids() if isinstance(query, ReadKafkaIds) else self._read_feature())
+
+    def _take_prepared(self) -> Prepared | None:
+        if self._mirror is None:
+            return None
+        prepared = self._mirror.hand_over(self._changed, self._quarantined)
+        if prepared is not None:
+            self.topics_from_memory = len(prepared.topics)
+            held = sum(len(topic.partitions) for topic in prepared.topics.values())
+            self.from_memory += held - len(prepared.unread())
+        return prepared
 
     async def _read_kafka_ids(self) -> list[int]:
         try:
@@ -311,6 +329,8 @@ class Store:
     def close(self) -> None:
         """Hear of no more changes."""
         self._session.forget(self._changed)
+        if self._prepared_by is not None:
+            self._prepared_by.release()
 
     def _changed(self, kind: str, path: str) -> None:  # noqa: ARG002
         """Every watch queues the event that reads the path again; a deletion, too, because it removes the watch."""

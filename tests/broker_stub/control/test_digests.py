@@ -52,7 +52,7 @@ def carry_out(broker: BrokerHarness, step: tuple[Any, ...]) -> None:
     elif kind == "isr":
         broker.handlers.isr_changed(IsrChange((topic, partition), (0,), tuple(isr), epoch, epoch + 3))
     elif kind == "lose" and flag and epoch == 5:
-        broker.handlers.replicas.fail_all("the disk is gone")
+        broker.handlers.replicas.fail([r.key for r in broker.handlers.replicas], "the disk is gone")
 
 
 def described(broker: BrokerHarness, **page: Any) -> wire.DescribeStateResponse:

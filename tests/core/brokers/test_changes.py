@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.outbox import PushKind
+from controller.core.records import BrokerChange, PartitionTransition
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
 
@@ -28,6 +30,53 @@ def running(
         rig.run()
     rig.forget()
     return world, rig
+
+
+# --- the last sign of a broker that is gone ---------------------------------------------------------------
+
+
+def silent_us(heard_us: int | None, session_timeout_ms: int) -> int | None:
+    """What the records of broker 1's loss at 100 s say: of it, and of its partition. Each step of the machine
+    takes 1 ms."""
+    world, rig = running([1, 2, 3], [1, 2, 3])
+    rig.cluster.brokers[1] = msgspec.structs.replace(
+        rig.cluster.brokers[1], session_timeout_ms=session_timeout_ms
+    )
+    if heard_us is not None:
+        rig.cluster.heard_us[1] = heard_us
+    rig.now_us = 100_000_000
+    world.broker_down(1)
+    rig.run()
+    (change,) = rig.recorded(BrokerChange)
+    (moved,) = [t for t in rig.recorded(PartitionTransition) if t.after is PartitionState.OFFLINE]
+    assert 1 not in rig.cluster.heard_us
+    assert change.silent_us == moved.silent_us
+    return change.silent_us
+
+
+@pytest.mark.parametrize(
+    ("heard_us", "session_timeout_ms", "expected_us"),
+    [
+        (None, 0, None),
+        (None, 18_000, 18_000_000),
+        (97_000_000, 0, 3_000_000),
+        (97_000_000, 18_000, 3_000_000),
+        (40_000_000, 18_000, 18_000_000),
+    ],
+)
+def test_an_outage_begins_with_the_newest_sign_that_is_known(
+    heard_us: int | None, session_timeout_ms: int, expected_us: int | None
+) -> None:
+    found_us = silent_us(heard_us, session_timeout_ms)
+    assert found_us == (None if expected_us is None else pytest.approx(expected_us, abs=10_000))
+
+
+def test_a_registration_is_a_sign() -> None:
+    world, rig = running([2, 3], [1, 2, 3], isr=[2, 3])
+    rig.now_us = 5_000_000
+    world.broker_up(1)
+    rig.run()
+    assert rig.cluster.heard_us == {1: pytest.approx(5_000_000, abs=10_000)}
 
 
 # --- the traces ------------------------------------------------------------------------------------------

@@ -214,7 +214,7 @@ _REPLICA_MOVES: dict[str, Callable[[EventContext, list[tuple[Partition, int]]], 
 @pytest.mark.parametrize("row", [p for p in rows("replica_sm") if "startup" in p.values[0]["when"]])
 def test_replica_startup(row: Row) -> None:
     rig, replica = rig_of(row["given"]), row["given"]["replica"]
-    rig.drive(replica_state_machine.startup)
+    rig.drive(lambda context: replica_state_machine.startup(context, list(context.cluster.partitions())))
     assert rig.partition().replica_state(replica) is REPLICA_STATES[row["then"]["state"]]
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from controller.core.config_keys import UNCLEAN
 from controller.core.explain.partitions import explain_partition
-from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
+from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, of_several
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect, unmet
+from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import MachineHarness
@@ -211,3 +212,84 @@ def test_the_rule_is_named() -> None:
     ballot = Ballot((1,), state(-1, (1,)), frozenset({1}), without_data=frozenset({1}))
     assert unmet(clean, ballot, (1,), 1) is Rule.KEPT_DATA
     assert unmet(unclean, ballot, (1,), 1) is None
+
+
+# --- several directories
+
+
+BOTH = of_several((10, 11))
+
+
+def jbod_world() -> World:
+    """Broker 1 has directories 10 and 11, broker 2 has 20."""
+    world = World()
+    world.broker_up(1, directories=(10, 11))
+    world.broker_up(2, directories=(20,))
+    world.create_topic("t", {0: [1, 2]})
+    return world
+
+
+def test_of_a_broker_with_several_the_state_names_all_until_it_is_told_which() -> None:
+    world = jbod_world()
+    rig = MachineHarness.active(world)
+    assert directories(world) == ((1, 2), (BOTH, 20))
+    epoch = world.brokers[1].epoch
+    (answer,) = rig.ask(told(world, 11))
+    assert answer.partitions[0].error is ErrorCode.NONE
+    assert directories(world) == ((1, 2), (11, 20))
+    version = world.states["t", 0].partition_epoch
+    rig.ask(told(world, 11))
+    assert (directories(world), world.states["t", 0].partition_epoch) == (((1, 2), (11, 20)), version)
+    rig.ask(told(world, 10))
+    assert directories(world) == ((1, 2), (10, 20)), "it is there, and nothing is missing"
+    assert world.brokers[1].epoch == epoch
+
+
+def told(world: World, directory: int, epoch: int | None = None) -> AlterPartition:
+    """The leader tells where its replica is."""
+    stored = world.states["t", 0]
+    own = world.brokers[1].epoch if epoch is None else epoch
+    proposal = Proposal(
+        "t",
+        world.topics["t"].topic_id,
+        0,
+        stored.leader_epoch,
+        stored.isr,
+        RECOVERED,
+        stored.partition_epoch,
+        (own, world.brokers[2].epoch),
+        (directory, 0),
+    )
+    return AlterPartition(1, own, (proposal,))
+
+
+@pytest.mark.parametrize(
+    ("known", "registered", "lost"),
+    [
+        (10, (11,), True),
+        (11, (11,), False),
+        (11, (11, 12), False),
+        (10, (11, 12), True),
+        (BOTH, (11, 10), False),
+        (BOTH, (11,), True),
+        (BOTH, (10, 11, 12), True),
+    ],
+)
+def test_only_the_replicas_of_the_directory_that_is_gone_are_out_of_sync(
+    known: int, registered: tuple[int, ...], lost: bool
+) -> None:
+    """Where only all of them are known, none may be missing, and none new."""
+    world = jbod_world()
+    world.put_state("t", 0, kept(1, (1, 2), (known, 20)))
+    world.broker_down(1)
+    world.broker_up(1, directories=registered)
+    rig = MachineHarness.active(world)
+    assert rig.stored()[::2] == ((2, [2]) if lost else (1, [1, 2]))
+    rig.check_converged()
+
+
+def test_a_directory_that_is_not_registered_is_not_believed() -> None:
+    world = jbod_world()
+    rig = MachineHarness.active(world)
+    rig.ask(told(world, 99))
+    assert directories(world) == ((1, 2), (BOTH, 20))

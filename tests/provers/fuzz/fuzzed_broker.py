@@ -15,11 +15,12 @@ from unittest import mock
 
 from broker_stub import data_plane, settings
 from broker_stub.control.replicas import Replicas
+from broker_stub.data_dirs import DataDirs
 from broker_stub.data_plane import DataPlane
 from broker_stub.errors import BrokerError
 from broker_stub.group import coordinator
 from broker_stub.log import batches
-from broker_stub.log.directory import LogDirectory
+from broker_stub.log.directories import LogDirectories
 from broker_stub.log.interface import LogConfig
 from tests.provers.fuzz.harness import MEMORY
 from tests.provers.fuzz.virtual import Loop
@@ -90,8 +91,18 @@ class FuzzedBroker:
         for topic, number in (*LED, FOLLOWED):
             (directory / f"{topic}-{number}").mkdir()
         harness = BrokerHarness()
-        self._logs = LogDirectory(directory, LogConfig(message_max_bytes=10_000))
-        self._plane = DataPlane(chosen, self._logs, harness.handlers, _Store(), None, self.bugs.append, None)  # type: ignore[arg-type]
+        self._dirs = DataDirs([directory], 0)
+        self._logs = LogDirectories([directory], LogConfig(message_max_bytes=10_000), self._dirs.path_of)
+        self._plane = DataPlane(
+            chosen,
+            self._logs,
+            self._dirs,
+            harness.handlers,
+            _Store(),  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            self.bugs.append,
+            None,
+        )
         self._plane.start()
         transitions = []
         for key in LED:
@@ -120,7 +131,8 @@ class FuzzedBroker:
         return self._state() != self._made
 
     def problems(self) -> list[str]:
-        return [str(failure) for log in self._logs._logs.values() if (failure := log.failure)]
+        logs = [log for directory in self._logs.working() for log in directory._logs.values()]
+        return [str(failure) for log in logs if (failure := log.failure)]
 
     def call(self, method: str, request: bytes) -> bytes:
         """The answer. Raises UnreadableRequest, and whatever the handler or a background task fails with."""

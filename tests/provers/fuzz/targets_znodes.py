@@ -98,7 +98,7 @@ CONTROLLER: tuple[Codec, ...] = (
         "/brokers/ids/",
         lambda path, data: codecs.decode_broker(path, data, 5),
         [
-            b"7\0" + Identity(7, "h1", 9092, "r1", Incarnation("i"), (("f", 1, 3),)).encode(5),
+            b"7\0" + Identity(7, "h1", 9092, "r1", Incarnation("i"), (("f", 1, 3),)).encode(5, 6000),
             b"0\0" + _in_json(version=1, host="h", port=9092, jmx_port=-1, timestamp="1"),
             b"1\0" + _in_json(version=4, endpoints=["PLAINTEXT://[::1]:9092", "SSL://h:1"]),
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -69,6 +69,7 @@ class SimulatedCluster:
         self.ledger = Ledger(self.violated, self._writer, self.history.excuse)
         permits = {"elect_unclean", "set_unclean"}
         self.ledger.unclean_possible = options.unclean or any(a.kind in permits for a in plan.actions)
+        self.ledger.disks = options.disks
         ensemble = Ensemble(options.zookeepers, Zookeeper(multi_read=options.multi_read))
         ensemble.on_agreed = self._agreed
         self.zk = Network(ensemble, self._zk_delay_s)
@@ -96,11 +97,12 @@ class SimulatedCluster:
         #: Copies of controllers, by id.
         self.namesakes: dict[int, SimController] = {}
         self.brokers = {
-            id_: SimBroker(self, id_, settings=_broker_settings(options, id_))
+            id_: SimBroker(self, id_, _broker_settings(options, id_), options.disks)
             for id_ in range(1, options.brokers + 1)
         }
         for broker in self.brokers.values():
-            broker.disk.on_append = self.history.appended
+            for disk in broker.disks:
+                disk.on_append = self.history.appended
             broker.on_leaving = partial(self._leaving, broker)
         self.bootstrap = [broker.address for broker in self.brokers.values()]
         self.clients = self._make_clients(options)
@@ -177,9 +179,9 @@ class SimulatedCluster:
         assert isinstance(reply, Reply)
         return reply.value if reply.code is Code.OK else None
 
-    def data_lost(self, broker_id: int) -> None:
-        """A fault took some of what this broker had written."""
-        self.ledger.data_lost(broker_id)
+    def data_lost(self, broker_id: int, partitions: Iterable[tuple[str, int]]) -> None:
+        """A fault took some of what this broker had written of these."""
+        self.ledger.data_lost(broker_id, partitions)
 
     # what must hold
 
@@ -243,15 +245,21 @@ class SimulatedCluster:
                 self.violated(f"{controller.name} had wrong states in memory")
             for found in controller.audited:
                 self.trace_line(f"{controller.name} audits {sorted(found.items())}")
-                # Whatever a controller must tell, it tells when it happens; but a lost reply to AlterPartition leaves
-                # the leader with its former ISR until it asks again.
-                excused = self.tampered or (self.plan.options.lost and found["to"] == "differs")
+                excused = self.tampered or self._reply_lost(found)
                 if not excused and found["to"] in ("differs", "taken_over", "put_right"):
                     self.violated(f"the audit of {controller.name} found {found}")
             controller.audited.clear()
         for finding in self.history.findings:
             self.violated(f"a client found: {finding}")
         self.history.findings.clear()
+
+    def _reply_lost(self, found: Mapping[str, Any]) -> bool:
+        """Whatever a controller must tell, it tells when it happens. But where replies get lost, a leader has its
+        former ISR until it asks again."""
+        state = self.ledger.states.get((found["topic"], found["partition"]))
+        leads = state is not None and state.leader == found["replica"]
+        of_leadership = str(found["reason"]).startswith("LeaderAndIsr")
+        return self.plan.options.lost > 0 and found["to"] == "differs" and leads and of_leadership
 
     # the trace
 
@@ -408,6 +416,8 @@ class SimulatedCluster:
             for node in self.brokers.values() if some_back else self.nodes:
                 if not node.alive:
                     node.start()
+            if self.plan.options.oversized:
+                self.faults.end_abuse()
             if undone is None or (undone.done() and not undone.result()):
                 undone = self.loop.spawn(self.operator.process, self.operator.undo())
             await self._until(self.loop.time() + LOOK_S)

@@ -18,14 +18,17 @@ from controller.core.events import TellAgain
 from controller.core.handlers import event_of
 from controller.core.model import Broker, LeaderAndIsr
 from controller.core.records import AuditFinding
+from controller.errors import LeadershipError
 from controller.runtime.audit import auditor as module
 from controller.runtime.audit import expected as expected_module
+from controller.runtime.audit.asking import LeasedAsking
 from controller.runtime.audit.auditor import Auditor, BrokerAudit, Verdict
 from controller.runtime.audit.expected import Expected
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.digest import Digest, topic_id_item
 from proto.gen import broker_control_pb2 as pb
+from proto.kafka.apis import Message
 from tests.support.broker.builders import ID_X, BrokerHarness
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
@@ -35,6 +38,10 @@ from tests.support.core.world import World, state
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONFIRM_S", 0.0)
     monkeypatch.setattr(module, "PENDING_S", 0.0)
+
+
+async def no_kafka(_broker: Broker, _request: Message) -> Message:
+    raise AssertionError("there are no Kafka brokers")
 
 
 class Rig:
@@ -54,13 +61,16 @@ class Rig:
         self.settled = True
         self.told: list[TellAgain] = []
         self.findings: list[AuditFinding] = []
+        self.heard: list[int] = []
         self.auditor = Auditor(
             self.core.cluster,
             Expected(self.core.cluster),
             lambda _: self.settled,
             lambda: self,
+            no_kafka,
             self.told.append,
             self.findings.extend,
+            self.heard.append,
             ControllerMetrics(CollectorRegistry()),
             1.0,
         )
@@ -347,3 +357,18 @@ def test_both_sides_begin_with_nothing() -> None:
     digest = Digest()
     digest.replace("t", 0, topic_id_item("t", ""))
     assert (digest.total, digest.by_topic) == (0, {})
+
+
+def test_nothing_is_asked_once_the_lease_is_over() -> None:
+    rig = Rig()
+    ended = LeadershipError("the lease is over")
+
+    def require_lease() -> None:
+        raise ended
+
+    asked = LeasedAsking(rig, require_lease).describe_state(
+        rig.core.cluster.brokers[1], pb.DescribeStateRequest()
+    )
+    with pytest.raises(LeadershipError) as raised:
+        asyncio.run(asked)
+    assert raised.value is ended

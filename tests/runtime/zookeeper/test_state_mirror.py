@@ -6,7 +6,8 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,8 +15,10 @@ from prometheus_client import CollectorRegistry
 from controller.core import znode_paths
 from controller.core.effects import TopicInfo
 from controller.core.model import LeaderAndIsr, Partition, Topic
+from controller.core.standby.prepared import Prepared
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import codecs, jute, state_mirror
+from controller.runtime.zookeeper import standby as standby_module
 from controller.runtime.zookeeper.session import Session
 from controller.runtime.zookeeper.standby import Standby
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
@@ -26,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby_module, "DIGESTS_PAUSE_S", 0.01)
     for name in ("PAUSE_S", "PROVE_S", "RETRY_S"):
         monkeypatch.setattr(state_mirror, name, 0.01)
 
@@ -38,6 +42,9 @@ class World:
     standby: Session
     mirror: StateMirror
     metrics: StandbyMetrics
+    prepared: Prepared | None = None
+    #: Topics whose watch fired since they were handed over.
+    told: list[str] = field(default_factory=list)
 
     async def write(self, number: int, epoch: int, topic: str = "t") -> None:
         data = codecs.encode_state(LeaderAndIsr(1, epoch, (1, 2), 0, 1))
@@ -45,7 +52,7 @@ class World:
         await self.writer.multi([op])
 
     async def create(self, topic: str, partitions: int) -> None:
-        info = TopicInfo(topic, "A" * 22, dict.fromkeys(range(partitions), (1, 2)), {}, {}, 0, 0)
+        info = TopicInfo(topic, topic.ljust(22, "A"), dict.fromkeys(range(partitions), (1, 2)), {}, {}, 0, 0)
         ops = [self.writer.op_create(znode_paths.topic_path(topic), codecs.encode_topic(info))]
         ops.append(self.writer.op_create(znode_paths.partitions_path(topic), b""))
         for number in range(partitions):
@@ -54,10 +61,20 @@ class World:
             ops.append(self.writer.op_create(znode_paths.state_path(topic, number), state))
         await self.writer.multi(ops)
 
+    async def edit(self, topic: str, **changes: Any) -> None:
+        path = znode_paths.topic_path(topic)
+        data, stat = await self.writer.get(path)
+        info = replace(codecs.decode_topic(topic, data, stat.czxid, stat.version), **changes)
+        await self.writer.multi([jute.op_set(self.writer.packed_path(path), codecs.encode_topic(info), -1)])
+
     def take(self, topic: str = "t", count: int = 3) -> list[int | None]:
         """Leader epochs; None: to be read."""
+        if self.prepared is None:
+            self.prepared = self.mirror.hand_over(lambda _, path: self.told.append(path)) or Prepared()
         made = Topic(topic)
-        states = self.mirror.take([Partition(made, number, (1, 2)) for number in range(count)])
+        left = self.mirror.take([Partition(made, number, (1, 2)) for number in range(count)])
+        held = [self.prepared.partition(topic, number) for number in range(count)]
+        states = [p.leadership if p is not None else other for p, other in zip(held, left, strict=True)]
         return [state.leader_epoch if state is not None else None for state in states]
 
 
@@ -99,7 +116,7 @@ async def test_what_it_gives_is_what_zookeeper_has(chroot: str) -> None:
         assert made.take() == [0, 7, 0]
         assert made.take("u", 3) == [0, 0, None]
         # Whoever asks again wants to know what is stored now.
-        assert made.take() == [None] * 3
+        assert not made.mirror.prepared.topics
         await made.mirror.end()
 
 
@@ -113,6 +130,50 @@ async def test_what_changed_and_is_not_read_again_is_not_given(chroot: str) -> N
         assert await made.mirror.settle()
         assert made.mirror.behind == 2
         assert made.take() == [None, 0, None]
+
+
+async def test_a_topic_that_changed_is_read_at_the_failover_and_the_others_are_watched(chroot: str) -> None:
+    async with world(chroot) as made:
+        await made.create("u", 2)
+        await made.create("gone", 1)
+        async with following(made):
+            await made.create("young", 1)
+            await until(lambda: _epoch(made, 0, "young") == 0, "the new topic to be read")
+            for path in (
+                znode_paths.state_path("gone", 0),
+                znode_paths.partition_path("gone", 0),
+                znode_paths.partitions_path("gone"),
+                znode_paths.topic_path("gone"),
+            ):
+                await made.writer.delete(path)
+            await until(lambda: "gone" not in made.mirror.prepared.topics, "it to be forgotten")
+        await made.edit("u", partitions={0: (1, 2), 1: (2, 3)})
+        assert await made.mirror.settle()
+        assert made.take("t") == [0, 0, 0]
+        assert made.take("u", 2) == [0, 0]
+        assert made.prepared is not None
+        assert sorted(made.prepared.topics) == ["t", "young"]
+        await made.edit("t", partitions={0: (1, 2), 1: (1, 2), 2: (1, 2), 3: (1, 2)})
+        await until(lambda: made.told == [znode_paths.topic_path("t")], "the watch to fire")
+        made.mirror.release()
+
+
+async def test_a_topic_that_tells_more_than_its_assignment_is_read_at_the_failover(chroot: str) -> None:
+    async with world(chroot) as made:
+        await made.create("moving", 1)
+        await made.edit("moving", adding={0: (2,)})
+        async with following(made):
+            await until(lambda: _epoch(made, 0, "moving") == 0, "it to be read")
+        assert await made.mirror.settle()
+        assert made.take("moving", 1) == [0]
+        assert made.prepared is not None
+        assert list(made.prepared.topics) == ["t"]
+
+
+async def test_a_topic_that_is_wrong_although_nothing_was_heard_is_found(chroot: str) -> None:
+    async with world(chroot) as made, following(made):
+        made.mirror.prepared.topics["t"].version += 1
+        await until(lambda: made.mirror.proved_wrong == 1, "the proof")
 
 
 async def test_what_changes_while_it_is_read_is_read_again(
@@ -145,7 +206,7 @@ async def test_nothing_is_given_after_a_lost_connection(chroot: str) -> None:
             before = made.standby.connections
             made.standby._client._connection._socket.shutdown(socket.SHUT_RDWR)
             await until(lambda: made.standby.connections > before, "another connection")
-            assert made.take() == [None] * 3
+            assert made.mirror.hand_over(lambda *_: None) is None
             await until(lambda: made.mirror.warmth is Warmth.WARM, "all to be read again")
             await made.write(0, 3)
             await until(lambda: _epoch(made, 0) == 3, "the change to be read")
@@ -157,11 +218,29 @@ async def test_nothing_is_given_before_all_is_read(chroot: str) -> None:
     async with world(chroot) as made:
         assert not await made.mirror.settle()
         assert made.take() == [None] * 3
-        standby = Standby(made.standby, made.metrics)
+        digested: list[str] = []
+
+        async def digest(name: str, _: Topic | None) -> None:
+            digested.append(name)
+
+        standby = Standby(made.standby, made.metrics, digest)
         assert await standby.settled() is None
         standby.follow()
         await until(lambda: standby.mirror.warmth is Warmth.WARM, "all states to be read")
+        await until(lambda: digested == ["t"], "its digests")
         assert await standby.settled() is standby.mirror
+
+
+async def test_a_bug_of_the_digests_ends_the_following(chroot: str) -> None:
+    async with world(chroot) as made:
+
+        async def digest(_name: str, _topic: Topic | None) -> None:
+            raise RuntimeError("planted")
+
+        standby = Standby(made.standby, made.metrics, digest)
+        standby.follow()
+        await until(lambda: isinstance(standby.bug, RuntimeError), "the bug to be noticed")
+        assert await standby.settled() is None
 
 
 async def test_a_server_without_persistent_watches_leaves_it_cold(chroot: str) -> None:
@@ -175,7 +254,9 @@ async def test_a_server_without_persistent_watches_leaves_it_cold(chroot: str) -
 async def test_a_state_that_is_wrong_although_nothing_was_heard_is_found(chroot: str) -> None:
     """A defect: it is counted, and all is read again."""
     async with world(chroot) as made, following(made):
-        made.mirror._states["t"][1] = LeaderAndIsr(2, 99, (2,), 3, 1)
+        partition = made.mirror.prepared.partition("t", 1)
+        assert partition is not None
+        partition.leadership = LeaderAndIsr(2, 99, (2,), 3, 1)
         await until(lambda: made.mirror.proved_wrong == 1, "the proof")
         await until(lambda: _epoch(made, 1) == 0, "all to be read again")
 
@@ -193,6 +274,7 @@ async def test_its_end_is_the_end_of_the_watch(chroot: str) -> None:
 
 
 def _epoch(made: World, number: int, topic: str = "t") -> int | None:
-    known = made.mirror._states.get(topic, {}).get(number)
+    partition = made.mirror.prepared.partition(topic, number)
+    known = partition.leadership if partition is not None else None
     stale = (topic, number) in made.mirror._stale
     return known.leader_epoch if known is not None and not stale else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from broker_stub.control.gates import ControllerTerm, UnknownTerm
@@ -55,12 +56,17 @@ class MemoryStorage:
         self.failing: dict[tuple[str, int], str] = {}
         self.lost = ""
         self.steps: list[Step] = []
+        self._hosted: dict[tuple[str, int], None] = {}
 
     def apply(self, steps: Sequence[Step]) -> Applied:
         if self.lost and steps:
-            return Applied({step.key: self.lost for step in steps}, self.lost)
+            return Applied({step.key: self.lost for step in steps}, self.lost, tuple(self._hosted))
         self.steps.extend(steps)
+        self._hosted |= dict.fromkeys(step.key for step in steps)
         return Applied({s.key: self.failing[s.key] for s in steps if s.key in self.failing})
+
+    def fail(self, path: Path, why: str) -> list[tuple[str, int]]:
+        return list(self._hosted)
 
 
 class RecordedLog:

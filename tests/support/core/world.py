@@ -7,7 +7,7 @@ disagree the server is right.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from controller.core.effects import (
 )
 from controller.core.events import Event, EventKind
 from controller.core.model import RECOVERED, Broker, Endpoint, LeaderAndIsr, Partition
+from controller.core.standby.prepared import Prepared
+from controller.core.topics.changes import is_plain, topic_of_info
 from controller.core.znode_paths import (
     BROKER_IDS,
     CLUSTER_ID,
@@ -109,8 +111,31 @@ class World(Store):
         self.history: dict[Key, list[LeaderAndIsr]] = {}
         #: Who led when: (topic, czxid, partition, leader epoch) to leader.
         self.leaders: dict[tuple[str, int, int, int], int] = {}
+        #: A new controller has kept topics and states ready; those for which it says so may have changed since.
+        self.warm: Callable[[str], bool] | None = None
         for broker_id in broker_ids:
             self.broker_up(broker_id)
+
+    def prepared(self) -> Prepared | None:
+        if self.warm is None:
+            return None
+        prepared, may_differ = Prepared(), self.warm
+        for info in self.topics.values():
+            if topic_path(info.name) in self.problems or not is_plain(info) or may_differ(info.name):
+                continue
+            for partition in prepared.put(topic_of_info(info)):
+                key = key_of(partition)
+                found = self.states.get(key) if state_path(*key) not in self.problems else None
+                prepared.keep(partition, found)
+        for name in list(prepared.special):
+            prepared.withdraw(name)
+        every = [p for topic in prepared.topics.values() for p in topic.partitions.values()]
+        stale = [p for p in every if may_differ(p.name)]
+        for partition in stale:
+            prepared.keep(partition, LeaderAndIsr(99, 99, (99,), 99, 1))
+        prepared.close(stale)
+        self.watches.update(map(topic_path, prepared.topics))
+        return prepared
 
     @property
     def configs(self) -> dict[str, Any]:

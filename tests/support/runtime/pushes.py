@@ -127,6 +127,7 @@ class SenderHarness:
     bugs: list[BaseException] = field(default_factory=list)
     disks: list[DiskReport] = field(default_factory=list)
     stops: list[StopReport] = field(default_factory=list)
+    heard: list[int] = field(default_factory=list)
     lease: bool = True
     message_bytes_max: int = 1_048_576
     request_timeout_s: float = 10.0
@@ -146,6 +147,7 @@ class SenderHarness:
             self.bugs.append,
             self.disks.append,
             self.stops.append,
+            self.heard.append,
         )
 
     def _require_lease(self) -> None:

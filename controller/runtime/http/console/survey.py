@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from controller.core.model import Cluster, Partition
+from controller.core.model import Cluster, LeaderAndIsr, Partition
 from controller.planning.well import Tally, Wrong
 from controller.runtime.http.min_isr import MinIsr
 from controller.runtime.term import Term
@@ -74,16 +74,23 @@ class OfBroker:
 class Survey:
     """One count. ``names``: sorted; ``topics``: parallel to it; ``changes``: the term's, when it began."""
 
-    def __init__(self, cluster: Cluster, changes: int = 0) -> None:
+    def __init__(self, registered: Collection[int], changes: int = 0) -> None:
         self.changes = changes
-        self.tally = Tally(cluster.brokers)
+        self.tally = Tally(registered)
         self.names: list[str] = []
         self.topics: list[Counts] = []
         self.brokers: dict[int, OfBroker] = {}
         self.total = Counts()
 
     def count(self, partition: Partition, min_isr: int) -> Counts:
-        state, replicas = partition.leadership, partition.replicas
+        moving = bool(partition.adding or partition.removing)
+        return self.count_as(partition, partition.leadership, min_isr, moving=moving)
+
+    def count_as(
+        self, partition: Partition, state: LeaderAndIsr | None, min_isr: int, *, moving: bool = False
+    ) -> Counts:
+        """Count a partition as if this were its leadership."""
+        replicas = partition.replicas
         worst = self.tally.add(partition.topic.name, partition.number, replicas, state, min_isr)
         isr = () if state is None else state.isr
         for broker_id in replicas:
@@ -91,7 +98,7 @@ class Survey:
             found.replicas += 1
             found.out_of_sync += worst is not None and broker_id not in isr
             found.led += state is not None and state.leader == broker_id
-        return _ONE[worst, bool(partition.adding or partition.removing)]
+        return _ONE[worst, moving]
 
     def within(self, first: str, last: str) -> Iterator[tuple[str, Counts]]:
         """Topics from ``first`` to ``last``; empty: from the first, to the last there is."""
@@ -118,7 +125,9 @@ class Surveyor:
             if self._last is not None and self._of is term and began_s < self._again_at_s:
                 return self._last
             await self._min_isr.refresh(term)
-            self._last = await self._counted(Survey(term.machine.cluster, term.changes), term.machine.cluster)
+            self._last = await self._counted(
+                Survey(term.machine.cluster.brokers, term.changes), term.machine.cluster
+            )
             self._of = term
             self._again_at_s = began_s + max(COUNT_EVERY_S, SHARE * self._worked_s)
             return self._last

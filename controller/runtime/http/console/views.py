@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from shlex import quote
 from typing import Any
@@ -62,7 +63,13 @@ def _in_memory(daemon: Daemon) -> dict[str, Any] | None:
     if daemon.standby is None:
         return None
     mirror = daemon.standby.mirror
-    return {"warmth": mirror.warmth.value, "states": mirror.size, "behind": mirror.behind}
+    behind_s = round(mirror.behind_s(time.monotonic()), 1)
+    return {
+        "warmth": mirror.warmth.value,
+        "states": mirror.size,
+        "behind": mirror.behind,
+        "behind_s": behind_s,
+    }
 
 
 def controllers(found: Iterable[ControllerInfo], own_id: int) -> list[dict[str, Any]]:

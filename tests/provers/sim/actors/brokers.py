@@ -20,7 +20,7 @@ from unittest import mock
 from kazoo.handlers import utils
 from kazoo.handlers.threading import KazooTimeoutError
 
-from broker_stub import daemon, shutdown
+from broker_stub import daemon, data_dirs, shutdown
 from broker_stub import settings as broker_settings
 from broker_stub.control.replicas import Transition
 from broker_stub.control.requests import Key
@@ -29,7 +29,7 @@ from broker_stub.data_plane import RoleBridge
 from broker_stub.errors import BrokerError
 from broker_stub.settings import Settings
 from broker_stub.zookeeper import registration
-from tests.provers.sim.environment.disk import Disk, SimDataDir, log_directories_on
+from tests.provers.sim.environment.disk import Disk, Folder, SimDataDir, log_directories_on
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.environment.node_environment import NodeEnvironment
 from tests.provers.sim.environment.rpc import tls_here
@@ -90,13 +90,13 @@ class SimBroker:
         self,
         environment: NodeEnvironment,
         broker_id: int,
-        disk: Disk | None = None,
         settings: Mapping[str, str] | None = None,
+        disks: int = 1,
     ) -> None:
-        """``settings`` go before `SETTINGS`. Raises SettingError."""
+        """``settings`` go before `SETTINGS`. With several disks each has a data directory. Raises SettingError."""
         self.name, self.id = f"broker-{broker_id}", broker_id
         self._environment = environment
-        self.disk = disk or Disk()
+        self.disks = tuple(Disk() for _ in range(disks))
         self.settings = self._load(settings or {})
         self.process: Process | None = None
         self.broker: Broker | None = None
@@ -114,10 +114,25 @@ class SimBroker:
             "broker_id": str(self.id),
             "zookeeper": ",".join(f"{self.name}:{server}" for server in servers),
             "listen": f"{self.name}:{PORT}",
-            "data_dir": f"/{self.name}",
+            "data_dirs": ",".join(
+                [f"/{self.name}", *(f"/{self.name}-{n}" for n in range(2, len(self.disks) + 1))]
+            ),
             **chosen,
         }
         return broker_settings.load(flags, {})
+
+    @property
+    def disk(self) -> Disk:
+        """That of a broker with only one, the first of several."""
+        return self.disks[0]
+
+    def disk_at(self, path: Path) -> Disk:
+        return self.disks[self.settings.data_dirs.index(path)]
+
+    @property
+    def folders(self) -> dict[Key, Folder]:
+        """All replicas, on whichever disk."""
+        return {key: folder for disk in self.disks for key, folder in disk.folders.items()}
 
     @property
     def address(self) -> str:
@@ -160,7 +175,8 @@ class SimBroker:
         # What a process that ended by itself has sent is on its way; a killed one's may be lost.
         delivered = self.exit is not None or self._environment.rng.random() < 0.5
         self._environment.zk.die(self.name, delivered=delivered)
-        self.disk.process_killed()
+        for disk in self.disks:
+            disk.process_killed()
         self.broker = None
         _BROKERS.pop(self.process, None)
 
@@ -290,15 +306,18 @@ def brokers_on(environment: NodeEnvironment) -> Iterator[None]:
     """Within it brokers can be started."""
     loop = environment.loop
 
-    def data_dir(path: Path, broker_id: int, _ignored: Sequence[str], *, synced: bool) -> SimDataDir:
-        return SimDataDir(_here().disk, path, broker_id, synced=synced)
+    def data_dir(
+        path: Path, broker_id: int, _ignored: Sequence[str], *, synced: bool, incarnation: str
+    ) -> SimDataDir:
+        disk = _here().disk_at(path)
+        return SimDataDir(disk, path, broker_id, synced=synced, incarnation=incarnation)
 
     def worker(**_: object) -> SerialExecutor:
         return SerialExecutor(loop, _here().control_delay_s)
 
     with ExitStack() as stack:
         for module, name, value in (
-            (daemon, "DataDir", data_dir),
+            (data_dirs, "DataDir", data_dir),
             (daemon, "StateLogWriter", _StateLog),
             (daemon, "daemon_tls", lambda _settings: tls_here()),
             (daemon, "ThreadPoolExecutor", worker),
@@ -311,6 +330,6 @@ def brokers_on(environment: NodeEnvironment) -> Iterator[None]:
             (loop, "_default_executor", LoopExecutor(loop, WAITING)),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
-        stack.enter_context(log_directories_on(lambda _: _here().disk))
+        stack.enter_context(log_directories_on(lambda path: _here().disk_at(path)))
         stack.callback(_BROKERS.clear)
         yield

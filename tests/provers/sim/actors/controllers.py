@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from controller.core.model import LeaderAndIsr, Partition
-from controller.core.znode_paths import state_path
+from controller.core.model import LeaderAndIsr, Partition, Topic
+from controller.core.standby.prepared import Prepared
+from controller.core.topics.changes import is_plain
+from controller.core.znode_paths import state_path, topic_path
 from controller.errors import DuplicateIdError
 from controller.runtime import daemon as daemon_module
 from controller.runtime import process as process_module
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.term import Term
+from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper import standby as standby_module
+from controller.runtime.zookeeper.session import WatchCallback
 from controller.runtime.zookeeper.state_mirror import StateMirror
 from proto.incarnations import Incarnation
 from proto.statelog.writer import Record
@@ -188,22 +192,52 @@ class _Mirror(StateMirror):
         self._settled_zxid = self._session._client.last_zxid
         return settled
 
+    def hand_over(self, changed: WatchCallback, avoided: Collection[str] = ()) -> Prepared | None:
+        prepared = super().hand_over(changed, avoided)
+        for topic in prepared.topics.values() if prepared is not None else ():
+            self._compare_topic(topic)
+            self._compare([(p, p.leadership) for p in topic.partitions.values()])
+        return prepared
+
     def take(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | None]:
         found = super().take(partitions)
-        process = CURRENT.get()
-        assert process is not None
-        home = _DAEMONS[process]
-        ensemble = home._environment.zk.ensemble
-        tree = ensemble.servers[ensemble.leader or 0].tree
-        for partition, state in zip(partitions, found, strict=True):
-            node = tree.node(state_path(partition.topic.name, partition.number))
+        self._compare(zip(partitions, found, strict=True))
+        return found
+
+    def _compare(self, taken: Iterable[tuple[Partition, LeaderAndIsr | None]]) -> None:
+        for partition, state in taken:
+            node = self._node(state_path(partition.topic.name, partition.number))
             if state is None or (node is not None and node.mzxid > self._settled_zxid):
                 continue  # read, or changed by somebody since
             if node is None or node.version != state.partition_epoch:
-                home.bugs.append(
-                    AssertionError(f"{home.name} took {partition.name} from memory: {state}, not {node}")
-                )
-        return found
+                self._wrong(f"{partition.name} from memory: {state}, not {node}")
+
+    def _compare_topic(self, topic: Topic) -> None:
+        node = self._node(topic_path(topic.name))
+        if node is not None and node.mzxid > self._settled_zxid:
+            return
+        known = (topic.czxid, topic.version, {n: p.replicas for n, p in topic.partitions.items()})
+        if node is None:
+            self._wrong(f"{topic} from memory, which is gone")
+            return
+        info = codecs.decode_topic(topic.name, node.data, node.czxid, node.version)
+        if known != (info.czxid, info.version, info.partitions) or topic.id != info.topic_id:
+            self._wrong(f"{topic} from memory: {known}, not {info}")
+        if not is_plain(info):
+            self._wrong(f"{topic} from memory, which tells more: {info}")
+
+    def _node(self, path: str) -> Any:
+        ensemble = self._home._environment.zk.ensemble
+        return ensemble.servers[ensemble.leader or 0].tree.node(path)
+
+    @property
+    def _home(self) -> SimController:
+        process = CURRENT.get()
+        assert process is not None
+        return _DAEMONS[process]
+
+    def _wrong(self, what: str) -> None:
+        self._home.bugs.append(AssertionError(f"{self._home.name} took {what}"))
 
 
 def _claim_directory(_directory: Path, _stack: AsyncExitStack) -> Incarnation:

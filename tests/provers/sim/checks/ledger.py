@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,6 +42,11 @@ _DELETING = -2
 def _short(directory: str) -> int:
     """What a state has of a directory's id."""
     return int.from_bytes(urlsafe_b64decode(f"{directory}==")[:4])
+
+
+def _together(directories: Iterable[int]) -> int:
+    """What a state has of a replica of which only the broker's directories are known."""
+    return zlib.crc32(b"".join(d.to_bytes(4) for d in sorted(directories)))
 
 
 Partition = tuple[str, int]
@@ -106,8 +112,11 @@ class Ledger:
         self._lossy: dict[Partition, set[int]] = {}
         #: Brokers that lost data since they registered, and of what: their former process can still get in sync.
         self._emptied: dict[int, set[Partition]] = {}
-        #: The directory in each broker's registration; and who lost data since it registered.
-        self._directories: dict[int, str] = {}
+        #: The directories in each broker's registration, now and ever; and who lost data since it registered.
+        self._directories: dict[int, frozenset[int]] = {}
+        #: How many each broker has, whether or not they work.
+        self.disks = 1
+        self._ever_registered: dict[int, set[int]] = {}
         self._lost: set[int] = set()
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
@@ -180,11 +189,16 @@ class Ledger:
 
     def _registered(self, broker_id: int, data: bytes) -> None:
         """Who names another directory than before has lost something."""
-        (directory,) = json.loads(data)["directories"]
-        if self._directories.setdefault(broker_id, directory) != directory and broker_id not in self._lost:
+        directories = frozenset(map(_short, json.loads(data)["directories"]))
+        ever = self._ever_registered.setdefault(broker_id, set())
+        # One that fails may be missing now, and be back later.
+        new = directories - ever
+        if new and len(ever) >= self.disks and broker_id not in self._lost:
             self._report(f"broker-{broker_id} has lost nothing, and registered with another directory")
-        self._directories[broker_id] = directory
-        self._lost.discard(broker_id)
+        ever |= directories
+        self._directories[broker_id] = directories
+        if len(directories) == self.disks:
+            self._lost.discard(broker_id)
 
     def _epoch_written(self, epoch: int, writer: str) -> None:
         if epoch != self.controller_epoch + 1:
@@ -267,17 +281,21 @@ class Ledger:
 
     def _elsewhere(self, state: State) -> set[int]:
         """Members that are registered with another directory than they got in sync with."""
-        known = {b: _short(text) for b, text in self._directories.items()}
-        return {b for b, directory in state.directories if known.get(b, directory) != directory}
+        return {b for b, d in state.directories if b in self._directories and not self.keeps(b, d)}
+
+    def keeps(self, broker_id: int, directory: int) -> bool:
+        """Whether it is registered with the directory, or with all that it stands for."""
+        registered = self._directories.get(broker_id, frozenset())
+        return directory in registered or directory == _together(registered)
 
     def _excuse(self, partition: Partition) -> None:
         topic = self.topics.get(partition[0])
         self._excuse_partition(partition[0], (topic.id if topic else None) or "", partition[1])
 
-    def data_lost(self, broker_id: int) -> None:
-        """A fault took some of what this broker had written."""
+    def data_lost(self, broker_id: int, partitions: Iterable[Partition] | None = None) -> None:
+        """A fault took some of what this broker had written, of these partitions or of all."""
         self._lost.add(broker_id)
-        self._emptied.setdefault(broker_id, set()).update(self.states)
+        self._emptied.setdefault(broker_id, set()).update(self.states if partitions is None else partitions)
         for partition in self.states:
             self._check_lossy(partition)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker_stub.control.replicas import Role
+from broker_stub.data_identity import short_id
 from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.poison import TOPIC
 from tests.provers.sim.checks.history import FinalPartition
@@ -100,10 +101,20 @@ def _broker(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
         if topic not in cluster.ledger.topics:
             yield f"{node.name}: its metadata has topic {topic}, which is gone"
     yield from _stray_logs(cluster, node)
+    yield from _told_directories(cluster, node)
+
+
+def _told_directories(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
+    """What states tell of where its replicas are, which is what decides who has lost something."""
+    for key, state in sorted(cluster.ledger.states.items()):
+        told = dict(state.directories).get(node.id)
+        where = [short_id(d.directory_id or "") for d in node.disks if key in d.folders]
+        if told is not None and where and [told] != where:
+            yield f"{node.name}: {key[0]}-{key[1]}: stored is directory {told}, its log is in {where}"
 
 
 def _stray_logs(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
-    for topic, number in sorted(node.disk.folders):
+    for topic, number in sorted(node.folders):
         known = cluster.ledger.topics.get(topic)
         if known is None or node.id not in known.partitions.get(number, ()):
             yield f"{node.name}: {topic}-{number}: its log was not deleted"
@@ -125,11 +136,11 @@ def check_clients(cluster: SimulatedCluster) -> None:
 
 
 def _log_end(cluster: SimulatedCluster, id_: int, key: Partition) -> int:
-    folder = cluster.brokers[id_].disk.folders.get(key)
+    folder = cluster.brokers[id_].folders.get(key)
     return folder.content.log_end_offset if folder is not None and folder.content is not None else -1
 
 
 def _log(cluster: SimulatedCluster, id_: int, key: Partition) -> SimLog:
-    content = cluster.brokers[id_].disk.folders[key].content
+    content = cluster.brokers[id_].folders[key].content
     assert content is not None
     return content

@@ -20,7 +20,7 @@ from broker_stub.control.journal import FILE_NAME, Problem
 from broker_stub.control.replicas import Applied, Replica, Role, Step
 from broker_stub.control.requests import Key
 from broker_stub.data_identity import NO_EPOCH, DataIdentity, kept_all, new_directory_id
-from broker_stub.errors import SettingError, StorageFault
+from broker_stub.errors import DirectoryInUse, SettingError, StorageFault
 from broker_stub.log import batches, directory
 from broker_stub.log.errors import LogFault
 from broker_stub.log.interface import Appended, LogConfig, TimestampOffset
@@ -137,11 +137,13 @@ class Disk:
 class SimDataDir:
     """In the place of `broker_stub.storage.DataDir`."""
 
-    def __init__(self, disk: Disk, path: Path, broker_id: int, *, synced: bool = False) -> None:
+    def __init__(
+        self, disk: Disk, path: Path, broker_id: int, *, synced: bool = False, incarnation: str = ""
+    ) -> None:
         """Raises StorageFault, SettingError."""
         self.path, self._disk = path, disk
         if disk.holder is not None:
-            raise StorageFault(f"data directory {path} is in use by another broker")
+            raise DirectoryInUse(f"data directory {path} is in use by another broker")
         if disk.failure:
             raise StorageFault(f"data directory {path} cannot be used: {disk.failure}")
         if disk.broker_id is None:
@@ -155,7 +157,7 @@ class SimDataDir:
         disk.holder = self
         self.identity = self._identity(disk, synced)
         self.incarnation = Incarnation(
-            f"{path}-{disk.replaced}-{len(disk.incarnations)}", frozenset(disk.incarnations)
+            incarnation or f"{path}-{disk.replaced}-{len(disk.incarnations)}", frozenset(disk.incarnations)
         )
         disk.incarnations.append(self.incarnation.own)
         self._replaced = disk.replaced

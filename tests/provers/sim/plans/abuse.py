@@ -127,7 +127,9 @@ class Abuse:
         self._abused.ask_zookeeper(Create(f"/brokers/topics/{WIDE}", json.dumps(value).encode()))
 
     def end_abuse(self) -> None:
-        self._abused.ask_zookeeper(Delete(f"/brokers/topics/{WIDE}"))
+        """Asked again until ZooKeeper has a leader."""
+        if isinstance(self._abused.ask_zookeeper(Get(f"/brokers/topics/{WIDE}")), Data):
+            self._abused.ask_zookeeper(Delete(f"/brokers/topics/{WIDE}"))
 
     def _control(
         self, id_: int, method: str, term: tuple[int, int], certificate: str | None, who: str

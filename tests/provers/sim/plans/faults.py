@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
 from typing import Any, Protocol
 
 from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.controllers import SimController
+from tests.provers.sim.environment.disk import Disk
 from tests.provers.sim.environment.loop import OUTSIDE, Process, VirtualTimeLoop
 from tests.provers.sim.plans.abuse import Abuse, AbusedCluster
 from tests.provers.sim.plans.plan import ACTIVE
@@ -36,7 +37,7 @@ class FaultyCluster(AbusedCluster, Protocol):
     @property
     def rng(self) -> Random: ...
 
-    def data_lost(self, broker_id: int) -> None: ...
+    def data_lost(self, broker_id: int, partitions: Iterable[tuple[str, int]]) -> None: ...
 
     def namesake(self, id_: int) -> SimController: ...
 
@@ -200,29 +201,45 @@ class Faults(Abuse):
         """All of it, or one topic's logs; it is mended by a new start."""
         broker = self._cluster.brokers[id_]
         if topic:
-            for key in sorted(key for key in broker.disk.folders if key[0] == topic):
-                broker.disk.fail_log(key)
+            for key in sorted(key for key in broker.folders if key[0] == topic):
+                for disk in broker.disks:
+                    disk.fail_log(key)
         else:
-            broker.disk.fail()
+            _one_of(broker.disks, seconds).fail()
         self._later(seconds, lambda: self._mend(broker))
 
     def _mend(self, broker: SimBroker) -> None:
         broker.kill()
-        broker.disk.repair()
+        for disk in broker.disks:
+            disk.repair()
         self._start_later(broker, 0.1)
 
     def lose_disk(self, id_: int, seconds: float) -> None:
+        """One of them; another, empty one is in its place."""
         broker = self._cluster.brokers[id_]
         broker.kill()
-        broker.disk.lose()
-        self._cluster.data_lost(id_)
+        lost = _one_of(broker.disks, seconds)
+        had = list(lost.folders)
+        lost.lose()
+        self._cluster.data_lost(id_, had)
         self._start_later(broker, seconds)
+
+    def start_without_disk(self, id_: int, seconds: float) -> None:
+        """A broker starts again while one of its disks fails; later with that one, as it was."""
+        broker = self._cluster.brokers[id_]
+        broker.kill()
+        _one_of(broker.disks, seconds).fail()
+        self._start_later(broker, 0.1)
+        self._later(seconds, lambda: self._mend(broker))
 
     def cut_power(self, id_: int, seconds: float) -> None:
         broker = self._cluster.brokers[id_]
         broker.kill()
-        if broker.disk.power_cut(self._cluster.rng) or not broker.disk.kept_all:
-            self._cluster.data_lost(id_)
+        had = [
+            key for d in broker.disks if d.power_cut(self._cluster.rng) or not d.kept_all for key in d.folders
+        ]
+        if had or not all(disk.kept_all for disk in broker.disks):
+            self._cluster.data_lost(id_, had)
         self._start_later(broker, seconds)
 
     def blackout(self, power: bool, seconds: float) -> None:
@@ -262,13 +279,14 @@ class Faults(Abuse):
     def end(self) -> None:
         """Everything is mended, everybody is back."""
         self.over = True
-        self.end_abuse()
         cluster = self._cluster
         zk = cluster.zk
         for server in range(len(zk.ensemble.servers)):
             self._start_zookeeper(server)
             zk.heal_server(server)
             zk.release_server(server)
+        # Without a leader nothing could be deleted.
+        self.end_abuse()
         cluster.rpc.open_all()
         for node in cluster.nodes:
             zk.unblock(node.name)
@@ -276,6 +294,12 @@ class Faults(Abuse):
             if node.process is not None and node.process.paused:
                 cluster.loop.resume(node.process)
         for broker in cluster.brokers.values():
-            if broker.disk.failing:
+            if any(disk.failing for disk in broker.disks):
                 broker.kill()
-                broker.disk.repair()
+                for disk in broker.disks:
+                    disk.repair()
+
+
+def _one_of(disks: Sequence[Disk], seconds: float) -> Disk:
+    """Drawn by a number that was drawn for something else: so a plan for one disk stays as it is."""
+    return disks[round(seconds * 1e6) % len(disks)]

@@ -106,6 +106,10 @@ class Options:
     oversized: bool = False
     #: Copies of controllers are started beside them.
     namesake: bool = False
+    #: Each broker has so many data directories.
+    disks: int = 1
+    #: Brokers start while one of several disks fails.
+    start_without_disk: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
@@ -114,6 +118,8 @@ class Options:
 #: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``, and with ``poison`` of those
 #: without takeover.
 TAKEOVERS, SECURED, STRANGERS, NAMESAKES, POISONS = 0.15, 0.3, 0.3, 0.2, 0.1
+#: Share of the seeds with brokers of several disks.
+SEVERAL_DISKS = 0.25
 #: Of those that are secured, with ``impostor``; and of all with ``flood``, and with ``oversized``.
 IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
 
@@ -143,6 +149,7 @@ def _options(seed: int, rng: Random) -> Options:
         for _ in range(rng.choice((1, 2, 3)))
     )
     takeover = Random(f"{seed}:takeover").random() < TAKEOVERS
+    disks = _disks(Random(f"{seed}:disks"))
     return Options(
         controllers=rng.choice((1, 2, 2, 3)),
         brokers=brokers,
@@ -181,7 +188,13 @@ def _options(seed: int, rng: Random) -> Options:
         flood=Random(f"{seed}:flood").random() < FLOODS,
         oversized=Random(f"{seed}:oversized").random() < OVERSIZED,
         namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
+        disks=disks,
+        start_without_disk=disks > 1,
     )
+
+
+def _disks(rng: Random) -> int:
+    return rng.choice((2, 2, 3)) if rng.random() < SEVERAL_DISKS else 1
 
 
 def _some(rng: Random, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -349,6 +362,7 @@ APART: dict[str, Arguments] = {
     ),
     "flood": lambda rng, options: (_broker(rng, options), rng.choice((2, 1500))),
     "oversized": lambda _rng, _options: (),
+    "start_without_disk": lambda rng, options: (_broker(rng, options), 2 * _short_s(rng)),
     "namesake": lambda rng, options: (
         rng.randint(1, options.controllers),
         round(rng.uniform(0.5, 2.5) * options.session_timeout_ms / 1000, 6),

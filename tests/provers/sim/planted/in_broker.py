@@ -38,6 +38,24 @@ FAULTS = (
         Change(STUB + "data_identity:kept_all", "_c or _s or ...", "True"),
     ),
     Fault(
+        "directory-of-another-told",
+        "a broker with several data directories says of each replica that it is in the first",
+        Change(
+            STUB + "data_dirs:DataDirs.directory_of",
+            "_s._short_ids[_s._placed[_k]]",
+            "next(iter(_s._short_ids.values()))",
+        ),
+    ),
+    Fault(
+        "replica-made-beside-a-failed-directory",
+        "a replica that is on no disk is made anew although a data directory has failed, where it may be",
+        Change(
+            STUB + "control.replicas:Replicas._step_leader_and_isr",
+            "_b is None and _s.directory_failed and _n",
+            "False",
+        ),
+    ),
+    Fault(
         "late-fetch-believed",
         "a leader believes a fetch of its follower's former process",
         Change(PARTITION + "record_fetch", "_b < _r.broker_epoch", "False"),

@@ -14,8 +14,8 @@ FAULTS = (
         "where a broker holds the whole state, changes since are not told either",
         Change(
             CORE + "outbox:Outbox.compared",
-            "_n, _s = _d.metadata, _q.snapshot",
-            "_n, _s = _d.metadata, _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+            "_q.snapshot_of = sorted(_n)",
+            "_q.snapshot_of = sorted(_n); _q.rounds.clear(); _q.rounds.append(_Round())",
         ),
     ),
     Fault(
@@ -157,7 +157,7 @@ return StateChange(_p, _c, _n, _e.recipients)
     Fault(
         "leader-not-told-of-shrink",
         "a leader is not told that the controller has taken a dead replica out of its ISR",
-        drop(CORE + "partitions.replica_state_machine:_Removal.applied", "_c.push_leadership(...)"),
+        drop(CORE + "commits:take_effect", "_c.push_leadership(...)"),
     ),
     Fault(
         "metadata-not-told-of-isr",

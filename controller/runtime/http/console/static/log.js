@@ -82,24 +82,30 @@ export function consoleOf({ http }) {
 }
 
 /** What a standby has read in advance for its next term. */
-function inMemory({ in_memory: found }) {
-  return found ? [["partition states in memory", `${number(found.states)}, ${found.warmth}`], ["changes behind", number(found.behind)]] : [];
+function memory({ active, silent, in_memory: found }) {
+  if (silent) return el("span", { class: "quiet" }, silent);
+  if (active) return "";
+  if (!found) return "nothing: warm_standby is off";
+  const behind = found.behind ? `, ${counted(found.behind, "change")} behind for ${found.behind_s} s` : "";
+  return `${found.warmth}: ${counted(found.states, "partition state")}${behind}`;
 }
 
-export async function controllersPage({ known }) {
-  const { controllers, state } = known;
+export async function controllersPage({ known, signal }) {
+  const { state } = known;
+  const controllers = await ask("controllers", {}, signal);
   return [
     el("h1", {}, "Controllers"),
     card(counted(controllers.length, "controller"), {}, table("Controllers", [
       { title: "controller", class: "number", cell: (c) => c.id },
       { title: "role", cell: (c) => [el("span", { class: `chip ${c.active ? "well" : "plain"}` }, c.active ? "active" : "standby"), c.this ? " this one" : ""] },
+      { title: "in memory", cell: memory },
       { title: "gRPC", class: "quiet", cell: (c) => c.grpc },
       { title: "HTTP", class: "quiet", cell: (c) => c.http },
       { title: "console", cell: (c) => (!c.this && consoleOf(c) ? el("a", { href: consoleOf(c) }, "open") : "") },
     ], controllers, "none is registered in ZooKeeper"), command("pctl controllers")),
     card("This controller", {}, el("dl", { class: "facts" },
       [["id", state.controller_id], ["role", state.role], ["controller epoch", state.controller_epoch ?? "none"],
-        ["ZooKeeper", state.zookeeper_connected ? "connected" : "does not answer"], ["event", state.event ?? "none"], ["events queued", number(state.events_queued)], ...inMemory(state)]
+        ["ZooKeeper", state.zookeeper_connected ? "connected" : "does not answer"], ["event", state.event ?? "none"], ["events queued", number(state.events_queued)]]
         .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))),
   ];
 }

@@ -2,17 +2,24 @@
 
 import { ask, follow, login } from "./api.js";
 import { brokerPage, brokersPage } from "./brokers.js";
+import { afterChanges, permissions } from "./changes.js";
 import { card, el, link, show } from "./dom.js";
 import { auditPage, consoleOf, controllersPage, historyPage } from "./log.js";
 import { overview } from "./overview.js";
+import { replayPage } from "./replay.js";
 import { partitionPage, topicPage } from "./topic.js";
 import { topicsPage } from "./topics.js";
+import { whatIfPage } from "./whatif.js";
+import { workPage } from "./work.js";
 
 const PAGES = [
   { name: "overview", title: "Overview", path: [], page: overview },
   { name: "brokers", title: "Brokers", page: brokersPage },
   { name: "partitions", title: "Partitions", page: topicsPage },
+  { name: "what-if", title: "What if", page: whatIfPage, still: true },
+  { name: "work", title: "Under way", page: workPage },
   { name: "history", title: "History", page: historyPage, still: true },
+  { name: "replay", title: "Replay", page: replayPage, still: true },
   { name: "audit", title: "Audit", page: auditPage },
   { name: "controllers", title: "Controllers", page: controllersPage, standby: true },
 ];
@@ -24,7 +31,12 @@ const UNLISTED = {
 /** Between two looks: while something happens, and while nothing does. */
 const LOOK_MS = 1000, QUIET_MS = 10000;
 
+const MAY = "a change is tried on a copy first, takes a reason, and is recorded with who made it.";
+const BY_PCTL = "Changes are made with pctl, too, where each asks first and is recorded.";
+
 const main = document.getElementById("main");
+/** The page that is shown as it was asked for; null: none yet, or a message in its place. */
+let settled = null;
 let role = null, connected = false, looking = null, dirty = false, timer = 0, lookedAt = 0;
 
 function wanted() {
@@ -54,20 +66,27 @@ async function look(fresh = false) {
   lookedAt = Date.now();
   clearTimeout(timer);
   try {
-    const known = await ask("overview", {}, mine.signal);
+    const [known, session] = await Promise.all([ask("overview", {}, mine.signal), permissions(mine.signal)]);
     const standby = !known.cluster && !page.standby;
-    const made = standby ? standbyPage(known) : await page.page({ known, parts: page.parts, signal: mine.signal, again: () => look(true) });
+    // What does not follow the cluster is asked for once, and who types a filter is not disturbed.
+    const stays = !fresh && !standby && settled === page.hash && (page.still || typing());
+    const made = stays ? null : standby ? standbyPage(known) : await page.page({ known, parts: page.parts, signal: mine.signal, again: () => look(true) });
     if (looking !== mine) return;
     // Counted before the last change: it is counted again soon.
     if (known.cluster && !known.cluster.current) dirty = true;
     role = known.state;
+    show(document.getElementById("mode"), session.may_change ? `${session.caller}: ${MAY}` : `Read-only: ${session.why}. ${BY_PCTL} `,
+      session.guarded ? el("button", { type: "button", id: "login", class: "copy", "data-key": "login", onclick: () => show(main, loginPage("What you may do depends on who you are.")) }, "log in with a token") : null);
     document.getElementById("version").textContent = `version ${known.version}`;
-    // Who types a filter is not disturbed.
-    if (fresh || standby || !(page.still || typing())) show(main, made);
+    if (!stays) {
+      show(main, made);
+      settled = standby ? null : page.hash;
+    }
     document.title = `${page.title} · Partition Controller`;
   } catch (error) {
     if (looking !== mine) return;
-    if (error.status === 401) show(main, loginPage(error.message));
+    settled = null;
+    if (error.status === 401) show(main, loginPage(`The controller says: ${error.message}`));
     else show(main, failure(error));
   }
   looking = null;
@@ -119,7 +138,7 @@ function loginPage(why) {
   const enter = () => { login(field.value); look(true); };
   field.addEventListener("keydown", (event) => { if (event.key === "Enter") enter(); });
   return card("Who are you?", { class: "login" },
-    el("p", {}, `The controller says: ${why}`),
+    el("p", {}, why),
     el("p", {}, "With a client certificate in this browser, load the page again. Else give a bearer token; it is kept until the page is closed."),
     el("div", { class: "filters" }, el("label", { for: "token" }, "token"), field, el("button", { type: "button", "data-key": "enter", onclick: enter }, "enter")));
 }
@@ -131,6 +150,7 @@ window.addEventListener("hashchange", async () => {
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) happened(); });
 
+afterChanges(() => look());
 frame(wanted());
 look(true);
 follow(

@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { brokerMap } from "./brokers.js";
+import { clusterActs } from "./changes.js";
 import { card, command, counted, el, link, number } from "./dom.js";
 import { heat } from "./heat.js";
 import { recordTable } from "./records.js";
@@ -19,6 +20,7 @@ export async function overview({ signal, known }) {
       card("What is going on", {}, goingOn(cluster, known.state))),
     card("Brokers and racks", {}, brokerMap(cluster.brokers)),
     card("Partitions", {}, heat("Partitions by topic", map.tiles, tileName, openTiles)),
+    clusterActs(cluster),
     card(el("h2", {}, "Newest changes ", link(["history"], { class: "more" }, "all")), {}, recordTable(recent.records, "Newest changes", true)),
   ];
 }
@@ -66,8 +68,18 @@ function findings({ findings, attention }) {
     attention.map((text) => el("li", {}, el("span", { class: "badge other", "aria-hidden": "true" }, "i"), el("p", {}, text))));
 }
 
-function goingOn({ unfinished }, state) {
+function audited(brokers) {
+  const there = brokers.filter((broker) => !broker.gone), equal = there.filter((broker) => broker.audit === "equal").length;
+  const different = there.filter((broker) => broker.differences).length;
+  if (different) return `audit: ${counted(different, "broker")} hold otherwise than told`;
+  return `audit: ${equal} of ${counted(there.length, "broker")} hold what they were told`;
+}
+
+function goingOn({ unfinished, brokers }, state) {
   const lines = unfinished.map((found) => el("li", {}, el("div", {}, el("p", {}, found.text), command(found.command))));
   if (state.event) lines.unshift(el("li", {}, el("p", {}, `Event ${state.event}, and ${state.events_queued} wait`)));
-  return lines.length ? el("ul", { class: "findings" }, lines) : el("p", { class: "quiet" }, "Nothing is under way.");
+  return [
+    lines.length ? el("ul", { class: "findings" }, lines) : el("p", { class: "quiet" }, "Nothing is under way."),
+    el("p", { class: "quiet" }, link(["work"], {}, "how far it is"), " · ", link(["audit"], {}, audited(brokers))),
+  ];
 }

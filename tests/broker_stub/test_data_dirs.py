@@ -1,0 +1,165 @@
+"""Several data directories: where replicas go, and what the failure of one takes with it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker_stub import data_identity
+from broker_stub.control.handlers import ControlHandlers
+from broker_stub.control.replicas import Replica, Role, Step
+from broker_stub.data_dirs import DataDirs
+from broker_stub.errors import DirectoryInUse, SettingError, StorageFault
+from broker_stub.log.directories import LogDirectories
+from broker_stub.log.errors import LogFault
+from broker_stub.log.interface import LogConfig
+from controller.core.model import of_several
+from proto.gen import broker_control_pb2 as wire
+from tests.broker_stub.test_storage import _errors
+from tests.support.broker.builders import RecordedLog, leader_state, stop_state
+
+STORAGE_ERROR = 56
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    return [tmp_path / name for name in ("a", "b", "c")]
+
+
+def made(dirs: DataDirs, *keys: tuple[str, int]) -> list[str]:
+    """In which directory each of them is put."""
+    for key in keys:
+        replica = Replica(*key)
+        assert dirs.apply([Step(key, None, replica, True, True)]).failed == {}
+    return [dirs.path_of(key).name for key in keys]
+
+
+def test_a_replica_goes_where_the_fewest_are(paths: list[Path]) -> None:
+    dirs = DataDirs(paths, 1)
+    assert made(dirs, *(("t", n) for n in range(4))) == ["a", "b", "c", "a"]
+    key = ("t", 1)
+    dirs.apply([Step(key, Replica(*key), None, True, True)])
+    assert made(dirs, ("u", 0)) == ["b"]
+    assert dirs.directory_of(("t", 0)) == data_identity.short_id(dirs.ids[paths[0]])
+    dirs.close()
+
+
+def test_each_has_its_own_id_and_all_are_one_process(paths: list[Path]) -> None:
+    first = DataDirs(paths, 1)
+    own, ids = first.incarnation.own, first.ids
+    assert len(set(ids.values())) == 3
+    first.close()
+    shutil.rmtree(paths[0])
+    second = DataDirs(paths, 1)
+    assert own in second.incarnation.former
+    assert [second.ids[p] == ids[p] for p in paths] == [False, True, True]
+    second.close()
+
+
+def test_what_a_single_directory_has_goes_without_saying(paths: list[Path]) -> None:
+    dirs = DataDirs(paths[:1], 1)
+    made(dirs, ("t", 0))
+    assert dirs.directory_of(("t", 0)) == 0
+    dirs.close()
+
+
+def test_one_that_cannot_be_opened_is_left_out(paths: list[Path]) -> None:
+    paths[1].write_text("a file")
+    dirs = DataDirs(paths, 1)
+    assert dirs.working == [paths[0], paths[2]]
+    assert str(paths[1]) in dirs.failed[paths[1]]
+    assert made(dirs, *(("t", n) for n in range(4))) == ["a", "c", "a", "c"]
+    dirs.close()
+    for path in (paths[0], paths[2]):
+        shutil.rmtree(path)
+        path.write_text("a file")
+    with pytest.raises(StorageFault) as raised:
+        DataDirs(paths, 1)
+    assert all(str(path) in str(raised.value) for path in paths)
+
+
+def test_who_may_not_have_it(paths: list[Path]) -> None:
+    dirs = DataDirs(paths[:2], 1)
+    with pytest.raises(DirectoryInUse):
+        DataDirs(paths[1:], 1)
+    dirs.close()
+    with pytest.raises(SettingError, match="is that broker's"):
+        DataDirs(paths[1:], 2)
+    DataDirs(paths, 1).close()
+
+
+def test_a_partition_in_two_of_them_is_not_guessed_at(paths: list[Path]) -> None:
+    for path in paths[:2]:
+        (path / "t-0").mkdir(parents=True)
+    with pytest.raises(StorageFault, match=r"t-0 is in two data directories.*remove the folder"):
+        DataDirs(paths, 1)
+
+
+def test_the_failure_of_one_takes_its_replicas_only(paths: list[Path]) -> None:
+    dirs, losses = DataDirs(paths[:2], 1), list[str]()
+    handlers = ControlHandlers(0, dirs, RecordedLog(), dirs.found, losses.append)
+    both = wire.LeaderAndIsrRequest(partition_states=[leader_state(), leader_state(partition=1)])
+    assert _errors(handlers, both) == [0, 0]
+    shutil.rmtree(paths[0])
+    newer = wire.LeaderAndIsrRequest(
+        partition_states=[leader_state(leader_epoch=1), leader_state(partition=1, leader_epoch=1)]
+    )
+    assert _errors(handlers, newer) == [STORAGE_ERROR, 0]
+    assert [r.role for r in handlers.replicas] == [Role.OFFLINE, Role.LEADER]
+    assert len(losses) == 1
+    # What was never here goes to the other one; what may have been in the failed one is not made again.
+    fresh = leader_state("fresh")
+    assert _errors(handlers, wire.LeaderAndIsrRequest(partition_states=[fresh])) == [STORAGE_ERROR]
+    fresh.is_new = True
+    assert _errors(handlers, wire.LeaderAndIsrRequest(partition_states=[fresh])) == [0]
+    assert dirs.path_of(("fresh", 0)) == paths[1]
+    stop = wire.StopReplicaRequest(partition_states=[stop_state(partition=1, leader_epoch=-2, delete=True)])
+    assert [e.error_code for e in handlers.stop_replica(stop.SerializeToString()).partition_errors] == [0]
+    handlers.directory_failed(paths[1], "it failed")
+    assert dirs.working == []
+    dirs.close()
+
+
+def test_only_what_was_left_cleanly_is_marked(paths: list[Path]) -> None:
+    dirs = DataDirs(paths, 1)
+    dirs.fail(paths[2], "it failed")
+    dirs.stopped_cleanly(paths[1:], 7)
+    dirs.close()
+    marked = [(path / data_identity.CLEAN_SHUTDOWN).exists() for path in paths]
+    assert marked == [False, True, False]
+    again = DataDirs(paths[1:2], 1)
+    assert again.previous_broker_epoch == 7
+    again.close()
+    again = DataDirs(paths, 1)
+    assert again.previous_broker_epoch == -1
+    again.close()
+
+
+def test_logs_and_checkpoints_are_where_the_replicas_are(paths: list[Path]) -> None:
+    dirs = DataDirs(paths[:2], 1)
+    keys = [("t", n) for n in range(4)]
+    made(dirs, *keys)
+    logs = LogDirectories(dirs.working, LogConfig(), dirs.path_of)
+    assert logs.recover(keys) == {}
+    marks = {key: n for n, key in enumerate(keys)}
+    assert logs.close(marks) == {paths[0]: None, paths[1]: None}
+    again = LogDirectories(dirs.working, LogConfig(), dirs.path_of)
+    again.recover(keys)
+    assert again.high_watermarks == marks
+    first, second = again.working()
+    assert again.own(first, marks) == {("t", 0): 0, ("t", 2): 2}
+    assert again.own(second, marks) == {("t", 1): 1, ("t", 3): 3}
+    assert sorted(again.drop(paths[0])) == [("t", 0), ("t", 2)]
+    with pytest.raises(LogFault, match="failed"):
+        again.open(("t", 0))
+    shutil.rmtree(paths[1] / "t-1")
+    assert second.missing() == [("t", 1)]
+    dirs.close()
+
+
+@pytest.mark.parametrize("directories", [(), (5,), (7, 5), (1, 2**32 - 1, 12345)])
+def test_broker_and_controller_name_a_whole_broker_alike(directories: tuple[int, ...]) -> None:
+    assert data_identity.of_broker(directories) == of_several(directories)
+    assert of_several(directories[::-1]) == of_several(directories)
