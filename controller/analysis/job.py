@@ -12,11 +12,12 @@ import click
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis import quality, reading
+from controller.analysis.condensing import condense
 from controller.analysis.errors import ReportError
-from controller.analysis.files import check_gzip, delete, list_files, write_text
+from controller.analysis.intake import quality
+from controller.analysis.intake.files import delete, list_files, write_text
+from controller.analysis.intake.staging import Staged, stage
 from controller.analysis.local_files import LogFile, check_local, has_scheme
 from controller.analysis.page import render
 from controller.analysis.progress import Progress, stage_progress
@@ -54,7 +55,7 @@ def run_report(
             out = str(own_log_dir.resolve())
         progress("starting Spark")
         with (
-            spark_session(master, own_log_dir, small=small) as spark,
+            spark_session(master, own_log_dir, small=small, archived=small) as spark,
             stage_progress(spark.sparkContext, progress),
         ):
             return _report(spark, log_dirs, out, progress)
@@ -94,55 +95,48 @@ def read_input(
 
     Raises ReportError if there is no log or no usable line in it.
     """
-    files = _stage_lines(spark, log_dirs, f"{staging}/lines", progress)
-    lines = spark.read.parquet(f"{staging}/lines")
-    checks = check_gzip(spark, files)
-    file_table = quality.input_files(spark, lines, files, checks).cache()
-    shown = file_table.withColumns(
-        {f"{end}_us": F.unix_micros(f"{end}_ts") for end in ("first", "last")}
-    ).collect()
-    count = sum(row.lines for row in shown)
-    good = [row for row in shown if row.ok]
-    unread = count - sum(row.ok for row in good)
-    damaged = [f"{row.file}: {row.problem}" for row in shown if row.problem]
+    files, staged = _stage(spark, log_dirs, staging, progress)
+    rows = quality.input_files(files, staged.checks, staged.usual, staged.odd)
+    count = sum(row.lines for row in rows)
+    good = sum(row.ok for row in rows)
+    damaged = [f"{row.file}: {row.problem}" for row in rows if row.problem]
     if not good:
         what = "; ".join([f"{len(files)} files, {count:,} lines, none of them usable", *damaged[:3]])
         raise ReportError(f"nothing to report on in {', '.join(map(str, log_dirs))}: {what}")
-    progress(f"{count:,} lines, {unread:,} unreadable, {len(damaged)} damaged files")
-    records, copies = lines.where(F.col("status") == reading.OK), 0
-    if quality.writers_overlap([(row.role, row.node, row.first_us, row.last_us) for row in good]):
+    progress(f"{count:,} lines, {count - good:,} unreadable, {len(damaged)} damaged files")
+    copies, doubled = 0, quality.overlapping(rows)
+    if doubled:
         progress("files of one node overlap in time: looking for copied lines")
-        before = sum(row.ok for row in good)
-        reading.without_copies(records).write.mode("overwrite").parquet(f"{staging}/records")
-        records = spark.read.parquet(f"{staging}/records")
-        copies = before - records.count()
+        staged.mark_copies([file for file in files if file.shown in doubled])
+        copies = staged.copies().count()
+    records = staged.records()
+    spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
     return Input(
         records=records,
+        condensed=condense(records).persist(),
         files=files,
-        file_table=file_table,
-        problem_table=quality.input_problems(lines),
+        file_table=quality.file_table(spark, rows),
+        problem_table=quality.input_problems(staged.judged()),
         lines=count,
         copies=copies,
-        first_us=min(row.first_us for row in good),
-        last_us=max(row.last_us for row in good),
+        first_us=min(first for first, _ in spans),
+        last_us=max(last or first for first, last in spans),
     )
 
 
-def _stage_lines(
-    spark: SparkSession, log_dirs: Sequence[Path | str], target: str, progress: Progress
-) -> list[LogFile]:
+def _stage(
+    spark: SparkSession, log_dirs: Sequence[Path | str], staging: str, progress: Progress
+) -> tuple[list[LogFile], Staged]:
     for attempt in range(1, _LISTINGS_MAX + 1):
         files = list_files(spark, log_dirs)
         size = sum(file.size for file in files)
         progress(f"reading {len(files)} file{'s'[: len(files) > 1]}, {size / 1e6:,.1f} MB")
         size_for(spark, size)
         try:
-            reading.classify(reading.read_lines(spark, files)).write.mode("overwrite").parquet(target)
+            return files, stage(spark, files, staging, closely=size <= SMALL_BYTES)
         except AnalysisException as error:
             if attempt == _LISTINGS_MAX or error.getCondition() != "PATH_NOT_FOUND":
                 raise
-            continue
-        return files
     raise AssertionError("the loop returns or raises")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -16,10 +18,10 @@ _MEASURES = ("intervals", "total_us", "p50_us", "longest_us", "open")
 _LED, _BEING_CREATED, _OFFLINE = 0, 1, 2
 
 
-def leaderless_intervals(records: DataFrame, log_end_us: int) -> DataFrame:
+def leaderless_intervals(records: DataFrame, condensed: DataFrame, log_end_us: int) -> DataFrame:
     """Every interval in which a partition had no leader.
 
-    In: records (`classify`). Out: ``topic``, ``partition``, ``class`` (outage, creation, deletion),
+    In: records, and `condense` of them. Out: ``topic``, ``partition``, ``class`` (outage, creation, deletion),
     ``start_ts`` (`_start`), ``end_ts``, ``duration_us``, ``ended_by`` (online, deleted, offline: a failed creation,
     failover, nothing), ``open`` (nothing ended it: measured to ``log_end_us``, microseconds since 1970),
     ``cause`` and ``reason`` of the record that began it, its ``controller_epoch``, ``event_id`` and ``node``,
@@ -48,7 +50,7 @@ def leaderless_intervals(records: DataFrame, log_end_us: int) -> DataFrame:
         .where("state != before")
     )
     begun = _with_next_edge(edges, ordered).where(F.col("state") != _LED)
-    begun = begun.join(_first_failover_after(records), _epoch_in_gap(), "left")
+    begun = begun.join(_first_failover_after(condensed), _epoch_in_gap(), "left")
     return begun.select(
         "topic",
         F.col("partition").cast("int").alias("partition"),
@@ -73,14 +75,14 @@ def leaderless_intervals(records: DataFrame, log_end_us: int) -> DataFrame:
 
 def by_partition(intervals: DataFrame) -> DataFrame:
     """In: `leaderless_intervals`. Out: ``class``, ``topic``, ``partition``, and `_measures`."""
-    return intervals.groupBy("class", "topic", "partition").agg(*_measures())
+    keys = ("class", "topic", "partition")
+    return _ranked(intervals, keys).groupBy(*keys).agg(*_measures())
 
 
 def by_cause(intervals: DataFrame) -> DataFrame:
     """In: `leaderless_intervals`. Out: ``class``, ``cause``, ``reason``, ``partitions`` and `_measures`."""
     keys = ("class", "cause", "reason")
-    measured = intervals.groupBy(*keys).agg(*_measures())
-    # Separate: in one aggregation with a percentile, Spark keeps a sketch for each partition (8 times slower).
+    measured = _ranked(intervals, keys).groupBy(*keys).agg(*_measures())
     named = [F.col(name).alias(f"of_{name}") for name in keys]
     distinct = intervals.select(*named, "topic", "partition").distinct()
     counted = distinct.groupBy(*(f"of_{name}" for name in keys)).agg(F.count("*").alias("partitions"))
@@ -109,12 +111,19 @@ def over_time(intervals: DataFrame, bucket_us: int) -> DataFrame:
     return changes.select("class", at.alias("bucket_ts"), running.alias("intervals"))
 
 
+def _ranked(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """With ``rank`` by duration among those of equal keys, and ``of`` how many. Exact, where a sketch is not."""
+    group = Window.partitionBy(*keys)
+    rank = F.row_number().over(group.orderBy("duration_us"))
+    return intervals.withColumn("rank", rank).withColumn("of", F.count("*").over(group))
+
+
 def _measures() -> list[Column]:
     """``intervals``, ``total_us``, ``p50_us``, ``longest_us``, ``open`` (number without an end in the log)."""
     return [
         F.count("*").alias("intervals"),
         F.try_sum("duration_us").alias("total_us"),
-        F.percentile_approx("duration_us", 0.5).alias("p50_us"),
+        F.max(F.when(F.col("rank") == F.floor((F.col("of") + 1) / 2), F.col("duration_us"))).alias("p50_us"),
         F.max("duration_us").alias("longest_us"),
         F.count_if("open").alias("open"),
     ]
@@ -126,13 +135,13 @@ def _with_next_edge(edges: DataFrame, ordered: WindowSpec) -> DataFrame:
     return edges.withColumns({name: F.lead(column).over(ordered) for name, column in ends.items()})
 
 
-def _first_failover_after(records: DataFrame) -> DataFrame:
+def _first_failover_after(condensed: DataFrame) -> DataFrame:
     """Out: ``ready_epoch``, ``ready_ts``, ``ready_before`` (the failover before it, -2 at the first)."""
-    ready = records.where((F.col("kind") == "failover") & (F.col("to") == READY)).groupBy(
+    ready = condensed.where((F.col("kind") == "failover") & (F.col("to") == READY)).groupBy(
         F.col("controller_epoch").alias("ready_epoch")
     )
     previous = F.lag("ready_epoch", 1, -2).over(Window.orderBy("ready_epoch"))
-    return ready.agg(F.min("ts").alias("ready_ts")).withColumn("ready_before", previous)
+    return ready.agg(F.min("first_ts").alias("ready_ts")).withColumn("ready_before", previous)
 
 
 def _epoch_in_gap() -> Column:

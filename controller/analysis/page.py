@@ -12,9 +12,10 @@ import plotly.io
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from controller.analysis.answers import Row
 from controller.analysis.charts import CHARTS
 from controller.analysis.columns import human_us, iso
-from controller.analysis.summary import Findings, ReportSummary, Row
+from controller.analysis.summary import Findings, ReportSummary
 from controller.analysis.tables import ROWS_MAX, TABLES, TableSpec
 
 _TEMPLATE = "report.html.j2"

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from controller.analysis.errors import ReportError
+from controller.embedded_zookeeper.ensemble import find_java
 
 APP_NAME = "state-change report"
 #: Set by spark-submit for the Python program it runs.
@@ -26,6 +31,8 @@ SHUFFLE_PARTITIONS_MIN, SHUFFLE_PARTITIONS_MAX = 8, 200
 #: For smaller inputs a query takes longer to optimise and compile than to run; measured: a third of the time saved.
 SMALL_BYTES = 16 << 20
 LOG_NAME = "spark.log"
+#: How long the JVM may take to end, and to write the archive of its classes.
+_END_S = 300
 
 _LOG4J2 = """\
 status = error
@@ -40,10 +47,13 @@ rootLogger.appenderRef.console.ref = console
 
 
 @contextmanager
-def spark_session(master: str | None, log_dir: Path, *, small: bool = False) -> Iterator[SparkSession]:
+def spark_session(
+    master: str | None, log_dir: Path, *, small: bool = False, archived: bool = False
+) -> Iterator[SparkSession]:
     """A session with its own settings; a Spark that already runs is not stopped.
 
     ``small``: the input is so small that startup takes most of the time: compile less, start faster.
+    ``archived``: use the archive of Spark's classes, or make it at the end, which takes some seconds once.
     A local Spark started here logs to ``log_dir``/spark.log and prints nothing to the terminal.
 
     Raises EnvironmentFault without Java 17, ReportError if Spark does not start.
@@ -58,12 +68,10 @@ def spark_session(master: str | None, log_dir: Path, *, small: bool = False) -> 
             base.sparkContext.setLogLevel("ERROR")
             stack.callback(base.stop)
         else:
-            base = stack.enter_context(_local_spark(master or "local[*]", log_dir, small))
+            base = stack.enter_context(_local_spark(master or "local[*]", log_dir, small, archived))
         session = base.newSession()
         session.conf.set("spark.sql.session.timeZone", "UTC")
         session.conf.set("spark.sql.ansi.enabled", "true")
-        # The JVM interprets larger generated methods instead of compiling them: classifying lines took 1.5x.
-        session.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
         yield session
 
 
@@ -73,7 +81,9 @@ def size_for(session: SparkSession, input_bytes: int) -> None:
         if input_bytes <= SMALL_BYTES:
             session.conf.set("spark.sql.codegen.wholeStage", "false")
             session.conf.set("spark.sql.adaptive.enabled", "false")
-            session.conf.set("spark.sql.shuffle.partitions", "2")
+            session.conf.set("spark.sql.shuffle.partitions", "1")
+            session.conf.set("spark.sql.files.minPartitionNum", "1")
+            session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
             return
         wanted = min(SHUFFLE_PARTITIONS_MAX, max(SHUFFLE_PARTITIONS_MIN, input_bytes // _SHUFFLE_BYTES))
         session.conf.set("spark.sql.shuffle.partitions", str(wanted))
@@ -81,12 +91,13 @@ def size_for(session: SparkSession, input_bytes: int) -> None:
 
 
 @contextmanager
-def _local_spark(master: str, log_dir: Path, small: bool) -> Iterator[SparkSession]:
+def _local_spark(master: str, log_dir: Path, small: bool, archived: bool) -> Iterator[SparkSession]:
     with (
         tempfile.TemporaryDirectory(prefix="pctl-report-") as scratch,
         (log_dir / LOG_NAME).open("wb") as log,
     ):
-        conf = _local_conf(master, Path(scratch), small)
+        archive = ClassArchive.find() if archived else None
+        conf = _local_conf(master, Path(scratch), small, archive)
         gateway = _launch(conf, log)
         try:
             context = SparkContext(conf=conf, gateway=gateway)
@@ -95,10 +106,73 @@ def _local_spark(master: str, log_dir: Path, small: bool) -> Iterator[SparkSessi
             finally:
                 context.stop()
         finally:
-            _end(gateway)
+            whole = _end(gateway)
+            if archive is not None:
+                archive.keep(whole)
 
 
-def _local_conf(master: str, scratch: Path, small: bool) -> SparkConf:
+@dataclass(frozen=True)
+class ClassArchive:
+    """The JVM's archive of Spark's loaded classes (JEP 350): with it a JVM starts with less work.
+
+    The first Spark that ends writes it, the next ones use it. A JVM checks that it fits and else does without.
+    """
+
+    path: Path
+    draft: Path | None
+
+    @classmethod
+    def find(cls) -> ClassArchive:
+        java = os.path.realpath(find_java())
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        what = f"{java} {pyspark.__version__} {pyspark.__file__}"
+        name = f"spark-{hashlib.sha256(what.encode()).hexdigest()[:16]}.jsa"
+        path = Path(home) / "partition-controller" / name
+        for left in path.parent.glob(f"{name}.*"):
+            if not _runs(left.suffix[1:]):
+                left.unlink(missing_ok=True)
+        return cls(path, None if path.exists() else path.with_name(f"{name}.{os.getpid()}"))
+
+    @property
+    def option(self) -> str:
+        """The JVM's option; empty if there is no place for an archive."""
+        if " " in str(self.path):
+            return ""
+        if self.draft is None:
+            return f"-XX:SharedArchiveFile={self.path}"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            return ""
+        return f"-XX:ArchiveClassesAtExit={self.draft}" if os.access(self.path.parent, os.W_OK) else ""
+
+    def keep(self, whole: bool) -> None:
+        """Give the archive its name, once the JVM that wrote it has ended; delete it if that was killed meanwhile."""
+        if self.draft is None or not self.draft.exists():
+            return
+        if whole:
+            self.draft.replace(self.path)
+        else:
+            self.draft.unlink()
+
+
+def _runs(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _compiler_options(small: bool) -> tuple[str, ...]:
+    """A small job ends before the better compiler pays; in a large one, Spark makes one long method of each stage,
+    which the JVM would interpret."""
+    return ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC") if small else ("-XX:-DontCompileHugeMethods",)
+
+
+def _local_conf(master: str, scratch: Path, small: bool, archive: ClassArchive | None) -> SparkConf:
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J2)
     settings = {
@@ -110,19 +184,21 @@ def _local_conf(master: str, scratch: Path, small: bool) -> SparkConf:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"
-        f" -Dderby.system.home={scratch}{' -XX:TieredStopAtLevel=1' if small else ''}",
+        f" -Dderby.system.home={scratch} {' '.join(_compiler_options(small))} {archive.option if archive else ''}",
         "spark.pyspark.python": sys.executable,
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
+        # These tell where a column was made, at a price for each function of it.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
+        # Our JVM compiles methods of any length (see `_compiler_options`).
+        "spark.sql.codegen.hugeMethodLimit": "65535",
     }
     return SparkConf(loadDefaults=False).setAll(list(settings.items()))
 
 
 def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
     """Start a JVM for Spark with the Java of `find_java`, and file names in UTF-8 in any locale."""
-    # Imported here: on a cluster (spark-submit) a JVM exists already.
-    from controller.embedded_zookeeper.ensemble import find_java
-
     home = os.path.dirname(os.path.dirname(os.path.realpath(find_java())))
     wanted = {"JAVA_HOME": home, "LC_ALL": "C.UTF-8"}
     before = {name: os.environ.get(name) for name in wanted}
@@ -139,12 +215,21 @@ def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
                 os.environ[name] = value
 
 
-def _end(gateway: Any) -> None:
-    """End the JVM and remove it from PySpark, so that a later session starts a new one."""
+def _end(gateway: Any) -> bool:
+    """End the JVM and remove it from PySpark, so that a later session starts a new one.
+
+    Out: whether it ended by itself.
+    """
     gateway.shutdown()
     if SparkContext._gateway is gateway:
         SparkContext._gateway = None
         SparkContext._jvm = None
     process = gateway.proc
     process.stdin.close()
-    process.wait(30)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+    return True

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import TimestampType
 
+from controller.analysis.answers import Query, Row, fetch
 from controller.analysis.columns import human_us, iso
 from controller.analysis.leaderless import OUTAGE
-from controller.analysis.tables import POINTS_MAX, ROWS_MAX, TABLES
+from controller.analysis.tables import POINTS_MAX, TABLES
 
 #: Brokers shown individually in a chart.
 BROKERS_MAX = 10
-
-Row = dict[str, Any]
 
 
 @dataclass
@@ -102,68 +99,70 @@ class ReportSummary:
         ]
 
 
-def top(table: DataFrame, *order: Column, limit: int = ROWS_MAX) -> list[Row]:
-    """The first rows in this order, as dictionaries, with times as datetime in UTC."""
-    times = [field.name for field in table.schema if isinstance(field.dataType, TimestampType)]
-    ordered = table.orderBy(*order).limit(limit) if order else table.limit(limit)
-    plain = ordered.withColumns({name: F.unix_micros(name) for name in times})
-    rows = [row.asDict() for row in plain.collect()]
-    for row in rows:
-        for name in times:
-            row[name] = None if row[name] is None else datetime.fromtimestamp(row[name] / 1e6, UTC)
-    return rows
-
-
 def collect_findings(written: dict[str, DataFrame], bucket_us: int) -> Findings:
-    """Collect the page's data from the tables: at most some thousand rows, for any size of log."""
+    """Collect the page's data from the tables, by two Spark jobs: at most some thousand rows, for any size of log."""
     found = Findings(bucket_us=bucket_us)
-    for spec in TABLES:
-        if spec.order is not None:
-            rows = found.rows[spec.name] = top(written[spec.name], *spec.order(), limit=spec.rows_max)
-            got = len(rows)
-            found.totals[spec.name] = got if got < spec.rows_max else written[spec.name].count()
-    intervals = written["leaderless_by_cause"]
-    by_cause = intervals.groupBy("class", "cause").agg(
-        F.try_sum("total_us").alias("total_us"), F.sum("intervals").alias("intervals")
-    )
-    found.rows["cause_totals"] = top(by_cause, F.desc("total_us"), limit=20)
     changes = written["leader_changes"]
+    shown = [spec for spec in TABLES if spec.order is not None]
+    tops = {spec.name: Query(written[spec.name], spec.order(), spec.rows_max) for spec in shown if spec.order}
+    by_cause = (
+        written["leaderless_by_cause"]
+        .groupBy("class", "cause")
+        .agg(F.try_sum("total_us").alias("total_us"), F.sum("intervals").alias("intervals"))
+    )
+    tops["cause_totals"] = Query(by_cause, [F.desc("total_us")], 20)
     brokers = changes.groupBy("broker").agg(F.sum("count").alias("count"))
-    busiest = [row["broker"] for row in top(brokers, F.desc("count"), F.col("broker"), limit=BROKERS_MAX)]
-    found.rows["leader_reasons"] = top(
-        changes.where(F.col("broker").isin(busiest)), F.desc("count"), limit=300
-    )
-    shown = F.when(F.col("broker").isin(busiest), F.col("broker").cast("string")).otherwise(F.lit("others"))
-    moves = written["leader_changes_over_time"].groupBy("bucket_ts", shown.alias("broker"))
-    found.rows["leader_moves"] = top(
-        moves.agg(F.sum("gained").alias("gained")), F.col("bucket_ts"), F.col("broker"), limit=POINTS_MAX
-    )
-    found.figures = _figures(written)
+    tops["busiest"] = Query(brokers, [F.desc("count"), F.col("broker")], BROKERS_MAX)
+    sums = {f"sums of {name}": Query(table, [], 1) for name, table in _sums(written).items()}
+    rows = fetch(tops | sums)
+    for name in sums:
+        found.figures |= rows.pop(name)[0]
+    busiest = [row["broker"] for row in rows.pop("busiest")]
+
+    large = [spec.name for spec in shown if len(rows[spec.name]) == spec.rows_max]
+    counts = {name: Query(written[name].agg(F.count("*").alias("rows")), [], 1) for name in large}
+    of_busiest = F.col("broker").isin(busiest)
+    reasons = Query(changes.where(of_busiest), [F.desc("count")], 300)
+    named = F.when(of_busiest, F.col("broker").cast("string")).otherwise(F.lit("others"))
+    moves = written["leader_changes_over_time"].groupBy("bucket_ts", named.alias("broker"))
+    gained = moves.agg(F.sum("gained").alias("gained"))
+    by_time = Query(gained, [F.col("bucket_ts"), F.col("broker")], POINTS_MAX)
+    more = fetch({**counts, "leader_reasons": reasons, "leader_moves": by_time})
+    found.totals = {spec.name: len(rows[spec.name]) for spec in shown}
+    found.totals |= {name: more.pop(name)[0]["rows"] for name in large}
+    found.rows = rows | more
     return found
 
 
-def _figures(written: dict[str, DataFrame]) -> Row:
-    """Sums over whole tables."""
-    files = written["input_files"]
-    names = ("lines", "torn", "malformed", "newer_schema")
-    figures = top(
-        files.agg(
-            *(F.sum(name).alias(name) for name in names),
+def _sums(written: dict[str, DataFrame]) -> dict[str, DataFrame]:
+    """Figures over whole tables, one row a table."""
+    outages = written["leaderless_intervals"].where(F.col("class") == OUTAGE)
+    worst = F.max_by(F.struct("topic", "partition", "cause", "open"), "duration_us").alias("worst")
+
+    def total(table: str, column: str, name: str) -> DataFrame:
+        return written[table].agg(F.coalesce(F.sum(column), F.lit(0)).alias(name))
+
+    return {
+        "input_files": written["input_files"].agg(
+            *(F.sum(name).alias(name) for name in ("lines", "torn", "malformed", "newer_schema")),
             F.count("*").alias("files"),
             F.count("problem").alias("damaged_files"),
             F.min("first_ts").alias("first_ts"),
             F.max("last_ts").alias("last_ts"),
-        )
-    )[0]
-    outages = written["leaderless_intervals"].where(F.col("class") == OUTAGE)
-    worst = F.max_by(F.struct("topic", "partition", "cause", "open"), "duration_us").alias("worst")
-    measures = [F.count("*").alias("outages"), F.count_if("open").alias("still_leaderless"), worst]
-    figures |= outages.agg(*measures, F.max("duration_us").alias("longest_us")).collect()[0].asDict()
-    slowest = F.max("total_us").alias("slowest_failover_us")
-    figures |= top(written["failovers"].agg(F.count("*").alias("failovers"), slowest))[0]
-    for name, column in (("rejects", "count"), ("superseded", "count"), ("input_nodes", "dropped")):
-        figures[name] = written[name].agg(F.sum(column)).collect()[0][0] or 0
-    return figures
+        ),
+        "leaderless_intervals": outages.agg(
+            F.count("*").alias("outages"),
+            F.count_if("open").alias("still_leaderless"),
+            worst,
+            F.max("duration_us").alias("longest_us"),
+        ),
+        "failovers": written["failovers"].agg(
+            F.count("*").alias("failovers"), F.max("total_us").alias("slowest_failover_us")
+        ),
+        "rejects": total("rejects", "count", "rejects"),
+        "superseded": total("superseded", "count", "superseded"),
+        "input_nodes": total("input_nodes", "dropped", "dropped"),
+    }
 
 
 def summarize(found: Findings, *, page: str, tables_dir: str) -> ReportSummary:
@@ -176,15 +175,15 @@ def summarize(found: Findings, *, page: str, tables_dir: str) -> ReportSummary:
         tables_dir=tables_dir,
         **{name: figures[name] for name in plain},
         copies=found.copies,
-        dropped=figures["input_nodes"],
+        dropped=figures["dropped"],
         failovers=figures["failovers"],
         slowest_failover_us=figures["slowest_failover_us"],
         outages=figures["outages"],
         still_leaderless=figures["still_leaderless"],
         longest_us=figures["longest_us"] or 0,
-        longest_partition=None if worst is None else f"{worst.topic}-{worst.partition}",
-        longest_cause=None if worst is None else worst.cause,
-        longest_open=worst is not None and worst.open,
+        longest_partition=None if worst is None else f"{worst['topic']}-{worst['partition']}",
+        longest_cause=None if worst is None else worst["cause"],
+        longest_open=worst is not None and worst["open"],
         rejects=figures["rejects"],
         two_masters=found.totals["two_masters"],
         superseded=figures["superseded"],

@@ -1,5 +1,5 @@
 """The tables of the report: their list ``TABLES``, and the functions that make them, except those in ``leaderless``
-and ``quality``. Records are the ok lines of `reading.classify`, without copies.
+and ``quality``. They take the records (`staging.Staged.records`) or `condense` of them.
 
 To add a table: a function here and its row in ``TABLES``.
 """
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis import leaderless, quality
+from controller.analysis import leaderless
 from controller.analysis.columns import ShownColumn, human_us, numbers, size, spans, texts
+from controller.analysis.condensing import STATE_KINDS
+from controller.analysis.intake import quality
 from controller.analysis.local_files import LogFile
 from proto.statelog.schema import PHASES, READY
 
@@ -22,8 +24,6 @@ _BUCKETS_MAX = 240
 _BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
 #: Rows of a table on the page, and of a table that a chart shows; all rows are in Parquet.
 ROWS_MAX, POINTS_MAX = 50, 5_000
-#: Kinds whose ``from`` and ``to`` are states; those of `leader` and `isr` are broker ids.
-_STATE_KINDS = ("partition", "replica", "controller", "broker")
 #: Records of committed writes, and all records that only the active controller writes.
 _COMMIT_KINDS = ("partition", "leader", "isr")
 _ACTING_KINDS = (*_COMMIT_KINDS, "replica", "push", "ack", "failover")
@@ -31,9 +31,11 @@ _ACTING_KINDS = (*_COMMIT_KINDS, "replica", "push", "ack", "failover")
 
 @dataclass(frozen=True)
 class Input:
-    """The input: ``records`` are the ok lines without copies; the other fields describe the files."""
+    """The input: ``records`` are the ok lines without copies, ``condensed`` the same (`condense`); the other fields
+    describe the files."""
 
     records: DataFrame
+    condensed: DataFrame
     files: list[LogFile]
     file_table: DataFrame
     problem_table: DataFrame
@@ -50,21 +52,20 @@ class Input:
         return next((width for width in _BUCKETS_S if width >= wanted_s), days * 86400) * 1_000_000
 
 
-def transitions(records: DataFrame) -> DataFrame:
-    """In: records. Out: ``kind``, ``role``, ``from``, ``to``, ``count`` (summaries by their ``count``),
-    ``lines``."""
-    states = records.where(F.col("kind").isin(*_STATE_KINDS))
-    meant = F.try_sum(F.coalesce("count", F.lit(1))).alias("count")
-    return states.groupBy("kind", "role", "from", "to").agg(meant, F.count("*").alias("lines"))
+def transitions(condensed: DataFrame) -> DataFrame:
+    """Out: ``kind``, ``role``, ``from``, ``to``, ``count`` (summaries by their ``count``), ``lines``."""
+    states = condensed.where(F.col("kind").isin(*STATE_KINDS))
+    sums = [F.try_sum("meant").alias("count"), F.sum("lines").alias("lines")]
+    return states.groupBy("kind", "role", "from", "to").agg(*sums)
 
 
-def failovers(records: DataFrame) -> DataFrame:
-    """In: records. Out, a row for each controller epoch (two when two nodes claim it): ``controller_epoch``,
+def failovers(condensed: DataFrame) -> DataFrame:
+    """Out, a row for each controller epoch (two when two nodes claim it): ``controller_epoch``,
     ``node``, ``ts`` (of ready, or of its last record), ``ready`` (false: the failover was not completed),
     ``total_us``, for each phase ``<phase>_us`` and ``<phase>_count``, ``other_us`` (phases unknown to this
     version), ``previous_epoch``, ``gap_us`` (from the previous controller's last record to ready; negative if that
     controller wrote records after it)."""
-    lines = records.where((F.col("kind") == "failover") & (F.col("role") == "controller"))
+    lines = condensed.where((F.col("kind") == "failover") & (F.col("role") == "controller"))
     is_ready = F.col("to") == READY
 
     def total(when: Column, column: str, name: str) -> Column:
@@ -74,32 +75,32 @@ def failovers(records: DataFrame) -> DataFrame:
     for phase in PHASES:
         phases += [total(F.col("to") == phase, name, f"{phase}_{end}") for name, end in _PHASE_MEASURES]
     rows = lines.groupBy("controller_epoch", "node").agg(
-        F.max("ts").alias("ts"),
+        F.max("last_ts").alias("ts"),
         F.max(is_ready).alias("ready"),
-        F.max(F.when(is_ready, F.col("duration_us"))).alias("total_us"),
+        F.max(F.when(is_ready, F.col("longest_us"))).alias("total_us"),
         *phases,
-        total(~F.col("to").isin(*PHASES, READY), "duration_us", "other_us"),
+        total(~F.col("to").isin(*PHASES, READY), "spent_us", "other_us"),
     )
     gap = F.when(F.col("ready"), F.unix_micros("ts") - F.unix_micros("last_sign"))
     return (
-        rows.join(_signs_of_previous(records), "controller_epoch", "left")
+        rows.join(_signs_of_previous(condensed), "controller_epoch", "left")
         .withColumn("gap_us", gap)
         .drop("last_sign")
         .orderBy("controller_epoch", "node")
     )
 
 
-_PHASE_MEASURES = (("duration_us", "us"), ("count", "count"))
+_PHASE_MEASURES = (("spent_us", "us"), ("counted", "count"))
 
 
-def _signs_of_previous(records: DataFrame) -> DataFrame:
+def _signs_of_previous(condensed: DataFrame) -> DataFrame:
     """Out: ``controller_epoch``, ``previous_epoch``, ``last_sign`` (time of its last record as active controller)."""
     resigned = (F.col("kind") == "controller") & F.col("to").isin("active", "resigned")
     acting = F.col("kind").isin(*_ACTING_KINDS) | resigned
     signs = (
-        records.where((F.col("role") == "controller") & acting & (F.col("controller_epoch") >= 0))
+        condensed.where((F.col("role") == "controller") & acting & (F.col("controller_epoch") >= 0))
         .groupBy("controller_epoch")
-        .agg(F.max("ts").alias("seen"))
+        .agg(F.max("last_ts").alias("seen"))
     )
     by_epoch = Window.orderBy("controller_epoch")
     return signs.select(
@@ -109,45 +110,44 @@ def _signs_of_previous(records: DataFrame) -> DataFrame:
     )
 
 
-def _led(records: DataFrame) -> DataFrame:
-    """Every leadership won or lost: ``ts``, ``broker``, ``direction`` (gained, lost), ``reason``."""
-    changes = records.where(
+def _led(condensed: DataFrame) -> DataFrame:
+    """Leaderships won and lost: ``second_us``, ``broker``, ``direction`` (gained, lost), ``reason``, ``lines``."""
+    changes = condensed.where(
         (F.col("kind") == "leader") & (F.col("role") == "controller") & (F.col("from") != F.col("to"))
     )
+    broker = F.explode(F.map_from_arrays(F.array(F.lit("gained"), F.lit("lost")), F.array("to", "from")))
+    sides = changes.select("second_us", "reason", "lines", broker.alias("direction", "broker"))
+    return sides.withColumn("broker", F.col("broker").cast("int")).where(F.col("broker") >= 0)
+
+
+def leader_changes(condensed: DataFrame) -> DataFrame:
+    """Out: ``broker``, ``direction`` (gained, lost), ``reason``, ``count``."""
+    return _led(condensed).groupBy("broker", "direction", "reason").agg(F.sum("lines").alias("count"))
+
+
+def leader_changes_over_time(condensed: DataFrame, bucket_us: int) -> DataFrame:
+    """Out: ``bucket_ts``, ``broker``, ``gained``, ``lost``; only buckets with any. ``bucket_us``: whole seconds."""
+    bucket = F.timestamp_micros(F.floor(F.col("second_us") / F.lit(bucket_us)).cast("bigint") * bucket_us)
     sides = [
-        changes.select(
-            "ts", F.col(column).cast("int").alias("broker"), F.lit(name).alias("direction"), "reason"
-        )
-        for column, name in (("to", "gained"), ("from", "lost"))
+        F.sum(F.when(F.col("direction") == name, F.col("lines")).otherwise(0)).alias(name)
+        for name in ("gained", "lost")
     ]
-    return sides[0].unionAll(sides[1]).where(F.col("broker") >= 0)
-
-
-def leader_changes(records: DataFrame) -> DataFrame:
-    """In: records. Out: ``broker``, ``direction`` (gained, lost), ``reason``, ``count``."""
-    return _led(records).groupBy("broker", "direction", "reason").agg(F.count("*").alias("count"))
-
-
-def leader_changes_over_time(records: DataFrame, bucket_us: int) -> DataFrame:
-    """In: records. Out: ``bucket_ts``, ``broker``, ``gained``, ``lost``; only buckets with any."""
-    bucket = F.timestamp_micros(F.floor(F.unix_micros("ts") / F.lit(bucket_us)).cast("bigint") * bucket_us)
-    sides = [F.count_if(F.col("direction") == name).alias(name) for name in ("gained", "lost")]
-    return _led(records).groupBy(bucket.alias("bucket_ts"), "broker").agg(*sides)
+    return _led(condensed).groupBy(bucket.alias("bucket_ts"), "broker").agg(*sides)
 
 
 def _examples() -> Column:
     """The first and the last reason: two are enough to recognise a problem, and bound the memory."""
-    ends = F.array(F.min_by("reason", "ts"), F.max_by("reason", "ts"))
+    ends = F.array(F.min_by("reason", "first_ts"), F.max_by("reason", "last_ts"))
     return F.array_distinct(F.array_compact(ends)).alias("examples")
 
 
-def rejects(records: DataFrame) -> DataFrame:
+def rejects(condensed: DataFrame) -> DataFrame:
     """Refused actions, as recorded by the node that refused.
 
-    In: records. Out: ``error``, ``role``, ``node``, ``count``, ``first_ts``, ``last_ts``, ``examples``.
+    Out: ``error``, ``role``, ``node``, ``count``, ``first_ts``, ``last_ts``, ``examples``.
     """
     return (
-        records.where(F.col("kind") == "reject")
+        condensed.where(F.col("kind") == "reject")
         .groupBy("error", "role", "node")
         .agg(*_counted_times(), _examples())
     )
@@ -173,54 +173,71 @@ def requests(records: DataFrame) -> DataFrame:
     )
 
 
-def refusals(records: DataFrame) -> DataFrame:
+def refusals(condensed: DataFrame) -> DataFrame:
     """Requests that brokers refused, as recorded by the controllers that sent them.
 
-    In: records. Out: ``broker``, ``request``, ``error``, ``count``, ``first_ts``, ``last_ts``, ``examples``.
+    Out: ``broker``, ``request``, ``error``, ``count``, ``first_ts``, ``last_ts``, ``examples``.
     """
-    refused = records.where((F.col("kind") == "ack") & F.col("error").isNotNull())
+    refused = condensed.where((F.col("kind") == "ack") & F.col("error").isNotNull())
     return refused.groupBy(
         F.col("replica").cast("int").alias("broker"), F.col("to").alias("request"), "error"
     ).agg(*_counted_times(), _examples())
 
 
 def _counted_times() -> list[Column]:
-    return [F.count("*").alias("count"), F.min("ts").alias("first_ts"), F.max("ts").alias("last_ts")]
+    return [
+        F.sum("lines").alias("count"),
+        F.min("first_ts").alias("first_ts"),
+        F.max("last_ts").alias("last_ts"),
+    ]
 
 
-def pushes(records: DataFrame) -> DataFrame:
+_PERCENTILES = (("p50_us", 50), ("p95_us", 95), ("p99_us", 99))
+
+
+def pushes(condensed: DataFrame) -> DataFrame:
     """Control requests to brokers.
 
-    In: records. Out, for each broker and request, and each broker's ``all``: ``broker``, ``request``,
-    ``pushes``, ``partitions`` pushed, ``acks``, ``errors``, and of the acks' latency ``p50_us``,
-    ``p95_us``, ``p99_us``, ``max_us``.
+    Out, for each broker and request, and each broker's ``all``: ``broker``, ``request``, ``pushes``, ``partitions``
+    pushed, ``acks``, ``errors``, and of the acks' latency, exactly: ``p50_us``, ``p95_us``, ``p99_us``, ``max_us``.
     """
-    sent, answered = F.col("kind") == "push", F.col("kind") == "ack"
-    latency = F.when(answered, F.col("duration_us"))
-    lines = records.where((F.col("role") == "controller") & F.col("kind").isin("push", "ack")).select(
-        "*",
-        F.col("replica").cast("int").alias("broker"),
-        F.explode(F.array("to", F.lit("all"))).alias("request"),
+    sent, answered, n = F.col("kind") == "push", F.col("kind") == "ack", F.col("lines")
+    keys = ("broker", "request")
+    by_latency = (
+        condensed.where((F.col("role") == "controller") & F.col("kind").isin("push", "ack"))
+        .select(
+            "*",
+            F.col("replica").cast("int").alias("broker"),
+            F.explode(F.array("to", F.lit("all"))).alias("request"),
+        )
+        .groupBy(*keys, "duration_us")
+        .agg(
+            F.sum(F.when(sent, n).otherwise(0)).alias("pushes"),
+            F.coalesce(F.try_sum(F.when(sent, F.col("counted"))), F.lit(0)).alias("partitions"),
+            F.sum(F.when(answered, n).otherwise(0)).alias("acks"),
+            F.sum(F.when(answered & F.col("error").isNotNull(), n).otherwise(0)).alias("errors"),
+        )
     )
-    rows = lines.groupBy("broker", "request").agg(
-        F.count_if(sent).alias("pushes"),
-        F.coalesce(F.try_sum(F.when(sent, F.col("count"))), F.lit(0)).alias("partitions"),
-        F.count_if(answered).alias("acks"),
-        F.count_if(answered & F.col("error").isNotNull()).alias("errors"),
-        F.percentile_approx(latency, [0.5, 0.95, 0.99]).alias("p"),
-        F.max(latency).alias("max_us"),
-    )
-    percentiles = [F.get("p", F.lit(n)).alias(name) for n, name in enumerate(("p50_us", "p95_us", "p99_us"))]
-    counts = ("broker", "request", "pushes", "partitions", "acks", "errors")
-    return rows.select(*counts, *percentiles, "max_us")
+    timed = F.when(F.col("duration_us").isNotNull(), F.col("acks")).otherwise(0)
+    group = Window.partitionBy(*keys)
+    ranked = by_latency.withColumn(
+        "upto", F.sum(timed).over(group.orderBy(F.asc_nulls_first("duration_us")))
+    ).withColumn("of", F.sum(timed).over(group))
+    # The value at rank ceil(percent / 100 * of), as a histogram of all values has it.
+    percentiles = [
+        F.min(F.when(F.col("upto") * 100 >= F.col("of") * percent, F.col("duration_us"))).alias(name)
+        for name, percent in _PERCENTILES
+    ]
+    sums = [F.sum(name).alias(name) for name in ("pushes", "partitions", "acks", "errors")]
+    return ranked.groupBy(*keys).agg(*sums, *percentiles, F.max("duration_us").alias("max_us"))
 
 
-def two_masters(records: DataFrame) -> DataFrame:
+def two_masters(condensed: DataFrame) -> DataFrame:
     """Controller epochs in which more than one node committed writes. There must be none.
 
-    In: records. Out: ``controller_epoch``, ``nodes``, ``lines``, ``first_ts``, ``last_ts``.
+    Out: ``controller_epoch``, ``nodes``, ``lines``, ``first_ts``, ``last_ts``.
     """
-    nodes = _commits(records).groupBy("controller_epoch", "node").agg(*_counted_times())
+    nodes = _commits(condensed).groupBy("controller_epoch", "node").agg(*_counted_times())
     return (
         nodes.groupBy("controller_epoch")
         .agg(
@@ -233,33 +250,43 @@ def two_masters(records: DataFrame) -> DataFrame:
     )
 
 
-def superseded(records: DataFrame) -> DataFrame:
+def superseded(records: DataFrame, condensed: DataFrame) -> DataFrame:
     """Decisions logged under a controller epoch after a newer epoch had begun.
 
     A record is logged after its write is confirmed. A few milliseconds are therefore the reply's latency and the
     difference of two clocks; more means that a deposed controller continued to act.
 
-    In: records. Out: ``controller_epoch``, ``node``, ``kind``, ``count``, ``first_ts``, ``last_ts``,
+    Out: ``controller_epoch``, ``node``, ``kind``, ``count``, ``first_ts``, ``last_ts``,
     ``superseded_by``, ``superseded_ts``, ``latest_after_us``, ``example`` (topic-partition).
     """
     started = (
-        records.where((F.col("role") == "controller") & (F.col("controller_epoch") >= 0))
+        condensed.where((F.col("role") == "controller") & (F.col("controller_epoch") >= 0))
         .where(
             F.col("kind").isin(*_ACTING_KINDS) | ((F.col("kind") == "controller") & (F.col("to") == "active"))
         )
         .groupBy("controller_epoch")
-        .agg(F.min("ts").alias("started_ts"))
+        .agg(F.min("first_ts").alias("started_ts"))
     )
     newer = Window.orderBy(F.desc("controller_epoch")).rowsBetween(Window.unboundedPreceding, -1)
     first_newer = F.min(F.struct("started_ts", "controller_epoch")).over(newer)
     ends = started.select("controller_epoch", first_newer.alias("end")).where("end is not null")
-    late = _commits(records).join(F.broadcast(ends), "controller_epoch").where("ts > end.started_ts")
-    return late.groupBy("controller_epoch", "node", "kind").agg(
-        *_counted_times(),
-        F.first("end.controller_epoch").alias("superseded_by"),
-        F.first("end.started_ts").alias("superseded_ts"),
-        F.max(F.unix_micros("ts") - F.unix_micros("end.started_ts")).alias("latest_after_us"),
-        F.min(F.concat_ws("-", "topic", "partition")).alias("example"),
+    # The lines are read again only if there is something to find.
+    suspects = _commits(condensed).join(ends, "controller_epoch").where("last_ts > end.started_ts")
+    epochs = [row.controller_epoch for row in suspects.select("controller_epoch").distinct().collect()]
+    of_epochs = F.col("controller_epoch").isin(epochs) if epochs else F.lit(False)
+    commits = _commits(records).where(of_epochs).join(F.broadcast(ends), "controller_epoch")
+    return (
+        commits.where("ts > end.started_ts")
+        .groupBy("controller_epoch", "node", "kind")
+        .agg(
+            F.count("*").alias("count"),
+            F.min("ts").alias("first_ts"),
+            F.max("ts").alias("last_ts"),
+            F.first("end.controller_epoch").alias("superseded_by"),
+            F.first("end.started_ts").alias("superseded_ts"),
+            F.max(F.unix_micros("ts") - F.unix_micros("end.started_ts")).alias("latest_after_us"),
+            F.min(F.concat_ws("-", "topic", "partition")).alias("example"),
+        )
     )
 
 
@@ -321,7 +348,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "leaderless_intervals",
-        lambda source, _: leaderless.leaderless_intervals(source.records, source.last_us),
+        lambda source, _: leaderless.leaderless_intervals(source.records, source.condensed, source.last_us),
         lambda: [F.desc(F.col("class") == leaderless.OUTAGE), F.desc("duration_us"), F.col("topic")],
         "Longest leaderless intervals",
         "Open intervals have no end in the log and are measured to its last line.",
@@ -334,7 +361,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "failovers",
-        lambda source, _: failovers(source.records),
+        lambda source, _: failovers(source.condensed),
         lambda: [F.desc("controller_epoch"), F.col("node")],
         "Failovers",
         "Newest first. The gap is from the previous controller's last record to ready.",
@@ -347,7 +374,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "leader_changes",
-        lambda source, _: leader_changes(source.records),
+        lambda source, _: leader_changes(source.condensed),
         lambda: [F.desc("count"), F.col("broker")],
         "Leader changes by broker",
         "Leaderships gained and lost, by reason.",
@@ -355,7 +382,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "rejects",
-        lambda source, _: rejects(source.records),
+        lambda source, _: rejects(source.condensed),
         lambda: [F.desc("count"), F.col("error"), F.col("node")],
         "Refused actions",
         "Illegal transitions, fenced writes, stale requests, as recorded by the node that refused.",
@@ -375,7 +402,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "refusals",
-        lambda source, _: refusals(source.records),
+        lambda source, _: refusals(source.condensed),
         lambda: [F.desc("count"), F.col("error"), F.col("broker")],
         "Requests that brokers refused",
         "As recorded by the controllers that sent them.",
@@ -387,7 +414,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "pushes",
-        lambda source, _: pushes(source.records),
+        lambda source, _: pushes(source.condensed),
         lambda: [F.desc(F.col("request") == "all"), F.desc("p99_us"), F.col("broker")],
         "Control requests by broker",
         "Latency is from send to response; “all” is the total of a broker.",
@@ -399,7 +426,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "transitions",
-        lambda source, _: transitions(source.records),
+        lambda source, _: transitions(source.condensed),
         lambda: [F.desc("count"), F.col("kind"), F.col("from"), F.col("to")],
         "State transitions",
         "By kind and by who recorded them.",
@@ -407,7 +434,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "two_masters",
-        lambda source, _: two_masters(source.records),
+        lambda source, _: two_masters(source.condensed),
         lambda: [F.desc("controller_epoch")],
         "Two controllers in one epoch",
         "There must be none: more than one node committed writes in the same controller epoch.",
@@ -415,7 +442,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "superseded",
-        lambda source, _: superseded(source.records),
+        lambda source, _: superseded(source.records, source.condensed),
         lambda: [F.desc("latest_after_us"), F.desc("controller_epoch")],
         "Decisions after a newer controller began",
         "A few milliseconds are a reply's latency and the difference of two clocks; more is a zombie.",
@@ -429,7 +456,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "input_nodes",
-        lambda source, _: quality.input_nodes(source.records),
+        lambda source, _: quality.input_nodes(source.condensed),
         lambda: [F.desc("role"), F.col("node")],
         "What each node wrote",
         "Dropped: records that the node itself reports lost.",
@@ -465,6 +492,6 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "leader_changes_over_time",
-        lambda source, _: leader_changes_over_time(source.records, source.bucket_us),
+        lambda source, _: leader_changes_over_time(source.condensed, source.bucket_us),
     ),
 )

@@ -150,9 +150,9 @@ def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
     workdir.mkdir()
     unset = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    environment["PYSPARK_PYTHON"] = sys.executable
+    environment |= {"PYSPARK_PYTHON": sys.executable, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     return subprocess.run(
-        command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=350, check=False
+        command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
 
 
@@ -196,6 +196,8 @@ def test_alone_the_job_is_quiet_and_leaves_no_litter(tmp_path: Path) -> None:
         "spark.log",
         "tables",
     ]
+    archives = [path.suffix for path in (tmp_path / "cache" / "partition-controller").glob("spark-*")]
+    assert archives == [".jsa"]
     failed = subprocess.run(
         [*command[:3], str(tmp_path / "nowhere")], capture_output=True, text=True, check=False, cwd=tmp_path
     )

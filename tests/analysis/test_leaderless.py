@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from controller.analysis.condensing import condense
 from controller.analysis.leaderless import by_cause, by_partition, leaderless_intervals, over_time
 from tests.analysis.conftest import Records, rows
 from tests.support.analysis.records import ZERO_US, record
@@ -23,7 +24,8 @@ def move(at: float, to: str, old: str = ONLINE, **fields: Any) -> dict[str, Any]
 
 
 def intervals(records: Records, *lines: dict[str, Any]) -> DataFrame:
-    return leaderless_intervals(records(list(lines)), ZERO_US + END_S * SECOND_US)
+    given = records(list(lines))
+    return leaderless_intervals(given, condense(given), ZERO_US + END_S * SECOND_US)
 
 
 def seconds(table: DataFrame) -> list[tuple[Any, ...]]:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from controller.analysis.files import GzipCheck, check_gzip, check_gzip_in_spark, inflate, list_files
-from controller.analysis.quality import input_files, input_nodes, input_problems, writers_overlap
-from controller.analysis.reading import classify, read_lines, without_copies
-from tests.analysis.conftest import Lines, rows
+from controller.analysis.intake.files import check_gzip_in_spark, list_files
+from controller.analysis.intake.quality import FileRow, input_files, input_nodes, input_problems, overlapping
+from controller.analysis.intake.reading import mark_copies, parse_lines, read_lines
+from controller.analysis.intake.screening import FileCheck, inflate, screen
+from controller.analysis.intake.staging import stage
+from tests.analysis.conftest import Lines, Records, rows
 from tests.support.analysis.records import record, text
 from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
 
@@ -29,6 +31,44 @@ def test_every_line_is_judged(classified: Lines) -> None:
     assert wrong == [], wrong
 
 
+@pytest.mark.parametrize("closely", [True, False], ids=["from the text", "by Spark's JSON scan"])
+def test_both_ways_of_parsing_judge_alike(spark: SparkSession, tmp_path: Path, closely: bool) -> None:
+    """Each line in a file of its own, beside a good one, so that one bad line does not send all the same way."""
+    expected = {}
+    for number, (line, status, problem) in enumerate(JUDGEMENTS):
+        raw = line.encode() if isinstance(line, str) else line
+        directory = tmp_path / "logs" / f"{number:03}"
+        directory.mkdir(parents=True)
+        (directory / "state-change.jsonl").write_bytes(raw + b"\n" + GOOD.encode() + b"\n")
+        expected[str(directory / "state-change.jsonl")] = (status, problem)
+    files = list_files(spark, [tmp_path / "logs"])
+    staged = stage(spark, files, f"{tmp_path}/staging", closely=closely)
+    table = {row.file: row for row in input_files(files, staged.checks, staged.usual, staged.odd)}
+    statuses = ("ok", "torn", "malformed", "newer_schema")
+    for name, (status, _) in expected.items():
+        counts = {one: getattr(table[name], one) for one in statuses}
+        assert counts == {one: (one == status) + (one == "ok") for one in statuses}, name
+    problems = {row.file: (row.status, row.problem) for row in input_problems(staged.judged()).collect()}
+    assert problems == {name: verdict for name, verdict in expected.items() if verdict[0] != "ok"}
+    assert staged.records().count() == sum(status == "ok" for status, _ in expected.values()) + len(expected)
+
+
+def test_a_look_at_the_bytes_tells_files_of_our_writers_from_others() -> None:
+    good = GOOD.encode()
+    texts = good.count(b'":"')
+    for content, lines, counted in (
+        (good + b"\n" + good, 2, 2 * texts),
+        (good[:-9] + b"\n" + good + b"\n", 2, texts),
+        (b'{"sche', 1, 0),
+    ):
+        for size in (1, 7, 1000):
+            chunks = [content[at : at + size] for at in range(0, len(content), size)]
+            assert screen(chunks) == FileCheck(len(content), None, lines, counted, content != b'{"sche')
+    for foreign in (b"\n", good + good, good + b" and more", b" " + good, b"[" + good + b"]", good + b"\r"):
+        assert not screen([good + b"\n" + foreign + b"\n" + good]).usual
+    assert not screen([good.replace(b"Test", b"\xff\xfe")]).usual
+
+
 def test_a_record_keeps_its_fields_and_absent_ones_are_null(classified: Lines) -> None:
     line = record(
         "push", 1.5, replica=2, to="LeaderAndIsr", count=40, node=3, controller_epoch=7, event_id=12
@@ -36,7 +76,7 @@ def test_a_record_keeps_its_fields_and_absent_ones_are_null(classified: Lines) -
     row = classified([text(line)]).selectExpr("*", "unix_micros(ts) as us").collect()[0].asDict()
     expected = {"role": "controller", "node": 3, "controller_epoch": 7, "event_id": 12, "cause": "Test"}
     expected |= {"kind": "push", "replica": 2, "to": "LeaderAndIsr", "count": 40, "us": 1_768_384_801_500_000}
-    expected |= {"topic": None, "from": None, "sample": None, "bytes": len(text(line)) + 1}
+    expected |= {"topic": None, "from": None, "sample": None}
     assert {name: row[name] for name in expected} == expected
 
 
@@ -51,9 +91,11 @@ def test_gzip_is_inflated_piece_by_piece_whatever_is_wrong_with_it() -> None:
     whole = gzip.compress(b"x" * 5_000_000)
     flipped = bytearray(whole)
     flipped[-6] ^= 0xFF
-    assert inflate([whole]) == GzipCheck(5_000_000)
-    assert inflate([whole[:100], whole[100:], gzip.compress(b"more")]) == GzipCheck(5_000_004)
-    assert inflate([]) == GzipCheck(0)
+    sizes = [
+        inflate(chunks).size for chunks in ([whole], [whole[:100], whole[100:], gzip.compress(b"more")], [])
+    ]
+    assert sizes == [5_000_000, 5_000_004, 0]
+    assert inflate([whole]).problem is None
     assert inflate([whole[:-9]]).problem == "truncated gzip"
     assert "incorrect data check" in str(inflate([bytes(flipped)]).problem)
     assert "incorrect header check" in str(inflate([b"plain text"]).problem)
@@ -79,11 +121,11 @@ def test_damaged_files_are_read_as_far_as_they_go_and_named(
     assert [Path(file.path).name[13:] for file in files] == [
         *("1.jsonl.gz", "2.jsonl.gz", "3.jsonl.gz", "4.jsonl.gz", "5.jsonl", "jsonl")
     ]
-    classified = classify(read_lines(spark, files)).cache()
-    checks = check_gzip(spark, files)
-    full = {path: check for path, check in checks.items() if not path.endswith(".4.jsonl.gz")}
+    staged = stage(spark, files, f"{tmp_path}/staging", closely=False)
+    packed_files = {file.path for file in files if file.gzipped and file.size}
+    full = {path: check for path, check in staged.checks.items() if path in packed_files}
     assert full == check_gzip_remotely(spark, tmp_path)  # Spark hands out no empty files
-    table = input_files(spark, classified, files, checks).orderBy("file").collect()
+    table = input_files(files, staged.checks, staged.usual, staged.odd)
     assert [
         (row.lines, row.ok, row.torn, row.problem) for row in (table[0], table[3], table[4], table[5])
     ] == [
@@ -95,16 +137,15 @@ def test_damaged_files_are_read_as_far_as_they_go_and_named(
     assert 0 < table[1].ok < 3000
     assert table[1].problem == "truncated gzip; what came before the damage was read"
     assert table[2].ok == 0
-    assert "incorrect header check" in table[2].problem
+    assert "incorrect header check" in str(table[2].problem)
     assert table[0].file == str(logs / "state-change.1.jsonl.gz")
-    problems = input_problems(classified).where("file like '%/state-change.jsonl'").collect()
+    problems = input_problems(staged.judged()).where("file like '%/state-change.jsonl'").collect()
     assert [(row.file, row.status, row["count"]) for row in problems] == [
         (str(logs / "state-change.jsonl"), "torn", 1)
     ]
-    classified.unpersist()
 
 
-def check_gzip_remotely(spark: SparkSession, log_dir: Path) -> dict[str, GzipCheck]:
+def check_gzip_remotely(spark: SparkSession, log_dir: Path) -> dict[str, FileCheck]:
     """The check that runs inside Spark, for file systems that only Spark can read."""
     files = list_files(spark, [f"file://{log_dir}"])
     return check_gzip_in_spark(spark, [file for file in files if file.gzipped])
@@ -117,15 +158,22 @@ def test_lines_held_by_two_files_count_once_but_twice_in_one_file_stay(
     for name, content in (("a", [once, twice, twice]), ("b", [once, twice, twice, other])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "state-change.jsonl").write_text("\n".join(content) + "\n")
-    classified = classify(read_lines(spark, list_files(spark, [tmp_path])))
-    seconds = [row.s for row in without_copies(classified).selectExpr("second(ts) as s").collect()]
+    marked = mark_copies(parse_lines(read_lines(spark, list_files(spark, [tmp_path]))))
+    seconds = [row.s for row in marked.where("not copy").selectExpr("second(ts) as s").collect()]
     assert sorted(seconds) == [1, 2, 2, 3]
 
 
 def test_only_overlapping_files_of_one_node_can_hold_copies() -> None:
-    assert not writers_overlap([("controller", 1, 0, 10), ("controller", 1, 11, 20), ("broker", 1, 5, 15)])
-    assert writers_overlap([("controller", 1, 0, 10), ("broker", 1, 0, 10), ("controller", 1, 5, 6)])
-    assert writers_overlap([("broker", 2, 0, 0), ("broker", 2, 0, 0)])
+    def found(*spans: tuple[str, int, int, int]) -> set[str]:
+        rows = [
+            FileRow(str(n), 1, 1, 1, 0, 0, 0, None, role, node, first, last)
+            for n, (role, node, first, last) in enumerate(spans)
+        ]
+        return overlapping(rows)
+
+    assert found(("controller", 1, 0, 10), ("controller", 1, 11, 20), ("broker", 1, 5, 15)) == set()
+    assert found(("controller", 1, 0, 10), ("broker", 1, 0, 10), ("controller", 1, 5, 6)) == {"0", "2"}
+    assert found(("broker", 2, 0, 0), ("broker", 2, 0, 0)) == {"0", "1"}
 
 
 def test_a_directory_named_twice_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -135,12 +183,12 @@ def test_a_directory_named_twice_is_read_once(spark: SparkSession, tmp_path: Pat
     assert len(list_files(spark, [tmp_path, tmp_path / "node", f"file:{tmp_path / 'node'}"])) == 1
 
 
-def test_dropped_records_are_told_by_node(classified: Lines) -> None:
+def test_dropped_records_are_told_by_node(condensed: Records) -> None:
     lines = [
         record("log", 1, to="dropped", count=120),
         record("log", 2, to="dropped", count=3),
         record("log", 3, to="dropped", node=2, role="broker"),
         record("log", 4, to="other", count=9, node=2, role="broker"),
     ]
-    table = input_nodes(classified([text(line) for line in lines]))
+    table = input_nodes(condensed(lines))
     assert rows(table, "role", "node", "lines", "dropped") == [("broker", 2, 2, 1), ("controller", 1, 2, 123)]

@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from controller.analysis import tables
+from controller.analysis.condensing import condense
 from tests.analysis.conftest import Records, rows
 from tests.support.analysis.records import record
 
 pytestmark = pytest.mark.slow
 
 
-def test_transitions_count_lines_and_what_summaries_stand_for(records: Records) -> None:
+def test_transitions_count_lines_and_what_summaries_stand_for(condensed: Records) -> None:
     where: dict[str, Any] = {"topic": "t", "partition": 0}
     table = tables.transitions(
-        records(
+        condensed(
             [
                 record("partition", old="A", to="B", **where),
                 record("partition", old="A", to="B", **where),
@@ -39,10 +40,10 @@ def failover(at: float, to: str, epoch: int, duration_us: int, **fields: Any) ->
     return record("failover", at, to=to, controller_epoch=epoch, duration_us=duration_us, **fields)
 
 
-def test_failovers_have_phases_a_total_and_the_gap_before_them(records: Records) -> None:
+def test_failovers_have_phases_a_total_and_the_gap_before_them(condensed: Records) -> None:
     push = record("push", 5, replica=1, to="UpdateMetadata", count=1)
     table = tables.failovers(
-        records(
+        condensed(
             [
                 failover(1, "election", 1, 10),
                 failover(1.5, "partitions", 1, 500, count=100_000),
@@ -72,9 +73,9 @@ def test_failovers_have_phases_a_total_and_the_gap_before_them(records: Records)
     ]
 
 
-def test_leader_changes_count_both_sides_and_no_mere_epoch_bump(records: Records) -> None:
+def test_leader_changes_count_both_sides_and_no_mere_epoch_bump(condensed: Records) -> None:
     where: dict[str, Any] = {"topic": "t", "partition": 0}
-    found = records(
+    found = condensed(
         [
             record("leader", 1, old="-1", to="1", reason="initial", **where),
             record("leader", 12, old="1", to="2", reason="offline", **where),
@@ -93,9 +94,9 @@ def test_leader_changes_count_both_sides_and_no_mere_epoch_bump(records: Records
     assert rows(over_time, "s", "broker", "gained", "lost") == [(0, 1, 1, 0), (10, 1, 0, 1), (10, 2, 1, 1)]
 
 
-def test_rejects_have_the_first_and_the_last_reason_as_examples(records: Records) -> None:
+def test_rejects_have_the_first_and_the_last_reason_as_examples(condensed: Records) -> None:
     table = tables.rejects(
-        records(
+        condensed(
             [
                 record("reject", 1, error="FENCED_WRITE", reason="first"),
                 record("reject", 2, error="FENCED_WRITE", reason="middle"),
@@ -112,13 +113,13 @@ def test_rejects_have_the_first_and_the_last_reason_as_examples(records: Records
     ]
 
 
-def test_pushes_have_exact_percentiles_by_request_and_over_all(records: Records) -> None:
+def test_pushes_have_exact_percentiles_by_request_and_over_all(condensed: Records) -> None:
     lines = [record("push", replica=2, to="LeaderAndIsr", count=40) for _ in range(101)]
     lines += [record("ack", replica=2, to="LeaderAndIsr", duration_us=n * 1000) for n in range(1, 101)]
     lines += [record("push", replica=2, to="StopReplica", count=1)]
     lines += [record("ack", replica=2, to="StopReplica", duration_us=500_000, error="STALE_BROKER_EPOCH")]
     lines += [record("push", replica=3, to="StopReplica")]
-    found = records(lines)
+    found = condensed(lines)
     columns = ("broker", "request", "pushes", "partitions", "acks", "errors")
     assert rows(tables.pushes(found), *columns, "p50_us", "p95_us", "p99_us", "max_us") == [
         (2, "LeaderAndIsr", 101, 4040, 100, 0, 50_000, 95_000, 99_000, 100_000),
@@ -132,10 +133,10 @@ def test_pushes_have_exact_percentiles_by_request_and_over_all(records: Records)
     ]
 
 
-def test_two_nodes_deciding_in_one_epoch_are_two_masters(records: Records) -> None:
+def test_two_nodes_deciding_in_one_epoch_are_two_masters(condensed: Records) -> None:
     where: dict[str, Any] = {"topic": "t", "partition": 0}
     table = tables.two_masters(
-        records(
+        condensed(
             [
                 record("isr", 1, node=1, controller_epoch=4, **where),
                 record("leader", 2, node=2, controller_epoch=4, old="1", to="2", **where),
@@ -152,19 +153,18 @@ def test_two_nodes_deciding_in_one_epoch_are_two_masters(records: Records) -> No
 
 def test_decisions_after_a_newer_controller_began_are_listed_with_how_late(records: Records) -> None:
     where: dict[str, Any] = {"topic": "t", "partition": 0}
-    table = tables.superseded(
-        records(
-            [
-                record("isr", 5, **where),
-                record("controller", 6, node=2, controller_epoch=2, to="active"),
-                record("leader", 6.5, old="1", to="2", **where),
-                record("leader", 8, old="1", to="2", **{**where, "partition": 7}),
-                failover(9, "election", 3, 1),
-                record("isr", 9.25, node=2, controller_epoch=2, **where),
-                record("isr", 99, controller_epoch=3, **where),
-            ]
-        )
+    lines = records(
+        [
+            record("isr", 5, **where),
+            record("controller", 6, node=2, controller_epoch=2, to="active"),
+            record("leader", 6.5, old="1", to="2", **where),
+            record("leader", 8, old="1", to="2", **{**where, "partition": 7}),
+            failover(9, "election", 3, 1),
+            record("isr", 9.25, node=2, controller_epoch=2, **where),
+            record("isr", 99, controller_epoch=3, **where),
+        ]
     )
+    table = tables.superseded(lines, condense(lines))
     columns = ("controller_epoch", "node", "kind", "count", "superseded_by", "latest_after_us", "example")
     assert rows(table, *columns) == [
         (1, 1, "leader", 2, 2, 2_000_000, "t-0"),
@@ -172,9 +172,9 @@ def test_decisions_after_a_newer_controller_began_are_listed_with_how_late(recor
     ]
 
 
-def test_hostile_figures_do_not_overflow(records: Records) -> None:
+def test_hostile_figures_do_not_overflow(condensed: Records) -> None:
     most: dict[str, Any] = {"duration_us": 10**14, "count": 10**9}
-    found = records(
+    found = condensed(
         [failover(1, "brokers", 1, 10**14) for _ in range(100)] + [record("push", replica=1, to="x", **most)]
     )
     assert rows(tables.failovers(found), "brokers_us") == [(10**16,)]

@@ -16,7 +16,7 @@ from rich.table import Table
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs, jute
-from tests.bench import changes, cluster, kafka_codec, pctl, succession, throughput, tls, warm
+from tests.bench import changes, cluster, kafka_codec, pctl, report, succession, throughput, tls, warm
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 PARTITIONS = 50
@@ -24,7 +24,7 @@ PARTITIONS = 50
 TOPICS = 2000 * int(os.environ.get("SCALE", "1"))
 RUNS = int(os.environ.get("RUNS", "3"))
 CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "warm", "plain", "double"}
-EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl"}
+EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl", "report"}
 console = Console(soft_wrap=True)
 
 
@@ -155,8 +155,10 @@ def plain(connect: str, rows: Table, scan_s: float) -> None:
 def main(argv: list[str]) -> None:
     """All figures, or those named: see EVERYTHING."""
     wanted = set(argv) or EVERYTHING
-    if unknown := wanted - EVERYTHING:
-        sys.exit(f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(sorted(EVERYTHING))}")
+    if unknown := wanted - EVERYTHING - report.FIGURES:
+        sys.exit(
+            f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(sorted(EVERYTHING | report.FIGURES))}"
+        )
     rows = Table("figure", "measured", "against", "ratio", "must stay below", title="median of 3, one run")
     with tempfile.TemporaryDirectory(prefix="pc-bench-") as name:
         directory = Path(name)
@@ -169,6 +171,9 @@ def main(argv: list[str]) -> None:
             console.print("TLS:")
             with EmbeddedZooKeeper(directory / "tls-zookeeper", heap_mb=512) as zookeeper:
                 tls.measure(zookeeper.connect_string, directory, rows)
+        if wanted & report.FIGURES:
+            console.print("report:")
+            report.measure(directory, wanted, rows)
         if "pctl" in wanted:
             console.print("pctl:")
             with EmbeddedZooKeeper(directory / "pctl-zookeeper", heap_mb=256) as zookeeper:

@@ -1,12 +1,10 @@
-"""Lists log files, checks gzipped ones, and writes the page, locally or on any file system that Spark supports."""
+"""Lists log files, looks at their bytes, and writes the page, locally or on any file system that Spark supports."""
 
 from __future__ import annotations
 
 import os
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
 
 from controller.analysis.errors import ReportError
+from controller.analysis.intake.screening import FileCheck, check_local_file, inflate
 from controller.analysis.local_files import LogFile, has_scheme, is_log, nothing_found, walk_local
 
-_CHUNK_BYTES = 1 << 20
 #: Larger remote gzip files are read but not checked: Spark passes a whole file to the check.
 _REMOTE_CHECK_BYTES_MAX = 512 << 20
-
-
-@dataclass(frozen=True)
-class GzipCheck:
-    """Result of inflating a gzipped file: its inflated size, and its problem, None if intact."""
-
-    size: int
-    problem: str | None = None
 
 
 def list_files(spark: SparkSession, log_dirs: Sequence[Path | str]) -> list[LogFile]:
@@ -57,43 +47,26 @@ def reader(spark: SparkSession) -> DataFrameReader:
     )
 
 
-def check_gzip(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, GzipCheck]:
-    """Read every gzipped file once and check it. Out: the results by path.
+def check_files(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, FileCheck]:
+    """Look at every byte of every local file and of every gzipped one. Out: the results by path.
 
-    Spark silently skips the rest of a damaged file (``ignoreCorruptFiles``); this check reports it.
+    Spark silently skips the rest of a damaged gzip file (``ignoreCorruptFiles``); this reports it.
     """
-    local = [file for file in files if file.gzipped and file.path.startswith("file:/")]
+    local = [file for file in files if file.path.startswith("file:/")]
     remote = [file for file in files if file.gzipped and not file.path.startswith("file:/")]
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:  # zlib releases the GIL
-        checks = dict(zip((f.path for f in local), pool.map(_check_local_file, local), strict=True))
+        shown = [file.shown for file in local]
+        checks = dict(zip((f.path for f in local), pool.map(check_local_file, shown), strict=True))
     return checks | check_gzip_in_spark(spark, remote)
 
 
-def check_gzip_in_spark(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, GzipCheck]:
+def check_gzip_in_spark(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, FileCheck]:
     """The same for file systems that only Spark can read; a file must fit in a Python worker's memory."""
     checkable = [file.path for file in files if file.size <= _REMOTE_CHECK_BYTES_MAX]
     if not checkable:
         return {}
     contents = reader(spark).format("binaryFile").load(checkable).select("path", "content")
     return dict(contents.rdd.map(lambda row: (row.path, inflate([bytes(row.content)]))).collect())
-
-
-def inflate(chunks: Iterable[bytes]) -> GzipCheck:
-    """Inflate a gzip file (of one or more members) from its chunks, keeping only its size."""
-    size, member, begun = 0, zlib.decompressobj(wbits=31), False
-    try:
-        for piece in chunks:
-            chunk = piece
-            while chunk:
-                begun = True
-                size += len(member.decompress(chunk, _CHUNK_BYTES))
-                chunk = member.unconsumed_tail
-                if member.eof:
-                    chunk = member.unused_data
-                    member, begun = zlib.decompressobj(wbits=31), False
-    except zlib.error as error:
-        return GzipCheck(size, f"damaged gzip: {error}")
-    return GzipCheck(size, "truncated gzip" if begun else None)
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
@@ -136,11 +109,3 @@ def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
         path if has_scheme(path) else f"file:{os.path.realpath(path)}"
     )
     return hadoop_path, hadoop_path.getFileSystem(configuration.hadoopConfiguration())
-
-
-def _check_local_file(file: LogFile) -> GzipCheck:
-    try:
-        with open(file.shown, "rb") as source:
-            return inflate(iter(lambda: source.read(_CHUNK_BYTES), b""))
-    except OSError as error:
-        return GzipCheck(0, f"unreadable: {error.strerror or error}")

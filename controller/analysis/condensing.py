@@ -1,0 +1,53 @@
+"""Alike records as one row: nearly all tables are made from these, which are few for any number of lines."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+#: Kinds whose ``from`` and ``to`` are states; those of `leader` and `isr` are broker ids.
+STATE_KINDS = ("partition", "replica", "controller", "broker")
+SECOND_US = 1_000_000
+
+#: The kinds of which a field tells rows apart.
+_KEYS = {
+    "from": (*STATE_KINDS, "leader"),
+    "to": (*STATE_KINDS, "leader", "push", "ack", "failover", "log"),
+    "replica": ("push", "ack"),
+    "error": ("reject", "ack"),
+    "duration_us": ("ack",),
+}
+
+
+def condense(records: DataFrame) -> DataFrame:
+    """One row for records that only the tables of single lines tell apart.
+
+    In: records (`staging.Staged.records`). Out: ``file``, ``role``, ``node``, ``controller_epoch``, ``kind``;
+    ``from``, ``to``, ``replica``, ``error``, ``duration_us`` for the kinds of _KEYS; ``reason`` of rejects, refused
+    acks and leader changes; ``second_us``: a leader change's time, to the second. And of the lines that the row stands
+    for: ``lines`` (how many), ``first_ts``, ``last_ts``, ``counted`` (sum of ``count``, null if none has it), ``meant``
+    (the same with 1 where it is absent), ``spent_us``, ``longest_us`` (sum and maximum of ``duration_us``).
+    """
+    kind = F.col("kind")
+
+    def kept(name: str, when: Column) -> Column:
+        return F.when(when, F.col(name)).alias(name)
+
+    second = F.floor(F.unix_micros("ts") / F.lit(SECOND_US)).cast("bigint") * SECOND_US
+    refused = kind.isin("reject", "leader") | ((kind == "ack") & F.col("error").isNotNull())
+    keys = [
+        *(F.col(name) for name in ("file", "role", "node", "controller_epoch", "kind")),
+        *(kept(name, kind.isin(*kinds)) for name, kinds in _KEYS.items()),
+        kept("reason", refused),
+        F.when(kind == "leader", second).alias("second_us"),
+    ]
+    measured = records.select(*keys, "ts", "count", F.col("duration_us").alias("took_us"))
+    return measured.groupBy(*measured.columns[: len(keys)]).agg(
+        F.count("*").alias("lines"),
+        F.min("ts").alias("first_ts"),
+        F.max("ts").alias("last_ts"),
+        F.sum("count").alias("counted"),
+        F.sum(F.coalesce("count", F.lit(1))).alias("meant"),
+        F.try_sum("took_us").alias("spent_us"),
+        F.max("took_us").alias("longest_us"),
+    )

@@ -1,0 +1,332 @@
+"""From log files to typed records: every line is kept and classified, none is dropped silently.
+
+Most lines are usual: a few comparisons tell that. Only the others are judged at length, with `classify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add, and_, or_
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own custom)
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
+
+from controller.analysis.intake.files import reader
+from controller.analysis.local_files import LogFile
+from proto.statelog.schema import (
+    BROKER_ID,
+    INT_FIELDS,
+    KINDS,
+    LIST_FIELD,
+    SAMPLE_CHARS_MAX,
+    SCHEMA_VERSION,
+    STRING_FIELDS,
+    STRINGS_REQUIRED,
+    TEXT_CHARS_MAX,
+    TS_END,
+    TS_MIN,
+)
+
+OK, TORN, MALFORMED, NEWER = "ok", "torn", "malformed", "newer_schema"
+
+#: The column in which the JSON parser puts lines that do not match the schema.
+_CORRUPT = "_corrupt_record"
+_JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
+#: A string field with a value that is not a string. Quotes inside JSON strings are escaped, so this matches keys only.
+_STRING_NOT_STRING = rf'"({"|".join(STRING_FIELDS)})"\s*:\s*[^"\sn]'
+#: A record that follows another one in the same line, after it has ended.
+_SECOND_RECORD = r'\}\s*\{"schema"'
+#: The beginning of every record; it has unescaped quotes, so it cannot occur inside a string either.
+_RECORD_START = '{"schema"'
+
+
+def _type_of(name: str) -> DataType:
+    if name == LIST_FIELD:
+        return ArrayType(LongType())
+    return StringType() if name in STRING_FIELDS else LongType()
+
+
+LINE_TYPE = StructType(
+    [
+        *(StructField(name, _type_of(name)) for name in STRING_FIELDS),
+        *(StructField(field.name, LongType()) for field in INT_FIELDS),
+        StructField(LIST_FIELD, _type_of(LIST_FIELD)),
+        StructField(_CORRUPT, StringType()),
+    ]
+)
+
+
+def read_lines(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
+    """Every line of the files.
+
+    Out: ``raw`` (the bytes, as a string), ``file`` (its URL, percent-encoded: see `decoded`), ``block`` and
+    ``line`` (ascending in the order of the file; not line numbers).
+
+    Raises AnalysisException if a file has vanished since it was listed (rotation): list again.
+    """
+    lines = reader(spark).option("lineSep", "\n").text([file.path for file in files])
+    return lines.select(
+        F.col("value").alias("raw"),
+        F.col("_metadata.file_path").alias("file"),
+        F.col("_metadata.file_block_start").alias("block"),
+        F.monotonically_increasing_id().alias("line"),
+    )
+
+
+def decoded(file: Column) -> Column:
+    """``file`` of `read_lines` as LogFile.path. It is slow: use it on aggregated rows."""
+    return F.url_decode(F.replace(file, F.lit("+"), F.lit("%2B")))
+
+
+def classify(lines: DataFrame) -> DataFrame:
+    """Parse and judge each line exactly, at several times the price of a JSON scan: for lines that are not usual.
+
+    In: `read_lines`. Out: ``file``, ``block``, ``line``; ``status`` (ok, torn, malformed, newer_schema), ``problem``
+    (null when ok; names the field), ``sample`` (the line's beginning, null when ok); and the record: ``ts`` as a
+    timestamp and the other fields of the log except ``schema`` and ``isr``, strings cut to TEXT_CHARS_MAX.
+    """
+    parsed = lines.withColumn("r", F.from_json("raw", LINE_TYPE, _JSON_OPTIONS)).withColumn("at", _at("r.ts"))
+    judged = parsed.withColumn("problem", _problem()).withColumn("status", _status())
+    ok = F.col("status") == OK
+    fields = [F.substring(f"r.{name}", 1, size).alias(name) for name, size in TEXT_CHARS_MAX.items()]
+    fields += [F.col(f"r.{field.name}").alias(field.name) for field in INT_FIELDS if field.name != "schema"]
+    return judged.select(
+        *(name for name in lines.columns if name != "raw"),
+        "status",
+        "problem",
+        F.when(~ok, F.substring(F.make_valid_utf8(F.col("raw")), 1, SAMPLE_CHARS_MAX)).alias("sample"),
+        F.col("at").alias("ts"),
+        *fields,
+    )
+
+
+def parse_lines(lines: DataFrame) -> DataFrame:
+    """Every line, whatever is in it. In: `read_lines`. Out: `_narrow`; ``odd``: the line, if it is not usual."""
+    raw = F.col("raw")
+    parsed = lines.withColumn("r", F.from_json("raw", LINE_TYPE, _JSON_OPTIONS)).withColumn("at", _at("r.ts"))
+    whole = raw.endswith("}") & ~raw.contains("}{") & F.is_valid_utf8(raw) & ~_unusual_string()
+    usual = parsed.withColumn("usual", F.coalesce(_usual("r.") & whole, F.lit(False)))
+    return _narrow(usual, "r.", (F.octet_length(raw) + 1).cast("bigint"), F.xxhash64(raw))
+
+
+def read_records(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
+    """Every line of files of which `screening` says that they hold nothing but records and torn lines, at the price of
+    Spark's own JSON scan.
+
+    Out: `_narrow`. ``odd`` of a line that is JSON but not usual is empty, as Spark does not tell what the line was.
+    """
+    given = reader(spark).options(lineSep="\n", **_JSON_OPTIONS).schema(LINE_TYPE)
+    parsed = given.json([file.path for file in files]).select(
+        F.col("_metadata.file_path").alias("file"),
+        F.col("_metadata.file_block_start").alias("block"),
+        F.monotonically_increasing_id().alias("line"),
+        F.coalesce(F.col(_CORRUPT), F.lit("")).alias("raw"),
+        *(field.name for field in LINE_TYPE),
+        _at("ts").alias("at"),
+    )
+    usual = parsed.withColumn("usual", F.coalesce(_usual(""), F.lit(False)))
+    return _narrow(usual, "", F.lit(None).cast("bigint"), F.lit(None).cast("bigint"))
+
+
+def _narrow(parsed: DataFrame, prefix: str, size: Column, digest: Column) -> DataFrame:
+    """What the tables need of each line, and null where they do not.
+
+    Out: ``file``, ``block``, ``line``; ``bytes`` (with its newline) and ``digest``, where known; ``texts`` (the number
+    of string values of a usual line); ``odd`` (the line, to be judged by `classify`, null if it is usual); and of a
+    usual line its record: as `classify`, but with fields only for kinds of which a table needs them.
+    """
+    usual, kind = F.col("usual"), F.col(f"{prefix}kind")
+    texts = reduce(add, (F.col(f"{prefix}{name}").isNotNull().cast("int") for name in STRING_FIELDS))
+    names = [name for name in (*TEXT_CHARS_MAX, *_INTS) if name not in _UNUSED]
+    fields = []
+    for name in names:
+        value, kinds = F.col(f"{prefix}{name}"), _KINDS_WITH.get(name)
+        fields.append(F.when(usual if kinds is None else usual & kind.isin(*kinds), value).alias(name))
+    return parsed.select(
+        "file",
+        "block",
+        "line",
+        size.alias("bytes"),
+        digest.alias("digest"),
+        F.when(usual, texts).otherwise(0).cast("bigint").alias("texts"),
+        F.when(~usual, F.col("raw")).alias("odd"),
+        F.when(usual, F.col("at")).alias("ts"),
+        *fields,
+    )
+
+
+_INTS = tuple(field.name for field in INT_FIELDS if field.name != "schema")
+#: Fields that no table shows.
+_UNUSED = ("leader_epoch", "partition_epoch")
+_STATES = ("partition", "replica", "controller", "broker", "leader")
+_COMMITS = ("partition", "leader", "isr")
+#: Kinds of which a table needs the field; of the others all need it. Absent values cost nothing.
+_KINDS_WITH = {
+    "from": _STATES,
+    "to": (*_STATES, "push", "ack", "failover", "request", "log"),
+    "cause": ("partition",),
+    "reason": ("partition", "leader", "reject", "ack", "request"),
+    "topic": _COMMITS,
+    "partition": _COMMITS,
+    "leader": ("partition",),
+    "event_id": ("partition",),
+    "silent_us": ("partition",),
+    "replica": ("push", "ack"),
+    "principal": ("request",),
+    "address": ("request",),
+    "subject": ("request",),
+    "error": ("reject", "ack", "request"),
+    "duration_us": ("ack", "failover"),
+}
+
+
+def _at(ts: str) -> Column:
+    return F.expr(f"try_cast({ts} as timestamp)")
+
+
+def mark_copies(lines: DataFrame) -> DataFrame:
+    """With ``copy``: whether an earlier file (by name) has the line, too: a copy of a directory read with the original.
+
+    A line that one file has n times stays n times. In: `parse_lines`.
+    """
+    same = ["digest", "ts"]
+    within_file = Window.partitionBy(*same, "file").orderBy("block", "line")
+    over_files = Window.partitionBy(*same, "nth").orderBy("file")
+    nth = lines.repartition(*same).withColumn("nth", F.row_number().over(within_file))
+    return nth.withColumn("copy", F.row_number().over(over_files) > 1).drop("nth")
+
+
+def _status() -> Column:
+    problem = F.col("problem")
+    return (
+        F.when(problem.isNull(), F.lit(OK))
+        .when(problem == TORN, F.lit(TORN))
+        .when(problem.startswith("schema version "), F.lit(NEWER))
+        .otherwise(F.lit(MALFORMED))
+    )
+
+
+def _usual(prefix: str) -> Column:
+    """Whether all fields are as the schema says; null or false if not. One comparison a field."""
+
+    def of(name: str) -> Column:
+        return F.col(f"{prefix}{name}")
+
+    ts, at, kind = of("ts"), F.col("at"), of("kind")
+    tests = [
+        of(_CORRUPT).isNull(),
+        of("schema") <= SCHEMA_VERSION,
+        (F.substring(ts, 11, 1) == "T") & (ts.endswith("Z") | ts.endswith("+00:00")),
+        (at >= F.lit(TS_MIN).cast("timestamp")) & (at < F.lit(TS_END).cast("timestamp")),
+        of("role").isin("controller", "broker"),
+        of("cause").isNotNull(),
+        # Read, so that Spark parses it: it must be a list of integers.
+        F.coalesce(F.size(of(LIST_FIELD)), F.lit(0)) >= -1,
+    ]
+    for name, size in TEXT_CHARS_MAX.items():
+        tests.append(of(name).isNull() | (F.octet_length(of(name)) <= size))
+    for field in INT_FIELDS:
+        within = of(field.name).between(F.lit(field.low), F.lit(field.high))
+        tests.append(within if field.required else of(field.name).isNull() | within)
+    for name, kinds in _needed_by().items():
+        tests.append(of(name).isNotNull() | ~kind.isin(*kinds))
+    tests.append((kind != "leader") | (of("from").rlike(BROKER_ID) & of("to").rlike(BROKER_ID)))
+    return reduce(and_, tests)
+
+
+def _needed_by() -> dict[str, list[str]]:
+    """Fields beyond the envelope, and the kinds that need them."""
+    names = dict.fromkeys(name for names in KINDS.values() for name in names)
+    return {name: [kind for kind, needs in KINDS.items() if name in needs] for name in names}
+
+
+def _problem() -> Column:
+    """The first problem of the line, null if there is none."""
+    raw, schema, corrupt = F.col("raw"), F.col("r.schema"), F.col(f"r.{_CORRUPT}").isNotNull()
+    opens, closes = raw.startswith("{"), raw.endswith("}") | raw.endswith("}\r")
+    is_json = F.try_parse_json(raw).isNotNull()
+    unreadable = (
+        F.when(F.locate(_RECORD_START, raw, 2) > 0, F.lit("two records in one line"))
+        .when(opens & ~closes, F.lit(TORN))
+        .when(~F.is_valid_utf8(raw), F.lit("not UTF-8"))
+        .when(~is_json, F.lit("not JSON"))
+        .when(~opens, F.lit("not a JSON object"))
+        .otherwise(_wrong_type())
+    )
+    return (
+        F.when(raw.isin("", "\r"), F.lit("empty line"))
+        .when(closes & (schema > SCHEMA_VERSION), F.concat(F.lit("schema version "), schema))
+        .when(corrupt, unreadable)
+        .when(~closes, F.lit("text after the record"))
+        .when(raw.rlike(_SECOND_RECORD), F.lit("two records in one line"))
+        .when(~F.is_valid_utf8(raw), F.lit("not UTF-8"))
+        .when(_unusual_string() & raw.rlike(_STRING_NOT_STRING), _not_a_string())
+        .otherwise(F.coalesce(_missing(), _out_of_range(), _kind_incomplete()))
+    )
+
+
+def _not_a_string() -> Column:
+    return F.concat(F.regexp_extract("raw", _STRING_NOT_STRING, 1), F.lit(": not a string"))
+
+
+def _unusual_string() -> Column:
+    """Whether the value of a string field may be another type's, which Spark turned into a string.
+
+    Tells by the value where it can: numbers, booleans, lists and objects have few beginnings.
+    """
+
+    def unusual(name: str) -> Column:
+        value = F.col(f"r.{name}")
+        like_another = (
+            (value < ":") | value.startswith("{") | value.startswith("[") | value.isin("true", "false")
+        )
+        return like_another & ~F.col("raw").contains(f'"{name}":"')
+
+    return F.coalesce(reduce(or_, (unusual(name) for name in STRING_FIELDS)), F.lit(False))
+
+
+def _wrong_type() -> Column:
+    """The field with a wrong type, for a JSON object that has one."""
+    chain: list[Column] = []
+    for field in INT_FIELDS:
+        given = F.get_json_object("raw", f"$.{field.name}").isNotNull()
+        chain.append(
+            F.when(F.col(f"r.{field.name}").isNull() & given, F.lit(f"{field.name}: not an integer"))
+        )
+    return F.coalesce(*chain, F.lit(f"{LIST_FIELD}: not a list of integers"))
+
+
+def _missing() -> Column:
+    required = [field.name for field in INT_FIELDS if field.required] + list(STRINGS_REQUIRED)
+    return F.coalesce(*(F.when(F.col(f"r.{name}").isNull(), F.lit(f"{name}: missing")) for name in required))
+
+
+def _out_of_range() -> Column:
+    ts, at, role = F.col("r.ts"), F.col("at"), F.col("r.role")
+    well_formed = (F.substring(ts, 11, 1) == "T") & (ts.endswith("Z") | ts.endswith("+00:00"))
+    chain = [
+        F.when(at.isNull() | ~well_formed, F.lit("ts: not a time in UTC")),
+        F.when(
+            (at < F.lit(TS_MIN).cast("timestamp")) | (at >= F.lit(TS_END).cast("timestamp")),
+            F.lit("ts: out of range"),
+        ),
+        F.when(~role.isin("controller", "broker"), F.lit("role: not controller or broker")),
+    ]
+    for field in INT_FIELDS:
+        value = F.col(f"r.{field.name}")
+        chain.append(
+            F.when(~value.between(F.lit(field.low), F.lit(field.high)), F.lit(f"{field.name}: out of range"))
+        )
+    return F.coalesce(*chain)
+
+
+def _kind_incomplete() -> Column:
+    kind, chain = F.col("r.kind"), []
+    for name, kinds in _needed_by().items():
+        chain.append(F.when(F.col(f"r.{name}").isNull() & kind.isin(*kinds), F.lit(f"{name}: missing")))
+    for name in ("from", "to"):
+        foreign = ~F.col(f"r.{name}").rlike(BROKER_ID)
+        chain.append(F.when((kind == "leader") & foreign, F.lit(f"{name}: not a broker id")))
+    return F.coalesce(*chain)
