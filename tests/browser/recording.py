@@ -14,7 +14,7 @@ from tests.browser.chromium import on_path
 from tests.tools.installation import REQUIREMENTS, install
 
 #: Between two pictures; the longest that one of them is shown; colours of a picture.
-EVERY_S, SHOWN_MAX_MS, COLOURS = 0.25, 2500, 48
+EVERY_S, SHOWN_MAX_MS, COLOURS = 0.25, 2500, 200
 
 
 class Recording:

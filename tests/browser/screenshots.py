@@ -19,16 +19,16 @@ from tests.browser.recording import recorded
 from tests.support.paths import DOCS
 
 IMAGES = DOCS / "images"
-#: File, page, height in pixels, scheme.
+#: File, page, height in pixels, scheme, and what of the page comes last.
 AFTER_A_LOSS = (
-    ("console.png", "", 1060, "light"),
-    ("console-dark.png", "#/partitions", 860, "dark"),
-    ("console-partition.png", "#/topic/sessions/2", 1190, "light"),
-    ("console-what-if.png", "#/what-if/broker-loss/1", 980, "light"),
-    ("console-replay.png", "#/replay", 860, "light"),
+    ("console.png", "", 1060, "light", ".verdict"),
+    ("console-dark.png", "#/partitions", 860, "dark", ".heat"),
+    ("console-partition.png", "#/topic/sessions/2", 1190, "light", ".rules"),
+    ("console-what-if.png", "#/what-if/broker-loss/1", 980, "light", ".answer .verdict"),
+    ("console-replay.png", "#/replay", 860, "light", ".moment h2"),
 )
 #: The recording of the loss: its page is as large as this, and it goes on for so long after the broker is back.
-RECORDING, RECORDED, AFTERWARDS_S = "console.gif", {"width": 1000, "height": 640}, 2.0
+RECORDING, RECORDED, AFTERWARDS_S = "console.gif", {"width": 1160, "height": 720}, 2.0
 
 
 async def record(cluster: Playground, session: Session, started: Any, address: str) -> None:
@@ -67,10 +67,11 @@ async def main() -> int:
                 lambda s: sum(p.state.leader < 0 for p in s.partitions if p.state) == 1,
                 ("broker-3",),
             )
-            for name, page, height, scheme in AFTER_A_LOSS:
+            for name, page, height, scheme, last in AFTER_A_LOSS:
                 size = {"width": 1240, "height": height}
                 async with chromium.window(started, viewport=size, color_scheme=scheme) as view:
                     await view.open(f"{address}{page}")
+                    await view.page.locator(last).first.wait_for()
                     await view.page.screenshot(path=str(IMAGES / name))
                     print(IMAGES / name)
     return 0

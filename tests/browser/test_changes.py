@@ -92,6 +92,7 @@ BEYOND = """(() => {
 })()"""
 
 
+@pytest.mark.browser_long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_changes_on_a_phone_read_aloud(
     started: Any, zookeeper: str, tmp_path: Path, scheme: str

@@ -103,4 +103,5 @@ async def test_a_hundred_thousand_partitions(started: Any, zookeeper: str, tmp_p
         "a moment of the past": replayed_s,
     }
     print("\n".join(f"| {name} | {seconds:.2f} |" for name, seconds in figures.items()))
-    print(f"| longest lag of the controller's event loop, before and with pages | {before}, {after} |")
+    lags = f"{float(before):.2f}, {float(after):.2f}"
+    print(f"| longest lag of the controller's event loop, before and with pages | {lags} |")

@@ -13,7 +13,7 @@ from tests.browser.chromium import window
 from tests.browser.cluster import pages, running
 from tests.browser.test_console import some_topics, text
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser_long]
 
 
 async def test_what_if_a_broker_fails(started: Any, zookeeper: str, tmp_path: Path) -> None:
