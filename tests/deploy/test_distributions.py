@@ -30,7 +30,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     scratch = tmp_path_factory.mktemp("distributions")
     (scratch / "source").mkdir()
     run("cp", "-R", *(ROOT / name for name in SOURCES), scratch / "source", directory=scratch)
-    uv = [Path(sys.executable).parent / "uv", "build", "--offline", "--no-build-isolation"]
+    uv: list[str | Path] = [Path(sys.executable).parent / "uv", "build", "--offline", "--no-build-isolation"]
     run(*uv, "--python", sys.executable, "--out-dir", scratch / "out", "source", directory=scratch)
     found = [path for path in sorted((scratch / "out").iterdir()) if path.name[0] != "."]
     assert [path.name.split("-")[0] for path in found] == ["partition_controller"] * 2
@@ -51,7 +51,15 @@ def test_the_wheel_runs_from_an_empty_environment(distributions: list[Path], tmp
     (wheel,) = (path for path in distributions if path.suffix == ".whl")
     home = tmp_path / "empty"
     venv.create(home, symlinks=True)
-    pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install", "--quiet"]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        home / "bin" / "python",
+        "install",
+        "--quiet",
+    ]
     run(*pip, "--no-deps", "--no-index", "--disable-pip-version-check", wheel, directory=tmp_path)
     (packages,) = home.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
