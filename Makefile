@@ -111,6 +111,19 @@ browser: java ## run all tests of the console in Debian's Chromium (apt-get inst
 prometheus: $(READY) ## fetch Debian's Prometheus, for the tests of alerts and dashboards (checked against its checksum)
 	@$(BIN)/python -m tests.tools.debian prometheus
 
+.PHONY: site
+site: $(READY) ## build the pages of docs/ into build/site
+	@[ -x $(VENV)/site/bin/python ] || $(PYTHON) -m venv $(VENV)/site
+	$(VENV)/site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
+	$(VENV)/site/bin/mkdocs build --quiet --config-file docs/mkdocs.yml
+
+.PHONY: deb dist
+deb: $(READY) ## build a Debian package into build/packages
+	deploy/build-deb.sh build/packages
+
+dist: $(READY) ## build wheel and source distribution into build/packages
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/packages
+
 .PHONY: screenshots
 screenshots: java ## make the pictures of the console in docs/images, with Debian's Chromium
 	$(BIN)/python -m tests.browser.screenshots
@@ -159,7 +172,8 @@ lock: $(READY) ## resolve pyproject.toml again into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/provers/fuzz/requirements.in -o tests/provers/fuzz/requirements.txt
-	for tool in kafka-utils kafka-tools pillow playwright zk-shell; do \
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header docs/requirements.in -o docs/requirements.txt
+	for tool in kafka-utils kafka-tools kubernetes-validate pillow playwright twine zk-shell; do \
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/tools/requirements/$$tool.in -o tests/tools/requirements/$$tool.txt || exit 1; \
 	done
 

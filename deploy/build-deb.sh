@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Build a Debian package of the programs, their Python packages (without PySpark), units and configuration:
+#   deploy/build-deb.sh DIRECTORY          writes DIRECTORY/partition-controller_VERSION_ARCHITECTURE.deb
+# Needs dpkg-deb, and Python 3.11 with pip and setuptools as PYTHON (default: .venv's, made by `make setup`).
+set -euo pipefail
+out=$(realpath "${1:?where to}")
+cd "$(dirname "$0")/.."
+
+PYTHON=${PYTHON:-.venv/bin/python}
+VERSION=${VERSION:-$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)}
+ARCHITECTURE=$(dpkg --print-architecture)
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {
+    echo "build-deb.sh: $PYTHON is not Python 3.11, which the package runs on: set PYTHON" >&2
+    exit 1
+}
+
+scratch=$(mktemp -d)
+trap 'rm -rf --one-file-system "$scratch"' EXIT
+root=$scratch/root target=$scratch/root/opt/partition-controller source=$scratch/source
+mkdir -m 0755 -p "$root/DEBIAN" "$target/bin" "$root/usr/bin" "$source" "$out"
+
+# Each requirement with its hashes, but for PySpark and what only it needs: 490 MB.
+awk '/^[a-zA-Z]/{on = !/^(pyspark|py4j)==/} on' requirements.txt >"$scratch/requirements.txt"
+cp -R LICENSE README.md broker_stub controller proto pyproject.toml "$source"
+pip() { "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --no-build-isolation --target "$target/lib" "$@"; }
+pip --require-hashes -r "$scratch/requirements.txt"
+pip "$source"
+rm -rf "$target/lib/bin"
+
+# program NAME MODULE: our own starter, since pip's would name this machine's Python.
+program() {
+    cat >"$target/bin/$1" <<PROGRAM
+#!/usr/bin/python3 -sP
+import sys
+
+sys.path.insert(0, "/opt/partition-controller/lib")
+
+from $2 import main
+
+sys.exit(main())
+PROGRAM
+    chmod 0755 "$target/bin/$1"
+    ln -s "/opt/partition-controller/bin/$1" "$root/usr/bin/$1"
+    install -d "$root/usr/share/man/man1"
+    {
+        echo ".TH ${1^^} 1 \"\" \"partition-controller $VERSION\""
+        printf '.SH NAME\n%s \\- Partition Controller\n.SH USAGE\n.nf\n' "$1"
+        PYTHONPATH=$source "$PYTHON" -c "import sys; sys.argv[0] = '$1'; from $2 import main; main()" --help |
+            sed -e 's/\\/\\\\/g' -e "s/^[.']/\\\\\&&/"
+        printf '.fi\n.SH SEE ALSO\n/opt/partition-controller/docs, and --help of each command\n'
+    } | gzip -9n >"$root/usr/share/man/man1/$1.1.gz"
+}
+program partition-controller controller.cli.main
+program pctl controller.cli.pctl.main
+program broker-stub broker_stub.cli
+
+install -D -m 0644 -t "$target/docs" docs/deploy.md docs/operations.md docs/runbooks.md
+install -D -m 0644 -t "$root/lib/systemd/system" deploy/systemd/partition-controller.service deploy/systemd/broker-stub@.service
+install -D -m 0644 deploy/systemd/partition-controller.sysusers "$root/usr/lib/sysusers.d/partition-controller.conf"
+install -D -m 0644 deploy/systemd/controller.toml "$root/etc/partition-controller/controller.toml"
+install -D -m 0644 LICENSE "$root/usr/share/doc/partition-controller/copyright"
+echo /etc/partition-controller/controller.toml >"$root/DEBIAN/conffiles"
+install -m 0755 -t "$root/DEBIAN" deploy/debian/{postinst,prerm,postrm}
+sed -e "s/@VERSION@/$VERSION/" -e "s/@ARCHITECTURE@/$ARCHITECTURE/" \
+    -e "s/@SIZE@/$(du -sk --exclude=DEBIAN "$root" | cut -f1)/" deploy/debian/control >"$root/DEBIAN/control"
+dpkg-deb --root-owner-group -Zgzip -z6 --build "$root" "$out/partition-controller_${VERSION}_$ARCHITECTURE.deb"
