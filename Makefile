@@ -156,6 +156,13 @@ sim: $(READY) ## run the deterministic simulator with SEEDS=2000 seeds; a failur
 planted: $(READY) ## search each planted bug with the simulator, at most 2000 seeds each (some minutes); ARGS: names, --write, ...
 	$(BIN)/python -m tests.provers.sim.planted $(ARGS)
 
+.PHONY: mutate mutate-all
+mutate: $(READY) ## plant small mistakes one by one, and see which tests find them; ARGS: files, folders, --diff, --every N, --write
+	$(BIN)/python -m tests.provers.mutation $(if $(ARGS),$(ARGS),--diff)
+
+mutate-all: $(READY) ## the same for the whole product, and the table in docs/mutation.md (a night)
+	$(BIN)/python -m tests.provers.mutation --seeds 20 --write controller/core controller/runtime controller/planning controller/analysis controller/workload broker_stub
+
 up: ## start the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh
 

@@ -12,6 +12,7 @@ from broker_stub.errors import BrokerError
 from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.replication.service import OFFSETS_TOPIC
 from tests.support.broker.builders import BrokerHarness, metadata_state
+from tests.support.broker.replication_fakes import Broker, batch, content, decoded, leaping, log_of, order
 
 
 class OffsetsTopicHarness:
@@ -76,3 +77,22 @@ async def test_the_next_topic_of_the_name_may_have_another_number() -> None:
     assert harness.topic.partition_count() is None
     await harness.topic.learn()
     assert harness.topic.partition_count() == 9
+
+
+@leaping
+async def test_a_new_coordinator_reads_what_is_not_committed_yet_too() -> None:
+    """It will be: the new leader has it. Read up to the high watermark only, the newest offsets would be lost."""
+    key = (OFFSETS_TOPIC, 0)
+    broker = Broker(0, high_watermarks={key: 1})
+    source = log_of((3, ["committed", "newest"]))
+    broker.logs.open(key).append_as_follower(source.read(0, 2**31, source.log_end_offset))
+    await broker.leader_and_isr(order(0, 7, key=key))
+    unused: Any = None
+    topic = OffsetsTopic(broker.manager, broker.metadata, unused, unused, 1.0, 50, 3)
+    assert broker.partition(key).high_watermark == 1
+    assert decoded(topic.read(0, 0)) == [(3, "committed"), (3, "newest")]
+    broker.manager.append(broker.partition(key), batch("later"), 1)
+    assert decoded(topic.read(0, 2)) == [(7, "later")]
+    assert topic.read(0, 3) == b""
+    assert broker.partition(key).high_watermark == 1
+    assert len(content(broker.log(key))) == 3

@@ -16,6 +16,7 @@ from controller.core.znode_paths import state_path
 from controller.errors import FencedError
 from controller.planning import scenarios
 from controller.planning.executor import Executor, Pushes
+from controller.planning.health import Health, PartitionHealth
 from controller.planning.scenarios import Plan, Step, Terms
 from controller.planning.snapshot import Key, PlanError, Snapshot, min_isr_of, representatives
 from controller.planning.store import Store
@@ -214,6 +215,44 @@ def test_the_brokers_default_permits_unclean_leaders_too() -> None:
     assert [scenarios.broker_loss(s, [1], TERMS).steps[0].unclean for s in (small, permitted)] == [
         (), (("t", 0),),
     ]  # fmt: skip
+
+
+#: In-sync members and leader before a step, the same after it, min.insync.replicas, and whether it counts.
+WORSE = [
+    ((1, 2, 3), 1, (1, 2), 1, 2, False),
+    ((1, 2), 1, (1,), 1, 2, True),
+    ((1, 2), 1, (1,), 1, 1, False),
+    ((1,), 1, (1,), 1, 2, False),
+    ((1, 2), 1, (1,), 1, 3, True),
+    ((1,), 1, (1, 2), 1, 3, False),
+    ((1,), 1, (), -1, 1, True),
+    ((1,), -1, (1,), -1, 1, False),
+    ((), -1, (), -1, 1, False),
+    ((1, 2), 1, (1, 2), -1, 1, True),
+]
+
+
+@pytest.mark.parametrize(("was", "led", "now", "leads", "min_isr", "counts"), WORSE)
+def test_trouble_counts_when_it_begins_and_when_it_gets_worse(
+    was: tuple[int, ...], led: int, now: tuple[int, ...], leads: int, min_isr: int, counts: bool
+) -> None:
+    """Below min.insync.replicas already, and one more is gone: that is worse."""
+    key = ("t", 0)
+
+    def health(in_sync: tuple[int, ...], leader: int) -> Health:
+        return Health({key: PartitionHealth(*key, (1, 2, 3), leader, in_sync, min_isr)})
+
+    before, worst = health(was, led), health(now, leads)
+    step = scenarios.Step("", (), before, worst, worst, (), (), (), {})
+    assert scenarios.newly_troubled(step) == ([key] if counts else [])
+    unknown = replace(step, before=Health())
+    assert scenarios.newly_troubled(unknown) == ([key] if leads < 0 or len(now) < min_isr else [])
+
+
+def test_a_stop_that_takes_one_more_from_a_partition_below_min_isr_is_not_safe() -> None:
+    small = Small((1, 2, 3), {("t", 0): ((1, 2, 3), 1, (1, 2))}, {"t": {"min.insync.replicas": "3"}})
+    assert scenarios.newly_troubled(scenarios.stopped(small.snapshot(), [2], TERMS)) == [("t", 0)]
+    assert scenarios.newly_troubled(scenarios.stopped(small.snapshot(), [3], TERMS)) == []
 
 
 @given(smalls(), st.data())

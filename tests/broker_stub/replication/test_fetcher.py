@@ -370,6 +370,38 @@ async def test_a_partition_that_comes_does_not_wait_for_a_fetch_under_way() -> N
     assert broker.loop.time() == 0.0
 
 
+@pytest.mark.parametrize(
+    "late",
+    [
+        {"records": stored("late", epoch=7, offset=1), "high_watermark": 2},
+        {"diverging_epoch": wire.EpochEndOffset(epoch=0, end_offset=0)},
+        {"error_code": codes.OFFSET_OUT_OF_RANGE},
+    ],
+    ids=["records", "divergence", "out of range"],
+)
+@leaping
+async def test_a_role_that_changes_within_an_answer_leaves_the_rest_of_it_untaken(
+    late: dict[str, Any],
+) -> None:
+    """While the leader is asked for the range of one partition, this broker becomes the leader of the next one."""
+    broker, leader = await following((3, ["a"]))
+    bar = ("bar", 0)
+    await broker.leader_and_isr(order(1, 7, key=bar))
+    await run_ready_tasks()
+    first = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
+    await leader.answer(
+        wire.FetchResponse(partitions=[first, wire.FetchedPartition(topic="foo", partition=0, **late)])
+    )
+    assert leader.last[0] == "list_offsets"
+    waiting = leader._answers[-1]
+    await broker.leader_and_isr(order(0, 8, partition_epoch=1))
+    waiting.set_exception(BrokerError("gone"))
+    await run_ready_tasks()
+    assert content(broker.log()) == [(3, "a")]
+    asked_of = {call[2].partitions[0].topic for call in leader.calls if call[0] == "list_offsets"}
+    assert asked_of == {"bar"}
+
+
 @leaping
 async def test_stop_ends_every_fetcher_and_none_begins_afterwards() -> None:
     broker, leader = await following((3, ["a"]))

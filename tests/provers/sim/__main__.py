@@ -4,6 +4,7 @@ python -m tests.provers.sim --seeds 2000             seeds from 1 to 2000, on al
 python -m tests.provers.sim --seeds 2001:3001        from 2001 on, below 3001
 python -m tests.provers.sim --seed 17                one, with its whole story
 python -m tests.provers.sim --seed 17 --keep 2,5     only these of its actions
+python -m tests.provers.sim --seeds 50 --coverage    what of the product these reach, and which branches they do not
 python -m tests.provers.sim --planted NAME ...       with a fault in the product (tests.provers.sim.planted)
 """
 
@@ -188,6 +189,12 @@ def _with_planted(name: str, parser: argparse.ArgumentParser, given: list[str]) 
     os.execv(sys.executable, [sys.executable, "-m", "tests.provers.sim.planted.run", name, *rest])
 
 
+def _with_coverage(seeds: range) -> NoReturn:
+    """Begins anew, like the above: what runs at the import of the product is to be counted."""
+    span = f"{seeds.start}:{seeds.stop}"
+    os.execv(sys.executable, [sys.executable, "-m", "tests.provers.sim.reached", span])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.provers.sim", description=__doc__)
     parser.add_argument("--seeds", type=_parse_seeds, default=range(1, 201), metavar="COUNT|FIRST:END")
@@ -196,10 +203,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--failures", type=int, default=10, help="stop after so many")
     parser.add_argument("--planted", metavar="NAME", help="with this fault in the product")
+    parser.add_argument(
+        "--coverage", action="store_true", help="report what these seeds reach, in one process"
+    )
     given = sys.argv[1:] if arguments is None else list(arguments)
     chosen = parser.parse_args(given)
     if chosen.planted is not None:
         _with_planted(chosen.planted, parser, given)
+    if chosen.coverage:
+        _with_coverage(chosen.seeds)
     if chosen.seed is None:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, _interrupt)

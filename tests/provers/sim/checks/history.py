@@ -19,6 +19,7 @@ from controller.workload.history import Content, Key, Read, Write, content_of, v
 from proto.gen import broker_data_pb2 as wire
 from tests.provers.sim.zookeeper.tree import NodeCreated, NodeDeleted, Transaction
 from tests.support.broker.memory_log import MemoryLog
+from tests.support.workload import second_judge
 
 VALUE_BYTES = 24
 OFFSET_COMMIT = "/OffsetCommit"
@@ -267,8 +268,12 @@ class History:
         reads = tuple(
             read for topic_id, read in self._reads if topic_ids.get((read.topic, read.partition)) == topic_id
         )
-        verdict = checker.check(history.History(writes, reads), logs, leaders)
+        whole = history.History(writes, reads)
+        verdict = checker.check(whole, logs, leaders)
         self.findings += verdict.findings
+        others = second_judge.objections(whole, logs)
+        if bool(others) != bool(verdict.findings):
+            self.findings.append(f"the judges disagree: {verdict.findings[:1]} and {others[:1]}")
         return verdict
 
     def _writes(self, topic_ids: Mapping[Key, str]) -> Iterable[Write]:

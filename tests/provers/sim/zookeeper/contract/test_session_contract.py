@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 from typing import Protocol
 
@@ -421,6 +421,76 @@ def test_the_lease_counts_from_when_the_connection_was_asked_for() -> None:
                 assert session.lease_remaining_s() == pytest.approx(TIMEOUT_MS / 1000 * 2 / 3 - 4, abs=0.05)
 
     loop.run(run())
+
+
+#: What a server answers from its own memory, also when it has not heard of its leader for long: name and call.
+READS: dict[str, Callable[[Session], Awaitable[object]]] = {
+    "get": lambda session: session.get("/a", lambda *_: None),
+    "exists": lambda session: session.exists("/a"),
+    "exists of nothing": lambda session: session.exists("/none"),
+    "children": lambda session: session.children("/"),
+    "bulk_get": lambda session: session.bulk_get(["/a", "/none"]),
+    "arm_data_watches": lambda session: session.arm_data_watches(["/a"], lambda *_: None),
+    "watch_tree": lambda session: session.watch_tree("/"),
+}
+#: What only the leader can answer.
+QUORUM: dict[str, Callable[[Session], Awaitable[object]]] = {
+    "create": lambda session: session.create("/new", b""),
+    "delete": lambda session: session.delete("/a"),
+    "give_acl": lambda session: session.give_acl("/a"),
+    "ping": lambda session: session.ping(),
+    "multi": lambda session: session.multi([session.op_create("/new", b"")]),
+    "register_controller": lambda session: session.register_controller("/new", b"", "/a", 1, -1),
+}
+#: Those that the leader refuses: it has been asked all the same.
+REFUSED: dict[str, Callable[[Session], Awaitable[object]]] = {
+    "create": lambda session: session.create("/a", b""),
+    "delete": lambda session: session.delete("/none"),
+}
+
+
+def lease_after(call: Callable[[Session], Awaitable[object]], *, cut_off: bool) -> tuple[float, float]:
+    """What is left of the lease before and after a request on a follower, which hears of its leader or does not."""
+
+    async def run() -> tuple[float, float]:
+        network = Network(Ensemble(3))
+        with sessions_on(network):
+            async with opened("one:2", TIMEOUT_MS) as (session, _):
+                await session.create("/a", b"")
+                await asyncio.sleep(1)
+                if cut_off:
+                    network.ensemble.cut_off(1)
+                before = session.lease_remaining_s()
+                with suppress(NoNodeError, NodeExistsError, BadVersionError):
+                    await call(session)
+                after = session.lease_remaining_s()
+                network.heal_server(1)
+                return before, after
+
+    return loop.run(run())
+
+
+@pytest.mark.parametrize("name", READS)
+def test_no_follower_renews_the_lease_from_its_own_memory(name: str) -> None:
+    before, after = lease_after(READS[name], cut_off=True)
+    assert after < before
+
+
+def test_a_follower_that_knows_of_no_such_znode_renews_no_lease() -> None:
+    before, after = lease_after(lambda session: session.get("/none"), cut_off=True)
+    assert after < before
+
+
+@pytest.mark.parametrize("name", QUORUM)
+def test_whatever_the_leader_answers_renews_the_lease(name: str) -> None:
+    before, after = lease_after(QUORUM[name], cut_off=False)
+    assert after > before
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_of_the_leader_renews_the_lease_too(name: str) -> None:
+    before, after = lease_after(REFUSED[name], cut_off=False)
+    assert after > before
 
 
 def test_the_client_goes_on_at_another_server() -> None:

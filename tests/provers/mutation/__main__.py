@@ -1,0 +1,258 @@
+"""``python -m tests.provers.mutation``: plant small mistakes in the product, and see which tests find them.
+
+python -m tests.provers.mutation controller/core/isr      a folder, or files
+python -m tests.provers.mutation --diff                   the lines that the last commit changed
+python -m tests.provers.mutation --diff main              the lines that differ from main
+python -m tests.provers.mutation --write controller/core  and the table in docs/mutation.md anew
+
+What was killed is not tried again as long as its function stays as it is (build/mutation).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from tests.provers.mutation import results, seen
+from tests.provers.mutation.mutants import Mutant, mutants_of
+from tests.provers.mutation.runner import FAILED, KILLED, Limits, Result, Runner, in_child
+from tests.support.paths import ROOT
+
+#: What mutants are made of.
+PRODUCT = ("controller", "broker_stub", "proto")
+#: The tests of each part of the product; the longest that fits counts. Others are asked by the simulator.
+TESTS = {
+    "controller/core": ("tests/core", "tests/linear", "tests/planning", "tests/provers/model"),
+    "controller/planning": ("tests/planning", "tests/cli"),
+    "controller/runtime": ("tests/runtime", "tests/provers/sim", "tests/linear"),
+    "controller/runtime/zookeeper": (
+        "tests/runtime/zookeeper",
+        "tests/provers/sim/zookeeper",
+        "tests/kafka_decoders",
+    ),
+    "controller/runtime/lease.py": ("tests/runtime", "tests/provers/sim/zookeeper"),
+    "controller/analysis": ("tests/analysis",),
+    "controller/workload": ("tests/workload",),
+    "broker_stub": ("tests/broker_stub", "tests/provers/sim/environment"),
+    "": ("tests",),
+}
+PROGRESS_S = 10.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """1 when a mutant survived that is not said to be equivalent."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.provers.mutation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("places", nargs="*", metavar="FILE|FOLDER")
+    parser.add_argument("--diff", nargs="?", const="HEAD~1", metavar="REVISION")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--tests-s", type=float, default=5.0, help="CPU time of the tests of one mutant")
+    parser.add_argument(
+        "--seeds", type=int, default=0, help="of the simulator, for what the tests do not find"
+    )
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th mutant: a sample")
+    parser.add_argument("--again", action="store_true", help="also what was killed before")
+    parser.add_argument("--write", action="store_true", help="the table of all that has been tried")
+    chosen = parser.parse_args(arguments)
+    lines = _changed(chosen.diff) if chosen.diff else None
+    files = sorted(_files(chosen.places) if lines is None else lines.keys())
+    if not files:
+        if chosen.diff:
+            print("no line of the product differs")
+            return 0
+        if not chosen.write:
+            parser.error("name files or folders, or --diff")
+    trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in files}
+    mutants = [
+        mutant
+        for file in files
+        for mutant in mutants_of(file, trees[file])
+        if mutant.function and (lines is None or mutant.line in lines[file])
+    ]
+    limits = Limits(chosen.jobs, chosen.tests_s, chosen.seeds)
+    mutants = mutants[:: max(chosen.every, 1)]
+    survived = _try(mutants, trees, limits, again=chosen.again) if mutants else 0
+    if chosen.write:
+        _write()
+    return int(bool(survived))
+
+
+def _files(places: Iterable[str]) -> set[str]:
+    found: set[Path] = set()
+    for place in places:
+        path = (ROOT / place).resolve()
+        found |= set(path.rglob("*.py")) if path.is_dir() else {path}
+    return {str(path.relative_to(ROOT)) for path in found if _is_product(path.relative_to(ROOT))}
+
+
+def _tests_of(file: str) -> tuple[str, ...]:
+    return TESTS[max((place for place in TESTS if file.startswith(place)), key=len)]
+
+
+def _is_product(file: Path) -> bool:
+    return file.parts[0] in PRODUCT and "gen" not in file.parts
+
+
+def _changed(revision: str) -> dict[str, set[int]]:
+    """The lines of each file of the product that are new since then."""
+    command = ["git", "diff", "--unified=0", "--no-color", revision, "--", *(f"{p}/**.py" for p in PRODUCT)]
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found: dict[str, set[int]] = {}
+    for line in text.splitlines():
+        if line.startswith("+++ b/"):
+            file = line[6:]
+        elif match := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(match[1]), int(match[2] or "1")
+            if _is_product(Path(file)):
+                found.setdefault(file, set()).update(range(first, first + count))
+    return found
+
+
+class _Collected:
+    """Keeps what pytest has collected, and runs nothing of it."""
+
+    def __init__(self) -> None:
+        self.session: pytest.Session | None = None
+        self.work: list[int] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.session = session
+        self.work.append(self.tried(session.items))
+        return True
+
+    def tried(self, items: Sequence[pytest.Item]) -> int:
+        raise NotImplementedError
+
+
+def _try(mutants: list[Mutant], trees: dict[str, ast.Module], limits: Limits, *, again: bool) -> int:
+    """How many survived."""
+    known = results.load()
+    left = [
+        m
+        for m in mutants
+        if again or (found := known.get(m.key)) is None or found.status not in (KILLED, FAILED)
+    ]
+    print(f"{len(mutants)} mutants, {len(mutants) - len(left)} of them killed before", flush=True)
+
+    class Trying(_Collected):
+        def tried(self, items: Sequence[pytest.Item]) -> int:
+            runner = Runner(items, _seen(items, limits.jobs), trees, limits)
+            return _tell(runner, left)
+
+    settings.register_profile(
+        "mutation",
+        derandomize=True,
+        deadline=None,
+        max_examples=25,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    os.environ["HYPOTHESIS_PROFILE"] = "mutation"
+    plugin = Trying()
+    folders = sorted({str(ROOT / folder) for file in trees for folder in _tests_of(file)})
+    quiet = ["-q", "-q", "-s", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options = [*quiet, "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    code = pytest.main([*options, *folders], plugins=[plugin])
+    if not plugin.work:
+        raise SystemExit(f"the tests could not be collected (pytest's exit code {code})")
+    return plugin.work[0]
+
+
+def _seen(items: Sequence[pytest.Item], jobs: int) -> seen.Seen:
+    """What each test runs; measured for those whose file is new since the last time."""
+    known = seen.load()
+    new = [
+        item
+        for item in items
+        if item.nodeid not in known or known[item.nodeid]["digest"] != seen.digest_of(item.path)
+    ]
+    if not new:
+        return known
+    began = time.monotonic()
+    print(f"measuring what {len(new)} of {len(items)} tests run", flush=True)
+    parts = [new[n * len(new) // jobs : (n + 1) * len(new) // jobs] for n in range(jobs)]
+    files = [f"{package}/*" for package in PRODUCT]
+    pipes = []
+    for part in parts:
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.close(read)
+            in_child(lambda part=part: seen.measure(part, files), write)  # type: ignore[misc]
+        os.close(write)
+        pipes.append(os.fdopen(read))
+    for pipe in pipes:
+        with pipe:
+            known.update(json.load(pipe))
+    for _ in parts:
+        os.wait()
+    seen.save(known)
+    failed = [name for name, test in known.items() if test["took_s"] is None]
+    print(f"measured in {time.monotonic() - began:.0f} s; {len(failed)} left out, as they fail: {failed[:5]}")
+    return known
+
+
+def _tell(runner: Runner, mutants: list[Mutant]) -> int:
+    """Run them with progress; how many survived."""
+    equal = results.equivalents()
+    began = told = time.monotonic()
+    counts = Counter[str]()
+
+    def line() -> str:
+        parts = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        return f"{sum(counts.values())} of {len(mutants)} in {time.monotonic() - began:.0f} s: {parts}"
+
+    try:
+        for result in runner.run(mutants):
+            results.keep(result)
+            counts[_status(result, equal)] += 1
+            if result.status not in (KILLED, FAILED) and equal.why(result.mutant) is None:
+                mutant = result.mutant
+                print(
+                    f"{mutant.file}:{mutant.line} {mutant.function}: {mutant.what}  [{result.by}]", flush=True
+                )
+            if time.monotonic() - told > PROGRESS_S:
+                told = time.monotonic()
+                print(line(), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(line())
+    for stale in equal.stale(mutants):
+        print(f"said to be equivalent, but there is no such mutant: {stale}")
+    return sum(counts.values()) - counts[KILLED] - counts[FAILED] - counts["equivalent"]
+
+
+def _status(result: Result, equal: results.Equivalents) -> str:
+    if result.status in (KILLED, FAILED):
+        return result.status
+    return result.status if equal.why(result.mutant) is None else "equivalent"
+
+
+def _write() -> None:
+    files = [file for file in results.files() if (ROOT / file).exists()]
+    mutants = [
+        mutant
+        for file in files
+        for mutant in mutants_of(file, ast.parse((ROOT / file).read_text(encoding="utf-8")))
+        if mutant.function
+    ]
+    results.write(results.table(mutants, results.load(), results.equivalents()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

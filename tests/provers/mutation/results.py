@@ -1,0 +1,136 @@
+"""What has become of each mutant, kept from run to run, and the table in docs/mutation.md."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.provers.mutation.mutants import Mutant
+from tests.provers.mutation.runner import FAILED, KILLED, Result
+from tests.support.paths import DOCS, ROOT
+
+KEPT = ROOT / "build" / "mutation" / "results.jsonl"
+EQUIVALENT = Path(__file__).parent / "equivalent.toml"
+PAGE = DOCS / "mutation.md"
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+
+
+@dataclass(frozen=True)
+class Known:
+    status: str
+    by: str
+
+
+def load() -> dict[str, Known]:
+    """By key of the mutant; the newest of each."""
+    if not KEPT.exists():
+        return {}
+    rows = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
+    return {row["key"]: Known(row["status"], row["by"]) for row in rows}
+
+
+def files() -> list[str]:
+    """Those of which any mutant was ever tried."""
+    if not KEPT.exists():
+        return []
+    return sorted({json.loads(line)["file"] for line in KEPT.read_text(encoding="utf-8").splitlines()})
+
+
+def keep(result: Result) -> None:
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    mutant = result.mutant
+    row = {
+        "key": mutant.key,
+        "status": result.status,
+        "by": result.by,
+        "file": mutant.file,
+        "line": mutant.line,
+        "function": mutant.function,
+        "what": mutant.what,
+    }
+    with KEPT.open("a", encoding="utf-8") as out:
+        out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+class Equivalents:
+    """Mutants that change nothing that anybody could see, each with the reason."""
+
+    def __init__(self, text: str) -> None:
+        self._why = {
+            (file, function, what): why
+            for file, functions in tomllib.loads(text).items()
+            for function, mutants in functions.items()
+            for what, why in mutants.items()
+        }
+
+    def why(self, mutant: Mutant) -> str | None:
+        return self._why.get((mutant.file, mutant.function, mutant.what))
+
+    def stale(self, mutants: Iterable[Mutant]) -> list[str]:
+        """Those named of the mutants' files that no mutant is any more."""
+        some = list(mutants)
+        files = {mutant.file for mutant in some}
+        there = {(mutant.file, mutant.function, mutant.what) for mutant in some}
+        return [
+            f"{file} {function}: {what}" for file, function, what in self._why.keys() - there if file in files
+        ]
+
+
+def equivalents() -> Equivalents:
+    return Equivalents(EQUIVALENT.read_text(encoding="utf-8"))
+
+
+def table(mutants: Iterable[Mutant], known: dict[str, Known], equal: Equivalents) -> str:
+    """A row for each file of whose mutants some have been tried, and one for each that survived."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    survivors: defaultdict[str, list[str]] = defaultdict(list)
+    for mutant in mutants:
+        found = known.get(mutant.key)
+        status = found.status if found else "untried"
+        if status not in (KILLED, FAILED, "untried"):
+            if equal.why(mutant) is not None:
+                status = "equivalent"
+            else:
+                survivors[mutant.file].append(
+                    f"| `{mutant.file}:{mutant.line}` | {_cell(mutant.function)} | {_cell(mutant.what)} |"
+                )
+                status = "survived"
+        counts[mutant.file][status] += 1
+    lines = [
+        "| file | mutants | tried | killed | equivalent | survived | killed of those that differ |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    total = Counter[str]()
+    for file, count in sorted(counts.items()):
+        if count["untried"] == count.total():
+            continue
+        total.update(count)
+        lines.append(_row(f"`{file}`", count))
+    lines.append(_row("all", total))
+    lines += ["", "Survivors:", "", "| place | function | mutant |", "|---|---|---|"]
+    for _, rows in sorted(survivors.items()):
+        lines += rows
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return "`" + text.replace("|", "¦").replace("`", "'") + "`" if text else ""
+
+
+def _row(name: str, count: Counter[str]) -> str:
+    killed, survived = count[KILLED], count["survived"]
+    share = f"{killed / (killed + survived):.1%}" if killed + survived else "-"
+    tried = killed + survived + count["equivalent"]
+    whole = tried + count["untried"]
+    return f"| {name} | {whole} | {tried} | {killed} | {count['equivalent']} | {survived} | {share} |"
+
+
+def write(text: str) -> None:
+    """Raises ValueError when the page has no place for it."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, rest = page.split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")

@@ -1,0 +1,214 @@
+"""The tests are collected once; each mutant lives in a fork of that process until the first test fails."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tests.provers.mutation import seen
+from tests.provers.mutation.mutants import Mutant
+from tests.provers.mutation.planting import NotPlantedError, Place, functions_below, plant
+from tests.support.paths import ROOT
+
+#: A mutant that lives for so long is taken for killed: it hangs. Twice what all its tests may take.
+HANGS_AFTER_S = 120.0
+KILLED, SURVIVED, UNSEEN, FAILED = "killed", "survived", "unseen", "not planted"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``tests_s``: CPU time of the tests of one mutant; ``seeds``: of the simulator, for those that survive them."""
+
+    jobs: int = 2
+    tests_s: float = 5.0
+    seeds: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """``status``: one of those above; ``by``: the test that failed, or why there is none."""
+
+    mutant: Mutant
+    status: str
+    by: str
+
+
+@dataclass
+class _Child:
+    mutant: Mutant
+    pid: int
+    pipe: int
+    deadline: float
+    heard: bytes = b""
+
+
+@dataclass
+class Runner:
+    """``trees``: the syntax of each file that has mutants."""
+
+    items: Sequence[pytest.Item]
+    known: seen.Seen
+    trees: dict[str, ast.Module]
+    limits: Limits
+    _functions: dict[Place, list[Any]] = field(default_factory=dict)
+    _by_line: dict[tuple[str, int], list[pytest.Item]] = field(default_factory=dict)
+    #: Tests that killed the last mutants of a function: they see it best.
+    _killers: defaultdict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        lines: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+        for item in sorted(self.items, key=self._took_s):
+            test = self.known.get(item.nodeid)
+            if test is None or test["took_s"] is None:
+                continue
+            for file in self.trees.keys() & test["lines"].keys():
+                for line in test["lines"][file]:
+                    lines[file, line].append(item)
+        self._by_line = lines
+        self._functions = functions_below(ROOT)
+        gc.collect()
+        gc.freeze()
+
+    def _took_s(self, item: pytest.Item) -> float:
+        test = self.known.get(item.nodeid)
+        return (test["took_s"] if test else None) or 0.0
+
+    def run(self, mutants: Iterable[Mutant]) -> Iterator[Result]:
+        """Results in the order in which they are known."""
+        waiting, running = iter(mutants), list[_Child]()
+        more = True
+        while more or running:
+            while more and len(running) < self.limits.jobs:
+                mutant = next(waiting, None)
+                if mutant is None:
+                    more = False
+                elif tests := self.tests_of(mutant):
+                    running.append(self._fork(mutant, tests))
+                else:
+                    yield Result(mutant, UNSEEN, "no fast test runs this line")
+            for child in self._ended(running):
+                running.remove(child)
+                yield self._result(child)
+
+    def tests_of(self, mutant: Mutant) -> list[pytest.Item]:
+        """Those that run its line: first what killed its neighbours, then those of the same room; the quick ones first.
+
+        As many as the limit of CPU time allows.
+        """
+        found = self._by_line.get((mutant.file, mutant.line), [])
+        killers = self._killers[mutant.file, mutant.function]
+        room = Path("tests") / Path(mutant.file).parent.relative_to(Path(mutant.file).parts[0])
+        name = f"test_{Path(mutant.file).stem}"
+
+        def rank(item: pytest.Item) -> tuple[int, int]:
+            if item.nodeid in killers:
+                return 0, -killers.index(item.nodeid)
+            if name in item.nodeid:
+                return 1, 0
+            return (2 if item.nodeid.startswith(str(room)) else 3), 0
+
+        chosen: list[pytest.Item] = []
+        took_s = 0.0
+        for item in sorted(found, key=rank):
+            took_s += self._took_s(item)
+            if chosen and took_s > self.limits.tests_s:
+                break
+            chosen.append(item)
+        return chosen
+
+    def _fork(self, mutant: Mutant, tests: list[pytest.Item]) -> _Child:
+        read, write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            in_child(lambda: self._outcome(mutant, tests), write)
+        os.close(write)
+        return _Child(mutant, pid, read, time.monotonic() + HANGS_AFTER_S)
+
+    def _outcome(self, mutant: Mutant, tests: list[pytest.Item]) -> list[str]:
+        try:
+            plant(mutant, self.trees[mutant.file], ROOT / mutant.file, self._functions)
+        except (NotPlantedError, SyntaxError, ValueError) as error:
+            return [FAILED, str(error)]
+        for item, following in zip(tests, [*tests[1:], None], strict=True):
+            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+                return [KILLED, item.nodeid]
+        for seed in range(1, self.limits.seeds + 1):
+            if _violated(seed):
+                return [KILLED, f"simulator, seed {seed}"]
+        return [SURVIVED, f"{len(tests)} tests"]
+
+    def _ended(self, running: list[_Child]) -> list[_Child]:
+        if not running:
+            return []
+        ready, _, _ = select.select([child.pipe for child in running], [], [], 1.0)
+        ended = []
+        for child in running:
+            if child.pipe in ready:
+                part = os.read(child.pipe, 65536)
+                child.heard += part
+                if not part:
+                    ended.append(child)
+            elif time.monotonic() > child.deadline:
+                os.killpg(child.pid, signal.SIGKILL)
+                ended.append(child)
+        return ended
+
+    def _result(self, child: _Child) -> Result:
+        os.close(child.pipe)
+        _, status = os.waitpid(child.pid, 0)
+        if not child.heard:
+            return Result(child.mutant, KILLED, f"hangs or ends the process ({status})")
+        found, by = json.loads(child.heard)
+        if found == KILLED and "::" in by:
+            killers = self._killers[child.mutant.file, child.mutant.function]
+            if by in killers:
+                killers.remove(by)
+            killers.append(by)
+        return Result(child.mutant, found, by)
+
+
+def _violated(seed: int) -> bool:
+    from tests.provers.sim.plans.plan import plan
+    from tests.provers.sim.simulate import simulate
+
+    try:
+        return bool(simulate(plan(seed)).violations)
+    except Exception:  # noqa: BLE001  (whatever it is: without the mutant it is not there)
+        return True
+
+
+def in_child(work: Callable[[], Any], pipe: int) -> NoReturn:
+    """In a forked process: do it, write its result as JSON, and end."""
+    os.setpgid(0, 0)
+    gc.enable()
+    signal.signal(signal.SIGTERM, _end)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    try:
+        with os.fdopen(pipe, "w") as out:
+            json.dump(work(), out)
+    finally:
+        os._exit(0)
+
+
+def _end(signum: int, frame: FrameType | None) -> NoReturn:
+    os._exit(1)

@@ -1,0 +1,78 @@
+"""Which tests see which lines: measured with coverage.py, one context for each test, and kept for the next run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import coverage
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tests.support.paths import ROOT
+
+KEPT = ROOT / "build" / "mutation" / "seen.json"
+
+
+class Test(TypedDict):
+    """``took_s``: when it was measured; None: it failed. ``lines``: of each file, those that it ran."""
+
+    digest: str
+    took_s: float | None
+    lines: dict[str, list[int]]
+
+
+Seen = dict[str, Test]
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def load() -> Seen:
+    try:
+        found: Seen = json.loads(KEPT.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def measure(items: Sequence[pytest.Item], files: Iterable[str]) -> Seen:
+    """Run these tests, and note what they run of ``files``. In a process of its own: they leave threads behind."""
+    measuring = coverage.Coverage(
+        config_file=False, data_file=None, include=[str(ROOT / file) for file in files], messages=False
+    )
+    found: Seen = {}
+    digests: dict[Path, str] = {}
+    measuring.start()
+    try:
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            measuring.switch_context(item.nodeid)
+            began = time.perf_counter()
+            reports = runtestprotocol(item, log=False, nextitem=following)
+            took_s = time.perf_counter() - began
+            failed = any(report.failed for report in reports)
+            digest = digests.setdefault(item.path, "") or digest_of(item.path)
+            digests[item.path] = digest
+            found[item.nodeid] = Test(digest=digest, took_s=None if failed else took_s, lines={})
+    finally:
+        measuring.stop()
+    data = measuring.get_data()
+    for path in data.measured_files():
+        file = str(Path(path).relative_to(ROOT))
+        for line, names in data.contexts_by_lineno(path).items():
+            for name in names:
+                if name in found:
+                    found[name]["lines"].setdefault(file, []).append(line)
+    return found
+
+
+def save(seen: Seen) -> None:
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    part = KEPT.with_suffix(".part")
+    part.write_text(json.dumps(seen), encoding="utf-8")
+    part.replace(KEPT)
