@@ -49,6 +49,10 @@ format: $(READY) ## format the sources and fix what ruff can fix
 	$(BIN)/ruff format -q .
 	$(BIN)/ruff check -q --fix .
 
+.PHONY: man
+man: $(READY) ## write manual pages of pctl and partition-controller into build/man/man1
+	$(BIN)/pctl man build/man/man1
+
 bench: java ## run benchmarks against raw ZooKeeper access; ARGS selects some: failover failure creation deletion election shutdown reassignment ...
 	$(BIN)/python -m tests.bench $(ARGS)
 
@@ -103,6 +107,10 @@ browser: java ## run all tests of the console in Debian's Chromium (apt-get inst
 	@command -v chromium >/dev/null || { echo "Chromium is missing: apt-get install chromium"; exit 1; }
 	$(PYTEST) tests/browser -rP $(ARGS)
 
+.PHONY: prometheus
+prometheus: $(READY) ## fetch Debian's Prometheus, for the tests of alerts and dashboards (checked against its checksum)
+	@$(BIN)/python -m tests.tools.debian prometheus
+
 .PHONY: screenshots
 screenshots: java ## make the pictures of the console in docs/images, with Debian's Chromium
 	$(BIN)/python -m tests.browser.screenshots
@@ -151,7 +159,7 @@ lock: $(READY) ## resolve pyproject.toml again into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/provers/fuzz/requirements.in -o tests/provers/fuzz/requirements.txt
-	for tool in kafka-utils kafka-tools playwright zk-shell; do \
+	for tool in kafka-utils kafka-tools pillow playwright zk-shell; do \
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/tools/requirements/$$tool.in -o tests/tools/requirements/$$tool.txt || exit 1; \
 	done
 

@@ -31,7 +31,7 @@ awk '/^setuptools==/{on=1} on{print} on&&!/\\$/{exit}' requirements-dev.txt >"$s
 "$TARGET/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
     -r requirements.txt -r "$source/setuptools.txt"
 "$TARGET/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall "$source"
-install -D -m 0644 -t "$TARGET/docs" docs/deploy.md docs/operations.md
+install -D -m 0644 -t "$TARGET/docs" docs/deploy.md docs/operations.md docs/runbooks.md
 
 install -D -m 0644 deploy/systemd/partition-controller.sysusers /usr/lib/sysusers.d/partition-controller.conf
 systemd-sysusers /usr/lib/sysusers.d/partition-controller.conf

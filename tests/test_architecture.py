@@ -103,7 +103,10 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
     },
-    "controller.runtime.audit": {"controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "push", "proto"},
+    "controller.runtime.audit": {
+        "controller.core", "controller.errors", _RUNTIME + "observe.metrics", _RUNTIME + "push", _RUNTIME + "kafka",
+        "proto",
+    },
     "controller.runtime.kafka": {
         "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config",
         _RUNTIME + "zookeeper", "proto",

@@ -58,6 +58,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "maintenance resume": ("maintenance resume",),
     "maintenance show": ("maintenance show",),
     "maintenance undrain": ("maintenance undrain 3",),
+    "man": ("man /usr/local/share/man/man1",),
     "partitions": ("partitions --topic orders", "partitions --under-min-isr", "partitions --unavailable -o tsv"),
     "plan broker-loss": ("plan broker-loss 2", "plan broker-loss 2,3 -o json"),
     "plan drain": ("plan drain 2",),

@@ -137,7 +137,8 @@ class PushAcknowledged(msgspec.Struct, frozen=True, gc=False):
 
 
 class AuditFinding(msgspec.Struct, frozen=True, gc=False):
-    """What the audit found or did about a partition. ``to``: differs, told_again, agrees, taken_over, put_right.
+    """What the audit found or did about a partition. ``to``: refused, differs, told_again, agrees,
+    taken_over, put_right.
     ``broker_id``: whose state it is; None: it is the state znode."""
 
     partition: NamedPartition

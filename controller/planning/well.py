@@ -157,7 +157,9 @@ def _told(registered: Collection[int], told: Mapping[int, Told]) -> Iterator[Fin
             yield Finding(Wrong.IGNORED, 1, f"broker {id_} is ignored by the controller")
             continue
         if known.push_problem:
-            yield Finding(Wrong.PUSH_PROBLEM, 1, f"broker {id_} takes no pushes: {known.push_problem}")
+            yield Finding(
+                Wrong.PUSH_PROBLEM, 1, f"broker {id_} does not take all pushes: {known.push_problem}"
+            )
         if known.hold_s:
             text = (
                 f"broker {id_} comes and goes: it was lost {known.losses} times, and gets no leaderships back"

@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
 from controller.core.cluster.quarantine import Quarantine
+from controller.core.model import Cluster, Topic
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import (
     ControllerError,
@@ -35,6 +36,7 @@ from controller.errors import (
     SessionLostError,
 )
 from controller.runtime import controller_election, lease, quarantine, succession, tenures
+from controller.runtime.audit.expected import Expected
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, config_errors, describe
 from controller.runtime.controller_election import Candidate, Lost, Won
@@ -161,6 +163,8 @@ class Daemon:
         )
         #: What this candidate keeps in memory for its next term.
         self.standby: Standby | None = None
+        #: What brokers should hold at the beginning of its next term.
+        self._expected = Expected(Cluster(settings.controller_id))
         self._succession = Succession(settings.controller_id)
         self._patience = Patience(settings.controller_id)
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
@@ -269,7 +273,7 @@ class Daemon:
             access=self.zookeeper_access,
         )
         beside: list[asyncio.Task[None]] = []
-        standby = Standby(session, self.metrics.standby) if settings.warm_standby else None
+        standby = Standby(session, self.metrics.standby, self._digest) if settings.warm_standby else None
         self.standby = standby
         try:
             await self._unless_stopping(session.start(settings.connection_timeout_ms / 1000))
@@ -445,9 +449,13 @@ class Daemon:
                 known = "no controller is active"
             self._life(Role.STANDBY, known)
 
+    async def _digest(self, name: str, topic: Topic | None) -> None:
+        await self._expected.prepare(name, topic)
+
     async def _lead(self, session: Session, won: Won, election_s: float) -> None:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
+        expected, self._expected = self._expected, Expected(Cluster(self.settings.controller_id))
         kafka = KafkaSide(listeners_of(self.settings), self.kafka_security, self.kafka_addresses)
         term = self.term = Term(
             session,
@@ -461,6 +469,7 @@ class Daemon:
             self.tls,
             await self._quarantine(session),
             await self.standby.settled() if self.standby is not None else None,
+            expected,
         )
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.

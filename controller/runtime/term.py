@@ -54,6 +54,7 @@ from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
 from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka import delegation_tokens
+from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.own_registration import OwnRegistration
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
@@ -109,9 +110,11 @@ class Term:
         outranked: Outranked,
         tls: GrpcTls | None,
         quarantine: Quarantine,
-        mirror: StateMirror | None = None,
+        mirror: StateMirror | None,
+        expected: Expected,
     ) -> None:
-        """``mirror``: the partition states in memory, settled; None: all are read."""
+        """``mirror``: topics and partition states in memory, settled; None: all are read. ``expected``: digests, as far
+        as they were computed ahead."""
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
@@ -151,7 +154,9 @@ class Term:
             self._heard,
         )
         round_s = settings.audit_interval_seconds
-        self.auditor, self._comparisons = self._audits(grpc, metrics, round_s)
+        expected.follow(cluster)
+        questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
+        self.auditor, self._comparisons = self._audits(expected, grpc, questions, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
         self._outages = Outages(metrics)
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
@@ -168,11 +173,15 @@ class Term:
         self._idle_checks, self._recorded = 0, False
 
     def _audits(
-        self, grpc: GrpcTransports, metrics: ControllerMetrics, round_s: float
+        self,
+        expected: Expected,
+        grpc: GrpcTransports,
+        questions: BrokerQuestions,
+        metrics: ControllerMetrics,
+        round_s: float,
     ) -> tuple[Auditor, Comparisons]:
         """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
-        expected = Expected(cluster)
         tell, record = self._tell_again, self._record_findings
 
         def open_way() -> LeasedAsking:
@@ -180,8 +189,18 @@ class Term:
 
         #: To a broker that is led by gRPC.
         self.open_way: Callable[[], Asking] = open_way
-        settled, heard = self._is_settled, self._heard
-        auditor = Auditor(cluster, expected, settled, open_way, tell, record, heard, metrics, round_s)
+        auditor = Auditor(
+            cluster,
+            expected,
+            self._is_settled,
+            open_way,
+            questions.ask,
+            tell,
+            record,
+            self._heard,
+            metrics,
+            round_s,
+        )
         done, wake = self._failover_done, self.senders.wake
         return auditor, Comparisons(cluster, outbox, expected, open_way, done, wake, metrics, self.end)
 

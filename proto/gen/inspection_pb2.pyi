@@ -15,13 +15,13 @@ class AuditVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     AUDIT_DIFFERENT: _ClassVar[AuditVerdict]
     AUDIT_PENDING: _ClassVar[AuditVerdict]
     AUDIT_UNREACHABLE: _ClassVar[AuditVerdict]
-    AUDIT_CANNOT: _ClassVar[AuditVerdict]
+    AUDIT_PARTIAL: _ClassVar[AuditVerdict]
 AUDIT_NOT_YET: AuditVerdict
 AUDIT_EQUAL: AuditVerdict
 AUDIT_DIFFERENT: AuditVerdict
 AUDIT_PENDING: AuditVerdict
 AUDIT_UNREACHABLE: AuditVerdict
-AUDIT_CANNOT: AuditVerdict
+AUDIT_PARTIAL: AuditVerdict
 
 class TopicPartitionDescription(_message.Message):
     __slots__ = ("partition", "leader", "leader_epoch", "partition_epoch", "replicas", "isr", "adding_replicas", "removing_replicas", "offline_replicas", "error_code", "leader_problem")

@@ -40,8 +40,8 @@ SPOKEN = (
     "CreateTopics", "DeleteAcls", "DeleteTopics", "DescribeAcls", "DescribeCluster", "DescribeConfigs",
     "DescribeGroups", "DescribeLogDirs", "DescribeUserScramCredentials", "ElectLeaders", "FindCoordinator",
     "IncrementalAlterConfigs", "InitProducerId", "LeaderAndIsr", "ListGroups", "ListOffsets",
-    "ListPartitionReassignments", "ListTransactions", "Metadata", "OffsetFetch", "SaslAuthenticate",
-    "SaslHandshake", "StopReplica", "UpdateFeatures", "UpdateMetadata",
+    "ListPartitionReassignments", "ListTransactions", "Metadata", "OffsetFetch", "OffsetForLeaderEpoch",
+    "SaslAuthenticate", "SaslHandshake", "StopReplica", "UpdateFeatures", "UpdateMetadata",
 )  # fmt: skip
 _RUFF = """
 line-length = 110

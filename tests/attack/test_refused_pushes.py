@@ -101,7 +101,7 @@ async def test_a_refusal_is_told_everywhere_and_no_topic_is_done(
             ready = http(running, "/ready")
             assert "refuses LeaderAndIsr: CLUSTER" not in ready
             # Nobody told the broker of the first topic again: this one cannot be audited.
-            assert "broker 1 refuses LeaderAndIsr of 1 partitions: CLUSTER_AUTHORIZATION_FAILED x1" in ready
+            assert "broker 1 refuses LeaderAndIsr of 1 partition: CLUSTER_AUTHORIZATION_FAILED x1" in ready
 
     try:
         await asyncio.to_thread(attack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import tempfile
@@ -17,7 +18,9 @@ from controller.runtime.zookeeper import codecs, jute
 from tests.bench import changes, cluster, kafka_codec, pctl, succession, throughput, tls
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
-TOPICS, PARTITIONS = 2000, 50
+PARTITIONS = 50
+#: ``SCALE`` times a hundred thousand partitions.
+TOPICS = 2000 * int(os.environ.get("SCALE", "1"))
 RUNS = 3
 CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "plain", "double"}
 EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl"}

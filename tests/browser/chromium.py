@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.runtime.sessions import until
-from tests.tools.installation import REQUIREMENTS, install
+from tests.tools.installation import REQUIREMENTS, Tool, install
 
 #: Without a sandbox, as root in a container needs; without services that look for their maker's hosts.
 FLAGS = (
@@ -23,14 +23,18 @@ def program() -> str | None:
     return shutil.which("chromium")
 
 
-def playwright() -> Any:
-    """Its module. Raises IndexOutOfReachError, InstallationError."""
-    tool = install(REQUIREMENTS / "playwright.txt")
+def on_path(tool: Tool) -> None:
+    """Make the packages of a tool's environment importable."""
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = str(tool.bin.parent / "lib" / python / "site-packages")
     if packages not in sys.path:
         # At the end: what both environments have is ours.
         sys.path.append(packages)
+
+
+def playwright() -> Any:
+    """Its module. Raises IndexOutOfReachError, InstallationError."""
+    on_path(install(REQUIREMENTS / "playwright.txt"))
     from playwright import async_api
 
     return async_api

@@ -170,6 +170,7 @@ CONTRAST = """() => {
   };
   const pairs = ["well", "behind", "short", "offline", "plain"].map((name) => [`${name}-ink`, name]);
   pairs.push(["quiet", "card"], ["quiet", "ground"], ["link", "card"], ["ink", "card"], ["ink", "good"]);
+  pairs.push(["short", "card"]);
   return Object.fromEntries(pairs.map(([ink, ground]) => [`${ink} on ${ground}`, ratio(ink, ground)]));
 }"""
 

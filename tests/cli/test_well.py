@@ -64,7 +64,7 @@ def test_each_thing_that_is_wrong_is_named() -> None:
     now.maintenance = Maintenance(paused=ANN, entered=ANN)
     assert found(now, answer(problem="refused")) == {
         Wrong.BROKERS_GONE: "broker 9 is gone: 2 partitions lack it",
-        Wrong.PUSH_PROBLEM: "broker 2 takes no pushes: refused",
+        Wrong.PUSH_PROBLEM: "broker 2 does not take all pushes: refused",
         Wrong.UNAVAILABLE: "3 partitions without a leader that is alive: t-1, t-2, t-3",
         Wrong.UNDER_MIN_ISR: "1 partition below min.insync.replicas: writes with acks=all fail: t-0",
         Wrong.UNDER_REPLICATED: "2 partitions with a replica out of sync: t-0, t-4",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -84,21 +83,3 @@ def test_alerts_and_runbook_name_real_metrics(metrics: str) -> None:
     assert alerted - exported == set()
     documented = set(re.findall(r"^\| `((?:kafka|partition)_\w+)", RUNBOOK.read_text(), re.MULTILINE))
     assert documented == exported, "keep the table of metrics in docs/operations.md complete"
-
-
-def test_every_alert_has_its_runbook_entry() -> None:
-    alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text())
-    assert len(alerts) >= 8
-    headings = re.findall(r"^### .*$", RUNBOOK.read_text(), re.MULTILINE)
-    assert [name for name in alerts if not any(name in heading for heading in headings)] == []
-
-
-@pytest.mark.skipif(
-    shutil.which("promtool") is None,
-    reason="promtool (Debian: prometheus) is not here; the metric names are checked all the same",
-)
-def test_alerts_fire_when_they_should() -> None:
-    rules = {"check": ALERTS, "test": Path(__file__).with_name("alerts_test.yml")}
-    for what, file in rules.items():
-        done = subprocess.run(["promtool", what, "rules", str(file)], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr

@@ -249,6 +249,9 @@ async def test_what_would_happen_is_planned_as_for_pctl(
             False,
             {"offline", "under_min_isr"},
         )
+        status, found = await asked.get("vacate?broker=3")
+        assert (status, found["message"][:21]) == (400, "t-0: no broker is lef")
+        assert (await asked.get("vacate?broker=9"))[1] == {"moves": [], "of": 0}
         _, found = await asked.get("work")
         assert (found["reassignments"], found["deletions_count"]) == ([], 0)
 

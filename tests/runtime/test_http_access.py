@@ -42,9 +42,15 @@ ROWS = {
     },
     **{
         f"/ui/api/{name}": {"nobody": 401, "stranger": 403, "reader": 400, "forged": 401}
-        for name in ("partition", "broker", "plan")
+        for name in ("partition", "broker", "plan", "vacate")
     },
+    "/ui/api/session": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
     "/absent": {"nobody": 401, "stranger": 403, "reader": 404, "forged": 401},
+}
+#: Of paths that are asked by POST; who may change what is in tests/attack.
+POSTS = {
+    f"/ui/api/{name}": {"nobody": 401, "stranger": 403, "reader": 403, "forged": 401}
+    for name in ("try", "change")
 }
 RULES = """
 [[allow]]
@@ -59,11 +65,14 @@ class Server:
         self.daemon, self._port, self._tokens = daemon, port, tokens
 
     async def get(self, path: str, who: str) -> tuple[int, str]:
+        return await self.ask("GET", path, who)
+
+    async def ask(self, method: str, path: str, who: str) -> tuple[int, str]:
         token = self._tokens.get(who)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with (
             aiohttp.ClientSession(f"http://127.0.0.1:{self._port}", headers=headers) as client,
-            client.get(path) as answer,
+            client.request(method, path) as answer,
         ):
             assert (answer.status == 401) == ("WWW-Authenticate" in answer.headers)
             endless = answer.content_type == "text/event-stream"
@@ -89,10 +98,17 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 async def test_who_gets_in(server: Server) -> None:
+    routes = [route for route in application(server.daemon, 10).router.routes() if route.resource]
     paths = {
-        route.resource.canonical for route in application(server.daemon, 10).router.routes() if route.resource
+        (route.method, route.resource.canonical)
+        for route in routes
+        if route.resource and route.method != "HEAD"
     }
-    assert paths | {"/absent"} == set(ROWS), "add a row for the new path"
+    rows = {("GET", path) for path in ROWS if path != "/absent"} | {("POST", path) for path in POSTS}
+    assert paths == rows, "add a row for the new path"
+    for path, row in POSTS.items():
+        assert {who: (await server.ask("POST", path, who))[0] for who in row} == row
+        assert (await server.get(path, "reader"))[0] == 405
     found = {path: {who: (await server.get(path, who))[0] for who in row} for path, row in ROWS.items()}
     assert found == ROWS
     assert set(ROWS) > OPEN

@@ -281,7 +281,14 @@ class Verb(_WithExamples):
         self.params.append(_output_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        rest = super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            root = ctx.find_root()
+            if any(error.option_name in option.opts for option in root.command.params):
+                hint = f"give it before the verb: {root.info_name} {error.option_name} ..."
+                raise click.UsageError(f"{error.option_name}: {hint}", ctx) from None
+            raise
         _check_text(self, ctx, self._raw)
         return rest
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import history_pb2, maintenance_pb2
 from proto.gen import inspection_pb2 as pb
+from proto.statelog.writer import format_ts
 
 #: Records about brokers that are gone, read to find when they went.
 _RECORDS_MAX = 10_000
@@ -57,11 +59,11 @@ _LATER = {
 def brokers(context: click.Context) -> None:
     """List brokers: state, epoch, load, and pending pushes; decommission, replace, swap or forget them.
 
-    STATE is gone (it has replicas, and is not registered; SINCE when, if the active controller noticed it) and perhaps
-    forgotten (an operator said that it will not return), ready, or
-    one or more of: drained, shutting down, approved to stop, ignored (by the controller), flapping (it comes and goes:
-    it gets no leaderships back until it is up for a growing time; pctl explain broker),
-    incompatible (the broker does not support a finalized feature; the controller ignores it when it registers again).
+    STATE is gone (it has replicas, and is not registered; SINCE its last sign, if the active controller noticed)
+    and perhaps forgotten (an operator said that it will not return), ready, or one or more of: drained, shutting
+    down, approved to stop, ignored (by the controller), flapping (it comes and goes: it gets no leaderships back
+    until it is up for a growing time; pctl explain broker), incompatible (the broker does not support a finalized
+    feature; the controller ignores it when it registers again).
     """
     if context.invoked_subcommand is None:
         _list(context.ensure_object(Options))
@@ -115,7 +117,11 @@ def _load(cluster_state: ClusterState, id_: int) -> dict[str, int]:
 
 
 async def _gone_since(options: Options, session: Session, gone: Collection[int]) -> dict[int, str]:
-    """When the active controller noticed that brokers went; without those that went before its time."""
+    """The last signs of brokers that are gone, or when the active controller noticed that they went; without those that
+    went before its time."""
+    # Not imported above: only brokers that are gone need it.
+    from controller.analysis import lines
+
     wanted = history_pb2.HistoryFilter(kinds=["broker"], brokers=sorted(gone))
     request = history_pb2.ListHistoryRequest(filter=wanted, limit=_RECORDS_MAX)
     try:
@@ -124,7 +130,11 @@ async def _gone_since(options: Options, session: Session, gone: Collection[int])
         note(f"pctl: {error}")
         return {}
     records = [msgspec.json.decode(text) for text in answer.records]
-    return {r["replica"]: r["ts"] for r in records if r["to"] == "offline" and r.get("replica") in gone}
+    return {
+        r["replica"]: format_ts(lines.time_of(r["ts"]) - r.get("silent_us", 0))
+        for r in records
+        if r["to"] == "offline" and r.get("replica") in gone
+    }
 
 
 async def _described_by_the_controller(
@@ -182,18 +192,27 @@ _VERDICTS = {
     pb.AUDIT_DIFFERENT: "different",
     pb.AUDIT_PENDING: "pending",
     pb.AUDIT_UNREACHABLE: "not reached",
-    pb.AUDIT_CANNOT: "cannot be asked",
+    pb.AUDIT_PARTIAL: "partly compared",
 }
 _AUDIT_COLUMNS = ("broker", "verdict", "differences", "compared_s_ago", "why")
+_FINDING_COLUMNS = ("kind", "broker", "partitions", "topics")
+#: Findings that are shown one by one without --all.
+_LISTED_MAX = 20
+_TOPICS_NAMED = 5
 _PROBLEM_COLUMNS = ("topic", "partition", "broker", "kind", "what", "mend")
 
 
 @click.command(cls=Verb)
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
 @click.option("--recorded", is_flag=True, help="what the controller's last looks found; ask no broker now")
+@click.option(
+    "--all", "everything", is_flag=True, help=f"each finding, also if there are more than {_LISTED_MAX}"
+)
 @click.pass_obj
 @on_cluster
-async def audit(options: Options, session: Session, topics: tuple[str, ...], recorded: bool) -> None:
+async def audit(
+    options: Options, session: Session, topics: tuple[str, ...], recorded: bool, everything: bool
+) -> None:
     """Compare what each broker holds with what the controller told it.
 
     Exit codes: 0 all equal, 1 differences or refused partitions (named), 3 not all brokers could be asked.
@@ -206,12 +225,36 @@ async def audit(options: Options, session: Session, topics: tuple[str, ...], rec
         print_rows(brokers, _AUDIT_COLUMNS, options.output)
         if problems:
             click.echo()
+            print_rows(_findings(problems), _FINDING_COLUMNS, options.output)
+        if problems and (everything or len(problems) <= _LISTED_MAX):
+            click.echo()
             print_rows(problems, _PROBLEM_COLUMNS, options.output)
+        elif problems:
+            note(f"{len(problems)} findings: --all shows each, and what would mend it")
     else:
-        print_data({"brokers": brokers, "problems": problems}, options.output)
+        print_data(
+            {"brokers": brokers, "findings": _findings(problems), "problems": problems}, options.output
+        )
     if answer.problems_left:
         note(f"pctl: {answer.problems_left} more are not shown: name topics")
     sys.exit(_exit_code(answer))
+
+
+def _findings(problems: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many partitions, by kind and broker, and of which topics."""
+    found: dict[tuple[str, int], Counter[str]] = {}
+    for problem in problems:
+        found.setdefault((problem["kind"], problem["broker"]), Counter())[problem["topic"]] += 1
+    return [
+        {"kind": kind, "broker": broker, "partitions": topics.total(), "topics": _counted(topics)}
+        for (kind, broker), topics in sorted(found.items())
+    ]
+
+
+def _counted(topics: Counter[str]) -> str:
+    shown = [f"{topic} ({count})" for topic, count in topics.most_common(_TOPICS_NAMED)]
+    left = len(topics) - len(shown)
+    return ", ".join([*shown, *([f"and {left} more topics"] if left else [])])
 
 
 def _exit_code(answer: Any) -> int:

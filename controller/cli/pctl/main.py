@@ -55,6 +55,7 @@ VERBS = {
         "Explain the state of a partition, a broker, the controller, a deletion or a reassignment."),
     "audit": Later("brokers", "Compare what each broker holds with what the controller told it."),
     "completion": Later("completion", "Print the script by which a shell completes verbs, options and their values."),
+    "man": Later("man", "Write manual pages of pctl, partition-controller and their verbs."),
     "history": Later("history",
         "Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason."),
     "watch": Later("history", "Print new state-change records until Ctrl-C."),

@@ -134,7 +134,7 @@ def _repairs(cluster: Cluster, topic: str) -> Iterator[str]:
     ]
     ids = sorted(set(left))
     if gone := [b for b in ids if b not in cluster.brokers]:
-        yield f"brokers {_ids(gone)} return and delete theirs; one that is gone for good, by another with its id"
+        yield f"brokers {_ids(gone)} return and delete theirs; else they are forgotten (pctl brokers forget)"
     failed = [b for b in ids if not cluster.offline_dirs.get(b, set()).isdisjoint(partitions)]
     if failed:
         yield f"the failed disks of brokers {_ids(failed)} are repaired or replaced, and these restarted"

@@ -20,6 +20,7 @@ from controller.core.records import AuditFinding
 from controller.runtime.audit.asking import Asking
 from controller.runtime.audit.compare import Difference, Held, Remedy, Side, differences
 from controller.runtime.audit.expected import Expected
+from controller.runtime.audit.kafka_look import AskKafka, KafkaLook
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.gen import broker_control_pb2 as pb
@@ -45,7 +46,7 @@ class Verdict(Enum):
     DIFFERENT = "different"
     PENDING = "pending"
     UNREACHABLE = "not reached"
-    CANNOT = "cannot be asked"
+    PARTIAL = "partly compared"
 
 
 @dataclass
@@ -70,10 +71,12 @@ class BrokerAudit:
     ahead: set[Difference] = field(default_factory=set)
     #: Topics that differ and were not compared yet, because there are too many.
     left: int = 0
+    #: Of a Kafka broker: the last topic that was compared, while there are too many for one look.
+    last: str = ""
 
     def ended(self, verdict: Verdict, why: str = "") -> None:
         self.verdict, self.why = verdict, why
-        if verdict in (Verdict.EQUAL, Verdict.DIFFERENT):
+        if verdict in (Verdict.EQUAL, Verdict.DIFFERENT, Verdict.PARTIAL):
             self.asked_at = time.time()
 
 
@@ -86,9 +89,9 @@ class _NotNowError(Exception):
 
 
 class Auditor:
-    """``settled``: whether a broker has acknowledged all that was to be sent. ``open_way``: a new way to a broker.
-    ``tell`` and ``record`` take what was found; ``heard`` is called with a broker's id at each answer. One round over
-    all brokers takes about ``interval_s``."""
+    """``settled``: whether a broker has acknowledged all that was to be sent. ``open_way``: a new way to a broker;
+    ``ask_kafka``: one question to a Kafka broker. ``tell`` and ``record`` take what was found; ``heard`` is called with
+    a broker's id at each answer. One round over all brokers takes about ``interval_s``."""
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class Auditor:
         expected: Expected,
         settled: Callable[[int], bool],
         open_way: Callable[[], Asking],
+        ask_kafka: AskKafka,
         tell: Callable[[TellAgain], None],
         record: Callable[[Sequence[AuditFinding]], None],
         heard: Callable[[int], None],
@@ -104,6 +108,7 @@ class Auditor:
     ) -> None:
         self._heard = heard
         self._cluster, self._settled, self._open_way = cluster, settled, open_way
+        self._ask_kafka = ask_kafka
         self._tell, self._record, self._metrics = tell, record, metrics
         self._interval_s = interval_s
         self._expected = expected
@@ -144,25 +149,48 @@ class Auditor:
             audit = self.brokers.get(broker_id)
             if audit is None or audit.broker_epoch != broker.epoch:
                 audit = self.brokers[broker_id] = BrokerAudit(broker.epoch)
-            if broker.control_protocol is ControlProtocol.KAFKA:
-                audit.ended(Verdict.CANNOT, "a Kafka broker: its protocol has no such request")
-                return audit
-            way = self._open_way()
             try:
-                look = _Look(self._cluster, self._expected, broker, way, self._until_settled)
-                found = await look.confirmed(topics)
-                self._keep(broker, audit, found, look.examined)
-                audit.left = look.left
-                different = bool(audit.known) or bool(audit.left)
-                audit.ended(Verdict.DIFFERENT if different else Verdict.EQUAL)
+                if broker.control_protocol is ControlProtocol.KAFKA:
+                    await self._look_at_kafka(broker, audit, topics)
+                else:
+                    await self._look_at(broker, audit, topics)
                 self._heard(broker_id)
             except _NotNowError as end:
                 audit.ended(end.verdict, end.why)
             except UnreachableError as error:
                 audit.ended(Verdict.UNREACHABLE, str(error))
-            finally:
-                await way.close()
             return audit
+
+    async def _look_at(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> None:
+        way = self._open_way()
+        try:
+            look = _Look(self._cluster, self._expected, broker, way, self._until_settled)
+            found = await look.confirmed(topics)
+        finally:
+            await way.close()
+        self._keep(broker, audit, found, look.examined)
+        audit.left = look.left
+        audit.ended(Verdict.DIFFERENT if audit.known or audit.left else Verdict.EQUAL)
+
+    async def _look_at_kafka(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> None:
+        look = KafkaLook(self._cluster, broker, self._ask_kafka, self._until_settled, audit.last)
+        found = await look.differences(topics)
+        if found:
+            await asyncio.sleep(CONFIRM_S)
+            names = {difference.topic for difference in found}
+            # Of a topic that does not exist only a look at everything tells.
+            chosen = names if names <= self._cluster.topics.keys() else topics
+            second = KafkaLook(self._cluster, broker, self._ask_kafka, self._until_settled, audit.last)
+            again = set(await second.differences(chosen))
+            found = [difference for difference in found if difference in again]
+        self._keep(broker, audit, found, look.examined)
+        if not topics:
+            audit.last = look.last
+        why = look.partial
+        if look.last and not topics:
+            why = ", ".join(filter(None, (why, f"topics after {look.last} follow in the next look")))
+        verdict = Verdict.PARTIAL if look.partial else Verdict.EQUAL
+        audit.ended(Verdict.DIFFERENT if audit.known else verdict, why)
 
     async def _until_settled(self, broker_id: int) -> None:
         end_s = time.monotonic() + PENDING_S

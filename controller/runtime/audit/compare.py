@@ -143,7 +143,7 @@ def _hosted(
         if broker_id not in strays and broker_id not in partition.departing:
             yield Difference(name, number, Side.HOSTED, _NOTHING, _held_words(replica), Remedy.NONE)
         return
-    if not _told(cluster, broker_id, partition, state):
+    if not was_told(cluster, broker_id, partition, state):
         return
     expected = pb.HostedReplica(
         partition=number,
@@ -164,7 +164,7 @@ def _hosted(
         yield Difference(name, number, Side.HOSTED, words, _held_words(replica), remedy, floor, ahead)
 
 
-def _told(cluster: Cluster, broker_id: int, partition: Partition, state: LeaderAndIsr) -> bool:
+def was_told(cluster: Cluster, broker_id: int, partition: Partition, state: LeaderAndIsr) -> bool:
     """Whether LeaderAndIsr of the present state must have reached a broker, and been carried out."""
     if broker_id in cluster.shutting_down or partition in cluster.offline_dirs.get(broker_id, ()):
         return False

@@ -1,8 +1,8 @@
 """The digests that brokers should have, computed from the cluster state.
 
-Kept by blocks of partitions, and computed again only where a block changed: partitions hold the same leadership and
+Kept by blocks of partitions, and computed again only for partitions that changed: they hold the same leadership and
 replica objects as long as nothing changes, so a look at an unchanged block compares identities. All of it is done in
-slices that yield to the event loop.
+slices that yield to the event loop. A standby prepares them for the failover.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from controller.core.model import Cluster, LeaderAndIsr, Partition, Topic
+from controller.core.model import BrokerIds, Cluster, LeaderAndIsr, Partition, Topic
 from proto.digest import hosted_item, metadata_item, offline_item, topic_id_item, total_of
 
 #: Partitions hashed before a yield: a few milliseconds.
 BLOCK = 500
 #: Unchanged blocks compared before a yield.
 _UNCHANGED_MAX = 20
+#: Partitions that a standby hashes in a second, at most: it is in no hurry.
+PREPARED_PER_S = 20_000
 
 
 class TopicExpectation(NamedTuple):
@@ -42,11 +44,21 @@ class Totals(NamedTuple):
     hosted: dict[int, int]
 
 
+class _Values(NamedTuple):
+    """What decides the digests of some partitions. ``failed``: (broker, partition) of replicas on failed disks."""
+
+    topic_id: str
+    numbers: tuple[int, int]
+    failed: Sequence[tuple[int, int]]
+    replicas: Sequence[BrokerIds]
+    states: Sequence[LeaderAndIsr | None]
+
+
 @dataclass
 class _Block:
     """Some partitions of a topic; ``of``: what the digests were computed from; ``brokers``: those with replicas."""
 
-    of: tuple[object, ...] = ()
+    of: _Values | None = None
     metadata: int = 0
     hosted: dict[int, int] = field(default_factory=dict)
     brokers: frozenset[int] = frozenset()
@@ -58,6 +70,18 @@ class Expected:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._blocks: dict[str, list[_Block]] = {}
+
+    def follow(self, cluster: Cluster) -> None:
+        """From now on the digests are of another cluster state; those of equal partitions are not computed again."""
+        self._cluster = cluster
+
+    async def prepare(self, name: str, topic: Topic | None) -> None:
+        """Compute a topic's digests ahead, at leisure; None: there is none of that name."""
+        if topic is None:
+            self._blocks.pop(name, None)
+            return
+        for _, part, changed in self._settled(topic, list(topic.partitions.values())):
+            await asyncio.sleep(len(part) / PREPARED_PER_S if changed else 0)
 
     async def refresh(self) -> Totals:
         """Look at all topics. Other tasks run meanwhile: each partition is looked at once, not all at one moment."""
@@ -83,27 +107,34 @@ class Expected:
     def _look(self, topic: Topic) -> Iterator[TopicExpectation | None]:
         """None after each slice; in the end the digests."""
         partitions = list(topic.partitions.values())
-        blocks = self._blocks.setdefault(topic.name, [])
-        count = -(-len(partitions) // BLOCK)
-        del blocks[count:]
-        blocks.extend(_Block() for _ in range(count - len(blocks)))
+        blocks: list[_Block] = []
         unchanged, offline = 0, 0
-        # Another look may see more or fewer blocks meanwhile.
-        blocks = blocks[:]
-        for block, start in zip(blocks, range(0, len(partitions), BLOCK), strict=True):
-            part = partitions[start : start + BLOCK]
-            values = self._values(topic, part)
-            changed = block.of != values
-            if changed:
-                self._compute(block, part)
-                block.of = values
+        for block, part, changed in self._settled(topic, partitions):
+            blocks.append(block)
             offline += (here := self._offline(block, part))
             if changed or here or (unchanged := unchanged + 1) % _UNCHANGED_MAX == 0:
                 yield None
         yield _combined(topic, partitions, blocks, offline)
 
-    def _values(self, topic: Topic, part: Sequence[Partition]) -> tuple[object, ...]:
-        """What decides the digests of some partitions; equal lists of the same objects compare fast."""
+    def _settled(
+        self, topic: Topic, partitions: Sequence[Partition]
+    ) -> Iterator[tuple[_Block, Sequence[Partition], bool]]:
+        """Each block with its partitions, up to date, and whether it had changed."""
+        blocks = self._blocks.setdefault(topic.name, [])
+        count = -(-len(partitions) // BLOCK)
+        del blocks[count:]
+        blocks.extend(_Block() for _ in range(count - len(blocks)))
+        # Another look may see more or fewer blocks meanwhile.
+        for block, start in zip(blocks[:], range(0, len(partitions), BLOCK), strict=True):
+            part = partitions[start : start + BLOCK]
+            values = self._values(topic, part)
+            changed = block.of != values
+            if changed:
+                self._compute(block, part, values)
+            yield block, part, changed
+
+    def _values(self, topic: Topic, part: Sequence[Partition]) -> _Values:
+        """Equal lists of the same objects compare fast."""
         failed = [
             (broker_id, p.number)
             for broker_id, lost in self._cluster.offline_dirs.items()
@@ -111,18 +142,28 @@ class Expected:
             if p in lost
         ]
         numbers = part[0].number, part[-1].number
-        return topic.id, numbers, failed, [p.leadership for p in part], [p.replicas for p in part]
+        return _Values(topic.id, numbers, failed, [p.replicas for p in part], [p.leadership for p in part])
 
-    def _compute(self, block: _Block, part: Sequence[Partition]) -> None:
-        metadata: list[int] = []
-        hosted: dict[int, list[int]] = {}
-        for partition in part:
-            if (state := partition.leadership) is not None:
-                metadata.append(_metadata_item(partition, state))
-                self._host(partition, state, hosted)
-        block.metadata = total_of(iter(metadata))
-        block.hosted = {broker_id: total_of(iter(items)) for broker_id, items in hosted.items()}
-        block.brokers = frozenset(chain.from_iterable(partition.replicas for partition in part))
+    def _compute(self, block: _Block, part: Sequence[Partition], values: _Values) -> None:
+        before = block.of
+        if before is None or before[:-1] != values[:-1]:
+            block.metadata, block.hosted = 0, {}
+            block.brokers = frozenset(chain.from_iterable(values.replicas))
+            before = values._replace(states=[None] * len(part))
+        for partition, old, new in zip(part, before.states, values.states, strict=True):
+            if old is not new:
+                self._count(block, partition, old, -1)
+                self._count(block, partition, new, 1)
+        block.of = values
+
+    def _count(self, block: _Block, partition: Partition, state: LeaderAndIsr | None, sign: int) -> None:
+        """Add what a state adds to the digests, or take it back."""
+        if state is None:
+            return
+        block.metadata += sign * _metadata_item(partition, state)
+        hosted = block.hosted
+        for broker_id, item in self._host(partition, state):
+            hosted[broker_id] = hosted.get(broker_id, 0) + sign * item
 
     def _offline(self, block: _Block, part: Sequence[Partition]) -> int:
         """The offline replicas as messages name them. Not kept: they change with the registered brokers."""
@@ -135,7 +176,8 @@ class Expected:
             if p.leadership is not None
         )
 
-    def _host(self, partition: Partition, state: LeaderAndIsr, hosted: dict[int, list[int]]) -> None:
+    def _host(self, partition: Partition, state: LeaderAndIsr) -> Iterator[tuple[int, int]]:
+        """What LeaderAndIsr tells each broker with a replica on a healthy disk."""
         topic, failed = partition.topic, self._cluster.offline_dirs
         follower = hosted_item(topic.name, partition.number, topic.id, state.leader, state.leader_epoch, None)
         for broker_id in partition.replicas:
@@ -146,7 +188,7 @@ class Expected:
                     topic.name, partition.number, topic.id, state.leader, state.leader_epoch, led_as
                 )
             if not failed or partition not in failed.get(broker_id, ()):
-                hosted.setdefault(broker_id, []).append(item)
+                yield broker_id, item
 
 
 def _metadata_item(partition: Partition, state: LeaderAndIsr) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from controller.core.model import Cluster, Partition
 from controller.runtime.audit.auditor import Auditor
-from controller.runtime.audit.compare import Difference, Remedy
+from controller.runtime.audit.compare import Difference, Remedy, Side
 from controller.runtime.push.sender import Senders
 
 
@@ -16,7 +16,9 @@ class ProblemKind(Enum):
     """How it is known."""
 
     REFUSED = "refused"  #: the broker answered LeaderAndIsr of this partition with an error
-    DIFFERS = "differs"  #: the audit found that it holds something else
+    #: The audit found that it holds something else than LeaderAndIsr, or UpdateMetadata, told.
+    REPLICA_DIFFERS = "replica differs"
+    METADATA_DIFFERS = "metadata differs"
 
 
 class ReplicaProblem(NamedTuple):
@@ -92,6 +94,5 @@ def _differs(topic: str, number: int, broker_id: int, found: Difference) -> Repl
     mend = f"the controller: {found.remedy.value}"
     if found.remedy is Remedy.NONE:
         mend = f"once its records are not needed, stop broker {broker_id}, move the folder away, and start it"
-    return ReplicaProblem(
-        topic, number, broker_id, ProblemKind.DIFFERS, f"holds something else: {found}", mend
-    )
+    kind = ProblemKind.REPLICA_DIFFERS if found.side is Side.HOSTED else ProblemKind.METADATA_DIFFERS
+    return ReplicaProblem(topic, number, broker_id, kind, f"holds something else: {found}", mend)

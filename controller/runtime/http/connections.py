@@ -99,7 +99,8 @@ class Connection(web.RequestHandler):
     """One connection, known to its ``Connections``."""
 
     def __init__(self, connections: Connections, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(server, loop=loop, access_log=None, lingering_time=2.0)  # type: ignore[arg-type]
+        # A body that was compressed could be a thousand times as long as what was received: none is unpacked.
+        super().__init__(server, loop=loop, access_log=None, lingering_time=2.0, auto_decompress=False)  # type: ignore[arg-type]
         self._connections = connections
         self._opened: asyncio.Transport | None = None
 

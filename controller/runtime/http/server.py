@@ -18,6 +18,7 @@ from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
 from controller.runtime.http.connections import FIRST_REQUEST_S, Connection, Connections, Handler
 from controller.runtime.http.console.api import Api
+from controller.runtime.http.console.changes import BODY_MAX
 from controller.runtime.http.console.events import STREAMS_MAX
 from controller.runtime.http.console.files import files, sender
 from controller.runtime.http.min_isr import MinIsr, MinIsrGauges
@@ -34,7 +35,7 @@ STUCK_AFTER_S = 60.0
 def application(daemon: Daemon, connections_max: int) -> web.Application:
     """The routes of one daemon. Handlers only read, on the daemon's event loop, so they see consistent state."""
     pages = files()
-    app = web.Application(middlewares=[guard(daemon, pages)])
+    app = web.Application(middlewares=[guard(daemon, pages)], client_max_size=BODY_MAX)
 
     async def live(_: web.Request) -> web.Response:
         if is_stuck(daemon):
@@ -87,7 +88,7 @@ def application(daemon: Daemon, connections_max: int) -> web.Application:
     app.add_routes([web.get(path, sender(file)) for path, file in pages.items()])
     # Half of the connections are left to probes and Prometheus.
     api = Api(daemon, min_isr, streams_max=min(STREAMS_MAX, connections_max // 2))
-    app.add_routes([web.get(path, handler) for path, handler in api.routes()])
+    app.add_routes([web.route(method, path, handler) for method, path, handler in api.routes()])
     app.on_shutdown.append(api.events.end)
     return app
 

@@ -17,7 +17,7 @@ import structlog
 from controller.core.events import DiskReport, StopReport
 from controller.core.model import NO_LEADER, Broker, ControlProtocol, Partition
 from controller.core.outbox import Outbox, Push, PushKind
-from controller.core.records import LogBatch, PushAcknowledged, PushSent
+from controller.core.records import AuditFinding, LogBatch, PushAcknowledged, PushSent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.status import SenderStatus
 from controller.runtime.push.transport import (
@@ -273,7 +273,7 @@ class Senders:
                 result = "partial"
                 errors = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
             if kind is PushKind.LEADER_AND_ISR:
-                _note_leadership(push, answer, status)
+                self._report_refusals(push, _note_leadership(push, answer, status))
                 self._report_disks(push, answer, refused, status)
             elif kind is PushKind.STOP_REPLICA:
                 status.forget(push.partitions[part])
@@ -295,6 +295,12 @@ class Senders:
         )
         if stale:
             self._suspect(f"broker {push.broker.id} knows a newer controller epoch", answer.controller_epoch)
+
+    def _report_refusals(self, push: Push, refused: Mapping[Partition, str]) -> None:
+        """Record each partition once, until the broker accepts it."""
+        findings = [AuditFinding(p, push.broker.id, "refused", error) for p, error in refused.items()]
+        if findings:
+            self._record(LogBatch(findings, "", push.cause, push.event_id))
 
     def _report_disks(
         self, push: Push, answer: Answer, refused: dict[str, int], status: SenderStatus
@@ -345,8 +351,9 @@ def _error_name(code: int) -> str:
     return known.name if known else f"error {code}"
 
 
-def _note_leadership(push: Push, answer: Answer, status: SenderStatus) -> None:
-    """Remember which partitions of LeaderAndIsr the broker did not accept. A broker that names none accepted all."""
+def _note_leadership(push: Push, answer: Answer, status: SenderStatus) -> dict[Partition, str]:
+    """Remember which partitions of LeaderAndIsr the broker did not accept. A broker that names none accepted all.
+    Returns those that it refuses since now, with the error's name."""
     codes = {(topic, number): code for topic, number, code in answer.partition_errors}
     named = [p for p in push.partitions if not codes or (p.topic.name, p.number) in codes]
     refused = {
@@ -354,7 +361,9 @@ def _note_leadership(push: Push, answer: Answer, status: SenderStatus) -> None:
         for p in named
         if (code := codes.get((p.topic.name, p.number), common_pb2.NONE)) not in _BENIGN
     }
+    fresh = {p: error for p, error in refused.items() if status.not_led.get(p) != error}
     status.led([p for p in named if p not in refused], refused)
+    return fresh
 
 
 def _refused(errors: Sequence[PartitionError], kind: PushKind) -> dict[str, int]:

@@ -43,7 +43,8 @@ class SenderStatus:
         """How many partitions it refused, and why; empty: none."""
         counts = Counter(self.not_led.values())
         errors = ", ".join(f"{error} x{count}" for error, count in sorted(counts.items()))
-        return f"refuses LeaderAndIsr of {len(self.not_led)} partitions: {errors}" if counts else ""
+        count = len(self.not_led)
+        return f"refuses LeaderAndIsr of {count} partition{'s' * (count != 1)}: {errors}" if counts else ""
 
     def begin(self, push: Push) -> None:
         """A push has been taken from the outbox."""

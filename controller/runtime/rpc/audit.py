@@ -22,7 +22,7 @@ _VERDICTS = {
     Verdict.DIFFERENT: pb.AUDIT_DIFFERENT,
     Verdict.PENDING: pb.AUDIT_PENDING,
     Verdict.UNREACHABLE: pb.AUDIT_UNREACHABLE,
-    Verdict.CANNOT: pb.AUDIT_CANNOT,
+    Verdict.PARTIAL: pb.AUDIT_PARTIAL,
 }
 
 

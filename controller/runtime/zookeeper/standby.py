@@ -1,24 +1,36 @@
-"""What a candidate does while another controller leads: it keeps partition states in memory, and acts on nothing."""
+"""What a candidate does while another controller leads: it keeps topics, partition states and their digests in memory,
+and acts on nothing."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
 
+from controller.core.model import Topic
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
 
 log = structlog.get_logger(__name__)
 
+#: Between two looks for topics that changed.
+DIGESTS_PAUSE_S = 1.0
+
 
 class Standby:
     """That of one session. ``follow`` while somebody else leads; ``settled`` once elected."""
 
-    def __init__(self, session: Session, metrics: StandbyMetrics) -> None:
-        self.mirror = StateMirror(session, metrics)
+    def __init__(
+        self,
+        session: Session,
+        metrics: StandbyMetrics,
+        digest: Callable[[str, Topic | None], Awaitable[None]],
+    ) -> None:
+        """``digest`` computes ahead what brokers should hold of a topic; None: it is gone."""
+        self.mirror, self._digest = StateMirror(session, metrics), digest
         #: The bug that ended the reading: then all is read at the failover.
         self.bug: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
@@ -26,8 +38,33 @@ class Standby:
     def follow(self) -> None:
         """Begin to keep states in memory, unless that is under way, or of no use."""
         if self._task is None and self.bug is None and self.mirror.warmth is not Warmth.OFF:
-            self._task = asyncio.create_task(self.mirror.run(), name="standby")
+            self._task = asyncio.create_task(self._run(), name="standby")
             self._task.add_done_callback(self._ended)
+
+    async def _run(self) -> None:
+        digests = asyncio.create_task(self._digests())
+        try:
+            await asyncio.wait(
+                [digests, mirror := asyncio.create_task(self.mirror.run())],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            for task in (digests, mirror):
+                task.cancel()
+            ended = await asyncio.gather(digests, mirror, return_exceptions=True)
+        for bug in ended:
+            if isinstance(bug, Exception):
+                raise bug
+
+    async def _digests(self) -> None:
+        """Keep the digests of all topics up to date, once their states are read."""
+        mirror = self.mirror
+        while True:
+            await asyncio.sleep(DIGESTS_PAUSE_S)
+            while mirror.warmth is Warmth.WARM and mirror.news:
+                name = next(iter(mirror.news))
+                del mirror.news[name]
+                await self._digest(name, mirror.prepared.topics.get(name))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:

@@ -85,6 +85,8 @@ class StateMirror:
         self._topics_proof: Iterator[str] = iter(())
         #: Who is told when the watch of a topic fires; None: nobody leads.
         self._changed: WatchCallback | None = None
+        #: Names of topics that were read, or a state of them was, since somebody asked last.
+        self.news: dict[str, None] = {}
         self.proved_wrong = 0
         #: States in memory.
         self.size = 0
@@ -170,6 +172,7 @@ class StateMirror:
 
     def _keep_topic(self, name: str, info: TopicInfo | None) -> list[Key]:
         self._stale_topics.pop(name, None)
+        self.news[name] = None
         before = self.prepared.topics.get(name)
         self.size -= len(before.partitions) if before is not None else 0
         if info is None:
@@ -199,6 +202,7 @@ class StateMirror:
                 self._stale.pop(key, None)
                 # Of a partition that no topic has yet, the topic's change is heard of, too.
                 if (partition := self.prepared.partition(*key)) is not None:
+                    self.news[key[0]] = None
                     self.prepared.keep(partition, found[-1])
         self._measure()
         await asyncio.sleep(PAUSE_S * len(keys) / READ_MAX)
@@ -285,6 +289,7 @@ class StateMirror:
 
     def _drop(self) -> None:
         self._complete, self._connection, self.size = False, -1, 0
+        self.news.update(dict.fromkeys(self.prepared.topics))
         self.prepared, self._left_out = Prepared(), {}
         self._stale_topics, self._stale = {}, {}
         self._proof, self._topics_proof = iter(()), iter(())

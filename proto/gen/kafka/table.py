@@ -61,6 +61,8 @@ from proto.gen.kafka.metadata_request import MetadataRequest
 from proto.gen.kafka.metadata_response import MetadataResponse
 from proto.gen.kafka.offset_fetch_request import OffsetFetchRequest
 from proto.gen.kafka.offset_fetch_response import OffsetFetchResponse
+from proto.gen.kafka.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
+from proto.gen.kafka.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
 from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
 from proto.gen.kafka.sasl_authenticate_response import SaslAuthenticateResponse
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
@@ -272,6 +274,7 @@ MESSAGES: Mapping[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.CREATE_TOPICS: (CreateTopicsRequest, CreateTopicsResponse),
     ApiKey.DELETE_TOPICS: (DeleteTopicsRequest, DeleteTopicsResponse),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, InitProducerIdResponse),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     ApiKey.DESCRIBE_ACLS: (DescribeAclsRequest, DescribeAclsResponse),
     ApiKey.CREATE_ACLS: (CreateAclsRequest, CreateAclsResponse),
     ApiKey.DELETE_ACLS: (DeleteAclsRequest, DeleteAclsResponse),

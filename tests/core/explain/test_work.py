@@ -99,7 +99,7 @@ PHASES: dict[DeletionPhase, tuple[Callable[[Cluster, Partition], None], list[str
             "broker 2, which is not registered: t-0",
         ],
         [
-            "brokers 2 return and delete theirs; one that is gone for good, by another with its id",
+            "brokers 2 return and delete theirs; else they are forgotten (pctl brokers forget)",
             "brokers 1 answer that theirs are deleted",
         ],
     ),
@@ -107,7 +107,7 @@ PHASES: dict[DeletionPhase, tuple[Callable[[Cluster, Partition], None], list[str
         ineligible,
         ["broker 2, which is not registered: t-0"],
         [
-            "brokers 2 return and delete theirs; one that is gone for good, by another with its id",
+            "brokers 2 return and delete theirs; else they are forgotten (pctl brokers forget)",
             "it is retried automatically, after a pause that grows with every refusal",
         ],
     ),

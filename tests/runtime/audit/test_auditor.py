@@ -28,6 +28,7 @@ from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.digest import Digest, topic_id_item
 from proto.gen import broker_control_pb2 as pb
+from proto.kafka.apis import Message
 from tests.support.broker.builders import ID_X, BrokerHarness
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
@@ -37,6 +38,10 @@ from tests.support.core.world import World, state
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONFIRM_S", 0.0)
     monkeypatch.setattr(module, "PENDING_S", 0.0)
+
+
+async def no_kafka(_broker: Broker, _request: Message) -> Message:
+    raise AssertionError("there are no Kafka brokers")
 
 
 class Rig:
@@ -62,6 +67,7 @@ class Rig:
             Expected(self.core.cluster),
             lambda _: self.settled,
             lambda: self,
+            no_kafka,
             self.told.append,
             self.findings.extend,
             self.heard.append,

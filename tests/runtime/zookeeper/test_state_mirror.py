@@ -18,6 +18,7 @@ from controller.core.model import LeaderAndIsr, Partition, Topic
 from controller.core.standby.prepared import Prepared
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import codecs, jute, state_mirror
+from controller.runtime.zookeeper import standby as standby_module
 from controller.runtime.zookeeper.session import Session
 from controller.runtime.zookeeper.standby import Standby
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby_module, "DIGESTS_PAUSE_S", 0.01)
     for name in ("PAUSE_S", "PROVE_S", "RETRY_S"):
         monkeypatch.setattr(state_mirror, name, 0.01)
 
@@ -216,11 +218,29 @@ async def test_nothing_is_given_before_all_is_read(chroot: str) -> None:
     async with world(chroot) as made:
         assert not await made.mirror.settle()
         assert made.take() == [None] * 3
-        standby = Standby(made.standby, made.metrics)
+        digested: list[str] = []
+
+        async def digest(name: str, _: Topic | None) -> None:
+            digested.append(name)
+
+        standby = Standby(made.standby, made.metrics, digest)
         assert await standby.settled() is None
         standby.follow()
         await until(lambda: standby.mirror.warmth is Warmth.WARM, "all states to be read")
+        await until(lambda: digested == ["t"], "its digests")
         assert await standby.settled() is standby.mirror
+
+
+async def test_a_bug_of_the_digests_ends_the_following(chroot: str) -> None:
+    async with world(chroot) as made:
+
+        async def digest(_name: str, _topic: Topic | None) -> None:
+            raise RuntimeError("planted")
+
+        standby = Standby(made.standby, made.metrics, digest)
+        standby.follow()
+        await until(lambda: isinstance(standby.bug, RuntimeError), "the bug to be noticed")
+        assert await standby.settled() is None
 
 
 async def test_a_server_without_persistent_watches_leaves_it_cold(chroot: str) -> None:

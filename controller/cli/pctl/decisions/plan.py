@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from controller.cli.common.lists import broker_ids
-from controller.cli.common.options import BROKER, Options, Verbs, offline, on_cluster
+from controller.cli.common.options import Options, Verbs, offline, on_cluster
 from controller.cli.common.output import note, print_data, print_fields, print_rows
 from controller.cli.computed import snapshots
 from controller.cli.computed.dry_run import PUSH_COLUMNS
@@ -152,7 +152,16 @@ def plan_rolling_restart(batch: int, brokers: tuple[int, ...]) -> Any:
     return request, _simulated("rolling_restart", lambda run, s, terms: run(s, terms, batch, ids))
 
 
-@_planning("drain", click.argument("broker", type=BROKER))
+def _one_broker(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    ids = broker_ids(context, parameter, value)
+    if len(ids) != 1:
+        raise click.BadParameter(
+            f"{value!r}: a controlled shutdown is of one broker: plan one after the other"
+        )
+    return ids[0]
+
+
+@_planning("drain", click.argument("broker", callback=_one_broker))
 def plan_drain(broker: int) -> Any:
     """A broker hands over what it leads and leaves its ISRs: a controlled shutdown. What pctl maintenance drain does
     is planned by its --dry-run."""

@@ -1,4 +1,5 @@
-"""The console: pages at ``/ui`` that show the cluster in a browser, and what they ask, below ``/ui/api``.
+"""The console: pages at ``/ui`` that show the cluster in a browser, what they ask, below ``/ui/api``, and changes.
 
-Not here: anything that changes the cluster; authorization (``controller.runtime.http.access``, and the guard of RPCs).
+Not here: authorization (``controller.runtime.http.access``, and the guard of RPCs); what a change does: it is a request
+of an RPC.
 """

@@ -1,4 +1,4 @@
-"""What the pages ask, below ``/ui/api``: read-only, bounded, and allowed by the rules of the RPCs that tell the same.
+"""What the pages ask, below ``/ui/api``: bounded, and allowed by the rules of the RPCs that tell the same.
 
 DESCRIBE on the cluster for every path (``access.guard``); on a topic, too, for what names it.
 """
@@ -29,6 +29,7 @@ from controller.runtime.http.console.asking import (
     of_this_site,
     text_in,
 )
+from controller.runtime.http.console.changes import Changes
 from controller.runtime.http.console.controllers import Controllers
 from controller.runtime.http.console.events import Events
 from controller.runtime.http.console.replay import Replay
@@ -55,10 +56,12 @@ class Api:
         self._what_if, self._work, self._replay = WhatIf(asking), Work(asking), Replay(asking, min_isr)
         self.events = Events(daemon, streams_max)
         self._controllers = Controllers(daemon)
+        self._changes = Changes(asking, self._controllers)
 
-    def routes(self) -> Iterator[tuple[str, Handler]]:
-        """Path and handler."""
-        yield "/ui/api/events", of_this_site(self.events.serve)
+    def routes(self) -> Iterator[tuple[str, str, Handler]]:
+        """Method, path and handler."""
+        yield "GET", "/ui/api/events", of_this_site(self.events.serve)
+        yield from self._changes.routes()
         for path, answer in (
             *self._what_if.answers(),
             *self._work.answers(),
@@ -73,7 +76,7 @@ class Api:
             ("audit", self._audit),
             ("history", self._history),
         ):
-            yield f"/ui/api/{path}", answering(answer)
+            yield "GET", f"/ui/api/{path}", of_this_site(answering(answer))
 
     # the cluster
 

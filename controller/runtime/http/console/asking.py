@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -15,6 +16,7 @@ from controller.core.model import Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
 from controller.runtime.http.access import CALLER, AsRpc
+from controller.runtime.http.connections import ASKING
 from controller.runtime.http.console.files import HEADERS
 from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.admin_service import AdminService
@@ -22,8 +24,15 @@ from controller.runtime.rpc.methods import ADMIN_SERVICE
 from controller.runtime.term import Term
 from proto.security.authorization import Operation, is_allowed, topic
 
+T = TypeVar("T")
+
+#: Seconds for one RPC, and after which its request is said to go on.
+WORK_S, GO_ON_S = 300.0, 5.0
 #: Rows of one answer, and characters of a search.
 ROWS_MAX, SEARCH_MAX = 500, 300
+
+#: Of a request: what else is done to its response.
+ON_ANSWER: web.RequestKey[Callable[[web.StreamResponse], None]] = web.RequestKey("on_answer")
 
 _STATUS = {
     ErrorCode.NONE: 200,
@@ -77,10 +86,26 @@ class Asking:
     async def rpc(self, request: web.Request, method: str, asked: Message) -> Any:
         """The response of an RPC to this caller. Raises RefusedError for one with an error."""
         guarded = Guard(self.daemon, f"/{ADMIN_SERVICE}/{method}").unary(self._rpcs[method])
-        answer: Any = await guarded(asked, AsRpc(request))
+        answer: Any = await _patiently(request, guarded(asked, AsRpc(request)))
         if answer.error_code:
             raise RefusedError(ErrorCode(answer.error_code), answer.error_message)
         return answer
+
+
+async def _patiently(request: web.Request, work: Awaitable[T]) -> T:
+    """Planning a large cluster takes longer than a request may: so it does until it is ended from here."""
+    task = asyncio.ensure_future(work)
+    try:
+        async with asyncio.timeout(WORK_S):
+            while not (await asyncio.wait([task], timeout=GO_ON_S))[0]:
+                if (asking := request.get(ASKING)) is not None:
+                    asking.goes_on()
+        return task.result()
+    except TimeoutError:
+        why = f"it takes more than {WORK_S:g} s: use pctl"
+        raise RefusedError(ErrorCode.OPERATION_NOT_ATTEMPTED, why) from None
+    finally:
+        task.cancel()
 
 
 def answering(answer: Callable[[web.Request], Awaitable[Any]]) -> Handler:
@@ -92,11 +117,16 @@ def answering(answer: Callable[[web.Request], Awaitable[Any]]) -> Handler:
         except RefusedError as error:
             status = _STATUS.get(error.error, 500)
             body = {"error": error.error.name, "message": str(error), **error.more}
+        except web.HTTPException as error:
+            status, body = error.status, {"error": error.reason, "message": error.text}
         headers = {**HEADERS, "Cache-Control": "no-store"}
         data = msgspec.json.encode(body)
-        return web.Response(status=status, body=data, content_type="application/json", headers=headers)
+        response = web.Response(status=status, body=data, content_type="application/json", headers=headers)
+        if ON_ANSWER in request:
+            request[ON_ANSWER](response)
+        return response
 
-    return of_this_site(handle)
+    return handle
 
 
 def of_this_site(handler: Handler) -> Handler:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
 
+from controller.core.model import BROKER_ID_MAX, BrokerIds
+from controller.core.partitions.replica_placement import PlacementError
+from controller.core.reassignment.assignment import assignment_of
+from controller.core.reassignment.vacating import vacated
+from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
-from controller.runtime.http.console.asking import ROWS_MAX, Asking
+from controller.runtime.http.console.asking import ROWS_MAX, Asking, RefusedError, number_in
+from controller.runtime.http.console.changes import PARTITIONS_MAX
+from controller.runtime.http.console.survey import AT_ONCE
 from controller.runtime.http.console.whatif import Answer
 from controller.runtime.term import Term
 from proto.gen import admin_service_pb2
@@ -19,9 +27,11 @@ class Work:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
+        self._one_at_a_time = asyncio.Lock()
 
     def answers(self) -> Iterator[tuple[str, Answer]]:
         yield "work", self._work
+        yield "vacate", self._vacate
 
     async def _work(self, request: web.Request) -> dict[str, Any]:
         """The RPCs ``ListPartitionReassignments`` and ``ListTopicDeletions``."""
@@ -46,6 +56,47 @@ class Work:
             ],
             "deletions_count": len(topics),
         }
+
+    async def _vacate(self, request: web.Request) -> dict[str, Any]:
+        """Where the replicas of a broker would go for good, as by ``pctl brokers decommission`` where sizes are not
+        known: the first of them, as many as one change takes. What leaves it already is left out."""
+        broker_id = number_in(request, "broker", 0, BROKER_ID_MAX)
+        term = self._asking.leading()
+        async with self._one_at_a_time:
+            current = await _targets(term)
+            cluster = term.machine.cluster
+            others = [b for id_, b in cluster.brokers.items() if id_ != broker_id]
+            avoided = frozenset(cluster.maintenance.drained)
+            try:
+                # It waits for nothing, but takes a while of a thread.
+                moved = await asyncio.to_thread(vacated, current, [broker_id], others, avoided=avoided)
+            except PlacementError as error:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, str(error)) from None
+        first = [(key, ids) for key, ids in sorted(moved.items()) if self._asking.may_see(request, key[0])]
+        return {
+            "moves": [
+                {"topic": topic, "partition": number, "replicas": ids}
+                for (topic, number), ids in first[:PARTITIONS_MAX]
+            ],
+            "of": len(moved),
+        }
+
+
+async def _targets(term: Term) -> dict[tuple[str, int], BrokerIds]:
+    """The replicas that each partition will have, of topics that are not being deleted."""
+    cluster = term.machine.cluster
+    queued, found, since = cluster.reassignments.queued, dict[tuple[str, int], BrokerIds](), 0
+    for topic in list(cluster.topics.values()):
+        if cluster.deletion_requested(topic.name):
+            continue
+        for partition in list(topic.partitions.values()):
+            target = queued.get(partition) or assignment_of(partition).target
+            found[topic.name, partition.number] = target
+            since += 1
+            if since >= AT_ONCE:
+                since = 0
+                await asyncio.sleep(0)
+    return found
 
 
 def _move(term: Term, move: Any) -> dict[str, Any]:

@@ -11,17 +11,31 @@ function headers() {
 }
 
 export class Refused extends Error {
-  constructor(status, name, message) {
+  constructor(status, name, message, more = {}) {
     super(message);
     this.status = status;
     this.error = name;
+    this.more = more;
   }
 }
 
 /** The answer of /ui/api/PATH. Throws Refused, and TypeError where nobody answers. */
 export async function ask(path, query = {}, signal = undefined) {
   const wanted = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  const answer = await fetch(`/ui/api/${path}?${new URLSearchParams(wanted)}`, { headers: headers(), signal, cache: "no-store" });
+  return told(await fetch(`/ui/api/${path}?${new URLSearchParams(wanted)}`, { headers: headers(), signal, cache: "no-store" }));
+}
+
+/** The answer to a change, sent with a token that is fresh: only a page of this controller can have read it. */
+export async function send(path, body) {
+  const session = await ask("session");
+  if (!session.may_change) throw new Refused(403, "CLUSTER_AUTHORIZATION_FAILED", session.why);
+  return told(await fetch(`/ui/api/${path}`, {
+    method: "POST", cache: "no-store", body: JSON.stringify(body),
+    headers: { ...headers(), "Content-Type": "application/json", "Console-Token": session.token },
+  }));
+}
+
+async function told(answer) {
   if (answer.ok) return answer.json();
   const text = await answer.text();
   let error = { error: answer.statusText, message: text };
@@ -30,7 +44,7 @@ export async function ask(path, query = {}, signal = undefined) {
   } catch {
     // Not of the API: a refusal in plain text.
   }
-  throw new Refused(answer.status, error.error, error.message);
+  throw new Refused(answer.status, error.error, error.message, error);
 }
 
 const RETRY_FIRST_MS = 500, RETRY_MAX_MS = 10000;

@@ -1,6 +1,7 @@
 // Brokers in their racks, and one broker: why it is as it is.
 
 import { ask } from "./api.js";
+import { brokerActs } from "./changes.js";
 import { card, command, counted, el, link, number, table } from "./dom.js";
 import { recordTable } from "./records.js";
 
@@ -73,10 +74,14 @@ export async function brokersPage({ known }) {
   ];
 }
 
-export async function brokerPage({ parts: [id], signal }) {
+export async function brokerPage({ known, parts: [id], signal }) {
+  const broker = known.cluster.brokers.find((one) => String(one.id) === id);
   const [why, recent] = await Promise.all([ask("broker", { id }, signal), ask("history", { broker: id, limit: 50 }, signal)]);
   return [
     el("h1", {}, `Broker ${id}`),
+    el("p", { class: "path" }, "What if it ", link(["what-if", "broker-loss", id], {}, "fails"), ", ", link(["what-if", "rolling-restart", id], {}, "restarts"), ", ",
+      link(["what-if", "drain", id], {}, "is drained"), "; ", link(["what-if", "stoppable", id], {}, "may it stop now?")),
+    /^\d{1,10}$/.test(id) ? brokerActs(Number(id), broker) : null,
     card("Why it is as it is", {}, el("ul", { class: "lines" }, why.words.map((line) => el("li", {}, line))), command(why.command)),
     card("Its history", {}, recordTable(recent.records, "History of the broker")),
   ];

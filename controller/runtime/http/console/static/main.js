@@ -2,6 +2,7 @@
 
 import { ask, follow, login } from "./api.js";
 import { brokerPage, brokersPage } from "./brokers.js";
+import { afterChanges, permissions } from "./changes.js";
 import { card, el, link, show } from "./dom.js";
 import { auditPage, consoleOf, controllersPage, historyPage } from "./log.js";
 import { overview } from "./overview.js";
@@ -29,6 +30,9 @@ const UNLISTED = {
 };
 /** Between two looks: while something happens, and while nothing does. */
 const LOOK_MS = 1000, QUIET_MS = 10000;
+
+const MAY = "a change is tried on a copy first, takes a reason, and is recorded with who made it.";
+const BY_PCTL = "Changes are made with pctl, too, where each asks first and is recorded.";
 
 const main = document.getElementById("main");
 /** The page that is shown as it was asked for; null: none yet, or a message in its place. */
@@ -62,7 +66,7 @@ async function look(fresh = false) {
   lookedAt = Date.now();
   clearTimeout(timer);
   try {
-    const known = await ask("overview", {}, mine.signal);
+    const [known, session] = await Promise.all([ask("overview", {}, mine.signal), permissions(mine.signal)]);
     const standby = !known.cluster && !page.standby;
     // What does not follow the cluster is asked for once, and who types a filter is not disturbed.
     const stays = !fresh && !standby && settled === page.hash && (page.still || typing());
@@ -71,6 +75,8 @@ async function look(fresh = false) {
     // Counted before the last change: it is counted again soon.
     if (known.cluster && !known.cluster.current) dirty = true;
     role = known.state;
+    show(document.getElementById("mode"), session.may_change ? `${session.caller}: ${MAY}` : `Read-only: ${session.why}. ${BY_PCTL} `,
+      session.guarded ? el("button", { type: "button", id: "login", class: "copy", "data-key": "login", onclick: () => show(main, loginPage("What you may do depends on who you are.")) }, "log in with a token") : null);
     document.getElementById("version").textContent = `version ${known.version}`;
     if (!stays) {
       show(main, made);
@@ -80,7 +86,7 @@ async function look(fresh = false) {
   } catch (error) {
     if (looking !== mine) return;
     settled = null;
-    if (error.status === 401) show(main, loginPage(error.message));
+    if (error.status === 401) show(main, loginPage(`The controller says: ${error.message}`));
     else show(main, failure(error));
   }
   looking = null;
@@ -132,7 +138,7 @@ function loginPage(why) {
   const enter = () => { login(field.value); look(true); };
   field.addEventListener("keydown", (event) => { if (event.key === "Enter") enter(); });
   return card("Who are you?", { class: "login" },
-    el("p", {}, `The controller says: ${why}`),
+    el("p", {}, why),
     el("p", {}, "With a client certificate in this browser, load the page again. Else give a bearer token; it is kept until the page is closed."),
     el("div", { class: "filters" }, el("label", { for: "token" }, "token"), field, el("button", { type: "button", "data-key": "enter", onclick: enter }, "enter")));
 }
@@ -144,6 +150,7 @@ window.addEventListener("hashchange", async () => {
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) happened(); });
 
+afterChanges(() => look());
 frame(wanted());
 look(true);
 follow(

@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { brokerMap } from "./brokers.js";
+import { clusterActs } from "./changes.js";
 import { card, command, counted, el, link, number } from "./dom.js";
 import { heat } from "./heat.js";
 import { recordTable } from "./records.js";
@@ -19,6 +20,7 @@ export async function overview({ signal, known }) {
       card("What is going on", {}, goingOn(cluster, known.state))),
     card("Brokers and racks", {}, brokerMap(cluster.brokers)),
     card("Partitions", {}, heat("Partitions by topic", map.tiles, tileName, openTiles)),
+    clusterActs(cluster),
     card(el("h2", {}, "Newest changes ", link(["history"], { class: "more" }, "all")), {}, recordTable(recent.records, "Newest changes", true)),
   ];
 }

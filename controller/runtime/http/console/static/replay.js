@@ -39,7 +39,7 @@ export async function replayPage({ signal, again }) {
     timer = setTimeout(look, REST_MS);
   });
   tell();
-  await look();
+  look();
   return [
     el("h1", {}, "Replay"),
     card("A moment of the present term", {},

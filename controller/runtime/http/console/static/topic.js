@@ -1,6 +1,7 @@
 // One topic, and one partition: replicas, ISR, history and why.
 
 import { ask } from "./api.js";
+import { partitionActs, topicActs } from "./changes.js";
 import { address, card, command, counted, el, link, number, table } from "./dom.js";
 import { heat } from "./heat.js";
 import { recordTable } from "./records.js";
@@ -32,6 +33,7 @@ export async function topicPage({ parts: [name, first, last], signal, again }) {
       el("p", { class: "pages" },
         pages.after >= 0 ? el("button", { type: "button", "data-key": "begin", onclick: turn(-1) }, "from the beginning") : null,
         found.more ? el("button", { type: "button", "data-key": "next", onclick: turn(found.rows.at(-1).partition) }, "next") : null)),
+    topicActs(name),
     card("Its history", {}, recent),
   ];
 }
@@ -84,6 +86,7 @@ export async function partitionPage({ parts: [topic, partition], signal }) {
         fact("leader", row.leader < 0 ? "none" : row.leader), fact("in sync", row.isr.join(", ") || "none"), fact("min.insync.replicas", found.min_isr),
         fact("leader epoch", row.leader_epoch ?? "none"), fact("partition epoch", row.partition_epoch ?? "none"), fact("controller epoch", row.controller_epoch ?? "none"),
         row.recovering ? fact("recovering", "elected uncleanly") : null))),
+    partitionActs(topic, row),
     card("Why", {},
       el("p", {}, why.decision),
       why.notes.length ? el("ul", { class: "lines" }, why.notes.map((note) => el("li", {}, note))) : null,

@@ -1,7 +1,7 @@
 // What would happen: plans of the controller's own planner, before and after; nothing is changed.
 
 import { ask } from "./api.js";
-import { address, card, command, counted, el, link, number, table } from "./dom.js";
+import { address, card, command, counted, el, link, number, show, table } from "./dom.js";
 
 const SCENARIOS = [
   { name: "broker-loss", title: "brokers fail, all at once", brokers: "which brokers" },
@@ -32,8 +32,14 @@ export async function whatIfPage({ known, parts: [name, argument = ""], signal, 
   };
   chosen.addEventListener("change", () => { location.hash = address("what-if", chosen.value); });
   field.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
+  const said = el("div", { class: "answer", "aria-live": "polite" });
   const needs = scenario.brokers || scenario.rack;
   const complete = name !== undefined && (!scenario.rack || argument) && (argument || !["broker-loss", "drain", "stoppable"].includes(scenario.name));
+  // A large cluster takes a while.
+  if (complete) {
+    show(said, el("p", { class: "quiet" }, "planning ..."));
+    answer(scenario, argument, signal).then((found) => show(said, found));
+  }
   return [
     el("h1", {}, "What if"),
     card("Question", {},
@@ -41,7 +47,7 @@ export async function whatIfPage({ known, parts: [name, argument = ""], signal, 
         needs ? [el("label", { for: "argument" }, scenario.rack ? "which rack" : scenario.brokers), field] : null,
         el("button", { type: "button", "data-key": "go", onclick: go }, "plan it")),
       el("p", { class: "quiet" }, `Planned on a copy of the cluster as it is now, by the code that would act. Registered: ${registered(known.cluster.brokers)}.`)),
-    el("div", { class: "answer", "aria-live": "polite" }, complete ? await answer(scenario, argument, signal) : null),
+    said,
   ];
 }
 
@@ -56,8 +62,7 @@ async function answer(scenario, argument, signal) {
     const query = scenario.rack ? { rack: argument } : { brokers: argument };
     return plan(await ask("plan", { scenario: scenario.name, ...query }, signal));
   } catch (error) {
-    if (!error.status) throw error;
-    return card("It cannot be planned", { class: "failure", role: "alert" }, el("p", {}, error.message));
+    return card("It cannot be planned", { class: "failure", role: "alert" }, el("p", {}, error.status ? error.message : "The controller does not answer."));
   }
 }
 

@@ -1,0 +1,340 @@
+"""Changes through the console that nobody on its page asked for: from other sites, without a token, by others."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from kazoo.client import KazooClient
+from yarl import URL
+
+from controller.runtime.http.console.changes import BODY_MAX
+from controller.runtime.http.console.files import HEADERS
+from controller.runtime.http.console.sessions import TOKEN
+from proto.security.tokens import line_of, new_token
+from tests.support.runtime.clusters import brokers, has_said, lines
+from tests.support.runtime.programs import BIN, Program, program
+
+pytestmark = pytest.mark.slow
+
+PAUSE: dict[str, Any] = {"change": {"kind": "pause", "paused": True}, "reason": "a test", "author": "eve"}
+RULES = """
+[[allow]]
+principals = ["User:reader", "User:changer", "User:other"]
+operations = ["DESCRIBE"]
+resources = ["cluster", "topic:*"]
+[[allow]]
+principals = ["User:changer", "User:other"]
+operations = ["ALTER"]
+resources = ["cluster"]
+"""
+WHO = ("reader", "changer", "other", "stranger")
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+class Answer(NamedTuple):
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+
+class Page:
+    """What a page of the console sends; ``token``: of its session."""
+
+    def __init__(self, client: aiohttp.ClientSession, base: str) -> None:
+        self.client, self.base = client, base
+        self.token = ""
+
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+        return await self.send("GET", path, headers=headers or {})
+
+    async def log_in(self) -> Any:
+        told = (await self.get("session")).body
+        self.token = told.get("token", "")
+        return told
+
+    async def post(self, path: str, body: Any, **headers: str | None) -> Answer:
+        """``headers``: instead of what the page would send; None: without it. Underscores stand for hyphens."""
+        sent = {
+            "Origin": self.base,
+            "Sec-Fetch-Site": "same-origin",
+            TOKEN: self.token,
+            "Content-Type": "application/json",
+        }
+        changed = {**sent, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.send("POST", path, data, {k: v for k, v in changed.items() if v is not None})
+
+    async def send(
+        self, method: str, path: str, data: bytes = b"", headers: Mapping[str, str] = {}
+    ) -> Answer:
+        async with self.client.request(
+            method, f"{self.base}/ui/api/{path}", data=data, headers=headers, allow_redirects=False
+        ) as answer:
+            text = await answer.text()
+            body = json.loads(text) if answer.content_type == "application/json" else text
+            return Answer(answer.status, body, answer.headers)
+
+    async def tried(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The change with the ticket of its dry run."""
+        answer = await self.post("try", body)
+        assert answer.status == 200, answer.body
+        return {**body, "ticket": answer.body["ticket"]}
+
+
+@asynccontextmanager
+async def page(base: str, token: str = "") -> AsyncIterator[Page]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with aiohttp.ClientSession(
+        headers=headers, cookie_jar=jar, skip_auto_headers=["Content-Type"]
+    ) as client:
+        made = Page(client, base)
+        await made.log_in()
+        yield made
+
+
+@contextmanager
+def controller(
+    zookeeper: str, folder: Path, number: int = 1, settings: Mapping[str, str] = {}
+) -> Iterator[tuple[Program, str]]:
+    command = [
+        str(BIN / "partition-controller"), "run", f"--controller-id={number}", f"--zookeeper={zookeeper}",
+        "--grpc-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", f"--state-log-dir=log-{number}",
+    ]  # fmt: skip
+    changes = {f"PARTITION_CONTROLLER_{name}": value for name, value in settings.items()}
+    with program(command, folder, changes, name=f"controller-{number}") as running:
+        running.until(lambda: has_said(running, "ready") or "is active" in running.said())
+        yield running, f"http://{lines(running, 'listening')[0]['http']}"
+
+
+@pytest.fixture
+def opened(zookeeper: str, tmp_path: Path) -> Iterator[str]:
+    """The address of a controller on loopback where nothing is set."""
+    with controller(zookeeper, tmp_path) as (_, base):
+        yield base
+
+
+class Secured(NamedTuple):
+    base: str
+    tokens: Mapping[str, str]
+
+
+@pytest.fixture
+def secured(zookeeper: str, tmp_path: Path) -> Iterator[Secured]:
+    tokens = {who: new_token() for who in WHO}
+    file = tmp_path / "tokens"
+    file.write_text("\n".join(line_of(who, token) for who, token in tokens.items()))
+    file.chmod(0o600)
+    (tmp_path / "rules").write_text(RULES)
+    names = {"AUTHORIZER_FILE": str(tmp_path / "rules"), "BEARER_TOKENS_FILE": str(file)}
+    with controller(zookeeper, tmp_path, settings=names) as (_, base):
+        yield Secured(base, tokens)
+
+
+def is_paused(zk: KazooClient) -> bool:
+    """Whether anybody paused the controller."""
+    found = [zk.get(path)[0] for path in every_path(zk, "/") if "maintenance" in path]
+    return any(b'"paused":{' in data.replace(b" ", b"") for data in found if data)
+
+
+def every_path(zk: KazooClient, path: str) -> Iterator[str]:
+    yield path
+    for child in zk.get_children(path):
+        yield from every_path(zk, f"{path.rstrip('/')}/{child}")
+
+
+async def test_a_change_from_the_page_is_carried_out_and_recorded(opened: str, zk: KazooClient) -> None:
+    """The way that the attacks below try to take: else they prove nothing."""
+    async with page(opened) as ours:
+        asked = await ours.tried(PAUSE)
+        assert not is_paused(zk), "a dry run changes nothing"
+        done = await ours.post("change", asked)
+        assert (done.status, done.body["outcomes"][0]["error"]) == (200, "")
+        assert is_paused(zk)
+        records = (await ours.get("history?kinds=request")).body["records"]
+    assert [(r["to"], r["principal"], r["reason"]) for r in records] == [
+        ("SetPause", "User:ANONYMOUS", "a test")
+    ]
+
+
+CROSS_SITE: dict[str, dict[str, str | None]] = {
+    "another origin": {"Origin": "http://evil.example"},
+    "another port of this machine": {"Origin": "http://127.0.0.1:1", "Sec-Fetch-Site": "same-site"},
+    "no origin": {"Origin": None},
+    "an opaque origin": {"Origin": "null"},
+    "the browser says cross-site": {"Sec-Fetch-Site": "cross-site"},
+    "the browser says same-site": {"Sec-Fetch-Site": "same-site"},
+    "typed": {"Sec-Fetch-Site": "none"},
+    "without the token": {TOKEN: None},
+    "a made-up token": {TOKEN: f"99999999999.{'0' * 64}"},
+    "a token of words": {TOKEN: "é" * 9},
+    "without the cookie": {"Cookie": ""},
+    "another session's cookie": {"Cookie": "console-{port}=" + "A" * 43},
+    "a name that leads here": {"Host": "evil.example:{port}", "Origin": "http://evil.example:{port}"},
+}
+
+
+@pytest.mark.parametrize("how", CROSS_SITE)
+async def test_other_sites_change_nothing(opened: str, zk: KazooClient, how: str) -> None:
+    port = str(URL(opened).port)
+    headers = {k: v.replace("{port}", port) if v else v for k, v in CROSS_SITE[how].items()}
+    async with page(opened) as ours:
+        asked = await ours.tried(PAUSE)
+        if "Cookie" in headers:
+            ours.client.cookie_jar.clear()
+        for path in ("try", "change"):
+            answer = await ours.post(path, asked, **{k.replace("-", "_"): v for k, v in headers.items()})
+            assert answer.status == 403, path
+            assert "outcomes" not in answer.body
+    assert not is_paused(zk)
+
+
+async def test_a_name_that_leads_here_gets_no_token(opened: str) -> None:
+    async with page(opened) as ours:
+        told = (await ours.get("session", {"Host": f"evil.example:{URL(opened).port}"})).body
+        assert (told["may_change"], "token" in told) == (False, False)
+        assert "name that is not known to be this controller's" in told["why"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_a_form_changes_nothing(opened: str, zk: KazooClient, kind: str) -> None:
+    async with page(opened) as ours:
+        asked = await ours.tried(PAUSE)
+        assert (await ours.post("change", asked, Content_Type=kind)).status == 415
+    assert not is_paused(zk)
+
+
+async def test_other_methods_change_nothing(opened: str, zk: KazooClient) -> None:
+    async with page(opened) as ours:
+        asked = json.dumps(await ours.tried(PAUSE)).encode()
+        sent = {"Origin": opened, TOKEN: ours.token, "Content-Type": "application/json"}
+        for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
+            for override in ({}, {"X-HTTP-Method-Override": "POST"}):
+                answer = await ours.send(method, "change", asked, {**sent, **override})
+                assert answer.status == 405, method
+                assert "Access-Control-Allow-Origin" not in answer.headers
+        for reading in ("session", "overview", "plan"):
+            assert (await ours.send("POST", reading, asked, sent)).status == 405
+    assert not is_paused(zk)
+
+
+async def test_bodies_are_bounded(opened: str, zk: KazooClient) -> None:
+    async with page(opened) as ours:
+        large = b'{"change":' + b" " * BODY_MAX
+        assert (await ours.post("try", large)).status == 413
+
+        async def endless() -> AsyncIterator[bytes]:
+            for _ in range(BODY_MAX // 1000 + 100):
+                yield b" " * 1000
+
+        headers = {"Origin": opened, TOKEN: ours.token, "Content-Type": "application/json"}
+        async with ours.client.post(f"{opened}/ui/api/try", data=endless(), headers=headers) as found:
+            assert found.status == 413
+        bomb = gzip.compress(b" " * 50_000_000)
+        assert (await ours.post("try", bomb, Content_Encoding="gzip")).status == 400
+        for body in (b"[" * 100_000, b'{"change":' * 20_000, b"\xff\xfe", b"", b"null", b'{"change":1}'):
+            answer = await ours.post("try", body)
+            assert (answer.status, answer.body["error"]) == (400, "INVALID_REQUEST"), body[:20]
+        assert (await ours.get("overview")).status == 200
+    assert not is_paused(zk)
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "no reason": {**PAUSE, "reason": ""},
+    "a reason of blanks": {**PAUSE, "reason": "  "},
+    "a long reason": {**PAUSE, "reason": "x" * 1001},
+    "nobody": {**PAUSE, "author": ""},
+    "an unknown change": {**PAUSE, "change": {"kind": "unclean"}},
+    "a field too many": {**PAUSE, "change": {"kind": "pause", "paused": True, "force": True}},
+    "a broker that cannot be": {**PAUSE, "change": {"kind": "drain", "broker": 2**31, "drained": True}},
+    "a number as text": {**PAUSE, "change": {"kind": "drain", "broker": "1", "drained": True}},
+    "too many": {**PAUSE, "change": {"kind": "elect", "partitions": [{"topic": "t", "partition": 0}] * 1001}},
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+async def test_what_is_no_change_is_refused(opened: str, what: str) -> None:
+    async with page(opened) as ours:
+        answer = await ours.post("try", BAD[what])
+        assert (answer.status, answer.body["error"]) == (400, "INVALID_REQUEST")
+
+
+async def test_only_what_was_tried_is_carried_out(opened: str, zk: KazooClient) -> None:
+    async with page(opened) as ours, page(opened) as another:
+        tried = await ours.tried({**PAUSE, "change": {"kind": "pause", "paused": False}})
+        for changed in ({**PAUSE, "ticket": tried["ticket"]}, PAUSE, {**tried, "reason": "another"}):
+            answer = await ours.post("change", changed)
+            assert (answer.status, answer.body["message"][:7]) == (400, "ticket:")
+        assert (await another.post("change", await ours.tried(PAUSE))).status == 400
+    assert not is_paused(zk)
+
+
+async def test_hostile_names_stay_text(opened: str) -> None:
+    moves = {"kind": "move", "moves": [{"topic": MARKUP, "partition": 0, "replicas": [1]}]}
+    async with page(opened) as ours:
+        answer = await ours.post("try", {**PAUSE, "change": moves, "reason": MARKUP})
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        (outcome,) = answer.body["outcomes"]
+        assert outcome["refused"][0]["such_as"] == [f"{MARKUP}-0"]
+
+
+@pytest.mark.parametrize("who", ["reader", "stranger", "nobody", "forged"])
+async def test_who_may_not_change_does_not(secured: Secured, zk: KazooClient, who: str) -> None:
+    """A session of somebody who may, in the hands of somebody who may not."""
+    token = {**secured.tokens, "nobody": "", "forged": new_token()}[who]
+    async with page(secured.base, secured.tokens["changer"]) as theirs:
+        asked = await theirs.tried(PAUSE)
+        cookie = "; ".join(f"{c.key}={c.value}" for c in theirs.client.cookie_jar)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with aiohttp.ClientSession(headers=headers) as client:
+            mine = Page(client, secured.base)
+            mine.token = theirs.token
+            answer = await mine.post("change", asked, Cookie=cookie)
+            assert answer.status == (401 if who in ("nobody", "forged") else 403)
+            told = await mine.get("session")
+            assert told.status != 200 or not told.body["may_change"]
+    assert not is_paused(zk)
+
+
+async def test_who_may_change_is_named_and_cannot_be_another(secured: Secured, zk: KazooClient) -> None:
+    async with page(secured.base, secured.tokens["changer"]) as ours:
+        asked = await ours.tried(PAUSE)
+        cookie = "; ".join(f"{c.key}={c.value}" for c in ours.client.cookie_jar)
+        # Another who may change, too: the session is not his.
+        async with aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {secured.tokens['other']}"}
+        ) as client:
+            theirs = Page(client, secured.base)
+            theirs.token = ours.token
+            assert (await theirs.post("change", asked, Cookie=cookie)).status == 403
+        assert not is_paused(zk)
+        assert (await ours.post("change", asked)).status == 200
+    async with page(secured.base, secured.tokens["reader"]) as reading:
+        records = (await reading.get("history?kinds=request")).body["records"]
+        told = (await reading.get("overview")).body["cluster"]["maintenance"]["paused"]
+    assert told == {"author": "User:changer", "reason": "a test"}
+    assert [(r["to"], r["principal"], r.get("reason"), r.get("error")) for r in records] == [
+        ("SetPause", "User:changer", "a test", None),
+        ("DryRun", "User:other", None, "CROSS_SITE"),
+    ]
+
+
+async def test_a_standby_refuses_and_says_who_leads(zookeeper: str, tmp_path: Path, zk: KazooClient) -> None:
+    with (
+        controller(zookeeper, tmp_path) as (_, leading),
+        controller(zookeeper, tmp_path, 2) as (_, waiting),
+        brokers(zookeeper, tmp_path, 1),
+    ):
+        async with page(waiting) as ours:
+            answer = await ours.post("try", PAUSE)
+            assert (answer.status, answer.body["error"]) == (503, "NOT_CONTROLLER")
+            assert answer.body["active"] == {"id": 1, "http": leading.removeprefix("http://")}
+    assert not is_paused(zk)

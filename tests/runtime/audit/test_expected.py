@@ -1,0 +1,87 @@
+"""Digests that are kept up to date, and computed ahead by a standby, are those computed anew."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from controller.core.model import Cluster, LeaderAndIsr, Partition, Topic
+from controller.runtime.audit import expected as expected_module
+from controller.runtime.audit.expected import Expected, Totals
+from tests.support.core.world import a_broker
+
+
+def cluster_of(topics: int, partitions: int) -> Cluster:
+    cluster = Cluster(1)
+    cluster.brokers = {id_: a_broker(id_, id_) for id_ in (1, 2, 3)}
+    for n in range(topics):
+        topic = Topic(f"t{n}", f"id-{n}")
+        cluster.add_topic(topic)
+        for number in range(partitions):
+            topic.partitions[number] = Partition(topic, number, (1, 2, 3))
+    return cluster
+
+
+def change(cluster: Cluster, chance: random.Random) -> None:
+    partition = chance.choice(list(cluster.partitions()))
+    what = chance.randrange(6)
+    if what == 0:
+        partition.leadership = None
+    elif what == 1:
+        partition.assign(tuple(chance.sample([1, 2, 3, 4], 2)))
+    elif what == 2:
+        failed = cluster.offline_dirs.setdefault(chance.choice([1, 2]), set())
+        failed.symmetric_difference_update([partition])
+    elif what == 3:
+        cluster.know_topic_id(partition.topic, f"id-{chance.random()}")
+    else:
+        leader = chance.choice([1, 2, 3])
+        partition.leadership = LeaderAndIsr(leader, chance.randrange(9), (leader, 4), chance.randrange(9), 1)
+
+
+async def told(expected: Expected) -> Totals:
+    found = await expected.refresh()
+    return found._replace(hosted={id_: digest for id_, digest in found.hosted.items() if digest})
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_they_are_as_if_computed_anew(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expected_module, "BLOCK", 4)
+    monkeypatch.setattr(expected_module, "PREPARED_PER_S", 10**9)
+    chance, cluster = random.Random(seed), cluster_of(3, 10)
+    kept = Expected(Cluster(1))
+    for step in range(150):
+        if step == 100:
+            kept.follow(cluster)
+        change(cluster, chance)
+        if step < 100:
+            name = chance.choice(["t0", "t1", "t2", "gone"])
+            await kept.prepare(name, cluster.topics.get(name))
+        elif step % 5 == 0:
+            assert await told(kept) == await told(Expected(cluster))
+
+
+async def test_what_was_prepared_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expected_module, "PREPARED_PER_S", 10**9)
+    cluster = cluster_of(2, 3)
+    state = LeaderAndIsr(1, 1, (1, 2), 1, 1)
+    for partition in cluster.partitions():
+        partition.leadership = state
+    kept = Expected(Cluster(1))
+    for name, topic in cluster.topics.items():
+        await kept.prepare(name, topic)
+    kept.follow(cluster)
+    hashed: list[str] = []
+    real = expected_module._metadata_item
+
+    def counted(partition: Partition, held: LeaderAndIsr) -> int:
+        hashed.append(partition.name)
+        return real(partition, held)
+
+    monkeypatch.setattr(expected_module, "_metadata_item", counted)
+    await kept.refresh()
+    assert not hashed
+    cluster.topics["t1"].partitions[2].leadership = state.successor(2, (1, 2), 2, 0)
+    await kept.refresh()
+    assert hashed == ["t1-2", "t1-2"]

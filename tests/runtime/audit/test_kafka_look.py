@@ -1,0 +1,168 @@
+"""Answers of a Kafka broker against what it was told. tests/kafka/test_audit.py asks real ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from controller.core.model import Broker
+from controller.errors import ControllerError
+from controller.runtime.audit import kafka_look
+from controller.runtime.audit.compare import Difference, Remedy
+from controller.runtime.audit.kafka_look import KafkaLook
+from controller.runtime.push.transport import UnreachableError
+from proto.gen import common_pb2 as codes
+from proto.gen.kafka.describe_log_dirs_request import DescribeLogDirsRequest
+from proto.gen.kafka.describe_log_dirs_response import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from proto.gen.kafka.metadata_request import MetadataRequest
+from proto.gen.kafka.metadata_response import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from proto.gen.kafka.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
+from proto.gen.kafka.offset_for_leader_epoch_response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from proto.kafka.apis import Message
+from tests.support.core.harness import MachineHarness
+from tests.support.core.world import World, state
+
+ME = 1
+
+
+class KafkaPeer:
+    """Answers as broker 1 of a cluster in which it leads t-0, follows in t-1, and has no replica of t-2."""
+
+    def __init__(self) -> None:
+        world = World(1, 2, 3)
+        world.create_topic("t", {0: [1, 2], 1: [2, 1], 2: [2, 3]})
+        for number, isr in ((0, [1, 2]), (1, [2, 1]), (2, [2, 3])):
+            world.put_state("t", number, state(isr[0], isr, 5, 7))
+        self.cluster = MachineHarness.active(world).cluster
+        self.shown = {
+            n: MetadataResponsePartition(0, n, isr[0], 5, isr, isr)
+            for n, isr in ((0, [1, 2]), (1, [2, 1]), (2, [2, 3]))
+        }
+        self.strangers: list[MetadataResponseTopic] = []
+        self.epochs = {0: codes.NONE, 1: codes.NOT_LEADER_OR_FOLLOWER}
+        self.on_disk = {0, 1}
+        self.denied = False
+        self.deaf: set[type[Message]] = set()
+        self.asked: list[list[str] | None] = []
+
+    async def ask(self, _broker: Broker, request: Message) -> Message:
+        if type(request) in self.deaf:
+            raise ControllerError("no answer")
+        if isinstance(request, MetadataRequest):
+            assert not request.allow_auto_topic_creation
+            self.asked.append(None if request.topics is None else [t.name or "" for t in request.topics])
+            topic = MetadataResponseTopic(0, "t", partitions=list(self.shown.values()))
+            return MetadataResponse(topics=[topic, *(self.strangers if request.topics is None else ())])
+        if isinstance(request, OffsetForLeaderEpochRequest):
+            ((topic_asked,),) = ([t for t in request.topics if t.topic == "t"],)
+            assert {p.current_leader_epoch for p in topic_asked.partitions} == {5}
+            found = [EpochEndOffset(self.epochs[p.partition], p.partition) for p in topic_asked.partitions]
+            return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", found)])
+        assert isinstance(request, DescribeLogDirsRequest)
+        entries = [DescribeLogDirsPartition(n) for n in sorted(self.on_disk)]
+        result = DescribeLogDirsResult(log_dir="/d", topics=[DescribeLogDirsTopic("t", entries)])
+        return DescribeLogDirsResponse(results=[] if self.denied else [result])
+
+    def look(self, *topics: str, after: str = "") -> tuple[list[tuple[int, str, Remedy]], KafkaLook]:
+        async def settled(_broker_id: int) -> None: ...
+
+        broker = self.cluster.brokers[ME]
+        look = KafkaLook(self.cluster, broker, self.ask, settled, after)
+        found: Iterable[Difference] = asyncio.run(look.differences(topics))
+        return [(d.partition, d.held, d.remedy) for d in found], look
+
+
+def test_a_broker_that_holds_what_it_was_told_differs_in_nothing() -> None:
+    found, look = KafkaPeer().look()
+    assert (found, look.partial, look.examined, look.last) == ([], "", None, "")
+
+
+def _set(peer: KafkaPeer, number: int, **changes: object) -> None:
+    for name, value in changes.items():
+        setattr(peer.shown[number], name, value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (
+            lambda p: _set(p, 2, leader_epoch=4),
+            (2, "leader 2, leader epoch 4, ISR [2, 3], replicas [2, 3]", Remedy.TELL),
+        ),
+        (lambda p: p.shown.pop(2), (2, "nothing", Remedy.TELL)),
+        (lambda p: p.epochs.update({0: codes.NOT_LEADER_OR_FOLLOWER}),
+            (0, "no leader at leader epoch 5", Remedy.RAISE)),
+        (lambda p: p.epochs.update({1: codes.NONE}), (1, "leader at leader epoch 5", Remedy.RAISE)),
+        (lambda p: p.epochs.update({1: codes.FENCED_LEADER_EPOCH}), (1, "a leader epoch above 5", Remedy.RAISE)),
+        (lambda p: p.epochs.update({1: codes.UNKNOWN_LEADER_EPOCH}), (1, "a leader epoch below 5", Remedy.TELL)),
+        (lambda p: p.epochs.update({0: codes.KAFKA_STORAGE_ERROR}), (0, "a replica on a failed disk", Remedy.TELL)),
+        (lambda p: p.on_disk.discard(1), (1, "nothing", Remedy.TELL)),
+        (lambda p: p.on_disk.add(2), (2, "a replica on its disk", Remedy.NONE)),
+        (
+            lambda p: p.strangers.append(
+                MetadataResponseTopic(0, "x", partitions=[MetadataResponsePartition(0, 0, 1, 0, [1], [1])])
+            ),
+            (0, "leader 1, leader epoch 0, ISR [1], replicas [1]", Remedy.FORGET),
+        ),
+    ],
+)  # fmt: skip
+def test_each_difference_is_named_with_its_remedy(
+    spoil: Callable[[KafkaPeer], object], expected: tuple[int, str, Remedy]
+) -> None:
+    peer = KafkaPeer()
+    spoil(peer)
+    found, look = peer.look()
+    assert (found, look.partial) == ([expected], "")
+
+
+def test_a_leader_that_is_not_alive_is_none_in_metadata() -> None:
+    peer = KafkaPeer()
+    del peer.cluster.brokers[2]
+    _set(peer, 2, leader_id=-1, error_code=codes.LEADER_NOT_AVAILABLE)
+    assert peer.look()[0] == []
+
+
+def test_what_cannot_be_asked_is_said() -> None:
+    peer = KafkaPeer()
+    peer.denied = True
+    found, look = peer.look()
+    assert found == []
+    assert "needs Describe on the cluster" in look.partial
+    peer.deaf = {OffsetForLeaderEpochRequest, DescribeLogDirsRequest}
+    found, look = peer.look()
+    assert (found, look.partial) == ([], "metadata only: no answer")
+    peer.deaf = {MetadataRequest}
+    with pytest.raises(UnreachableError, match="no answer"):
+        peer.look()
+
+
+def test_looks_take_turns_where_there_is_too_much_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_look, "PAGE_MAX", 3)
+    monkeypatch.setattr(kafka_look, "LOOK_MAX", 4)
+    peer = KafkaPeer()
+    peer.cluster.topics["u"] = peer.cluster.topics["t"]
+    pages, everything = KafkaLook(peer.cluster, peer.cluster.brokers[ME], peer.ask, _never, "")._pages(())
+    assert ([len(page) for page in pages], everything) == ([1], False)
+    found, look = peer.look()
+    assert (found, look.examined, look.last) == ([], {"t"}, "t")
+    assert peer.asked == [["t"]]
+    assert peer.look("t")[1].last == ""
+
+
+async def _never(_broker_id: int) -> None:
+    raise AssertionError
