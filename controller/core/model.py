@@ -528,13 +528,20 @@ def without_data(brokers: Mapping[int, Broker], state: LeaderAndIsr) -> frozense
     lacking = [
         broker_id
         for broker_id, directory in zip(state.isr, state.directories, strict=True)
-        if directory
-        and (broker := brokers.get(broker_id)) is not None
+        if lacks_directory(brokers.get(broker_id), directory)
+    ]
+    return frozenset(lacking) if lacking else _NOBODY
+
+
+def lacks_directory(broker: Broker | None, directory: int) -> bool:
+    """Whether a broker is registered without the directory with which it got in sync; 0: it is not known."""
+    return bool(
+        directory
+        and broker is not None
         and broker.directories
         and directory not in broker.directories
         and (len(broker.directories) == 1 or directory != of_several(broker.directories))
-    ]
-    return frozenset(lacking) if lacking else _NOBODY
+    )
 
 
 class Flapping(msgspec.Struct, frozen=True):

@@ -60,6 +60,7 @@ from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.observe.outages import Outages
+from controller.runtime.observe.rejection_log import RejectionLog
 from controller.runtime.push.grpc_transport import GrpcTransports
 from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
@@ -121,12 +122,9 @@ class Term:
         self._outranked = outranked
         #: What this term leaves out.
         self.quarantine = quarantine
+        skipped = quarantine.events()
         self.machine = Machine(
-            settings.controller_id,
-            won.epoch,
-            core_settings(settings),
-            new_topic_id,
-            quarantine.events(),
+            settings.controller_id, won.epoch, core_settings(settings), new_topic_id, skipped
         )
         #: Whether Kafka's brokers find this controller.
         self.leads_kafka = settings.leads_kafka
@@ -140,10 +138,7 @@ class Term:
         grpc = GrpcTransports(cluster, bytes_max, timeout_s, tls)
         self.senders = Senders(
             self.machine.outbox,
-            {
-                ControlProtocol.GRPC: grpc,
-                ControlProtocol.KAFKA: self.kafka,
-            },
+            {ControlProtocol.GRPC: grpc, ControlProtocol.KAFKA: self.kafka},
             session.require_lease,
             self._record,
             self._suspect,
@@ -154,11 +149,10 @@ class Term:
             self._heard,
         )
         round_s = settings.audit_interval_seconds
-        expected.follow(cluster)
         questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
         self.auditor, self._comparisons = self._audits(expected, grpc, questions, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
-        self._outages = Outages(metrics)
+        self._outages, self._rejections = Outages(metrics), RejectionLog()
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
         self._serials = count(1)
@@ -182,6 +176,7 @@ class Term:
     ) -> tuple[Auditor, Comparisons]:
         """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
+        expected.follow(cluster)
         tell, record = self._tell_again, self._record_findings
 
         def open_way() -> LeasedAsking:
@@ -455,8 +450,7 @@ class Term:
     def _record(self, batch: LogBatch) -> None:
         self._recorded = True
         rejections = batch.of(Rejection)
-        for rejection in rejections[:20]:
-            log.warning("rejected", error=rejection.error, reason=rejection.reason, event_id=batch.event_id)
+        self._rejections.tell(rejections, batch.event_id)
         for error, count_ in Counter(rejection.error for rejection in rejections).items():
             self._metrics.rejects.labels(error).inc(count_)
         self._count_isr_changes(batch.of(LeadershipChange))

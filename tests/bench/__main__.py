@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -15,14 +16,14 @@ from rich.table import Table
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs, jute
-from tests.bench import changes, cluster, kafka_codec, pctl, succession, throughput, tls
+from tests.bench import changes, cluster, kafka_codec, pctl, succession, throughput, tls, warm
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 PARTITIONS = 50
 #: ``SCALE`` times a hundred thousand partitions.
 TOPICS = 2000 * int(os.environ.get("SCALE", "1"))
-RUNS = 3
-CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "plain", "double"}
+RUNS = int(os.environ.get("RUNS", "3"))
+CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "warm", "plain", "double"}
 EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl"}
 console = Console(soft_wrap=True)
 
@@ -178,6 +179,22 @@ def main(argv: list[str]) -> None:
             with EmbeddedZooKeeper(directory / "changes-zookeeper", heap_mb=3072) as zookeeper:
                 changes.measure(f"{zookeeper.connect_string}/changes", directory, wanted, rows)
         console.print(rows)
+    if exceeded := over_limits(rows):
+        sys.exit(f"not below the limit: {', '.join(exceeded)}")
+
+
+_LIMIT = re.compile(r"(?P<limit>[\d.]+)(?P<unit> s| MB)?")
+
+
+def over_limits(rows: Table) -> list[str]:
+    """The figures that are not below all of their limits: one without unit is of the ratio."""
+    figures, measured, _, ratios, limits = ([str(cell) for cell in column.cells] for column in rows.columns)
+    return [
+        figure
+        for figure, found, ratio, together in zip(figures, measured, ratios, limits, strict=True)
+        for limit in map(_LIMIT.fullmatch, together.split(", "))
+        if limit and float((found if limit["unit"] else ratio).split()[0]) >= float(limit["limit"])
+    ]
 
 
 def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
@@ -201,6 +218,10 @@ def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
         if "succession" in wanted:
             console.print("succession:")
             succession.measure(connect, directory, TOPICS * PARTITIONS, rows)
+        if "warm" in wanted:
+            console.print("warm failover:")
+            paths = cluster.all_states("a", TOPICS, PARTITIONS)
+            warm.measure(connect, directory, paths, RUNS, rows)
         if "plain" in wanted:
             plain(connect, rows, scan)
         if "double" in wanted:

@@ -140,8 +140,12 @@ async def tenures(options: Options, session: Session) -> None:
             "controller": term.controller_id,
             "from": _time(term.from_ms),
             "until": _time(term.until_ms) if term.until_ms else None,
-            "seconds": round(((term.until_ms or now_ms) - term.from_ms) / 1000, 1),
-            "vacant_before_s": round((term.from_ms - before.until_ms) / 1000, 3) if before else None,
+            "seconds": None
+            if term.end_unknown
+            else round(((term.until_ms or now_ms) - term.from_ms) / 1000, 1),
+            "vacant_before_s": None
+            if before is None or before.end_unknown
+            else round((term.from_ms - before.until_ms) / 1000, 3),
             "why": term.why or "it leads",
         }
         for before, term in zip([None, *terms], terms, strict=False)

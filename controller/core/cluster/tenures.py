@@ -23,7 +23,8 @@ YIELD_FIRST_US, YIELD_MAX_US = 1_000_000, 10_000_000
 
 class Tenure(msgspec.Struct, frozen=True):
     """One term; times in ms since 1970 by the writers' wall clocks, ``until_ms`` 0: not ended. ``requested``: it ended
-    because somebody wanted that. ``why``: for people."""
+    because somebody wanted that. ``why``: for people. ``end_unknown``: it did not say, and ended at ``until_ms`` at the
+    latest, when its successor began."""
 
     controller_id: int
     controller_epoch: int
@@ -31,6 +32,7 @@ class Tenure(msgspec.Struct, frozen=True):
     until_ms: int = 0
     requested: bool = False
     why: str = ""
+    end_unknown: bool = False
 
 
 PATH: NodePath[tuple[Tenure, ...]] = NodePath(TENURES)
@@ -42,7 +44,10 @@ def begun(before: Sequence[Tenure], controller_id: int, epoch: int, now_ms: int)
         t
         if t.until_ms
         else msgspec.structs.replace(
-            t, until_ms=now_ms, why="it did not say: its session ended, or it was fenced"
+            t,
+            until_ms=now_ms,
+            end_unknown=True,
+            why="it did not say: its session ended before, or it was fenced",
         )
         for t in before
     ]

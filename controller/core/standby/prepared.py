@@ -19,6 +19,7 @@ from controller.core.model import (
     PartitionState,
     ReplicaState,
     Topic,
+    lacks_directory,
     uniform_states,
 )
 
@@ -157,9 +158,5 @@ class Prepared:
     def _data_lost(self, brokers: Mapping[int, Broker]) -> bool:
         """Whether a broker may lack a directory with which it got in sync."""
         return any(
-            directory
-            and (broker := brokers.get(broker_id)) is not None
-            and broker.directories
-            and directory not in broker.directories
-            for broker_id, directory in self._directories
+            lacks_directory(brokers.get(broker_id), directory) for broker_id, directory in self._directories
         )

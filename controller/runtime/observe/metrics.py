@@ -94,7 +94,7 @@ class StandbyMetrics:
         )
         self.behind = Gauge(
             "partition_controller_standby_behind_states",
-            "Of these, those that have changed and are not read again yet.",
+            "Partition states and topics that have changed and are not read again yet.",
             registry=registry,
         )
         self.behind_seconds = Gauge(
@@ -104,7 +104,7 @@ class StandbyMetrics:
         )
         self.wrong = Counter(
             "partition_controller_standby_wrong",
-            "States that were another than in ZooKeeper although no change was heard of: a defect.",
+            "States and topics that were another than in ZooKeeper although no change was heard of: a defect.",
             registry=registry,
         )
         self.used = Gauge(

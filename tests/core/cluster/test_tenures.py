@@ -23,9 +23,9 @@ from controller.runtime.zookeeper import single_codecs
 
 def test_a_term_that_did_not_end_is_ended_by_the_next() -> None:
     terms = begun(begun((), 1, 7, 1000), 2, 8, 5000)
-    assert [(t.controller_id, t.from_ms, t.until_ms, bool(t.why)) for t in terms] == [
-        (1, 1000, 5000, True),
-        (2, 5000, 0, False),
+    assert [(t.controller_id, t.from_ms, t.until_ms, t.end_unknown, bool(t.why)) for t in terms] == [
+        (1, 1000, 5000, True, True),
+        (2, 5000, 0, False, False),
     ]
     done = ended(terms, 8, 6000, "stop requested", requested=True)
     assert done[1] == Tenure(2, 8, 5000, 6000, True, "stop requested")

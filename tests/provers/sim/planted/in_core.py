@@ -14,8 +14,27 @@ FAULTS = (
         "where a broker holds the whole state, changes since are not told either",
         Change(
             CORE + "outbox:Outbox.compared",
-            "_q.snapshot_of = sorted(_n)",
-            "_q.snapshot_of = sorted(_n); _q.rounds.clear(); _q.rounds.append(_Round())",
+            "_s = _q.snapshot",
+            "_s = _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+        ),
+    ),
+    Fault(
+        "absent-brokers-not-looked-for",
+        "a warm failover takes all replicas for online",
+        Change(CORE + "standby.prepared:Prepared.unsettled", "_t.keys() - _b.keys()", "set()"),
+    ),
+    Fault(
+        "leaderless-not-looked-for",
+        "a warm failover does not look at partitions without a leader",
+        Change(CORE + "standby.prepared:Prepared.keep", "_s.leader not in _p.replicas", "False"),
+    ),
+    Fault(
+        "differing-not-listed",
+        "a broker that holds other than the new controller is not told the partitions that differ",
+        Change(
+            CORE + "outbox:BrokerQueue.list_whole",
+            "_p not in _s.left_out",
+            "_p in _s.left_out",
         ),
     ),
     Fault(
@@ -109,7 +128,7 @@ if not _w.unclean and _d:
     Fault(
         "directory-not-compared",
         "a broker that is registered with another directory counts as in sync",
-        Change(CORE + "model:without_data", "_d not in _b.directories", "False"),
+        Change(CORE + "model:lacks_directory", "_d not in _b.directories", "False"),
     ),
     Fault(
         "lost-data-not-looked-for-at-failover",

@@ -13,7 +13,29 @@ FAULTS = (
     Fault(
         "stale-states-given",
         "a new controller takes from memory what it knows to have changed",
-        Change(MIRROR + "take", "None if _a and _k in _a else _s", "_s"),
+        Change(
+            MIRROR + "hand_over", "[_q for _k in _s._stale if (_q := _p.partition(*_k)) is not None]", "[]"
+        ),
+    ),
+    Fault(
+        "stale-topics-given",
+        "a new controller takes topics from memory that it knows to have changed",
+        Change(MIRROR + "hand_over", "{*_p.special, *_s._stale_topics, *_m}", "{*_p.special, *_m}"),
+    ),
+    Fault(
+        "special-topics-given",
+        "a new controller takes topics from memory although their znodes tell of reassignments and the like",
+        Change(MIRROR + "hand_over", "{*_p.special, *_s._stale_topics, *_m}", "{*_s._stale_topics, *_m}"),
+    ),
+    Fault(
+        "topics-of-memory-not-watched",
+        "a standby reads topics without arming the watches that their new controller needs",
+        drop(MIRROR + "_read_topics", "await _s._session.arm_data_watches(...)"),
+    ),
+    Fault(
+        "read-and-changed-kept",
+        "a standby keeps what it read although it heard of a change while the read was under way",
+        Change(MIRROR + "_read", "_k not in _s._meanwhile", "True"),
     ),
     Fault(
         "memory-outlives-the-connection",
