@@ -99,7 +99,7 @@ attack: java ## replay attacks on real processes, plain and secured: strangers, 
 	$(PYTEST) tests/attack $(ARGS)
 
 .PHONY: gameday
-gameday: java ## twenty faults that operators meet, one by one: what pctl says of each, and its advice followed
+gameday: java ## 22 faults that operators meet, one by one: what pctl says of each, and its advice followed
 	$(PYTEST) tests/playground -m gameday_long
 
 .PHONY: browser

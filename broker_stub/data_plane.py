@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,12 @@ from broker_stub.rpc.server import DataMethod
 from broker_stub.settings import Settings
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.isr_writers import AlterPartitionWriter, NotificationWriter
+from proto.gen import broker_control_pb2 as control
 from proto.security.grpc_channels import GrpcTls
 
 _log = structlog.get_logger("broker_stub.data_plane")
+#: Replicas looked at before others have a turn.
+_PER_YIELD = 1000
 
 
 def monotonic_ms() -> int:
@@ -61,6 +64,12 @@ class RoleBridge:
         if data is None:
             return {}
         return asyncio.run_coroutine_threadsafe(data.apply(cause, transitions), data.loop).result()
+
+    def on_disk(self, topics: Collection[str]) -> list[control.LogDirReplica]:
+        data = self._data
+        if data is None:
+            return []
+        return asyncio.run_coroutine_threadsafe(data.on_disk(topics), data.loop).result()
 
     def metadata_changed(self, removed: Sequence[Key]) -> None:
         data = self._data
@@ -233,6 +242,22 @@ class DataPlane:
         if cause == "LeaderAndIsr":
             self.manager.notified.set()
         return failed
+
+    async def on_disk(self, topics: Collection[str]) -> list[control.LogDirReplica]:
+        """Sizes of the replicas of these topics, or of all."""
+        found: list[control.LogDirReplica] = []
+        for number, p in enumerate(self.manager.partitions()):
+            if not topics or p.key[0] in topics:
+                lag = max(p.high_watermark - p.log.log_end_offset, 0)
+                topic, partition = p.key
+                found.append(
+                    control.LogDirReplica(
+                        topic=topic, partition=partition, size_bytes=p.log.size_bytes, offset_lag=lag
+                    )
+                )
+            if number % _PER_YIELD == _PER_YIELD - 1:
+                await asyncio.sleep(0)
+        return found
 
     def metadata_changed(self, removed: list[Key]) -> None:
         """The metadata cache changed; ``removed`` partitions are being or were deleted (section 10.2, "UMR")."""

@@ -7,7 +7,7 @@ They block on the disk, so they run outside the event loop.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -88,6 +88,10 @@ class DataPlane(Protocol):
         """The metadata cache changed; ``removed`` partitions are being or were deleted."""
         ...
 
+    def on_disk(self, topics: Collection[str]) -> list[wire.LogDirReplica]:
+        """Sizes of the replicas of these topics, or of all."""
+        ...
+
 
 class NoData:
     """Stands for the data plane of a broker without data."""
@@ -97,6 +101,9 @@ class NoData:
 
     def metadata_changed(self, removed: Sequence[Key]) -> None:
         pass
+
+    def on_disk(self, topics: Collection[str]) -> list[wire.LogDirReplica]:  # noqa: ARG002
+        return []
 
 
 class UnreadableRequest(Exception):  # noqa: N818  (the sender's fault)
@@ -256,7 +263,9 @@ class ControlHandlers:
                     )
             response = pages.answer(request, self.gate, self._known_epoch(), self.replicas, self.metadata)
             response.fenced = fenced
-            return response
+        if request.HasField("log_dirs"):
+            response.on_disk.extend(self._data_plane.on_disk(frozenset(request.log_dirs.topics)))
+        return response
 
     def isr_changed(self, change: IsrChange) -> None:
         """An ISR change that this broker proposed as leader is durable."""

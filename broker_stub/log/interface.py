@@ -59,6 +59,11 @@ class Log(Protocol):
         ...
 
     @property
+    def size_bytes(self) -> int:
+        """Of all batches."""
+        ...
+
+    @property
     def latest_epoch(self) -> int | None:
         """The newest leader epoch that has records or a start offset; None: the log has no epoch."""
         ...

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -80,6 +81,13 @@ class Day:
 
     def start(self, name: str) -> None:
         self.playground.members[name].start()
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM, and wait until it has ended."""
+        self.send(name, signal.SIGTERM)
+        process = self.playground.members[name].process
+        assert process is not None
+        await asyncio.to_thread(process.wait, SAID_WITHIN_S)
 
     def send(self, name: str, signum: int) -> None:
         self.playground.members[name].signal(signum)
@@ -216,6 +224,63 @@ async def _end_move(day: Day) -> None:
     await day.do("topics delete moving --yes --reason 'game day'")
 
 
+async def _fail_directory(day: Day) -> None:
+    """Broker 2 gets a second data directory, where the next topic goes, and loses it while it runs."""
+    broker = day.playground.members["broker-2"]
+    first, second = day.playground.data_dir(2), _second_directory(day)
+    broker.command = [p for p in broker.command if not p.startswith("--data-dir")]
+    broker.command.append(f"--data-dirs={first},{second}")
+    await _restart(day)
+    await day.do("topics create spread --replica-assignment 2:1,1:2")
+    shutil.rmtree(second)
+
+
+def _second_directory(day: Day) -> Path:
+    return day.playground.data_dir(2).with_name("broker-2-second")
+
+
+async def _replace_directory(day: Day) -> None:
+    """As advised: an empty disk is in its place, and the broker is restarted."""
+    _second_directory(day).mkdir()
+    await _restart(day)
+    await day.do("wait --until stable", "topics delete spread --yes --reason 'game day'")
+
+
+async def _restart(day: Day) -> None:
+    await day.stop("broker-2")
+    day.start("broker-2")
+    await day.playground.until(day.session, "broker 2 is back", lambda s: 2 in s.brokers)
+
+
+async def _wipe_topic(day: Day) -> None:
+    """The folk remedy: its znodes are deleted by hand, and it is created anew while brokers still have its records."""
+    await day.do("topics create wiped --replica-assignment 2")
+    for path in reversed(await _below(day.session, znode_paths.topic_path("wiped"))):
+        await day.session.delete(path)
+    await day.playground.until(
+        day.session, "the topic is gone", lambda s: all(p.topic != "wiped" for p in s.partitions)
+    )
+    # Its leader refuses: there is nothing to wait for.
+    await day.pctl("--timeout=5 topics create wiped --replica-assignment 2")
+
+
+async def _below(session: Session, path: str) -> list[str]:
+    found = [path]
+    for name in await session.children(path):
+        found += await _below(session, f"{path}/{name}")
+    return found
+
+
+async def _move_folder(day: Day) -> None:
+    await day.stop("broker-2")
+    for directory in (day.playground.data_dir(2), _second_directory(day)):
+        if (folder := directory / "wiped-0").exists():
+            folder.rename(day.playground.directory / "wiped-0-former")
+    day.start("broker-2")
+    await day.playground.until(day.session, "broker 2 is back", lambda s: 2 in s.brokers)
+    await day.do("wait --until stable", "topics delete wiped --yes --reason 'game day'")
+
+
 _STATE = znode_paths.state_path("payments", 0)
 
 
@@ -333,6 +398,25 @@ FAULTS = (
         _stuck_move,
         (Expected("explain reassignment moving 0", ("2",)), Expected("health", ("broker 2 is gone",), 1)),
         _end_move,
+    ),
+    Fault(
+        "a data directory fails",
+        _fail_directory,
+        (
+            Expected("health", ("spread-0",), 1),
+            Expected("explain partition spread 0", ("the failed disk of broker 2 is repaired",)),
+            Expected("explain broker 2", ("repaired or replaced, and it is restarted",)),
+        ),
+        _replace_directory,
+    ),
+    Fault(
+        "a topic is wiped and created anew",
+        _wipe_topic,
+        (
+            Expected("health", ("broker 2 takes no pushes", "INCONSISTENT_TOPIC_ID"), 1),
+            Expected("explain partition wiped 0", ("refused to lead it", "move that replica's folder away")),
+        ),
+        _move_folder,
     ),
     Fault(
         "a partition state is edited by hand",

@@ -44,7 +44,7 @@ from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
-from controller.runtime.audit.asking import LeasedAsking
+from controller.runtime.audit.asking import Asking, LeasedAsking
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.comparison import Comparisons
 from controller.runtime.audit.expected import Expected
@@ -182,6 +182,8 @@ class Term:
         def open_way() -> LeasedAsking:
             return LeasedAsking(grpc.open(), self.session.require_lease)
 
+        #: To a broker that is led by gRPC.
+        self.open_way: Callable[[], Asking] = open_way
         auditor = Auditor(
             cluster,
             expected,

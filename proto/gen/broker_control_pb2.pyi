@@ -204,14 +204,34 @@ class UpdateMetadataResponse(_message.Message):
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
 
 class DescribeStateRequest(_message.Message):
-    __slots__ = ("topics", "partitions", "fence")
+    __slots__ = ("topics", "partitions", "log_dirs", "fence")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    LOG_DIRS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     topics: TopicPage
     partitions: PartitionPage
+    log_dirs: LogDirsPage
     fence: ControllerHeader
-    def __init__(self, topics: _Optional[_Union[TopicPage, _Mapping]] = ..., partitions: _Optional[_Union[PartitionPage, _Mapping]] = ..., fence: _Optional[_Union[ControllerHeader, _Mapping]] = ...) -> None: ...
+    def __init__(self, topics: _Optional[_Union[TopicPage, _Mapping]] = ..., partitions: _Optional[_Union[PartitionPage, _Mapping]] = ..., log_dirs: _Optional[_Union[LogDirsPage, _Mapping]] = ..., fence: _Optional[_Union[ControllerHeader, _Mapping]] = ...) -> None: ...
+
+class LogDirsPage(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class LogDirReplica(_message.Message):
+    __slots__ = ("topic", "partition", "size_bytes", "offset_lag")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_LAG_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    size_bytes: int
+    offset_lag: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., offset_lag: _Optional[int] = ...) -> None: ...
 
 class ControllerHeader(_message.Message):
     __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "event_id")
@@ -292,7 +312,7 @@ class KnownPartition(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DescribeStateResponse(_message.Message):
-    __slots__ = ("controller_epoch", "broker_epoch", "digests", "topics", "hosted", "known", "topic_id", "more", "error_code", "fenced")
+    __slots__ = ("controller_epoch", "broker_epoch", "digests", "topics", "hosted", "known", "topic_id", "more", "error_code", "on_disk", "fenced")
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
@@ -302,6 +322,7 @@ class DescribeStateResponse(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ON_DISK_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     controller_epoch: int
     broker_epoch: int
@@ -312,5 +333,6 @@ class DescribeStateResponse(_message.Message):
     topic_id: str
     more: bool
     error_code: _common_pb2.ErrorCode
+    on_disk: _containers.RepeatedCompositeFieldContainer[LogDirReplica]
     fenced: bool
-    def __init__(self, controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., digests: _Optional[_Union[StateDigests, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicDigests, _Mapping]]] = ..., hosted: _Optional[_Iterable[_Union[HostedReplica, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPartition, _Mapping]]] = ..., topic_id: _Optional[str] = ..., more: _Optional[bool] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., fenced: _Optional[bool] = ...) -> None: ...
+    def __init__(self, controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., digests: _Optional[_Union[StateDigests, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicDigests, _Mapping]]] = ..., hosted: _Optional[_Iterable[_Union[HostedReplica, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPartition, _Mapping]]] = ..., topic_id: _Optional[str] = ..., more: _Optional[bool] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., on_disk: _Optional[_Iterable[_Union[LogDirReplica, _Mapping]]] = ..., fenced: _Optional[bool] = ...) -> None: ...

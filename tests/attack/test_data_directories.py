@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ from kazoo.client import KazooClient
 
 from tests.support.cli.operator import pctl
 from tests.support.runtime.clusters import broker_command, controller, has_said
-from tests.support.runtime.programs import Program, program
+from tests.support.runtime.programs import BIN, Program, program
 
 pytestmark = pytest.mark.slow
 
@@ -120,3 +121,27 @@ def test_a_directory_cannot_be_used_at_a_start_and_later_it_can(
         kept.rename(tmp_path / "data-1" / "b")
         with broker(zookeeper, tmp_path, 1, 3):
             running.until(lambda: all(sorted(state(zk, n)["isr"]) == [1, 2] for n in (0, 1)))
+
+
+def test_sizes_are_those_of_the_files(zookeeper: str, tmp_path: Path) -> None:
+    with (
+        controller(zookeeper, tmp_path) as running,
+        broker(zookeeper, tmp_path, 1),
+        broker(zookeeper, tmp_path, 2),
+    ):
+        done = pctl(zookeeper, "topics", "create", "t", "--replica-assignment", "1:2,1:2")
+        assert done.exit_code == 0, done.output
+        written = "".join(f"k{n}:{'v' * 100}\n" for n in range(200))
+        produce = [str(BIN / "pctl"), f"--zookeeper={zookeeper}", "produce", "t"]
+        subprocess.run(produce, input=written.encode(), check=True, timeout=60)
+
+        def on_disk(broker_id: int, partition: int) -> int:
+            folders = (tmp_path / f"data-{broker_id}").glob(f"?/t-{partition}")
+            return sum(log.stat().st_size for folder in folders for log in folder.glob("*.log"))
+
+        def shown() -> bool:
+            rows = data(zookeeper, "partitions", "--topic", "t", "--sizes")
+            sizes = [row["size_bytes"] for row in rows]
+            return sizes == [[on_disk(b, n) for b in (1, 2)] for n in (0, 1)] and any(map(all, sizes))
+
+        running.until(shown)

@@ -48,7 +48,7 @@ SIZE_COLUMNS = ("size_bytes", "offset_lag", "failed_disks")
 sizes_option = click.option(
     "--sizes",
     is_flag=True,
-    help="also each replica's size and lag, and failed disks, which the controller asks of Kafka brokers",
+    help="also each replica's size and lag, and failed disks, which the controller asks of the brokers",
 )
 
 

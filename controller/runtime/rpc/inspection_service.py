@@ -121,7 +121,9 @@ class InspectionService:
     async def _describe_replicas(
         self, term: Term, request: pb.DescribeReplicasRequest
     ) -> pb.DescribeReplicasResponse:
-        answer = await replicas.describe(term.machine.cluster, self._daemon.questions, request.topics)
+        answer = await replicas.describe(
+            term.machine.cluster, self._daemon.questions, term.open_way, request.topics
+        )
         if answer.ByteSize() > _BYTES_MAX:
             raise InspectionRefusedError(
                 ErrorCode.INVALID_REQUEST, f"topics: the answer is over {_BYTES_MAX} bytes: name fewer"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from controller.core.model import Broker, Cluster
+from controller.core.model import Broker, Cluster, ControlProtocol
 from controller.errors import ControllerError
+from controller.runtime.audit.asking import Asking
 from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.endpoints import kafka_brokers
+from controller.runtime.push.transport import UnreachableError
+from proto.gen import broker_control_pb2 as control
 from proto.gen import inspection_pb2 as pb
 from proto.gen.kafka.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
 from proto.gen.kafka.describe_log_dirs_response import DescribeLogDirsResponse
@@ -27,10 +30,10 @@ _Replicas = Mapping[tuple[str, int], _OnDisk]
 
 
 async def describe(
-    cluster: Cluster, questions: BrokerQuestions, names: Iterable[str]
+    cluster: Cluster, questions: BrokerQuestions, open_way: Callable[[], Asking], names: Iterable[str]
 ) -> pb.DescribeReplicasResponse:
-    """All partitions of these topics that exist, or of all; each live Kafka broker is asked once. Brokers led by gRPC
-    are not asked."""
+    """All partitions of these topics that exist, or of all; each live broker is asked once, by Kafka's protocol or, on
+    a way from ``open_way``, by gRPC."""
     wanted = set(names)
     chosen = [
         (topic.name, sorted(topic.partitions))
@@ -40,8 +43,14 @@ async def describe(
     asked = DescribeLogDirsRequest(
         [DescribableLogDirTopic(name, numbers) for name, numbers in chosen] if wanted else None
     )
-    brokers = kafka_brokers(cluster)
-    answers = await asyncio.gather(*(_asked(questions, broker, asked) for broker in brokers))
+    kafka = kafka_brokers(cluster)
+    by_grpc = [b for b in cluster.brokers.values() if b.control_protocol is ControlProtocol.GRPC]
+    brokers = [*kafka, *by_grpc]
+    page = control.LogDirsPage(topics=sorted(wanted))
+    answers = await asyncio.gather(
+        *(_asked(questions, broker, asked) for broker in kafka),
+        *(_asked_by_grpc(open_way(), broker, page) for broker in by_grpc),
+    )
     said: dict[int, _Replicas] = {}
     response = pb.DescribeReplicasResponse()
     for broker, answer in zip(brokers, answers, strict=True):
@@ -88,3 +97,14 @@ async def _asked(
         for partition in topic.partitions
         if not partition.is_future_key
     }
+
+
+async def _asked_by_grpc(way: Asking, broker: Broker, page: control.LogDirsPage) -> _Replicas | str:
+    """What is on the disks of a broker led by gRPC; or why it does not say."""
+    try:
+        answer = await way.describe_state(broker, control.DescribeStateRequest(log_dirs=page))
+    except (ControllerError, UnreachableError) as error:
+        return str(error)
+    finally:
+        await way.close()
+    return {(r.topic, r.partition): _OnDisk(r.size_bytes, r.offset_lag) for r in answer.on_disk}

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from controller.core.model import Cluster
+from controller.core.model import Broker, Cluster
 from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.connection import Plaintext
 from controller.runtime.kafka.endpoints import Listeners
+from controller.runtime.push.transport import UnreachableError
 from controller.runtime.rpc import replicas
+from proto.gen import broker_control_pb2 as control
 from proto.gen.kafka.describe_log_dirs_response import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,
@@ -30,12 +32,31 @@ def on_disk(*partitions: DescribeLogDirsPartition) -> DescribeLogDirsResult:
     return DescribeLogDirsResult(log_dir="/d", topics=[DescribeLogDirsTopic("t", list(partitions))])
 
 
+class Way:
+    """To brokers that are led by gRPC."""
+
+    def __init__(self) -> None:
+        self.answer: control.DescribeStateResponse | UnreachableError = UnreachableError("it is asleep")
+        self.asked: list[control.DescribeStateRequest] = []
+
+    async def describe_state(
+        self, _broker: Broker, request: control.DescribeStateRequest
+    ) -> control.DescribeStateResponse:
+        self.asked.append(request)
+        if isinstance(self.answer, UnreachableError):
+            raise self.answer
+        return self.answer
+
+    async def close(self) -> None: ...
+
+
 class Disks:
     """Brokers 1 and 2 say what the test puts into ``said``; broker 3 is down."""
 
     def __init__(self, cluster: Cluster, peers: dict[int, KafkaPeer]) -> None:
         self.cluster, self.peers = cluster, peers
         self.said: dict[int, DescribeLogDirsResponse] = {}
+        self.way = Way()
         for peer in peers.values():
             peer.versions[ApiKey.DESCRIBE_LOG_DIRS] = 4
             peer.answer = self.answer_of(peer)
@@ -51,7 +72,7 @@ class Disks:
 
     async def describe(self, *topics: str) -> Any:
         questions = BrokerQuestions("9001", Listeners("", "", "PLAINTEXT"), Plaintext())
-        return await replicas.describe(self.cluster, questions, topics)
+        return await replicas.describe(self.cluster, questions, lambda: self.way, topics)
 
     async def rows(self, *topics: str) -> dict[tuple[str, int], list[tuple[int, int, int, bool]]]:
         answer = await self.describe(*topics)
@@ -116,3 +137,17 @@ async def test_brokers_that_do_not_say_are_named_with_the_reason(disks: Disks) -
     silent = {each.broker: each.why for each in answer.silent}
     assert "needs Describe on the cluster" in silent[1]
     assert f"127.0.0.1:{disks.peers[2].port}" in silent[2]
+
+
+async def test_a_broker_led_by_grpc_tells_too(disks: Disks) -> None:
+    """Broker 2 is one: what it says, and why it does not."""
+    for peer in disks.peers.values():
+        disks.said[peer.id] = DescribeLogDirsResponse(results=[on_disk()])
+    disks.cluster.brokers[2] = World(2).brokers[2]
+    answer = await disks.describe("t")
+    assert [(s.broker, s.why) for s in answer.silent] == [(2, "it is asleep")]
+    told = control.LogDirReplica(topic="t", partition=0, size_bytes=700, offset_lag=3)
+    disks.way.answer = control.DescribeStateResponse(on_disk=[told])
+    rows = await disks.rows("t")
+    assert rows["t", 0][0] == (2, 700, 3, False)
+    assert [list(request.log_dirs.topics) for request in disks.way.asked] == [["t"], ["t"]]
