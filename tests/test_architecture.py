@@ -148,7 +148,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.cli": {"controller", "broker_stub.client", "proto"},
     "broker_stub": {"broker_stub", "proto"},
     "broker_stub.log": {"broker_stub.errors", "proto"},
-    "broker_stub.control": {"broker_stub.errors", "proto"},
+    "broker_stub.control": {"broker_stub.errors", "broker_stub.log.files", "proto"},
     "broker_stub.replication": {"broker_stub.control", "broker_stub.log", "broker_stub.errors", "proto"},
     "broker_stub.group": {"broker_stub.control", "broker_stub.log", "broker_stub.errors", "proto"},
     "broker_stub.client": {"broker_stub.log.batches", "proto"},

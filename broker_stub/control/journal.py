@@ -16,6 +16,7 @@ import msgspec
 from broker_stub.control.replicas import Replica, Role
 from broker_stub.control.requests import Key
 from broker_stub.errors import one_line
+from broker_stub.log.files import sync_directory
 
 FILE_NAME = "replica-states.jsonl"
 #: Bytes. The file is rewritten when it is larger than this and more than three quarters of it is outdated.
@@ -92,7 +93,7 @@ class Journal:
             self._fd = -1
 
     def _rewrite(self) -> int:
-        """Replace the file atomically. Returns its size in bytes."""
+        """Replace the file atomically and durably. Returns its size in bytes."""
         temporary = self._path.with_suffix(".tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         data = b"".join(self._lines.values())
@@ -105,6 +106,8 @@ class Journal:
             raise
         self.close()
         self._fd = fd
+        # Else a power cut may bring the former file back, without what is appended from now on.
+        sync_directory(self._path.parent)
         return len(data)
 
 

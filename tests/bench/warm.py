@@ -35,6 +35,9 @@ def measure(connect: str, directory: Path, paths: list[str], runs: int, rows: Ta
             scans.append(loop.run_until_complete(cluster.raw_scan(session, paths)))
             scan_cpus.append(time.process_time() - began)
             data = codecs.encode_controller(9, "127.0.0.1:1")
+            # The session of the controller of the last run has to end first.
+            while loop.run_until_complete(session.exists(znode_paths.CONTROLLER)) is not None:
+                time.sleep(0.2)
             loop.run_until_complete(session.create(znode_paths.CONTROLLER, data, ephemeral=True))
             controller = ControllerProcess(connect, directory / f"ready-{run}", controller_id=2)
             memory = max(memory, _await_warm(controller, len(paths)))

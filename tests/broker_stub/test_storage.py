@@ -231,6 +231,17 @@ class TestJournal:
         log.close()
         assert read(path)[0] == {PLAIN.key: PLAIN}
 
+    def test_a_rewritten_file_is_in_the_folder_for_good(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else a power cut brings the former file back, without what was appended since."""
+        synced: list[list[str]] = []
+        monkeypatch.setattr(
+            journal, "sync_directory", lambda path: synced.append([e.name for e in path.iterdir()])
+        )
+        Journal(tmp_path / FILE_NAME, {}).close()
+        assert synced == [[FILE_NAME]]
+
     @settings(max_examples=50, deadline=None)
     @given(content=st.binary(max_size=300))
     def test_any_content_can_be_opened(

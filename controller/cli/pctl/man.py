@@ -19,7 +19,10 @@ _SECTION = 1
 @click.argument("directory", type=FILE)
 @click.pass_context
 def man(context: click.Context, directory: Path) -> None:
-    """Write manual pages (section 1) into DIRECTORY: of pctl, partition-controller, and each of their verbs."""
+    """Write manual pages of pctl, partition-controller and their verbs.
+
+    They are of section 1, one file each, in DIRECTORY.
+    """
     from controller.cli.main import main as partition_controller
 
     count = 0

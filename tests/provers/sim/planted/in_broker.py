@@ -100,12 +100,16 @@ _p = _a.propose_shrink(...)
 if _p is not None:
     ...
     _s._proposer.submit(_p)
+elif _q:
+    ...
 """,
             """\
 _p = _a.propose_shrink(...)
 if _p is not None:
     ...
     _a.isr, _a.proposed_isr = _p.isr, None
+elif _q:
+    ...
 """,
         ),
     ),
