@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,8 +31,8 @@ from controller.cli.common.reassignment_files import (
 )
 from controller.cli.common.requests import SAFETY, ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
-from controller.cli.pctl.moving.load import note_copied, print_load, sizes_of, targets
-from controller.cli.pctl.moving.throttle import throttle_option, throttled, unthrottle
+from controller.cli.pctl.moving.load import current_assignment, note_copied, print_load, sizes_of, targets
+from controller.cli.pctl.moving.throttle import lift, throttle_option, throttled, unthrottle
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
 from controller.core.names import INTERNAL_TOPICS, counted
@@ -98,10 +98,6 @@ async def _read_topics(session: Session, keys: Iterable[Key]) -> ClusterState:
     return cluster_state
 
 
-def _current_assignment(info: TopicInfo, number: int) -> Assignment:
-    return Assignment(info.partitions[number], info.adding.get(number, ()), info.removing.get(number, ()))
-
-
 # --- execute -----------------------------------------------------------------------------------------------
 
 
@@ -139,9 +135,8 @@ async def execute(
     if dry_run:
         await _dry_run(options, session, wanted, rows)
     confirm(f"Reassign {len(wanted)} partition{'s' * (len(wanted) > 1)}?", yes=yes)
-    before = {key: _current_assignment(cluster_state.topics[key[0]], key[1]).target for key in wanted}
     if throttle is not None:
-        await throttled(options, session, before, wanted, throttle)
+        await throttled(options, session, cluster_state, wanted, throttle)
     code, accepted = await send_changes(options, session, wanted, reason or "")
     accepted_targets = {key: ids for key, ids in wanted.items() if key in accepted}
     if accepted_targets and no_wait:
@@ -149,7 +144,7 @@ async def execute(
     elif accepted_targets:
         await _wait(options, session, accepted_targets)
         if throttle is not None:
-            await unthrottle(options, session, before, wanted)
+            await unthrottle(options, session, cluster_state, wanted)
     sys.exit(code)
 
 
@@ -158,7 +153,7 @@ def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]
     states = {(p.topic, p.partition): p.state for p in cluster_state.partitions}
     rows = []
     for (topic, number), replicas in wanted.items():
-        now = _current_assignment(cluster_state.topics[topic], number)
+        now = current_assignment(cluster_state.topics[topic], number)
         then = now.reassign_to(replicas)
         state = states.get((topic, number))
         rows.append(
@@ -294,7 +289,7 @@ async def cancel(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Cancel reassignments: partitions return to their old replicas."""
+    """Cancel reassignments: partitions return to their old replicas. A throttle that execute left is removed."""
     if everything and (plan, topic, partition) != (None, None, None):
         raise click.UsageError("--all: leave out FILE, --topic and --partition")
     keys = [] if everything else _named(plan, topic, partition)
@@ -332,7 +327,16 @@ async def cancel(
                 f"after {options.timeout_s:g} s not all partitions have their old replicas: "
                 f"{'; '.join(progress.reasons)}"
             )
+    if accepted:
+        code = await _lift(options, session, {topic for topic, _ in accepted}, accepted) or code
     sys.exit(code)
+
+
+async def _lift(options: Options, session: Session, topics: Iterable[str], done: Collection[Key]) -> int:
+    """Remove the throttle of these topics, and that of brokers unless others than ``done`` are being reassigned."""
+    ongoing = {(m.topic, m.partition) for m in await ongoing_moves(options, session, [])} - set(done)
+    brokers = () if ongoing else sorted((await cluster_reader.look(session, topics=[])).brokers)
+    return await lift(options, session, sorted(set(topics) - {topic for topic, _ in ongoing}), brokers)
 
 
 def _kept(info: TopicInfo | None, entry: Any) -> list[int]:
@@ -433,7 +437,8 @@ async def generate_plan(
 @click.pass_obj
 @on_cluster
 async def verify(options: Options, session: Session, plan: Path) -> None:
-    """Check whether every partition in FILE has the replicas given there. Exit code 1 if one does not."""
+    """Check whether every partition in FILE has the replicas given there. Exit code 1 if one does not; if all have, a
+    throttle that execute left is removed."""
     wanted = read_plan(plan)
     cluster_state = await cluster_reader.look(
         session, topics=sorted({topic for topic, _ in wanted}), states=False
@@ -448,6 +453,7 @@ async def verify(options: Options, session: Session, plan: Path) -> None:
     print_rows(rows, ("topic", "partition", "replicas", "wanted", "status", "why"), options.output)
     if any(row["status"] != "complete" for row in rows):
         sys.exit(EXIT_FAILED)
+    sys.exit(await _lift(options, session, {topic for topic, _ in wanted}, ()))
 
 
 def _status(now: BrokerIds | None, wanted: BrokerIds, entry: Any) -> dict[str, str]:

@@ -189,15 +189,16 @@ async def _move(options: Options, session: Session, work: Work, given: Given) ->
     confirm(work.question, yes=given.yes)
     if code := await send_steps(options, session, drain):
         sys.exit(code)
+    moved = {key: planned.get(key, current[key]) for key in waiting}
     if given.throttle is not None:
-        await throttled(options, session, current, planned, given.throttle)
+        await throttled(options, session, cluster_state, moved, given.throttle)
     code = await _send(options, session, planned, given.reason)
     if given.no_wait:
         note("run it again to see how far it is")
         sys.exit(code)
     await _follow(options, session, work, waiting)
     if given.throttle is not None:
-        await unthrottle(options, session, current, {**{key: current[key] for key in waiting}, **planned})
+        await unthrottle(options, session, cluster_state, moved)
     if work.leaving:
         _say_empty(await cluster_reader.look(session), work.leaving)
     sys.exit(code)

@@ -23,10 +23,13 @@ from proto.gen import inspection_pb2
 _COLUMNS = ("broker", "rack", "replicas", "after", "leaders", "leaders_after", "bytes", "bytes_after")
 
 
+def current_assignment(info: TopicInfo, number: int) -> Assignment:
+    return Assignment(info.partitions[number], info.adding.get(number, ()), info.removing.get(number, ()))
+
+
 def target_of(info: TopicInfo, number: int) -> BrokerIds:
     """The replicas that a partition will have: of its reassignment that waits or is under way, else as they are."""
-    now = Assignment(info.partitions[number], info.adding.get(number, ()), info.removing.get(number, ()))
-    return info.queued.get(number) or now.target
+    return info.queued.get(number) or current_assignment(info, number).target
 
 
 def targets(cluster_state: ClusterState, left_out: Iterable[str] = ()) -> dict[Key, BrokerIds]:

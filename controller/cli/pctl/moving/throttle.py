@@ -1,5 +1,5 @@
 """``--throttle``: Kafka's limit on the bytes that replicas copy while they are reassigned (KIP-73), set on the brokers
-and topics of a plan and removed when it is done. Kafka brokers obey it; broker-stub does not.
+and topics of a plan and removed when it is done.
 """
 
 from __future__ import annotations
@@ -13,26 +13,30 @@ import click
 from controller.cli.common.options import Options
 from controller.cli.common.output import note
 from controller.cli.common.requests import ask, refusals, report
+from controller.cli.pctl.moving.load import current_assignment
 from controller.core.model import BrokerIds
 from controller.core.reassignment.vacating import Key
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _LEADER, _FOLLOWER = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+_KEYS = {*_RATES, _LEADER, _FOLLOWER}
+_OF_ALL_BROKERS = "brokers/<default>"
 
 throttle_option = click.option(
     "--throttle",
     type=click.IntRange(1, 2**63 - 1),
     metavar="BYTES",
-    help="bytes per second that each broker copies at most (Kafka brokers)",
+    help="bytes per second that each broker copies at most",
 )
 
 
 async def throttled(
     options: Options,
     session: Session,
-    before: Mapping[Key, BrokerIds],
+    cluster_state: ClusterState,
     after: Mapping[Key, BrokerIds],
     rate: int,
 ) -> None:
@@ -41,7 +45,7 @@ async def throttled(
     topics: dict[str, tuple[list[str], list[str]]] = {}
     for (topic, number), replicas in after.items():
         leaders, followers = topics.setdefault(topic, ([], []))
-        old = before[topic, number]
+        old = _origin(cluster_state, topic, number)
         leaders.extend(f"{number}:{b}" for b in old)
         followers.extend(f"{number}:{b}" for b in replicas if b not in old)
     resources = [
@@ -49,29 +53,61 @@ async def throttled(
         for topic, (leaders, followers) in topics.items()
     ]
     rates: Mapping[str, str | None] = dict.fromkeys(_RATES, str(rate))
-    resources += [_altered(pb.BROKER, str(b), rates) for b in _taking_part(before, after)]
+    resources += [_altered(pb.BROKER, str(b), rates) for b in _taking_part(cluster_state, after)]
     if code := await _alter(options, session, resources):
         sys.exit(code)
     note(f"brokers copy at most {rate} bytes per second")
 
 
 async def unthrottle(
-    options: Options, session: Session, before: Mapping[Key, BrokerIds], after: Mapping[Key, BrokerIds]
+    options: Options, session: Session, cluster_state: ClusterState, after: Mapping[Key, BrokerIds]
 ) -> None:
-    """Remove what ``throttled`` set."""
-    none: Mapping[str, str | None] = dict.fromkeys((_LEADER, _FOLLOWER))
-    resources = [_altered(pb.TOPIC, topic, none) for topic in sorted({topic for topic, _ in after})]
-    resources += [_altered(pb.BROKER, str(b), dict.fromkeys(_RATES)) for b in _taking_part(before, after)]
-    await _alter(options, session, resources)
+    """Remove what ``throttled`` set, before which this was the state."""
+    named = [_resource(pb.TOPIC, topic) for topic in sorted({topic for topic, _ in after})]
+    named += [_resource(pb.BROKER, str(b)) for b in _taking_part(cluster_state, after)]
+    await _alter(options, session, [_lifted(resource) for resource in named])
 
 
-def _taking_part(before: Mapping[Key, BrokerIds], after: Mapping[Key, BrokerIds]) -> Iterable[int]:
-    return sorted({b for key, ids in after.items() for b in (*ids, *before[key])})
+async def lift(options: Options, session: Session, topics: Iterable[str], brokers: Iterable[int]) -> int:
+    """Remove the limits that are set on these topics and brokers, as kafka-reassign-partitions does with --verify and
+    --cancel. Returns an exit code; asks for no change where none is set."""
+    resources = [_resource(pb.TOPIC, topic) for topic in topics]
+    resources += [_resource(pb.BROKER, str(b)) for b in brokers]
+    answer = await ask(options, session, "DescribeConfigs", pb.DescribeConfigsRequest(resources=resources))
+    limited = [
+        described.resource
+        for described in answer.results
+        if any(c.name in _KEYS and c.source != _OF_ALL_BROKERS for c in described.configs)
+    ]
+    if not limited:
+        return 0
+    code = await _alter(options, session, [_lifted(resource) for resource in limited])
+    if not code:
+        note("the throttle is removed")
+    return code
+
+
+def _origin(cluster_state: ClusterState, topic: str, number: int) -> BrokerIds:
+    """The replicas that have the data: a partition may be on its way already."""
+    return current_assignment(cluster_state.topics[topic], number).origin
+
+
+def _taking_part(cluster_state: ClusterState, after: Mapping[Key, BrokerIds]) -> Iterable[int]:
+    return sorted({b for key, ids in after.items() for b in (*ids, *_origin(cluster_state, *key))})
+
+
+def _resource(kind: Any, name: str) -> pb.ConfigResource:
+    return pb.ConfigResource(resource_type=kind, resource_name=name)
+
+
+def _lifted(resource: pb.ConfigResource) -> pb.AlterConfigsResource:
+    keys = (_LEADER, _FOLLOWER) if resource.resource_type == pb.TOPIC else _RATES
+    return _altered(resource.resource_type, resource.resource_name, dict.fromkeys(keys))
 
 
 def _altered(kind: Any, name: str, changes: Mapping[str, str | None]) -> pb.AlterConfigsResource:
     return pb.AlterConfigsResource(
-        resource=pb.ConfigResource(resource_type=kind, resource_name=name),
+        resource=_resource(kind, name),
         configs=[pb.AlterableConfig(name=key, value=value) for key, value in changes.items()],
     )
 
