@@ -57,6 +57,7 @@ def test_a_member_that_lost_its_disk_while_no_controller_was_there(leader: int) 
     rig = MachineHarness.active(world)
     assert rig.stored()[::2] == (2, [2])
     assert directories(world)[1] == (20,)
+    assert rig.rejects() == []
     rig.check_converged()
 
 
@@ -293,3 +294,22 @@ def test_a_directory_that_is_not_registered_is_not_believed() -> None:
     rig = MachineHarness.active(world)
     rig.ask(told(world, 99))
     assert directories(world) == ((1, 2), (BOTH, 20))
+
+
+def test_what_is_known_exactly_stays_so_in_whatever_is_written() -> None:
+    """The leader of before names no directories; an election knows all but one already."""
+    world = jbod_world()
+    world.put_state("t", 0, kept(1, (1, 2), (11, 20)))
+    rig = MachineHarness.active(world)
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1], isr_epochs=(world.brokers[1].epoch,))))
+    assert answer.partitions[0].error is ErrorCode.NONE
+    assert directories(world) == ((1,), (11,))
+    world = jbod_world()
+    world.broker_up(3, directories=(30,))
+    world.create_topic("u", {0: [1, 2, 3]})
+    world.put_state("u", 0, kept(3, (1, 2, 3), (11, 0, 30)))
+    rig = MachineHarness.active(world)
+    world.broker_down(3)
+    rig.run()
+    assert rig.stored("u")[::2] == (1, [1, 2])
+    assert world.states["u", 0].directories == (11, 20)

@@ -9,7 +9,7 @@ import pytest
 from controller.core.effects import CreateState, Read, ReadTopics
 from controller.core.events import Event, EventKind
 from controller.core.model import Broker, Endpoint, PartitionState, ReplicaState
-from controller.core.records import Rejection
+from controller.core.records import PartitionTransition, Rejection
 from controller.core.requests.topics import CreateTopics, NewTopic
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
@@ -40,6 +40,12 @@ def test_creation() -> None:
         *(f"2 UMR {line}" for line in lines),
     ]
     assert {rig.partition("t", 0).replica_state(b) for b in (1, 2)} == {ReplicaState.ONLINE}
+    assert [(t.before, t.after) for t in rig.recorded(PartitionTransition)] == [
+        (PartitionState.NON_EXISTENT, PartitionState.NEW),
+        (PartitionState.NON_EXISTENT, PartitionState.NEW),
+        (PartitionState.NEW, PartitionState.ONLINE),
+        (PartitionState.NEW, PartitionState.ONLINE),
+    ]
     rig.check_converged()
 
 
@@ -397,6 +403,12 @@ def test_an_unreadable_state_is_not_overwritten_by_creation() -> None:
     assert rig.stored() == (1, 4, [1])
     assert rig.partition().state is PartitionState.NEW
     assert rig.stored("t", 1) == (1, 0, [1])
+    assert "ELECTION_FAILED" in rig.rejects()
+    del world.unreadable["/brokers/topics/t/partitions/0/state"], world.states["t", 0]
+    world.broker_up(2)
+    rig.run()
+    assert rig.stored() == (1, 0, [1])
+    assert rig.cluster.problems == {}
 
 
 @pytest.mark.parametrize(("registration", "listener", "given"), [(4, "PLAINTEXT", False), (5, "PLAINTEXT", True),
