@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker_stub import data_identity
 from broker_stub.control import journal
 from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.handlers import ControlHandlers
@@ -28,6 +29,7 @@ from broker_stub.storage import (
 )
 from proto.gen import broker_control_pb2 as wire
 from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, RecordedLog, leader_state, stop_state
+from tests.support.broker.unsynced_names import unsynced_names
 
 Opener = Callable[[], DataDir]
 
@@ -98,6 +100,23 @@ def test_a_folder_that_holds_another_topic_is_not_taken_over(opener: Opener) -> 
     data = opener()
     make(data, LEADER)
     assert "topic id" in make(data, Replica("foo", 0, topic_id=ID_Y))[LEADER.key]
+
+
+def test_names_are_in_the_directory_for_good_before_the_answer(opener: Opener, tmp_path: Path) -> None:
+    """A power cut takes back no folder that a controller or leader was told of, and brings none back."""
+    with unsynced_names() as unsynced:
+        data = opener()
+        assert unsynced <= {tmp_path}, "a directory that is gone as a whole gets another id"
+        replica = Replica("foo", 0, topic_id=ID_X)
+        assert make(data, replica) == {}
+        # Its partition.metadata may be gone: the journal has the topic id, too.
+        assert unsynced <= {tmp_path, data.path / "foo-0"}
+        assert data.apply([Step(replica.key, replica, None, True, True)]).failed == {}
+        assert data.path not in unsynced
+        data.stopped_cleanly(7)
+        assert data.path not in unsynced
+        data_identity.started(data.path, synced=False)
+        assert data.path not in unsynced, "else the mark of a clean shutdown may come back"
 
 
 def test_deletion_is_by_name_at_once_and_by_removal_later(opener: Opener, tmp_path: Path) -> None:
