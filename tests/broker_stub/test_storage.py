@@ -232,10 +232,10 @@ class TestJournal:
         make(opener(), LEADER, PLAIN)
         path = tmp_path / "data" / FILE_NAME
         whole = path.read_bytes()
-        path.write_bytes(b'{"topic":"foo"}\n\xff\xff\n[1]\n' + whole + b'{"topic":"foo","parti')
+        path.write_bytes(b'{"topic":"foo"}\n\xff\xff\n[1]\n\n' + whole + b'{"topic":"foo","parti')
         replicas, problems = read(path)
         assert replicas == {LEADER.key: LEADER, PLAIN.key: PLAIN}
-        assert [problem.path for problem in problems] == [f"{path}:{n}" for n in (1, 2, 3, 6)]
+        assert [problem.path for problem in problems] == [f"{path}:{n}" for n in (1, 2, 3, 7)]
         opener()
         assert read(path)[1] == []
 
@@ -249,6 +249,56 @@ class TestJournal:
         log.append([Replica("foo", 0, role=Role.DELETED)])
         log.close()
         assert read(path)[0] == {PLAIN.key: PLAIN}
+
+    def test_a_rewritten_file_has_what_was_not_appended_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(journal, "COMPACT_BYTES_MIN", 1000)
+        path = tmp_path / FILE_NAME
+        log = Journal(path, {PLAIN.key: PLAIN})
+        for _ in range(100):
+            log.append([LEADER])
+        assert path.stat().st_size < 2000
+        log.close()
+        assert read(path)[0] == {PLAIN.key: PLAIN, LEADER.key: LEADER}
+
+    def test_what_is_small_or_mostly_true_is_not_rewritten(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / FILE_NAME
+        log = Journal(path, {})
+        inode = path.stat().st_ino
+        for _ in range(20):
+            log.append([LEADER])
+        assert path.stat().st_ino == inode
+        monkeypatch.setattr(journal, "COMPACT_BYTES_MIN", 1000)
+        log.append([Replica("foo", number) for number in range(50)])
+        assert path.stat().st_ino == inode
+        log.close()
+
+    def test_the_last_line_of_a_partition_counts_also_when_it_is_a_deletion(self, tmp_path: Path) -> None:
+        log = Journal(tmp_path / FILE_NAME, {})
+        gone = Replica("gone", 0, role=Role.DELETED)
+        log.append([LEADER, PLAIN, gone])
+        log.append([Replica(*LEADER.key, role=Role.DELETED)])
+        log.close()
+        assert read(tmp_path / FILE_NAME) == ({PLAIN.key: PLAIN}, [])
+
+    def test_states_are_flushed_before_anybody_is_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With the bytes that were there when they were."""
+        flushed: list[int] = []
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, lambda fd: flushed.append(os.fstat(fd).st_size))
+        monkeypatch.setattr(journal, "sync_directory", lambda _: None)
+        path = tmp_path / FILE_NAME
+        log = Journal(path, {PLAIN.key: PLAIN})
+        assert flushed == [path.stat().st_size]
+        log.append([LEADER])
+        assert flushed[1:] == [path.stat().st_size]
+        assert flushed[0] < flushed[1]
+        log.close()
 
     def test_a_rewritten_file_is_in_the_folder_for_good(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from controller.core.config_keys import UNCLEAN
 from controller.core.explain.partitions import explain_partition
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, of_several
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect, unmet
+from controller.core.records import Rejection
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
@@ -136,10 +137,13 @@ def test_a_leader_that_writes_by_itself_takes_in_one_that_lost_its_data() -> Non
     world = world_of(1, 2)
     world.put_state("t", 0, kept(1, (1,), (10,)))
     rig = MachineHarness.active(world)
+    rig.forget()
     world.put_state("t", 0, msgspec.structs.replace(kept(1, (1, 2), (10, NEW)), partition_epoch=8))
     world.notify_isr(("t", 0))
     rig.run()
     assert rig.stored()[::2] == (1, [1])
+    assert {line.split()[0] for line in rig.lines("LISR")} == {"1", "2"}
+    rig.check_converged()
 
 
 # --- AlterPartition, version 3 (KIP-903) -----------------------------------------------------------------------
@@ -177,6 +181,15 @@ def test_a_stale_epoch_of_one_that_stays_is_refused_too_but_not_of_one_that_is_a
     assert [p.error for p in answer.partitions] == [ErrorCode.NONE], "nothing changes"
     (answer,) = rig.ask(rig.alter(1, rig.proposal([1], isr_epochs=(3,))))
     assert [p.error for p in answer.partitions] == [ErrorCode.INELIGIBLE_REPLICA]
+
+
+def test_an_epoch_of_one_that_is_not_registered_is_no_newer_registration() -> None:
+    world, rig = led_by_one()
+    world.broker_down(2)
+    rig.run()
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2], isr_epochs=(-1, 3))))
+    assert [p.error for p in answer.partitions] == [ErrorCode.INELIGIBLE_REPLICA]
+    assert "not online" in rig.recorded(Rejection)[-1].reason
 
 
 def test_epochs_are_one_for_each_member() -> None:

@@ -10,7 +10,7 @@ import pytest
 from controller.core.context import EventContext
 from controller.core.model import Partition, PartitionState, ReplicaState
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
-from controller.core.reasons import NoState
+from controller.core.reasons import NewerController, NoState
 from controller.core.records import Rejection
 from tests.support.core.harness import Fate, MachineHarness, bare, set_states
 from tests.support.core.world import Key, state
@@ -270,6 +270,17 @@ def test_a_partition_whose_state_is_gone_is_not_said_to_be_led() -> None:
         lambda context: partition_state_machine.to_online(context, [rig.partition()], leader_election.OFFLINE)
     )
     assert failed == {rig.partition(): NoState()}
+
+
+def test_a_partition_of_a_newer_controller_is_not_said_to_be_led() -> None:
+    newer = state(2, [1, 2], controller_epoch=9)
+    rig = bare([1], {("t", 0): [1, 2]}, {("t", 0): newer})
+    set_states(rig, P.OFFLINE, R.ONLINE)
+    failed = rig.drive(
+        lambda context: partition_state_machine.to_online(context, [rig.partition()], leader_election.OFFLINE)
+    )
+    assert failed == {rig.partition(): NewerController(9, 1)}
+    assert rig.commits() == []
 
 
 def test_a_failed_removal_is_recorded_with_both_states() -> None:

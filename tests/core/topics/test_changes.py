@@ -132,6 +132,27 @@ def test_expansion_of_several_topics_costs_one_read() -> None:
     rig.check_converged()
 
 
+def test_no_topic_hides_the_edits_of_those_after_it() -> None:
+    """Unreadable, gone, created again, edited otherwise: the last one is expanded all the same."""
+    world, rig = active(1)
+    for name in "abcde":
+        world.create_topic(name, {0: [1]})
+    rig.run()
+    rig.step(TOPIC_CHANGE)  # busy: the edits wait together
+    for name in "abcde":
+        world.expand_topic(name, {1: [1]})
+    world.unreadable["/brokers/topics/a"] = "not JSON"
+    for name in "bc":
+        world.delete_topic(name)
+    world.create_topic("c", {0: [1]})
+    world.edit_topic("d", partitions={0: (1,)})
+    world.events.clear()
+    world.events.extend(modified(name) for name in "abcde")
+    rig.run()
+    assert rig.stored("e", 1) == (1, 0, [1])
+    assert rig.cluster.topics.keys() == {"a", "c", "d", "e"}
+
+
 def test_other_edits_are_ignored() -> None:
     """Reference 7: only partitions absent from the cache matter."""
     world, rig = active(1, 2)
@@ -392,6 +413,7 @@ def test_a_state_of_a_newer_controller_is_not_adopted() -> None:
     assert rig.stored() == (1, 4, [1])
     assert rig.partition().state is PartitionState.NEW
     assert rig.lines() == []
+    assert rig.rejects() == ["ELECTION_FAILED"]
 
 
 def test_an_unreadable_state_is_not_overwritten_by_creation() -> None:
