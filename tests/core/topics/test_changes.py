@@ -385,6 +385,23 @@ def test_a_malformed_topic_that_vanishes_is_no_problem_any_more() -> None:
     assert rig.cluster.problems == {}
 
 
+def test_an_unreadable_topic_that_vanished_does_not_hide_the_next_one_of_its_name() -> None:
+    world, rig = active(1)
+    world.unreadable[topic_path("t")] = "not JSON"
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    world.delete_topic("t")
+    world.unreadable.pop(topic_path("t"), None)
+    world.events.clear()
+    world.events.append(TOPIC_CHANGE)
+    rig.run()
+    world.create_topic("t", {0: [1]})
+    world.events.clear()
+    world.events.append(TOPIC_CHANGE)
+    rig.run()
+    assert rig.stored() == (1, 0, [1])
+
+
 def test_a_state_that_exists_already_is_adopted() -> None:
     """Section 14, point 2: the original leaves it New until the next failover."""
     world, rig = active(1, 2)
