@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker_stub import data_identity
 from broker_stub.control import journal
 from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.handlers import ControlHandlers
@@ -28,6 +29,7 @@ from broker_stub.storage import (
 )
 from proto.gen import broker_control_pb2 as wire
 from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, RecordedLog, leader_state, stop_state
+from tests.support.broker.unsynced_names import unsynced_names
 
 Opener = Callable[[], DataDir]
 
@@ -98,6 +100,23 @@ def test_a_folder_that_holds_another_topic_is_not_taken_over(opener: Opener) -> 
     data = opener()
     make(data, LEADER)
     assert "topic id" in make(data, Replica("foo", 0, topic_id=ID_Y))[LEADER.key]
+
+
+def test_names_are_in_the_directory_for_good_before_the_answer(opener: Opener, tmp_path: Path) -> None:
+    """A power cut takes back no folder that a controller or leader was told of, and brings none back."""
+    with unsynced_names() as unsynced:
+        data = opener()
+        assert unsynced <= {tmp_path}, "a directory that is gone as a whole gets another id"
+        replica = Replica("foo", 0, topic_id=ID_X)
+        assert make(data, replica) == {}
+        # Its partition.metadata may be gone: the journal has the topic id, too.
+        assert unsynced <= {tmp_path, data.path / "foo-0"}
+        assert data.apply([Step(replica.key, replica, None, True, True)]).failed == {}
+        assert data.path not in unsynced
+        data.stopped_cleanly(7)
+        assert data.path not in unsynced
+        data_identity.started(data.path, synced=False)
+        assert data.path not in unsynced, "else the mark of a clean shutdown may come back"
 
 
 def test_deletion_is_by_name_at_once_and_by_removal_later(opener: Opener, tmp_path: Path) -> None:
@@ -213,10 +232,10 @@ class TestJournal:
         make(opener(), LEADER, PLAIN)
         path = tmp_path / "data" / FILE_NAME
         whole = path.read_bytes()
-        path.write_bytes(b'{"topic":"foo"}\n\xff\xff\n[1]\n' + whole + b'{"topic":"foo","parti')
+        path.write_bytes(b'{"topic":"foo"}\n\xff\xff\n[1]\n\n' + whole + b'{"topic":"foo","parti')
         replicas, problems = read(path)
         assert replicas == {LEADER.key: LEADER, PLAIN.key: PLAIN}
-        assert [problem.path for problem in problems] == [f"{path}:{n}" for n in (1, 2, 3, 6)]
+        assert [problem.path for problem in problems] == [f"{path}:{n}" for n in (1, 2, 3, 7)]
         opener()
         assert read(path)[1] == []
 
@@ -230,6 +249,56 @@ class TestJournal:
         log.append([Replica("foo", 0, role=Role.DELETED)])
         log.close()
         assert read(path)[0] == {PLAIN.key: PLAIN}
+
+    def test_a_rewritten_file_has_what_was_not_appended_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(journal, "COMPACT_BYTES_MIN", 1000)
+        path = tmp_path / FILE_NAME
+        log = Journal(path, {PLAIN.key: PLAIN})
+        for _ in range(100):
+            log.append([LEADER])
+        assert path.stat().st_size < 2000
+        log.close()
+        assert read(path)[0] == {PLAIN.key: PLAIN, LEADER.key: LEADER}
+
+    def test_what_is_small_or_mostly_true_is_not_rewritten(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / FILE_NAME
+        log = Journal(path, {})
+        inode = path.stat().st_ino
+        for _ in range(20):
+            log.append([LEADER])
+        assert path.stat().st_ino == inode
+        monkeypatch.setattr(journal, "COMPACT_BYTES_MIN", 1000)
+        log.append([Replica("foo", number) for number in range(50)])
+        assert path.stat().st_ino == inode
+        log.close()
+
+    def test_the_last_line_of_a_partition_counts_also_when_it_is_a_deletion(self, tmp_path: Path) -> None:
+        log = Journal(tmp_path / FILE_NAME, {})
+        gone = Replica("gone", 0, role=Role.DELETED)
+        log.append([LEADER, PLAIN, gone])
+        log.append([Replica(*LEADER.key, role=Role.DELETED)])
+        log.close()
+        assert read(tmp_path / FILE_NAME) == ({PLAIN.key: PLAIN}, [])
+
+    def test_states_are_flushed_before_anybody_is_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With the bytes that were there when they were."""
+        flushed: list[int] = []
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, lambda fd: flushed.append(os.fstat(fd).st_size))
+        monkeypatch.setattr(journal, "sync_directory", lambda _: None)
+        path = tmp_path / FILE_NAME
+        log = Journal(path, {PLAIN.key: PLAIN})
+        assert flushed == [path.stat().st_size]
+        log.append([LEADER])
+        assert flushed[1:] == [path.stat().st_size]
+        assert flushed[0] < flushed[1]
+        log.close()
 
     def test_a_rewritten_file_is_in_the_folder_for_good(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

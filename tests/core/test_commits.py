@@ -6,10 +6,12 @@ Each scenario runs with every kind of write: an election, an ISR removal, a crea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 
 import pytest
 
 from controller.core import commits
+from controller.core.context import Pause
 from controller.core.effects import Commit
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.partitions import (
@@ -420,3 +422,46 @@ def test_a_failover_tells_states_of_later_epochs_all_the_same() -> None:
     rig = MachineHarness.active(world, epoch=1)
     notified = "leader 1 epoch 5 isr [1]"
     assert rig.lines() == ["1 UMR brokers [1]", f"1 LISR t-0 {notified}", f"1 UMR t-0 {notified}"]
+
+
+def test_changes_behind_many_partitions_that_need_none_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "EXAMINED_MAX", 3)
+    world, rig = three(9)
+    for number in range(7):
+        world.put_state("t", number, state(1, [1, 2], 5, 8))
+        rig.partition("t", number).leadership = world.states["t", number]
+    world.broker_down(3)
+    rig.run()
+    assert {world.states["t", n].isr for n in range(9)} == {(1, 2)}
+    rig.check_converged()
+
+
+def test_each_batch_is_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "BATCH_WRITES", 2)
+    _, rig = three(6)
+    every = list(rig.cluster.partitions())
+    found = rig.pauses(
+        lambda context: replica_state_machine.to_offline(context, [(p, 3) for p in every], "test")
+    )
+    # That the third batch was the last shows by an empty one; what is read again needs no write.
+    assert found == [Pause.YIELD] * 4 + [Pause.WAIT] * 3 + [Pause.YIELD]
+
+
+@pytest.mark.parametrize("machine", [partition_state_machine, replica_state_machine])
+def test_initial_states_are_set_in_slices(machine: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "SLICE_MAX", 2)
+    _, rig = three(8)
+    found = rig.pauses(lambda context: machine.startup(context, list(rig.cluster.partitions())))
+    assert found == [Pause.YIELD] * 3
+
+
+def test_whoever_reads_a_mended_state_says_so() -> None:
+    """Somebody mended it and removed the member that went: nothing is left to write."""
+    world, rig = three(1)
+    path = "/brokers/topics/t/partitions/0/state"
+    rig.cluster.problems[path] = "not JSON"
+    rig.fate = meanwhile(lambda: world.shrink_or_grow("t", 0, [1, 2]))
+    world.broker_down(3)
+    rig.run()
+    assert rig.stored() == (1, 5, [1, 2])
+    assert path not in rig.cluster.problems

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from controller.core import failover
 from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
+from controller.core.records import FailoverPhase
 from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state, state_path
@@ -507,3 +509,24 @@ def test_a_lost_answer_to_the_deletion_leaves_nobody_deaf(fate: Fate) -> None:
     rig.run()
     assert world.preferred is None
     assert rig.stored("t", 1) == (1, 6, [1, 2])
+
+
+def test_states_are_read_in_parts_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover, "READ_STATES_CHUNK", 2)
+    world = World(1)
+    led(world, "t", {n: [1] for n in range(5)})
+    rig = MachineHarness.active(world)
+    reads = [e.query for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadStates)]
+    assert [[p.number for p in query.partitions] for query in reads] == [[0, 1], [2, 3], [4]]
+
+
+def test_each_phase_is_recorded_with_what_it_handled() -> None:
+    world = World(1, 2)
+    led(world, "t", {0: [1, 2], 1: [2, 1]})
+    rig = MachineHarness.active(world)
+    counts = {record.phase: record.count for record in rig.recorded(FailoverPhase)}
+    assert {name: counts[name] for name in ("brokers", "topics", "partitions", "replica_startup")} == {
+        "brokers": 2, "topics": 1, "partitions": 2, "replica_startup": 4,
+    }  # fmt: skip
+    assert list(counts)[-4:] == ["reassignments", "deletions_resumed", "preferred_election", "ready"]
+    assert counts["partition_startup"] == counts["ready"] == 2

@@ -476,3 +476,55 @@ def test_the_stream_hands_out_each_change_once_and_last(steps: list[tuple[int, i
 def test_brokers_are_identified_by_id_and_epoch() -> None:
     assert a_broker(1, 5) != a_broker(1, 6)
     assert isinstance(a_broker(1, 5), Broker)
+
+
+# --- what vanished, and the whole state ----------------------------------------------------------------------
+
+
+def test_of_what_vanished_only_deletions_are_still_told() -> None:
+    net = Net(partitions=3)
+    net.stop(1, 0)
+    net.stop(1, 1, delete=True)
+    net.lead(1, 2)
+    net.outbox.forget(net.partitions)
+    assert shape(net.drain(1)) == [("StopReplica", [1])]
+
+
+def test_a_snapshot_leaves_out_what_vanished_while_it_waited() -> None:
+    net = Net(partitions=3)
+    net.begin_again(2, first=True)
+    net.outbox.forget([net.partitions[0]])
+    net.outbox.compared(net.cluster.brokers[2], None)
+    assert [s for s in shape(net.drain(2)) if s[0] == "UpdateMetadata" and s[1]] == [
+        ("UpdateMetadata", [1, 2])
+    ]
+
+
+def test_the_whole_state_does_not_start_what_was_just_stopped() -> None:
+    """Nor is told twice what waits in any round."""
+    net = Net(partitions=3)
+    net.drain(2)
+    net.stop(2, 0)
+    net.lead(2, 1)
+    net.outbox.whole_leadership(2, net.partitions)
+    net.outbox.compared(net.cluster.brokers[2], None)
+    assert shape(net.drain(2)) == [("LeaderAndIsr", [1, 2]), ("StopReplica", [0])]
+
+
+def test_a_first_snapshot_waits_until_it_is_known_what_the_broker_holds() -> None:
+    net = Net(partitions=2)
+    net.begin_again(2, first=True)
+    assert shape(net.drain(2)) == [("UpdateMetadata", [])], "who is alive"
+    net.outbox.compared(net.cluster.brokers[2], None)
+    assert shape(net.drain(2))[0] == ("UpdateMetadata", [0, 1])
+
+
+def test_everything_owes_only_what_the_broker_has() -> None:
+    net = Net(brokers=3, partitions=2)
+    for broker_id in (2, 3):
+        net.drain(broker_id)
+        net.outbox.everything_to([broker_id], net.cluster.topics, ())
+    net.stop(2, 1)
+    assert [net.outbox.owes_leadership(3, p) for p in net.partitions] == [False, False]
+    net.drain(2)
+    assert [net.outbox.owes_leadership(2, p) for p in net.partitions] == [True, False]

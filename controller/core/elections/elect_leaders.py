@@ -157,7 +157,7 @@ def refusal(context: EventContext, request: ElectLeaders, topic: str, number: in
 
 
 def _satisfied(context: EventContext, request: ElectLeaders, partition: Partition) -> bool:
-    """Whether the current leader is already what the election would choose, at best or now."""
+    """Whether the current leader is already the one that the election is for; of an unclean one, any live one."""
     current = partition.leadership
     if current is None:
         return False
@@ -165,12 +165,8 @@ def _satisfied(context: EventContext, request: ElectLeaders, partition: Partitio
     if request.election is ElectionType.UNCLEAN:
         return current.leader in live
     kind = _kind(request)
-    online = context.cluster.online_set(partition, live)
-    lacking = context.cluster.without_data(current)
-    ballot = Ballot(partition.replicas, current, online, leader=kind.leader, without_data=lacking)
-    elected = leader_election.elect(kind.strategy, ballot)
-    best = leader_election.first_choice(kind.strategy, ballot)
-    return current.leader == best or (elected is not None and elected.leader == current.leader)
+    ballot = Ballot(partition.replicas, current, live, leader=kind.leader)
+    return current.leader == leader_election.first_choice(kind.strategy, ballot)
 
 
 def _not_available(request: ElectLeaders) -> ErrorCode:

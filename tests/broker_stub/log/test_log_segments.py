@@ -16,6 +16,7 @@ from broker_stub.log.interface import LogConfig
 from broker_stub.log.log import PartitionLog
 from broker_stub.log.segment import Segment, file_name, parse_file_name
 from proto.gen import broker_data_pb2 as wire
+from tests.support.broker.unsynced_names import unsynced_names
 
 ONE = batches.encode([(None, b"x" * 50)], 1000)
 SMALL_SEGMENTS = LogConfig(segment_bytes=3 * len(ONE))
@@ -311,3 +312,31 @@ def test_the_newest_timestamp_of_a_segment_shrinks_with_it(tmp_path: Path) -> No
     segment.truncate(segment.locate(0))
     assert (segment.size, segment.next_offset) == (0, 0)
     pool.close()
+
+
+def test_no_name_of_a_flushed_log_is_in_doubt(tmp_path: Path) -> None:
+    with unsynced_names() as unsynced:
+        log = filled(tmp_path, 7)
+        assert unsynced == {tmp_path}
+        log.flush()
+        assert unsynced == set()
+        log.truncate_to(2)
+        assert unsynced == set()
+        log.append_as_leader(ONE, 2)
+        log.flush()
+        for start in (3, 5):
+            log.truncate_fully_and_start_at(start)
+            assert unsynced == set()
+        log.append_as_leader(ONE, 2)
+        log.close()
+        assert unsynced == set()
+
+
+def test_names_of_a_log_that_was_killed_are_synced_by_the_next_flush(tmp_path: Path) -> None:
+    """Its files are there, but only in memory: they count as flushed only when their folder is."""
+    with unsynced_names() as unsynced:
+        filled(tmp_path, 7)
+        again = PartitionLog.open(tmp_path, SMALL_SEGMENTS, 0)
+        again.flush()
+        assert unsynced == set()
+        again.close()

@@ -81,6 +81,13 @@ def test_no_id_is_given_out_twice(fates: list[Fate]) -> None:
     assert rig.world.nodes[PRODUCER_IDS].value.end >= max(starts) + 999
 
 
+def test_a_block_whose_answer_is_lost_is_the_one_that_landed() -> None:
+    rig = MachineHarness.active(World(1))
+    fates = iter([Fate.LANDED])
+    rig.fate = lambda _: next(fates, Fate.ANSWERED)
+    assert [allocate(rig).start for _ in range(2)] == [0, 1000]
+
+
 def test_nobody_is_left_without_an_answer() -> None:
     assert not_controller(AllocateProducerIds(1, 1)).error is ErrorCode.NOT_CONTROLLER
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core.context import Pause
+from controller.core.elections import elect_leaders
 from controller.core.handlers import not_controller
 from controller.core.model import PartitionState
 from controller.core.partitions.leader_election import Strategy
@@ -226,3 +228,10 @@ def test_what_is_answered_is_what_is_stored(data: Any) -> None:
 
 def test_kinds_of_elections_are_named_as_strategies() -> None:
     assert {kind.value for kind in ElectionType} - {s.value for s in Strategy} == {UNCLEAN.value}
+
+
+def test_long_requests_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elect_leaders, "EXAMINED_MAX", 3)
+    rig = cluster(([1, 2], 1, [1]))
+    request = ElectLeaders(PREFERRED, [("nowhere", n) for n in range(9)])
+    assert rig.pauses(lambda context: elect_leaders.elect_leaders(context, 1, request)) == [Pause.YIELD] * 3

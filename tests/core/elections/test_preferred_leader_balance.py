@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.core.context import CoreSettings
+from controller.core.context import CoreSettings, EventContext, Handler, Pause
+from controller.core.elections.preferred_leader_balance import Imbalance, imbalances
 from controller.core.events import Event, EventKind
 from controller.core.records import BrokerChange, LeadershipChange
 from tests.support.core.harness import MachineHarness
@@ -118,3 +119,19 @@ def test_a_return_under_way_ends_when_its_broker_goes() -> None:
     rig.run()
     assert run(rig) == 0
     assert rig.cluster.rebalancing == set()
+
+
+def test_a_topic_under_deletion_hides_no_other() -> None:
+    world = World(1, 2)
+    for name in "tu":
+        world.create_topic(name, {0: [1, 2]})
+        world.put_state(name, 0, state(2, (1, 2), 5, 7))
+    rig = MachineHarness.active(world)
+    rig.cluster.topics_to_delete.add("t")
+    found = rig.drive(_imbalances)
+    assert [(b, i.preferred, i.missing) for b, i in found.items()] == [(1, 1, 1)]
+
+
+def _imbalances(context: EventContext) -> Handler[dict[int, Imbalance]]:
+    yield Pause.YIELD
+    return imbalances(context)

@@ -10,8 +10,9 @@ import pytest
 
 from controller.core import commits
 from controller.core.effects import Commit
+from controller.core.isr import alter_partition
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
-from controller.core.records import LeadershipChange
+from controller.core.records import LeadershipChange, Rejection
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import Fate, MachineHarness
@@ -450,3 +451,25 @@ def test_requests_are_never_taken_for_one_another() -> None:
     serials = [rig.send(request), rig.send(request)]
     rig.run()
     assert [rig.replies[s].error for s in serials] == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+# --- the rest of a request ------------------------------------------------------------------------------------
+
+
+def test_refusals_of_one_error_that_are_too_many_hide_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alter_partition, "REFUSALS_RECORDED_MAX", 2)
+    rig = led_by_one(6)
+    stale = [rig.proposal([1], number=n, leader_epoch=4) for n in range(5)]
+    rig.ask(rig.alter(1, *stale, rig.proposal([2], number=5)))
+    assert rig.rejects() == ["FENCED_LEADER_EPOCH"] * 3 + ["INVALID_REQUEST"]
+    assert "3 more, which are not recorded" in rig.recorded(Rejection)[2].reason
+
+
+def test_long_requests_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in three proposals: while they are taken, while they are looked up, and while they are answered."""
+    monkeypatch.setattr(alter_partition, "EXAMINED_MAX", 3)
+    rig = led_by_one()
+    asked = changed(rig.proposal([1]), topic="nowhere", topic_id="")
+    unknown = [changed(asked, partition=n) for n in range(9)]
+    request = rig.alter(1, *unknown)
+    assert len(rig.pauses(lambda context: alter_partition.alter_partitions(context, [(1, request)]))) == 9

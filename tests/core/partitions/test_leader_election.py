@@ -216,3 +216,19 @@ def test_the_trace_decides_as_the_election_does(strategy: Strategy, unclean_allo
 def test_what_is_permitted_is_not_said_to_be_forbidden() -> None:
     nobody = Ballot((1, 2), state(1, [1]), set(), unclean_allowed=True)
     assert str(why_nobody(Strategy.OFFLINE, nobody)) == "no eligible leader: 1 is not online, 2 is not online"
+
+
+def test_drained_brokers_lead_last_but_rather_than_nobody() -> None:
+    by = Attribution("new disks", "ann")
+    for strategy in (Strategy.OFFLINE, Strategy.CONTROLLED_SHUTDOWN, Strategy.REASSIGN):
+        for drained, order in (({1}, (2, 3, 1)), ({1, 2}, (3, 1, 2)), ({1, 2, 3}, (1, 2, 3))):
+            ballot = Ballot(BROKERS, state(-1, BROKERS), set(BROKERS), drained=dict.fromkeys(drained, by))
+            elected = elect(strategy, ballot)
+            assert elected is not None
+            assert (elected.leader, elected.recipients) == (order[0], order)
+    for strategy in (Strategy.PREFERRED, Strategy.CHOSEN, Strategy.DRAIN):
+        everyone = dict.fromkeys(BROKERS, by)
+        assert (
+            elect(strategy, Ballot(BROKERS, state(-1, BROKERS), set(BROKERS), drained=everyone, leader=1))
+            is None
+        )

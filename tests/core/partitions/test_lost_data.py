@@ -11,6 +11,7 @@ from controller.core.config_keys import UNCLEAN
 from controller.core.explain.partitions import explain_partition
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, of_several
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect, unmet
+from controller.core.records import Rejection
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
@@ -57,6 +58,7 @@ def test_a_member_that_lost_its_disk_while_no_controller_was_there(leader: int) 
     rig = MachineHarness.active(world)
     assert rig.stored()[::2] == (2, [2])
     assert directories(world)[1] == (20,)
+    assert rig.rejects() == []
     rig.check_converged()
 
 
@@ -135,10 +137,13 @@ def test_a_leader_that_writes_by_itself_takes_in_one_that_lost_its_data() -> Non
     world = world_of(1, 2)
     world.put_state("t", 0, kept(1, (1,), (10,)))
     rig = MachineHarness.active(world)
+    rig.forget()
     world.put_state("t", 0, msgspec.structs.replace(kept(1, (1, 2), (10, NEW)), partition_epoch=8))
     world.notify_isr(("t", 0))
     rig.run()
     assert rig.stored()[::2] == (1, [1])
+    assert {line.split()[0] for line in rig.lines("LISR")} == {"1", "2"}
+    rig.check_converged()
 
 
 # --- AlterPartition, version 3 (KIP-903) -----------------------------------------------------------------------
@@ -176,6 +181,15 @@ def test_a_stale_epoch_of_one_that_stays_is_refused_too_but_not_of_one_that_is_a
     assert [p.error for p in answer.partitions] == [ErrorCode.NONE], "nothing changes"
     (answer,) = rig.ask(rig.alter(1, rig.proposal([1], isr_epochs=(3,))))
     assert [p.error for p in answer.partitions] == [ErrorCode.INELIGIBLE_REPLICA]
+
+
+def test_an_epoch_of_one_that_is_not_registered_is_no_newer_registration() -> None:
+    world, rig = led_by_one()
+    world.broker_down(2)
+    rig.run()
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2], isr_epochs=(-1, 3))))
+    assert [p.error for p in answer.partitions] == [ErrorCode.INELIGIBLE_REPLICA]
+    assert "not online" in rig.recorded(Rejection)[-1].reason
 
 
 def test_epochs_are_one_for_each_member() -> None:
@@ -293,3 +307,22 @@ def test_a_directory_that_is_not_registered_is_not_believed() -> None:
     rig = MachineHarness.active(world)
     rig.ask(told(world, 99))
     assert directories(world) == ((1, 2), (BOTH, 20))
+
+
+def test_what_is_known_exactly_stays_so_in_whatever_is_written() -> None:
+    """The leader of before names no directories; an election knows all but one already."""
+    world = jbod_world()
+    world.put_state("t", 0, kept(1, (1, 2), (11, 20)))
+    rig = MachineHarness.active(world)
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1], isr_epochs=(world.brokers[1].epoch,))))
+    assert answer.partitions[0].error is ErrorCode.NONE
+    assert directories(world) == ((1,), (11,))
+    world = jbod_world()
+    world.broker_up(3, directories=(30,))
+    world.create_topic("u", {0: [1, 2, 3]})
+    world.put_state("u", 0, kept(3, (1, 2, 3), (11, 0, 30)))
+    rig = MachineHarness.active(world)
+    world.broker_down(3)
+    rig.run()
+    assert rig.stored("u")[::2] == (1, [1, 2])
+    assert world.states["u", 0].directories == (11, 20)

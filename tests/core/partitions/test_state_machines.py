@@ -10,6 +10,7 @@ import pytest
 from controller.core.context import EventContext
 from controller.core.model import Partition, PartitionState, ReplicaState
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
+from controller.core.reasons import NewerController, NoState
 from controller.core.records import Rejection
 from tests.support.core.harness import Fate, MachineHarness, bare, set_states
 from tests.support.core.world import Key, state
@@ -260,6 +261,47 @@ def test_to_online_answers_with_the_reason_of_each_failure() -> None:
     assert "not online" in str(failed[rig.partition("t")])
     assert "[2]" in str(failed[rig.partition("u")])
     assert rig.rejects() == ["ELECTION_FAILED", "ELECTION_FAILED"]
+
+
+def test_a_partition_whose_state_is_gone_is_not_said_to_be_led() -> None:
+    rig = bare([1], {("t", 0): [1]})
+    set_states(rig, P.OFFLINE, R.ONLINE)
+    failed = rig.drive(
+        lambda context: partition_state_machine.to_online(context, [rig.partition()], leader_election.OFFLINE)
+    )
+    assert failed == {rig.partition(): NoState()}
+
+
+def test_a_partition_of_a_newer_controller_is_not_said_to_be_led() -> None:
+    newer = state(2, [1, 2], controller_epoch=9)
+    rig = bare([1], {("t", 0): [1, 2]}, {("t", 0): newer})
+    set_states(rig, P.OFFLINE, R.ONLINE)
+    failed = rig.drive(
+        lambda context: partition_state_machine.to_online(context, [rig.partition()], leader_election.OFFLINE)
+    )
+    assert failed == {rig.partition(): NewerController(9, 1)}
+    assert rig.commits() == []
+
+
+def test_a_failed_removal_is_recorded_with_both_states() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]}, {("t", 0): state(1, [1, 2])})
+    set_states(rig, P.ONLINE, R.ONLINE)
+    del rig.world.states["t", 0]
+    move_replicas(rig, [(rig.partition(), 2)], R.OFFLINE)
+    (refused,) = rig.recorded(Rejection)
+    assert (refused.error, refused.before, refused.after) == (
+        "CONFLICT",
+        R.ONLINE.value,
+        R.OFFLINE.value,
+    )
+
+
+def test_replicas_without_leadership_come_online_and_nobody_is_told_who_leads() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]})
+    set_states(rig, P.OFFLINE, R.OFFLINE)
+    move_replicas(rig, [(rig.partition(), 1)], R.ONLINE)
+    assert rig.partition().replica_state(1) is R.ONLINE
+    assert rig.lines() == []
 
 
 def test_a_creation_whose_writes_never_land_leaves_it_new() -> None:

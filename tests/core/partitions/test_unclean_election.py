@@ -68,6 +68,7 @@ def test_an_unreadable_configuration_means_no_election_and_hides_no_other_topic(
     rig.failover()
     assert rig.stored("t") == (-1, 5, [1])
     assert rig.stored("u") == (2, 6, [2])
+    assert rig.cluster.problems == {"/config/topics/t": "not JSON"}
 
 
 def test_a_mended_configuration_is_no_problem_any_more() -> None:

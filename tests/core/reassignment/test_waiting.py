@@ -243,8 +243,9 @@ def test_at_failover_a_move_gets_one_leader_epoch_whoever_asked() -> None:
 def test_sets_written_by_hand_that_make_no_sense() -> None:
     """Strangers in them are ignored, and a partition is not emptied; both can be put right."""
     rig = active(1, 2, t=[[1], [1]])
-    rig.world.edit_topic("t", adding={0: (7,)}, removing={0: (8,), 1: (1,)})
+    rig.world.edit_topic("t", adding={0: (7,)}, removing={0: (8,), 1: (1,)}, stray={0: (1, 2)})
     successor = MachineHarness(rig.world, epoch=2).failover()
+    assert [line for line in successor.lines("SR") if "delete" in line] == ["2 SR t-0 epoch 0 delete"]
     listed = ongoing(successor)
     assert list(listed) == ["t-1"]
     assert tuple(map(str, listed["t-1"].reasons)) == (
@@ -285,3 +286,14 @@ def test_a_target_that_leaves_the_isr_as_it_is_to_lead_leaves_the_move_as_it_was
     assert list(rig.received[1].replicas[T].replicas) == [2, 1]
     copy_all(rig)
     check_moved(rig, T, [2])
+
+
+def test_a_target_that_cannot_lead_any_more_does_not_lead_the_finished_move() -> None:
+    rig = active(1, 2, 3, t=[[1, 2]])
+    ask(rig, {("t", 0): [1, 3]})
+    assert rig.stored()[0] == 1
+    rig.cluster.shutting_down.add(1)
+    rig.world.shrink_or_grow("t", 0, [1, 2, 3])
+    rig.world.notify_isr(("t", 0))
+    rig.run()
+    assert rig.stored()[0] == 3

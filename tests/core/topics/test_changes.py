@@ -9,7 +9,7 @@ import pytest
 from controller.core.effects import CreateState, Read, ReadTopics
 from controller.core.events import Event, EventKind
 from controller.core.model import Broker, Endpoint, PartitionState, ReplicaState
-from controller.core.records import Rejection
+from controller.core.records import PartitionTransition, Rejection
 from controller.core.requests.topics import CreateTopics, NewTopic
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
@@ -40,6 +40,12 @@ def test_creation() -> None:
         *(f"2 UMR {line}" for line in lines),
     ]
     assert {rig.partition("t", 0).replica_state(b) for b in (1, 2)} == {ReplicaState.ONLINE}
+    assert [(t.before, t.after) for t in rig.recorded(PartitionTransition)] == [
+        (PartitionState.NON_EXISTENT, PartitionState.NEW),
+        (PartitionState.NON_EXISTENT, PartitionState.NEW),
+        (PartitionState.NEW, PartitionState.ONLINE),
+        (PartitionState.NEW, PartitionState.ONLINE),
+    ]
     rig.check_converged()
 
 
@@ -124,6 +130,27 @@ def test_expansion_of_several_topics_costs_one_read() -> None:
     assert rig.reads() == ["ReadTopicNames", "ReadTopics", "ReadTopics"]
     assert [done.kind.value for done in rig.finished] == ["TopicChange", "PartitionModifications"]
     rig.check_converged()
+
+
+def test_no_topic_hides_the_edits_of_those_after_it() -> None:
+    """Unreadable, gone, created again, edited otherwise: the last one is expanded all the same."""
+    world, rig = active(1)
+    for name in "abcde":
+        world.create_topic(name, {0: [1]})
+    rig.run()
+    rig.step(TOPIC_CHANGE)  # busy: the edits wait together
+    for name in "abcde":
+        world.expand_topic(name, {1: [1]})
+    world.unreadable["/brokers/topics/a"] = "not JSON"
+    for name in "bc":
+        world.delete_topic(name)
+    world.create_topic("c", {0: [1]})
+    world.edit_topic("d", partitions={0: (1,)})
+    world.events.clear()
+    world.events.extend(modified(name) for name in "abcde")
+    rig.run()
+    assert rig.stored("e", 1) == (1, 0, [1])
+    assert rig.cluster.topics.keys() == {"a", "c", "d", "e"}
 
 
 def test_other_edits_are_ignored() -> None:
@@ -358,6 +385,23 @@ def test_a_malformed_topic_that_vanishes_is_no_problem_any_more() -> None:
     assert rig.cluster.problems == {}
 
 
+def test_an_unreadable_topic_that_vanished_does_not_hide_the_next_one_of_its_name() -> None:
+    world, rig = active(1)
+    world.unreadable[topic_path("t")] = "not JSON"
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    world.delete_topic("t")
+    world.unreadable.pop(topic_path("t"), None)
+    world.events.clear()
+    world.events.append(TOPIC_CHANGE)
+    rig.run()
+    world.create_topic("t", {0: [1]})
+    world.events.clear()
+    world.events.append(TOPIC_CHANGE)
+    rig.run()
+    assert rig.stored() == (1, 0, [1])
+
+
 def test_a_state_that_exists_already_is_adopted() -> None:
     """Section 14, point 2: the original leaves it New until the next failover."""
     world, rig = active(1, 2)
@@ -386,6 +430,7 @@ def test_a_state_of_a_newer_controller_is_not_adopted() -> None:
     assert rig.stored() == (1, 4, [1])
     assert rig.partition().state is PartitionState.NEW
     assert rig.lines() == []
+    assert rig.rejects() == ["ELECTION_FAILED"]
 
 
 def test_an_unreadable_state_is_not_overwritten_by_creation() -> None:
@@ -397,6 +442,12 @@ def test_an_unreadable_state_is_not_overwritten_by_creation() -> None:
     assert rig.stored() == (1, 4, [1])
     assert rig.partition().state is PartitionState.NEW
     assert rig.stored("t", 1) == (1, 0, [1])
+    assert "ELECTION_FAILED" in rig.rejects()
+    del world.unreadable["/brokers/topics/t/partitions/0/state"], world.states["t", 0]
+    world.broker_up(2)
+    rig.run()
+    assert rig.stored() == (1, 0, [1])
+    assert rig.cluster.problems == {}
 
 
 @pytest.mark.parametrize(("registration", "listener", "given"), [(4, "PLAINTEXT", False), (5, "PLAINTEXT", True),

@@ -340,3 +340,10 @@ def test_kafka_brokers_and_brokers_led_by_grpc_share_no_partition() -> None:
         assert moved.partitions[0].error.name == "INVALID_REPLICA_ASSIGNMENT"
     (moved,) = rig.ask(AlterPartitionReassignments([PartitionReassignment("kafkas", 0, (4,))]))
     assert moved.partitions[0].error.name == "NONE"
+
+
+def test_small_topics_are_led_by_different_brokers() -> None:
+    rig = MachineHarness.active(World(1, 2, 3))
+    for name in "abc":
+        create(rig, NewTopic(name, 1, 1))
+    assert {rig.stored(name)[0] for name in "abc"} == {1, 2, 3}

@@ -427,3 +427,15 @@ def test_a_marker_that_cannot_be_written_is_no_success() -> None:
     assert answer.topics[0].error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "could not be written" in answer.topics[0].message
     assert world.deletions == []
+
+
+def test_refused_markers_are_erased_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion, "BATCH_WRITES", 2)
+    world, rig = active(1, t=[[1]])
+    rig.forget()
+    for number in range(5):
+        world.mark_for_deletion(f"unknown{number}")
+    rig.run()
+    assert world.deletions == []
+    assert max(len(commit.writes) for commit in rig.commits()) == 2
+    assert len(deletes(rig)) == 5

@@ -140,3 +140,15 @@ def test_refusals(request_: ForgetBroker, error: ErrorCode) -> None:
     assert ask(rig, request_).error is error
     assert FORGOTTEN not in world.nodes
     assert "t" in world.topics
+
+
+def test_of_two_forgotten_brokers_each_is_remembered_with_its_own_replicas() -> None:
+    world, rig = active(1, 2, 3, 4, t=[[1, 2], [2, 3]], other=[[4, 1]])
+    world.broker_down(2, 4)
+    rig.run()
+    for broker_id in (4, 2):
+        assert ask(rig, ForgetBroker(broker_id, "burned", "ann", 7)).error is ErrorCode.NONE
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+    assert {b: mark.replicas for b, mark in world.nodes[FORGOTTEN].value.items()} == {2: {"t": (0, 1)}, 4: {}}

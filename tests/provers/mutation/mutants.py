@@ -119,6 +119,8 @@ def _places(parent: ast.AST, outside: bool) -> Iterator[_Place]:
             line = int(getattr(node, "lineno", getattr(parent, "lineno", 1)))
             for new in _mutations(node, parent, field, outside):
                 what = f"{_shown(node)} → {_shown(new)}"
+                if isinstance(node, ast.Constant) and isinstance(parent, ast.expr):
+                    what += f" in {_shown(parent)}"
                 yield line, what, _putter(parent, field, index, new)
             if outside and isinstance(node, _Function):
                 yield from _places(node.args, outside)

@@ -6,6 +6,7 @@ import ast
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -25,8 +26,11 @@ from tests.provers.mutation.mutants import Mutant
 from tests.provers.mutation.planting import NotPlantedError, Place, functions_below, plant
 from tests.support.paths import ROOT
 
-#: A mutant that lives for so long is taken for killed: it hangs. Twice what all its tests may take.
+#: A mutant that lives for so long is taken for killed: it hangs.
 HANGS_AFTER_S = 120.0
+#: So is one that takes more CPU time than all its tests on a slow machine, or so much memory: it has no end.
+SLACK_S, SEED_S = 10, 5
+DATA_BYTES_MAX = 4 << 30
 KILLED, SURVIVED, UNSEEN, FAILED = "killed", "survived", "unseen", "not planted"
 
 
@@ -143,6 +147,9 @@ class Runner:
         return _Child(mutant, pid, read, time.monotonic() + HANGS_AFTER_S)
 
     def _outcome(self, mutant: Mutant, tests: list[pytest.Item]) -> list[str]:
+        cpu_s = int(4 * self.limits.tests_s) + SLACK_S + SEED_S * self.limits.seeds
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+        resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES_MAX, DATA_BYTES_MAX))
         try:
             plant(mutant, self.trees[mutant.file], ROOT / mutant.file, self._functions)
         except (NotPlantedError, SyntaxError, ValueError) as error:

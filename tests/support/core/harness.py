@@ -30,7 +30,14 @@ from controller.core.model import (
     ReplicaState,
 )
 from controller.core.outbox import Push, PushKind
-from controller.core.records import LogBatch, R, Rejection
+from controller.core.records import (
+    LeadershipChange,
+    LogBatch,
+    PartitionTransition,
+    R,
+    Rejection,
+    ReplicaTransition,
+)
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.topics.changes import add_topic
@@ -241,6 +248,22 @@ class MachineHarness:
             if pause is Pause.WAIT:
                 outcome = self.perform(self.outstanding.pop(self.pick(len(self.outstanding))))
 
+    def pauses(self, make: Callable[[EventContext], Handler[T]]) -> list[Pause]:
+        """Run one handler as ``drive`` does; what it pauses for, in order."""
+        found: list[Pause] = []
+
+        def noting(context: EventContext) -> Handler[None]:
+            procedure, outcome = make(context), None
+            while True:
+                try:
+                    found.append(procedure.send(outcome))
+                except StopIteration:
+                    return
+                outcome = yield found[-1]
+
+        self.drive(noting)
+        return found
+
     def do(self, act: Callable[[EventContext], object]) -> None:
         """Run a plain function of a context (memory and pushes only)."""
 
@@ -270,6 +293,7 @@ class MachineHarness:
 
     def _collect(self, batches: Sequence[LogBatch], effects: Sequence[Effect]) -> None:
         self.batches.extend(batches)
+        assert all(b.reason for b in batches if issubclass(b.kind, _WITH_REASON)), "a change says why"
         self.outstanding.extend(effects)
         self.effects.extend(effects)
         self.check_memory()
@@ -443,6 +467,8 @@ class MachineHarness:
                 assert (held.leader, held.leader_epoch) == (stored.leader, stored.leader_epoch)
 
 
+#: Records that have their reason from their batch.
+_WITH_REASON = (PartitionTransition, ReplicaTransition, LeadershipChange)
 _PARSERS: dict[PushKind, Callable[[bytes], Any]] = {
     PushKind.LEADER_AND_ISR: pb.LeaderAndIsrRequest.FromString,
     PushKind.UPDATE_METADATA: pb.UpdateMetadataRequest.FromString,

@@ -1,0 +1,160 @@
+"""The driver of mutation testing: what it plants, that a test sees it, and what it says of those that none sees."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.provers.mutation import results, runner, seen
+from tests.provers.mutation.mutants import Mutant, mutants_of
+from tests.provers.mutation.planting import NotPlantedError, functions_below, plant
+from tests.provers.mutation.runner import KILLED, SURVIVED, UNSEEN, Limits, Result, Runner
+
+FILE = "controller/sample.py"
+SOURCE = """\
+LIMIT = 3
+
+def first_above(values, limit):
+    for value in values:
+        if value is None:
+            continue
+        if value > limit and value != 7:
+            return value
+    return -1
+
+def total(values):
+    found = 0
+    for value in values:
+        found += value
+    return found
+"""
+
+
+def mutants() -> list[Mutant]:
+    return [mutant for mutant in mutants_of(FILE, ast.parse(SOURCE)) if mutant.function]
+
+
+def one(what: str) -> tuple[Mutant, ast.Module]:
+    tree = ast.parse(SOURCE)
+    return next(m for m in mutants_of(FILE, tree) if m.what == what), tree
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> ModuleType:
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    path.write_text(SOURCE, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("mutation_sample", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_small_mistakes_of_a_maintainer() -> None:
+    assert [(m.function, m.line, m.what) for m in mutants()] == [
+        ("first_above", 5, "value is None → value is not None"),
+        ("first_above", 6, "continue → break"),
+        ("first_above", 7, "value > limit and value != 7 → value > limit or value != 7"),
+        ("first_above", 7, "value > limit and value != 7 → value != 7"),
+        ("first_above", 7, "value > limit and value != 7 → value > limit"),
+        ("first_above", 7, "value > limit → value >= limit"),
+        ("first_above", 7, "value > limit → value <= limit"),
+        ("first_above", 7, "value != 7 → value == 7"),
+        ("first_above", 7, "7 → 8 in value != 7"),
+        ("first_above", 9, "1 → 2 in -1"),
+        ("total", 12, "0 → 1"),
+        ("total", 14, "found += value → pass"),
+        ("total", 14, "found += value → found -= value"),
+    ]
+    keys = [m.key for m in mutants()]
+    assert len(set(keys)) == len(keys)
+    moved = mutants_of(FILE, ast.parse(f"# above\n\n{SOURCE}"))
+    assert [m.key for m in moved if m.function] == keys, "a function that only moves keeps its results"
+
+
+def test_a_mutant_is_planted_in_the_function_that_lives(sample: ModuleType, tmp_path: Path) -> None:
+    kept: Callable[..., Any] = sample.first_above
+    assert kept([1, None, 5], 3) == 5
+    mutant, tree = one("continue → break")
+    plant(mutant, tree, tmp_path / FILE, functions_below(tmp_path))
+    assert kept([1, None, 5], 3) == -1
+    assert sample.total([1, 2]) == 3
+    with pytest.raises(NotPlantedError):
+        plant(mutant, tree, tmp_path / "other.py", functions_below(tmp_path))
+
+
+@pytest.fixture
+def run(
+    sample: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., list[Result]]]:
+    """Runs mutants against checks of the sample, in forks as the driver does; each check runs all of its lines."""
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+
+    def protocol(item: Any, **_: object) -> list[Any]:
+        return [SimpleNamespace(failed=pytest.CallInfo.from_call(item.check, "call").excinfo is not None)]
+
+    monkeypatch.setattr(runner, "runtestprotocol", protocol)
+
+    def running(check: Callable[[Any], None], *whats: str, lines: range = range(3, 15)) -> list[Result]:
+        tree = ast.parse(SOURCE)
+        found = [m for m in mutants_of(FILE, tree) if m.what in whats]
+        item: Any = SimpleNamespace(nodeid="tests/test_sample.py::test", check=lambda: check(sample))
+        known: seen.Seen = {item.nodeid: {"digest": "", "took_s": 0.0, "lines": {FILE: [*lines]}}}
+        return list(Runner([item], known, {FILE: tree}, Limits(jobs=1)).run(found))
+
+    yield running
+    gc.unfreeze()
+
+
+def _checks(module: Any) -> None:
+    assert module.first_above([1, 5], 3) == 5
+    assert module.total([2, 2]) == 4
+
+
+def test_what_a_test_sees_is_killed_and_what_none_sees_survives(
+    run: Callable[..., list[Result]], sample: ModuleType
+) -> None:
+    wrong, close = "value > limit → value <= limit", "value > limit → value >= limit"
+    found = {result.mutant.what: result for result in run(_checks, wrong, close)}
+    assert (found[wrong].status, found[wrong].by) == (KILLED, "tests/test_sample.py::test")
+    assert (found[close].status, found[close].by) == (SURVIVED, "1 tests")
+    _checks(sample)
+
+
+def test_a_line_that_no_test_runs_is_said_so(run: Callable[..., list[Result]]) -> None:
+    assert [result.status for result in run(_checks, "0 → 1", lines=range(3, 10))] == [UNSEEN]
+
+
+def test_a_mutant_that_ends_its_process_is_killed(run: Callable[..., list[Result]]) -> None:
+    def ends(module: Any) -> None:
+        if module.total([1]) != 1:
+            os._exit(3)
+
+    (result,) = run(ends, "found += value → pass")
+    assert (result.status, result.by[:5]) == (KILLED, "hangs")
+
+
+def test_the_table_counts_each_once_and_names_the_survivors() -> None:
+    killed, equal, survived = mutants()[:3]
+    known = {
+        killed.key: results.Known(KILLED, "a test"),
+        equal.key: results.Known(SURVIVED, "1 tests"),
+        survived.key: results.Known(SURVIVED, "1 tests"),
+    }
+    said = results.Equivalents(
+        f'["{FILE}".first_above]\n"continue → break" = "why"\n"no such → mutant" = "long gone"\n'
+    )
+    lines = results.table(mutants(), known, said).splitlines()
+    assert lines[2] == f"| `{FILE}` | 13 | 3 | 1 | 1 | 1 | 50.0% |"
+    assert lines[-1] == f"| `{FILE}:7` | `first_above` | `{survived.what}` |"
+    assert said.stale(mutants()) == [f"{FILE} first_above: no such → mutant"]
