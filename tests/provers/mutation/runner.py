@@ -92,8 +92,8 @@ class Runner:
         test = self.known.get(item.nodeid)
         return (test["took_s"] if test else None) or 0.0
 
-    def run(self, mutants: Iterable[Mutant]) -> Iterator[Result]:
-        """Results in the order in which they are known."""
+    def run(self, mutants: Iterable[Mutant]) -> Iterator[Result | None]:
+        """Results in the order in which they are known; None while there is none."""
         waiting, running = iter(mutants), list[_Child]()
         more = True
         while more or running:
@@ -108,6 +108,7 @@ class Runner:
             for child in self._ended(running):
                 running.remove(child)
                 yield self._result(child)
+            yield None
 
     def tests_of(self, mutant: Mutant) -> list[pytest.Item]:
         """Those that run its line: first what killed its neighbours, then those of the same room; the quick ones first.

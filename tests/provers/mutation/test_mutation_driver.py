@@ -110,7 +110,8 @@ def run(
         found = [m for m in mutants_of(FILE, tree) if m.what in whats]
         item: Any = SimpleNamespace(nodeid="tests/test_sample.py::test", check=lambda: check(sample))
         known: seen.Seen = {item.nodeid: {"digest": "", "took_s": 0.0, "lines": {FILE: [*lines]}}}
-        return list(Runner([item], known, {FILE: tree}, Limits(jobs=1)).run(found))
+        results = Runner([item], known, {FILE: tree}, Limits(jobs=1)).run(found)
+        return [result for result in results if result is not None]
 
     yield running
     gc.unfreeze()
