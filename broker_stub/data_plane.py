@@ -26,16 +26,18 @@ from broker_stub.group.service import GroupService
 from broker_stub.log.directories import LogDirectories
 from broker_stub.log.directory import LogDirectory
 from broker_stub.offsets_topic import OffsetsTopic
+from broker_stub.replication.dynamic_configs import ThrottleRates, TopicConfigs
 from broker_stub.replication.fetcher import FetchSettings, Following
 from broker_stub.replication.manager import Dependencies, ReplicaManager
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrWriter
 from broker_stub.replication.service import OFFSETS_TOPIC, DataService
-from broker_stub.replication.topic_configs import TopicConfigs
+from broker_stub.replication.throttle import Quotas, ReplicationQuota
 from broker_stub.rpc.peers import Peers
 from broker_stub.rpc.server import DataMethod
 from broker_stub.settings import Settings
 from broker_stub.zookeeper.client import ClusterStore
+from broker_stub.zookeeper.codecs import ConfigKind
 from broker_stub.zookeeper.isr_writers import AlterPartitionWriter, NotificationWriter
 from proto.gen import broker_control_pb2 as control
 from proto.security.grpc_channels import GrpcTls
@@ -96,10 +98,17 @@ class DataPlane:
         self._data_dirs = data_dirs
         self._store, self._worker, self._on_bug = store, control_worker, on_bug
         self.peers = Peers(tls)
-        self._configs = TopicConfigs(store.topic_config, settings.min_insync_replicas, self._config_changed)
+        configs = self._configs = TopicConfigs(
+            store.topic_config, settings.broker_id, settings.min_insync_replicas, self._config_changed
+        )
+        self._quotas = Quotas(
+            ReplicationQuota(configs.throttled_as_leader, monotonic_ms),
+            ReplicationQuota(configs.throttled_as_follower, monotonic_ms),
+        )
+        self._throttle_rates = ThrottleRates(store.broker_config, settings.broker_id, self._quotas)
         self._isr_writer = self._make_isr_writer()
         self.manager = ReplicaManager(self._dependencies(), self._following, logs.high_watermarks)
-        self.service = DataService(self.manager, handlers.metadata, self._configs.known)
+        self.service = DataService(self.manager, handlers.metadata, self._configs.known, self._quotas.leader)
         self.coordinator, self._groups = self._make_groups()
         self.manager.listeners[OFFSETS_TOPIC] = self.coordinator
         #: Addresses of the brokers that the last metadata listed as live: calls to any other are cancelled.
@@ -165,13 +174,16 @@ class DataPlane:
             fetch,
             failed,
             self._on_bug,
+            self._quotas.follower,
         )
 
     # lifecycle
 
     def start(self) -> None:
         """Start the background tasks."""
-        self._store.watch_config_changes(self._configs.invalidate)
+        self._store.watch_config_changes(
+            {ConfigKind.TOPIC: self._configs.invalidate, ConfigKind.BROKER: self._throttle_rates.changed}
+        )
         self.manager.start()
         self.coordinator.start()
         if isinstance(self._isr_writer, NotificationWriter):
@@ -225,6 +237,7 @@ class DataPlane:
         await self.coordinator.stop()
         await self.manager.stop()
         await self._configs.close()
+        await self._throttle_rates.close()
         await self.peers.close()
 
     def close_logs(self) -> Mapping[Path, OSError | None]:

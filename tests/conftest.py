@@ -50,6 +50,9 @@ _chroots = itertools.count()
 LONGEST = (
     "analysis/test_job.py",
     "playground/test_playground.py",
+    "deploy/test_debian_package.py",
+    "deploy/test_monitoring.py",
+    "docs/test_tutorial.py",
     "kafka/test_leading.py",
     "kafka/test_tools.py",
     "kafka/test_secured.py",

@@ -18,6 +18,7 @@ from broker_stub.control.requests import NO_EPOCH, Key
 from broker_stub.errors import BrokerError
 from broker_stub.log.errors import LogError
 from broker_stub.replication.partition import Partition
+from broker_stub.replication.throttle import ReplicationQuota
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 
@@ -64,6 +65,7 @@ class Following:
     """What all fetchers of a broker share.
 
     ``failed(key, why)`` is called when a partition's log failed, ``on_bug`` when a fetcher ended with an exception.
+    ``quota``: of what this broker copies as follower.
     """
 
     broker_id: int
@@ -73,6 +75,7 @@ class Following:
     settings: FetchSettings
     failed: Callable[[Key, str], None]
     on_bug: Callable[[BaseException], None]
+    quota: ReplicationQuota
 
 
 class Fetchers:
@@ -117,13 +120,17 @@ class Fetchers:
 
 @dataclass
 class _Followed:
-    """A partition in a fetcher. ``epoch``: leader epoch when it was added; ``not_before``: next fetch (loop time)."""
+    """A partition in a fetcher. ``epoch``: leader epoch when it was added; ``not_before``: next fetch (loop time).
+
+    ``in_sync``: at its last fetch it had everything before the leader's high watermark.
+    """
 
     partition: Partition
     epoch: int
     truncating: bool
     not_before: float = 0.0
     failures: int = 0
+    in_sync: bool = False
 
 
 class _Fetcher:
@@ -191,7 +198,17 @@ class _Fetcher:
         if truncating:
             await self._truncate(address, truncating)
             return
-        await self._fetch(address, due)
+        fetched = self._not_throttled(due)
+        if not fetched:
+            await self._pause(self._settings.backoff_ms / 1000)
+            return
+        await self._fetch(address, fetched)
+
+    def _not_throttled(self, due: list[_Followed]) -> list[_Followed]:
+        quota = self._following.quota
+        if not quota.is_exceeded():
+            return due
+        return [f for f in due if f.in_sync or not quota.is_throttled(f.partition.key)]
 
     async def _pause(self, seconds: float) -> None:
         """Sleep; wake early when a partition is added or removed."""
@@ -229,9 +246,11 @@ class _Fetcher:
             raise BrokerError(f"Fetch refused: {codes.ErrorCode.Name(response.error_code)}")
         asked = {f.partition.key: f for f in due}
         for answer in response.partitions:
-            followed = asked.get((answer.topic, answer.partition))
+            followed = asked.pop((answer.topic, answer.partition), None)
             if followed is not None and self._follows(followed):
                 await self._take(address, followed, answer)
+        for unchanged in asked.values():
+            unchanged.in_sync = True
 
     def _follows(self, followed: _Followed) -> bool:
         """Whether this fetcher still owns the partition: a role change removes it before it changes the log."""
@@ -267,6 +286,8 @@ class _Fetcher:
             else:
                 if answer.records:
                     partition.log.append_as_follower(answer.records)
+                    self._following.quota.record(partition.key, len(answer.records))
+                followed.in_sync = partition.log.log_end_offset >= answer.high_watermark
                 partition.follow_high_watermark(answer.high_watermark)
                 followed.not_before, followed.failures = 0.0, 0
         except LogError as error:

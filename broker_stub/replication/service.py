@@ -18,6 +18,7 @@ from broker_stub.log.errors import LogError
 from broker_stub.log.interface import Appended, TimestampOffset
 from broker_stub.replication.manager import ReplicaManager, error_of
 from broker_stub.replication.partition import Partition, PartitionError
+from broker_stub.replication.throttle import ReplicationQuota
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 
@@ -54,15 +55,20 @@ class _Fetch:
 
 
 class DataService:
-    """The partition methods of ``BrokerData``. ``config_known`` waits until a topic's configuration is read."""
+    """The partition methods of ``BrokerData``. ``config_known`` waits until a topic's configuration is read.
+
+    ``quota``: of what followers copy from here.
+    """
 
     def __init__(
         self,
         manager: ReplicaManager,
         metadata: MetadataCache,
         config_known: Callable[[str], Awaitable[None]],
+        quota: ReplicationQuota,
     ) -> None:
         self._manager, self._metadata, self._config_known = manager, metadata, config_known
+        self._quota = quota
 
     def _require(self, topic: str, number: int) -> Partition:
         """A hosted partition. Raises PartitionError: NOT_LEADER_OR_FOLLOWER when only other brokers host it."""
@@ -157,7 +163,8 @@ class DataService:
     async def fetch(self, request: wire.FetchRequest) -> wire.FetchResponse:
         """Records of partitions that we lead: for followers all, for consumers those before the high watermark.
 
-        Waits up to ``max_wait_ms`` for ``min_bytes``; responds at once to an error or a divergence.
+        Waits up to ``max_wait_ms`` for ``min_bytes``; responds at once to an error or a divergence. A throttled
+        partition has no records for a follower outside the ISR while the quota is exceeded (KIP-73).
         """
         if request.max_wait_ms < 0 or request.max_bytes < 0:
             return wire.FetchResponse(error_code=codes.INVALID_REQUEST)
@@ -166,7 +173,11 @@ class DataService:
         self._read_some(fetch, range(len(request.partitions)), first=True)
         if not self._answerable(fetch, deadline):
             await self._wait(fetch, deadline)
-        return wire.FetchResponse(partitions=[read.answer for read in fetch.reads if read.include])
+        answers = [read.answer for read in fetch.reads if read.include]
+        if fetch.follower is not None:
+            for answer in answers:
+                self._quota.record((answer.topic, answer.partition), len(answer.records))
+        return wire.FetchResponse(partitions=answers)
 
     def _answerable(self, fetch: _Fetch, deadline: float) -> bool:
         return (
@@ -225,6 +236,8 @@ class DataService:
                 answer.diverging_epoch.epoch = diverging.epoch
                 answer.diverging_epoch.end_offset = diverging.end_offset
                 return _Read(answer, urgent=True, include=True)
+        if self._is_held_back(partition, fetch.follower):
+            max_bytes = 0
         end = log.log_end_offset if fetch.follower is not None else partition.high_watermark
         # Read even when no bytes are left: the read checks the offset.
         records = self._read_log(partition, item.fetch_offset, max_bytes, end if max_bytes > 0 else 0)
@@ -238,6 +251,14 @@ class DataService:
         answer.high_watermark = partition.high_watermark
         changed = bool(records) or answer.high_watermark != item.high_watermark
         return _Read(answer, urgent=False, include=fetch.follower is None or changed)
+
+    def _is_held_back(self, partition: Partition, follower: int | None) -> bool:
+        return (
+            follower is not None
+            and follower not in partition.isr
+            and self._quota.is_exceeded()
+            and self._quota.is_throttled(partition.key)
+        )
 
     def _read_log(self, partition: Partition, offset: int, max_bytes: int, end: int) -> bytes:
         try:

@@ -32,6 +32,7 @@ from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.requests import Key
 from broker_stub.errors import BrokerError
 from broker_stub.zookeeper import codecs
+from broker_stub.zookeeper.codecs import ConfigChange, ConfigKind
 
 _log = structlog.get_logger("broker_stub.zookeeper.client")
 
@@ -40,6 +41,8 @@ _LOST_PAUSE_S = 0.05
 _WATCH_RETRY_S = 1.0
 #: Keeps a notification below ZooKeeper's default limit of 1 MiB per znode.
 _NOTIFIED_PARTITIONS_MAX = 3000
+#: Called with whose configuration changed; None: any may have.
+ConfigCallbacks = Mapping[ConfigKind, Callable[[str | None], None]]
 
 
 class StoreUnavailable(BrokerError):  # noqa: N818  (a fault of the environment)
@@ -187,7 +190,13 @@ class ClusterStore:
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """A topic's own settings, name to text. Raises StoreUnavailable, MalformedZnode."""
-        path = codecs.config_path(topic)
+        return await self._config(codecs.config_path(topic))
+
+    async def broker_config(self, broker: str) -> dict[str, str]:
+        """Dynamic settings of a broker id, or of ``<default>``. Raises StoreUnavailable, MalformedZnode."""
+        return await self._config(codecs.broker_config_path(broker))
+
+    async def _config(self, path: str) -> dict[str, str]:
         async with self._bounded(f"read of {path}"):
             found = await self._read(path)
             return codecs.decode_config(path, found[0]) if found is not None else {}
@@ -280,21 +289,21 @@ class ClusterStore:
 
     # --- changes of configuration --------------------------------------------------------------------------
 
-    def watch_config_changes(self, callback: Callable[[str | None], None]) -> None:
-        """Call ``callback(topic)`` on the loop whenever a topic's configuration may have changed.
+    def watch_config_changes(self, callbacks: ConfigCallbacks) -> None:
+        """Call the callback of its kind on the loop whenever a configuration may have changed, with the name of whose.
 
-        None means every topic: at the start of a session, and when a notification was deleted before it could be
+        None means all of that kind: at the start of a session, and when a notification was deleted before it could be
         read. Malformed notifications are logged and skipped.
         """
         assert self._watcher is None
-        self._watcher = asyncio.create_task(self._run_watch(callback), name="config-changes")
+        self._watcher = asyncio.create_task(self._run_watch(callbacks), name="config-changes")
         self._watcher.add_done_callback(self._watch_ended)
 
     def _watch_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_bug(error)
 
-    async def _run_watch(self, callback: Callable[[str | None], None]) -> None:
+    async def _run_watch(self, callbacks: ConfigCallbacks) -> None:
         seen: frozenset[str] = frozenset()
         listed = (0, 0)
         while True:
@@ -306,15 +315,19 @@ class ClusterStore:
             try:
                 names, parent = await self._list_and_watch()
                 known = (session, parent) == listed
-                topics = await self._read_changes(names - seen) if known else [None]
+                changes = await self._read_changes(names - seen) if known else [None]
             except StoreUnavailable as error:
                 _log.warning("configuration change notifications not read yet", why=str(error))
                 await asyncio.sleep(_WATCH_RETRY_S)
                 self._list_changes.set()
                 continue
             seen, listed = names, (session, parent)
-            for topic in topics:
-                callback(topic)
+            for change in changes:
+                for kind, callback in callbacks.items():
+                    if change is None:
+                        callback(None)
+                    elif change.kind is kind:
+                        callback(change.name)
 
     async def _list_and_watch(self) -> tuple[frozenset[str], int]:
         """All notifications, and the czxid of their parent: after the parent is recreated, names repeat."""
@@ -333,24 +346,24 @@ class ClusterStore:
         """Called by kazoo. Always the same method: kazoo registers an equal watcher only once."""
         self._post(self._list_changes.set)
 
-    async def _read_changes(self, names: frozenset[str]) -> list[str | None]:
-        """The topics in new notifications, each once, in order."""
-        topics: dict[str | None, None] = {}
+    async def _read_changes(self, names: frozenset[str]) -> list[ConfigChange | None]:
+        """What new notifications are about, each once, in order; None: one could not be read."""
+        changes: dict[ConfigChange | None, None] = {}
         for name in sorted(names, key=lambda name: (name[-10:], name)):
             path = f"{codecs.CONFIG_CHANGES}/{name}"
             async with self._bounded(f"read of {path}"):
                 found = await self._read(path)
             if found is None:
-                topics[None] = None
+                changes[None] = None
                 continue
             try:
-                topic = codecs.decode_change(path, found[0])
+                change = codecs.decode_change(path, found[0])
             except codecs.MalformedZnode as error:
                 _log.warning("notification skipped", problem=str(error))
                 continue
-            if topic is not None:
-                topics[topic] = None
-        return list(topics)
+            if change is not None:
+                changes[change] = None
+        return list(changes)
 
 
 def _complete(future: asyncio.Future[Any], result: Any) -> None:

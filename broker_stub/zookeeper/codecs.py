@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -23,6 +24,7 @@ BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
 ISR_NOTIFICATIONS = "/isr_change_notification"
 LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
@@ -39,7 +41,7 @@ PERSISTENT_PATHS = (
     TOPIC_CONFIGS,
     "/config/clients",
     "/config/users",
-    "/config/brokers",
+    BROKER_CONFIGS,
     "/config/ips",
     "/admin/delete_topics",
     ISR_NOTIFICATIONS,
@@ -96,6 +98,20 @@ class _State(msgspec.Struct):
     isr_directories: dict[int, int] = {}
 
 
+class ConfigKind(Enum):
+    """Whose configuration changed; other kinds do not concern a broker."""
+
+    TOPIC = "topics"
+    BROKER = "brokers"
+
+
+class ConfigChange(NamedTuple):
+    """``name``: of a topic, or a broker's id or ``<default>``."""
+
+    kind: ConfigKind
+    name: str
+
+
 class PartitionState(NamedTuple):
     """A partition's state. ``leader`` -1: none; ``controller_epoch``: of the controller that elected it.
     ``directories``: of members of the ISR, by broker id (docs/adr/0017)."""
@@ -141,6 +157,10 @@ def topic_path(topic: str) -> str:
 
 def config_path(topic: str) -> str:
     return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(broker: str) -> str:
+    return f"{BROKER_CONFIGS}/{broker}"
 
 
 def state_path(topic: str, partition: int) -> str:
@@ -208,8 +228,8 @@ def decode_partition_count(path: str, data: bytes) -> int:
     return len(_decode(path, data, _Topic).partitions)
 
 
-def decode_change(path: str, data: bytes) -> str | None:
-    """The topic in a notification of version 1 or 2; None: it is not about a topic.
+def decode_change(path: str, data: bytes) -> ConfigChange | None:
+    """What a notification of version 1 or 2 is about; None: neither a topic nor a broker.
 
     Raises MalformedZnode.
     """
@@ -221,11 +241,13 @@ def decode_change(path: str, data: bytes) -> str | None:
         kind, _, name = change.entity_path.partition("/")
     if not kind or not name:
         raise MalformedZnode(path, f"{fields}: must name what changed, such as topics/NAME")
-    if kind != "topics":
+    if kind == ConfigKind.BROKER.value:
+        return ConfigChange(ConfigKind.BROKER, name)
+    if kind != ConfigKind.TOPIC.value:
         return None
     if problem := topic_name_problem(name):
         raise MalformedZnode(path, f"{fields}: {problem}")
-    return name
+    return ConfigChange(ConfigKind.TOPIC, name)
 
 
 def encode_partitions(partitions: Sequence[Key]) -> bytes:

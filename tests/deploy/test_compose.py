@@ -121,6 +121,22 @@ def test_prometheus_scrapes_every_controller() -> None:
     assert targets == listening == ["controller-1:9191", "controller-2:9191"]
 
 
+def test_grafana_finds_its_dashboards_and_lets_nobody_change_them() -> None:
+    service = yaml.safe_load(COMPOSE)["services"]["grafana"]
+    mounted = {source: target for source, target, _ in (v.split(":") for v in service["volumes"][:2])}
+    provider = yaml.safe_load(
+        (DEPLOY / "grafana/provisioning/dashboards/partition-controller.yml").read_text()
+    )["providers"][0]
+    assert mounted["./grafana/dashboards"] == provider["options"]["path"]
+    source = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text())
+    assert source["datasources"][0]["url"] == "http://prometheus:9090"
+    environ = service["environment"]
+    assert environ["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert (environ["GF_AUTH_DISABLE_LOGIN_FORM"], environ["GF_AUTH_BASIC_ENABLED"]) == ("true", "false")
+    assert environ["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert "<<: *hardened" in block("grafana")
+
+
 @pytest.mark.slow
 def test_every_certificate_that_is_named_is_made(tmp_path: Path) -> None:
     """By the command of the service that makes them; what Prometheus reads, its group may read."""

@@ -71,6 +71,11 @@ def _broker_state(data: bytes) -> object:
     return [state.leader, state.leader_epoch, list(state.isr), state.controller_epoch]
 
 
+def _config_change(data: bytes) -> object:
+    change = broker_codecs.decode_change(_PATH, data)
+    return None if change is None else f"{change.kind.value}/{change.name}"
+
+
 def _reassignments(data: bytes) -> object:
     return [[t, n, list(ids)] for t, n, ids in codecs.decode_reassignments(_PATH, data, 1).entries]
 
@@ -114,8 +119,8 @@ BROKER: Mapping[str, Decoder] = {
         _broker_state, lambda v: [v["leader"], v["leader_epoch"], v["isr"], v["controller_epoch"]]
     ),
     "config_change": _of_broker(
-        lambda data: broker_codecs.decode_change(_PATH, data),
-        lambda value: value.removeprefix("topics/") if value.startswith("topics/") else None,
+        _config_change,
+        lambda value: value if value.startswith(("topics/", "brokers/")) else None,
     ),
 }
 #: By who reads.

@@ -82,10 +82,6 @@ class Comparisons:
                 del self._tasks[id_]
         for id_, queue in queues.items():
             if queue.comparing and id_ not in self._tasks:
-                if queue.broker.control_protocol is ControlProtocol.KAFKA:
-                    self._outbox.compared(queue.broker, None)
-                    self._wake(id_)
-                    continue
                 name = f"comparison-{id_}-{queue.broker.epoch}"
                 task = asyncio.create_task(self._compare(queue.broker, queue.opened_by), name=name)
                 task.add_done_callback(self._ended)
@@ -112,6 +108,8 @@ class Comparisons:
             why = str(error)
         finally:
             await way.close()
+        # To list everything would hold a failover up.
+        await self._loaded.wait()
         outcome = "everything" if differing is None else "equal" if differing == EQUAL else "differing"
         self._metrics.audit.compared.labels(outcome).inc()
         log.info(
@@ -126,6 +124,8 @@ class Comparisons:
 
     async def _differing(self, asker: _Asker) -> Differing:
         """Raises _EverythingError."""
+        if asker.broker.control_protocol is ControlProtocol.KAFKA:
+            raise _EverythingError("Kafka's protocol has no such question")
         first = await asker.ask(pb.DescribeStateRequest())
         if not first.digests.hosted and not first.digests.metadata:
             raise _EverythingError("it holds nothing")

@@ -14,6 +14,7 @@ from proto.gen import common_pb2 as codes
 from tests.support.broker.replication_fakes import (
     FOO,
     Broker,
+    ManualWriter,
     batch,
     decoded,
     fetch_request,
@@ -497,3 +498,53 @@ async def test_metadata() -> None:
         codes.UNKNOWN_TOPIC_OR_PARTITION,
         codes.INVALID_TOPIC_EXCEPTION,
     ]
+
+
+# --- the throttle ------------------------------------------------------------------------------------------
+
+
+async def copied(broker: Broker, offset: int, follower: int | None) -> int:
+    """Bytes of the records in an answer."""
+    request = fetch_request(offset, replica=follower, epoch=3 if follower is not None else None)
+    response = await broker.service.fetch(request)
+    return sum(len(answer.records) for answer in response.partitions)
+
+
+@leaping
+async def test_a_follower_outside_the_isr_gets_nothing_while_the_quota_is_exceeded() -> None:
+    broker = await leading(isr=(0, 1))
+    await produce(broker, *(f"{n:04}" for n in range(50)))
+    await copied(broker, 50, 1)
+    broker.quotas.leader.rate_max = 10
+    first = await copied(broker, 0, 2)
+    assert first > 400
+    assert await copied(broker, 0, 2) == 0
+    assert await copied(broker, 0, 1) == first, "it is in sync"
+    assert await copied(broker, 0, None) == first, "a consumer"
+    await asyncio.sleep(11.0)
+    assert await copied(broker, 0, 2) == first
+
+
+@leaping
+async def test_what_consumers_read_does_not_count_what_followers_in_sync_copy_does() -> None:
+    broker = await leading(isr=(0, 1))
+    await produce(broker, *(f"{n:04}" for n in range(50)))
+    await copied(broker, 50, 1)
+    broker.quotas.leader.rate_max = 10
+    assert await copied(broker, 0, None) > 0
+    assert not broker.quotas.leader.is_exceeded()
+    await copied(broker, 0, 1)
+    assert broker.quotas.leader.is_exceeded()
+
+
+@leaping
+async def test_a_throttled_fetch_still_tells_where_the_follower_is() -> None:
+    writer = ManualWriter()
+    broker = await leading(isr=(0,), writer=writer)
+    await produce(broker, "a")
+    broker.quotas.leader.rate_max = 0
+    broker.quotas.leader.record(("foo", 0), 1)
+    await copied(broker, 1, 2)
+    await run_ready_tasks()
+    (proposals,) = writer.asked
+    assert proposals[0].isr == (0, 2)

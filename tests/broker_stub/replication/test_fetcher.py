@@ -422,3 +422,46 @@ async def test_no_address_no_call_until_there_is_one() -> None:
     broker.know((0, 1, 2))
     await asyncio.sleep(1.5)
     assert len(leader.calls) == 2
+
+
+# --- the throttle ------------------------------------------------------------------------------------------
+
+ROWS = [f"{n:04}" for n in range(50)]
+
+
+@leaping
+async def test_a_throttled_partition_is_not_asked_for_while_the_quota_is_exceeded() -> None:
+    broker, leader = await following()
+    broker.quotas.follower.rate_max = 10
+    await leader.fetched(records=stored(*ROWS, epoch=7, offset=0), high_watermark=100)
+    assert len(leader.calls) == 1, "what came was more than ten seconds' worth"
+    await asyncio.sleep(10.5)
+    assert len(leader.calls) == 1
+    await asyncio.sleep(2.0)
+    assert asked(leader).fetch_offset == 50
+
+
+@leaping
+async def test_a_limit_that_is_lifted_lets_it_go_on() -> None:
+    broker, leader = await following()
+    broker.quotas.follower.rate_max = 10
+    await leader.fetched(records=stored(*ROWS, epoch=7, offset=0), high_watermark=100)
+    broker.quotas.follower.rate_max = None
+    await asyncio.sleep(1.1)
+    assert asked(leader).fetch_offset == 50
+
+
+@pytest.mark.parametrize("told", [True, False])
+@leaping
+async def test_who_is_in_sync_is_not_throttled(told: bool) -> None:
+    """Also one of which the leader said nothing new."""
+    broker, leader = await following()
+    broker.quotas.follower.rate_max = 10
+    if told:
+        await leader.fetched(records=stored(*ROWS, epoch=7, offset=0), high_watermark=50)
+        assert asked(leader).fetch_offset == 50
+    else:
+        await leader.answer(wire.FetchResponse())
+        broker.quotas.follower.record(("other", 0), 10_000)
+        await asyncio.sleep(1.0)
+        assert len(leader.calls) > 1

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from broker_stub.control.gates import ControllerTerm
 from broker_stub.zookeeper import registration
 from broker_stub.zookeeper.client import ClusterStore, StoreUnavailable
-from broker_stub.zookeeper.codecs import MalformedZnode
+from broker_stub.zookeeper.codecs import ConfigKind, MalformedZnode
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from controller.runtime.zookeeper import codecs
 from proto.incarnations import new_incarnation
@@ -258,7 +258,7 @@ async def test_from_session_to_session(zookeeper: str, zk: KazooClient) -> None:
         store.session(client)
 
     changed: list[str | None] = []
-    store.watch_config_changes(changed.append)
+    store.watch_config_changes({ConfigKind.TOPIC: changed.append})
     async with registered(zookeeper, hand_over) as (_, epochs):
         await until(lambda: changed == [None])
         await put(zk, STATE, b"first")

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from structlog.testing import capture_logs
 
 from broker_stub.zookeeper.client import ClusterStore, StoreUnavailable
-from broker_stub.zookeeper.codecs import MalformedZnode
+from broker_stub.zookeeper.codecs import ConfigChange, ConfigKind, MalformedZnode
 from controller.runtime.zookeeper import codecs
 from tests.support.broker.store_harness import CHANGES, change, opened, put, until
 from tests.support.runtime.proxy import Proxy, proxied
@@ -45,6 +45,14 @@ async def test_the_configuration_of_a_topic(store: ClusterStore, zk: KazooClient
     assert await store.topic_config("foo") == {}
 
 
+async def test_the_configuration_of_a_broker(store: ClusterStore, zk: KazooClient) -> None:
+    assert await store.broker_config("7") == {}
+    await put(zk, "/config/brokers/7", codecs.encode_config({"leader.replication.throttled.rate": "9"}))
+    await put(zk, "/config/brokers/<default>", codecs.encode_config({"x": "y"}))
+    assert await store.broker_config("7") == {"leader.replication.throttled.rate": "9"}
+    assert await store.broker_config("<default>") == {"x": "y"}
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -65,7 +73,7 @@ async def test_a_malformed_configuration(
 async def test_changes_are_followed(store: ClusterStore, zk: KazooClient) -> None:
     await change(zk, b'{"version":2,"entity_path":"topics/before"}')
     changed: list[str | None] = []
-    store.watch_config_changes(changed.append)
+    store.watch_config_changes({ConfigKind.TOPIC: changed.append})
     await until(lambda: changed)
     assert changed == [None]
     await change(zk, b'{"version":2,"entity_path":"topics/foo"}')
@@ -78,7 +86,7 @@ async def test_changes_are_followed(store: ClusterStore, zk: KazooClient) -> Non
 async def test_changes_come_in_order_and_each_topic_once(store: ClusterStore, zk: KazooClient) -> None:
     await put(zk, CHANGES, b"")
     changed: list[str | None] = []
-    store.watch_config_changes(changed.append)
+    store.watch_config_changes({ConfigKind.TOPIC: changed.append})
     await until(lambda: changed)
     transaction = zk.transaction()
     for topic in ("c", "a", "c", "b"):
@@ -108,7 +116,8 @@ async def test_bad_notifications_are_reported_and_hide_no_others(
     store: ClusterStore, zk: KazooClient
 ) -> None:
     changed: list[str | None] = []
-    store.watch_config_changes(changed.append)
+    brokers: list[str | None] = []
+    store.watch_config_changes({ConfigKind.TOPIC: changed.append, ConfigKind.BROKER: brokers.append})
     await until(lambda: changed)
     with capture_logs() as logs:
         for data in BAD_CHANGES:
@@ -118,6 +127,7 @@ async def test_bad_notifications_are_reported_and_hide_no_others(
         await change(zk, b'{"version":2,"entity_path":"topics/good"}')
         await until(lambda: len(changed) == 2)
     assert changed == [None, "good"]
+    assert brokers == [None, "1"]
     skipped = [line["problem"] for line in logs if line["event"] == "notification skipped"]
     assert len(skipped) == len(BAD_CHANGES)
     assert all(text.startswith(f"{CHANGES}/config_change_00000000") for text in skipped)
@@ -126,7 +136,7 @@ async def test_bad_notifications_are_reported_and_hide_no_others(
 async def test_changes_made_while_disconnected_are_found(proxy: Proxy, zk: KazooClient) -> None:
     changed: list[str | None] = []
     async with opened(proxy.connect) as made:
-        made.store.watch_config_changes(changed.append)
+        made.store.watch_config_changes({ConfigKind.TOPIC: changed.append})
         await until(lambda: changed)
         proxy.refusing = True
         proxy.drop()
@@ -140,12 +150,12 @@ async def test_changes_made_while_disconnected_are_found(proxy: Proxy, zk: Kazoo
 async def test_a_notification_that_is_gone_stands_for_all(store: ClusterStore, zk: KazooClient) -> None:
     await change(zk, b'{"version":2,"entity_path":"topics/foo"}')
     names = {"config_change_0000000000", "config_change_0000000001"}
-    assert await store._read_changes(frozenset(names)) == ["foo", None]
+    assert await store._read_changes(frozenset(names)) == [ConfigChange(ConfigKind.TOPIC, "foo"), None]
 
 
 async def test_the_parent_of_changes_is_removed(store: ClusterStore, zk: KazooClient) -> None:
     changed: list[str | None] = []
-    store.watch_config_changes(changed.append)
+    store.watch_config_changes({ConfigKind.TOPIC: changed.append})
     await until(lambda: changed)
     await asyncio.to_thread(zk.delete, CHANGES, recursive=True)
     await until(lambda: len(changed) == 2)
@@ -158,7 +168,7 @@ async def test_the_same_name_under_another_parent_is_another_change(
     store: ClusterStore, zk: KazooClient
 ) -> None:
     changed: list[str | None] = []
-    store.watch_config_changes(changed.append)
+    store.watch_config_changes({ConfigKind.TOPIC: changed.append})
     await until(lambda: changed)
     await change(zk, b'{"version":2,"entity_path":"topics/foo"}')
     await until(lambda: len(changed) == 2)
@@ -182,7 +192,7 @@ async def test_a_bug_in_the_callback_is_reported(zookeeper: str) -> None:
     def broken(_topic: str | None) -> None:
         raise RuntimeError("a bug")
 
-    store.watch_config_changes(broken)
+    store.watch_config_changes({ConfigKind.TOPIC: broken})
     store.session(client)
     await until(lambda: bugs)
     assert str(bugs[0]) == "a bug"

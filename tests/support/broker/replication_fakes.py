@@ -28,6 +28,7 @@ from broker_stub.replication.manager import Dependencies, ReplicaManager
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered, IsrWriter
 from broker_stub.replication.service import DataService
+from broker_stub.replication.throttle import ALL_PARTITIONS, Quotas, ReplicationQuota
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from tests.support.broker.memory_log import MemoryLog
@@ -282,7 +283,8 @@ async def nobody(method: str, broker: int, request: object) -> object:
 class Broker:
     """One broker's partitions: what control requests decide, the manager, and what it serves. Needs a running loop.
 
-    ``crashes`` collects what the manager reports as lost partitions; ``bugs`` what ended a fetcher.
+    ``quotas`` are for all partitions and have no limit until the test sets one. ``crashes`` collects what the manager
+    reports as lost partitions; ``bugs`` what ended a fetcher.
     """
 
     def __init__(
@@ -310,6 +312,8 @@ class Broker:
         self.bugs: list[BaseException] = []
         self.isr_changes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self._network, self._fetch = Network(respond), fetch or FetchSettings()
+        quota = ReplicationQuota(lambda _topic: ALL_PARTITIONS, self._now_ms)
+        self.quotas = Quotas(quota, ReplicationQuota(lambda _topic: ALL_PARTITIONS, self._now_ms))
         self.manager = ReplicaManager(
             Dependencies(
                 broker_id,
@@ -317,7 +321,7 @@ class Broker:
                 self.topics,
                 self.writer,
                 self.metadata.is_live,
-                lambda: round(self.loop.time() * 1000),
+                self._now_ms,
                 self._isr_changed,
                 lambda key, why: self.failures.append((key, why)),
                 lag_max_ms,
@@ -325,7 +329,10 @@ class Broker:
             self._following,
             dict(high_watermarks or {}),
         )
-        self.service = DataService(self.manager, self.metadata, self._known)
+        self.service = DataService(self.manager, self.metadata, self._known, self.quotas.leader)
+
+    def _now_ms(self) -> int:
+        return round(self.loop.time() * 1000)
 
     def _following(self, failed: Callable[[Key, str], None]) -> Following:
         return Following(
@@ -336,6 +343,7 @@ class Broker:
             self._fetch,
             failed,
             self.bugs.append,
+            self.quotas.follower,
         )
 
     async def _known(self, topic: str) -> None:

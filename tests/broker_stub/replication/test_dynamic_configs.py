@@ -1,4 +1,4 @@
-"""min.insync.replicas as it is read, read again, wrong, or gone."""
+"""Configurations of topics and brokers as they are read, read again, wrong, or gone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from broker_stub.errors import BrokerError
-from broker_stub.replication.topic_configs import TopicConfigs
+from broker_stub.replication.dynamic_configs import ThrottleRates, TopicConfigs
+from broker_stub.replication.throttle import ALL_PARTITIONS, Quotas, ReplicationQuota
 from tests.support.broker.replication_fakes import leaping, run_ready_tasks
 
 
@@ -18,7 +19,7 @@ class Store:
         self.settings: dict[str, dict[str, str]] = {}
         self.reads: list[asyncio.Future[None]] = []
         self.changed: list[str] = []
-        self.configs = TopicConfigs(self.read, 1, self.changed.append)
+        self.configs = TopicConfigs(self.read, 0, 1, self.changed.append)
 
     async def read(self, topic: str) -> dict[str, str]:
         found = dict(self.settings.get(topic, {}))
@@ -170,3 +171,66 @@ async def test_many_topics_are_read_a_few_at_a_time() -> None:
     while store.reads:
         await store.answer()
     assert len(store.changed) == 250
+
+
+@leaping
+async def test_throttled_replicas_are_read_with_the_rest() -> None:
+    store = Store()
+    store.settings["foo"] = {"leader.replication.throttled.replicas": "1:0,2:9"}
+    assert 1 not in store.configs.throttled_as_leader("foo")
+    await run_ready_tasks()
+    await store.answer()
+    assert [n for n in range(4) if n in store.configs.throttled_as_leader("foo")] == [1]
+    assert [n for n in range(4) if n in store.configs.throttled_as_follower("foo")] == []
+    store.settings["foo"] = {"follower.replication.throttled.replicas": "*"}
+    store.configs.invalidate("foo")
+    await run_ready_tasks()
+    await store.answer()
+    assert [n for n in range(4) if n in store.configs.throttled_as_leader("foo")] == []
+    assert [n for n in range(4) if n in store.configs.throttled_as_follower("foo")] == [0, 1, 2, 3]
+
+
+@leaping
+async def test_what_is_wrong_with_one_setting_does_not_hide_the_other() -> None:
+    store = Store()
+    store.settings["foo"] = {
+        "min.insync.replicas": "2",
+        "leader.replication.throttled.replicas": "all",
+        "follower.replication.throttled.replicas": "*",
+    }
+    assert await known(store) == 2
+    assert 0 not in store.configs.throttled_as_leader("foo")
+
+
+class Rates:
+    """Dynamic settings of brokers, and the quotas of broker 7 that follow them."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, dict[str, str]] = {}
+        quota = ReplicationQuota(lambda _topic: ALL_PARTITIONS, lambda: 0)
+        self.quotas = Quotas(quota, ReplicationQuota(lambda _topic: ALL_PARTITIONS, lambda: 0))
+        self.rates = ThrottleRates(self.read, 7, self.quotas)
+
+    async def read(self, broker: str) -> dict[str, str]:
+        return dict(self.settings.get(broker, {}))
+
+    async def set(self, broker: str, leader: str | None, follower: str | None) -> list[int | None]:
+        given = {"leader.replication.throttled.rate": leader, "follower.replication.throttled.rate": follower}
+        self.settings[broker] = {key: value for key, value in given.items() if value is not None}
+        self.rates.changed(broker)
+        await run_ready_tasks()
+        return [quota.rate_max for quota in self.quotas]
+
+
+@leaping
+async def test_rates_are_those_of_the_broker_else_those_of_all() -> None:
+    rates = Rates()
+    rates.settings["7"] = {"leader.replication.throttled.rate": "5"}
+    rates.rates.changed(None)
+    await run_ready_tasks()
+    assert [quota.rate_max for quota in rates.quotas] == [5, None]
+    assert await rates.set("<default>", "100", "200") == [5, 200]
+    assert await rates.set("7", None, "6") == [100, 6]
+    assert await rates.set("8", "1", "1") == [100, 6], "another broker's"
+    assert await rates.set("7", "many", "-1") == [100, 200]
+    assert await rates.set("<default>", None, None) == [None, None]
