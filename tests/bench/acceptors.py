@@ -2,7 +2,8 @@
 
 Run as ``python -m tests.bench.acceptors CONNECT FIRST_ID COUNT [hold]``; with ``hold`` they keep what they are told, as
 brokers do, and can say it. Prints ``ready`` and, for each line read from
-standard input, how many bytes were accepted so far. ``drop N`` ends the session of broker N.
+standard input, how many bytes were accepted so far. ``drop N`` ends the session of broker N, ``start N`` registers it
+anew.
 """
 
 from __future__ import annotations
@@ -101,23 +102,9 @@ def _holding(handlers: ControlHandlers) -> dict[str, Any]:
     return {method: served(method) for method in kinds}
 
 
-async def serve(connect: str, first: int, count: int, hold: bool) -> None:
-    clients: dict[int, KazooClient] = {}
-    servers = []  # a server that nobody holds is collected, and stops
-    for broker_id in range(first, first + count):
-        server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 2**20)])
-        handlers = ControlHandlers(broker_id, _NoDisk(), _NoLog())
-        methods = _holding(handlers) if hold else _PLAIN
-        served: dict[str, Any] = {
-            name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, served),))
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        servers.append(server)
-        client = clients[broker_id] = KazooClient(connect, timeout=30)
-        await asyncio.to_thread(client.start, 30)
-        registration = {
+def _registration(port: int) -> bytes:
+    return msgspec.json.encode(
+        {
             "version": 5,
             "host": "127.0.0.1",
             "port": port,
@@ -127,10 +114,35 @@ async def serve(connect: str, first: int, count: int, hold: bool) -> None:
             "timestamp": "1",
             "features": {},
         }
-        client.create(
-            f"/brokers/ids/{broker_id}", msgspec.json.encode(registration), ephemeral=True, makepath=True
-        )
-        handlers.registered(client.get(f"/brokers/ids/{broker_id}")[1].czxid)
+    )
+
+
+async def serve(connect: str, first: int, count: int, hold: bool) -> None:
+    clients: dict[int, KazooClient] = {}
+    ports: dict[int, int] = {}
+    everyone: dict[int, ControlHandlers] = {}
+    servers = []  # a server that nobody holds is collected, and stops
+
+    def register(broker_id: int) -> None:
+        client = clients[broker_id] = KazooClient(connect, timeout=30)
+        client.start(30)
+        path = f"/brokers/ids/{broker_id}"
+        client.create(path, _registration(ports[broker_id]), ephemeral=True, makepath=True)
+        everyone[broker_id].registered(client.get(path)[1].czxid)
+
+    for broker_id in range(first, first + count):
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 2**20)])
+        handlers = ControlHandlers(broker_id, _NoDisk(), _NoLog())
+        methods = _holding(handlers) if hold else _PLAIN
+        served: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, served),))
+        ports[broker_id] = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        servers.append(server)
+        everyone[broker_id] = handlers
+        await asyncio.to_thread(register, broker_id)
     print("ready", flush=True)
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -140,6 +152,8 @@ async def serve(connect: str, first: int, count: int, hold: bool) -> None:
             words = line.split()
             if words[:1] == ["drop"]:
                 clients[int(words[1])].stop()
+            if words[:1] == ["start"]:
+                register(int(words[1]))
             print(accepted["bytes"], accepted["requests"], flush=True)
         loop.call_soon_threadsafe(done.set)
 

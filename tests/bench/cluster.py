@@ -25,7 +25,7 @@ from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import Session
 from tests.support.ports import free_port
 
-BROKERS = 6
+BROKERS = int(os.environ.get("BROKERS", "6"))
 REPLICATION = 3
 BATCH = 1000
 
@@ -232,7 +232,7 @@ class ControllerProcess:
         with self.log_path.open("wb") as out:
             self.process = subprocess.Popen(
                 [
-                    str(Path(sys.executable).parent / "partition-controller"),
+                    *(sys.executable, "-m", "controller.cli.main"),
                     "run",
                     f"--zookeeper={connect}",
                     "--grpc-listen=127.0.0.1:0",
@@ -308,6 +308,11 @@ class ControllerProcess:
             line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith("Vm")
         }
         return int(values["VmRSS"]) / 1024, int(values["VmHWM"]) / 1024
+
+    def cpu_s(self) -> float:
+        """User and system time so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         self.process.terminate()
