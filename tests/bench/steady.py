@@ -326,15 +326,13 @@ def measure(connect: str, directory: Path, topics: int, rows: Table) -> None:
     """``topics`` of 50 partitions each are there."""
     base = _empty_mb(connect, directory)
     acceptors = Acceptors(connect)
-    settings = {"state_log_rotate_bytes": 2**40}
-    active = ControllerProcess(connect, directory / "steady-active", **settings)
+    active = ControllerProcess(connect, directory / "steady-active")
     standby = None
     try:
         active.wait_for("ControllerFailover", timeout_s=600)
-        standby = ControllerProcess(connect, directory / "steady-standby", controller_id=2, **settings)
+        standby = ControllerProcess(connect, directory / "steady-standby", controller_id=2)
         count = topics * PARTITIONS
-        while standby.metric("partition_controller_standby_states") < count:
-            time.sleep(0.5)
+        standby.wait_warm(count)
         keys = [(f"a-{t:05d}", n) for t in range(topics) for n in range(PARTITIONS)]
         asyncio.run(_phases(connect, acceptors, active, standby, keys, rows))
         for name, process in (("active", active), ("standby", standby)):

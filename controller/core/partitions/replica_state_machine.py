@@ -280,9 +280,10 @@ def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: 
         )
 
 
-def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
+def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[list[Replica]]:
     """Set initial states (section 4.4): online replicas become Online and get LeaderAndIsr; the others become
-    Ineligible, then Offline. ``partitions``: those whose replicas are not Online already.
+    Ineligible, and are returned: they are to be Offline once leaders are elected. ``partitions``: those whose replicas
+    are not Online already.
 
     Online replicas are not logged one by one: the failover's record has their number.
     """
@@ -302,8 +303,7 @@ def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[N
         offline.extend((partition, b) for b in replicas if b not in up)
     context.push_everything()
     yield Pause.YIELD
-    if offline:
-        yield from to_offline(context, offline, "found offline at failover")
+    return offline
 
 
 def stop_leader_epoch(partition: Partition, deleting: bool) -> int:
