@@ -33,8 +33,8 @@ from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 PARTITIONS = 50
 #: ``SCALE`` times a hundred thousand partitions.
-SCALE = float(os.environ.get("SCALE", "1"))
-TOPICS = int(2000 * SCALE)
+SCALE = int(os.environ.get("SCALE", "1"))
+TOPICS = int(os.environ.get("TOPICS", 2000 * SCALE))
 HEAP_MB = int(os.environ.get("HEAP_MB", max(3072, 1024 * SCALE)))
 RUNS = int(os.environ.get("RUNS", "3"))
 CONTROLLER_FIGURES = {"failover", "failure", "crash", "creation", "succession", "warm", "plain", "double"}
