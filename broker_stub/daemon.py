@@ -39,6 +39,8 @@ from proto.statelog.writer import StateLogWriter
 _log = structlog.get_logger("broker_stub.daemon")
 
 _STOP_GRACE_S = 2.0
+#: For the notification of the last directory's failure, and for answers that say so.
+_TELLING_S = 2.0
 _CONTROLLED_SHUTDOWN_TIMEOUT_S = 30.0
 #: Longer than the 10 s that kazoo waits for a connection to close.
 _DEREGISTER_TIMEOUT_S = 15.0
@@ -284,10 +286,12 @@ class Broker:
         self._handlers.control_denied(method, str(principal), principal.host)
 
     def _storage_lost(self, why: str) -> None:
-        if not self._data_dirs.working:
-            self._end_from_thread(StorageFault(f"no data directory works any more: {why}"))
-        elif self._registrar is not None:
+        if self._registrar is not None:
             self._registrar.storage_lost()
+        if not self._data_dirs.working:
+            assert self._ended is not None
+            loop, error = self._ended.get_loop(), StorageFault(f"no data directory works any more: {why}")
+            loop.call_soon_threadsafe(loop.call_later, _TELLING_S, self._end, error)
 
     def _on_stop_signal(self) -> None:
         """The first signal stops the broker; a second one also cancels the controlled shutdown."""

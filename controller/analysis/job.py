@@ -21,7 +21,7 @@ from controller.analysis.intake.staging import Staged, stage
 from controller.analysis.local_files import LogFile, check_local, has_scheme
 from controller.analysis.page import render
 from controller.analysis.progress import Progress, stage_progress
-from controller.analysis.session import LOG_NAME, SMALL_BYTES, size_for, spark_session
+from controller.analysis.session import LOG_NAME, QUICK_BYTES, SMALL_BYTES, size_for, spark_session
 from controller.analysis.summary import ReportSummary, collect_findings, summarize
 from controller.analysis.tables import TABLES, Input
 from controller.errors import ControllerError
@@ -45,7 +45,8 @@ def run_report(
     Raises ReportError if the report cannot be made, EnvironmentFault without Java.
     """
     size = check_local(log_dirs)
-    small = size is not None and size <= SMALL_BYTES
+    local = size is not None
+    quick = size is not None and size <= QUICK_BYTES
     out = str(out_dir)
     own_log_dir = Path.cwd()
     try:
@@ -55,7 +56,7 @@ def run_report(
             out = str(own_log_dir.resolve())
         progress("starting Spark")
         with (
-            spark_session(master, own_log_dir, small=small, archived=small) as spark,
+            spark_session(master, own_log_dir, quick=quick, archived=local) as spark,
             stage_progress(spark.sparkContext, progress),
         ):
             return _report(spark, log_dirs, out, progress)

@@ -173,6 +173,6 @@ def _class() -> Column:
     deleted = (F.col("end_state") == GONE) & same_event
     return (
         F.when(F.col("state") == _BEING_CREATED, F.lit(CREATION))
-        .when(deleted | F.lower("cause").contains("delet"), F.lit(DELETION))
+        .when(deleted | F.col("cause").rlike("(?i)delet"), F.lit(DELETION))
         .otherwise(F.lit(OUTAGE))
     )

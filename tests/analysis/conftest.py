@@ -29,7 +29,7 @@ _SCHEMA = "file string, block bigint, line bigint, ts_us bigint, " + ", ".join(
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with spark_session("local[2]", tmp_path_factory.mktemp("spark"), small=True) as session:
+    with spark_session("local[2]", tmp_path_factory.mktemp("spark"), quick=True) as session:
         size_for(session, 0)
         yield session
 

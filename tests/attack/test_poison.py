@@ -98,11 +98,11 @@ module.process_preferred_znode = planted
 STARTUP = """
 from controller.core.partitions import partition_state_machine as module
 original = module.startup
-def planted(context):
+def planted(context, partitions):
     for partition in context.cluster.partitions():
         if partition.topic.name == "poison":
             raise OSError("planted")
-    return (yield from original(context))
+    return (yield from original(context, partitions))
 module.startup = planted
 """
 

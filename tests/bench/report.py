@@ -15,7 +15,7 @@ from rich.table import Table
 
 from controller.analysis.intake import reading
 from controller.analysis.intake.files import list_files
-from controller.analysis.session import SMALL_BYTES, size_for, spark_session
+from controller.analysis.session import QUICK_BYTES, size_for, spark_session
 from tests.support.analysis.make_log import write_cluster
 
 #: Name of the figure: partitions and rounds of the made-up cluster (about 21 lines a partition), runs.
@@ -87,8 +87,8 @@ def _spent(*module_and_arguments: str) -> Spent:
 
 def scan(logs: Path, directory: Path) -> None:
     """Read the logs' fields by Spark's JSON reader into nothing, in the session of a report."""
-    small = sum(path.stat().st_size for path in logs.rglob("*") if path.is_file()) <= SMALL_BYTES
-    with spark_session(None, directory, small=small, archived=small) as spark:
+    quick = sum(path.stat().st_size for path in logs.rglob("*") if path.is_file()) <= QUICK_BYTES
+    with spark_session(None, directory, quick=quick, archived=True) as spark:
         files = list_files(spark, [logs])
         size_for(spark, sum(file.size for file in files))
         fields = StructType([field for field in reading.LINE_TYPE if not field.name.startswith("_")])

@@ -16,6 +16,8 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
 )  # fmt: skip
+#: How long a page may take to show what a test waits for.
+PATIENCE_MS = 40_000
 
 
 def program() -> str | None:
@@ -88,3 +90,10 @@ async def window(started: Any, **options: Any) -> AsyncIterator[Window]:
         assert not made.errors
     finally:
         await context.close()
+
+
+async def text(view: Window, selector: str, wanted: str) -> Any:
+    """Wait until an element has this text."""
+    found = view.page.locator(selector, has_text=wanted).first
+    await found.wait_for(timeout=PATIENCE_MS)
+    return found

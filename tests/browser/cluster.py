@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from controller.playground.cluster import Playground, healthy
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
+from proto.security.tokens import line_of
+from tests.support.runtime.clusters import has_said, lines
+from tests.support.runtime.programs import BIN, program
 
 RACKS = ("north", "south", "west")
 #: Partitions and replicas by topic.
@@ -65,3 +68,31 @@ async def pages(session: Session) -> dict[int, str]:
     found = await cluster_reader.controllers(session)
     ordered = sorted(found, key=lambda one: not one.active)
     return {one.controller_id: f"http://{one.http}/ui" for one in ordered}
+
+
+async def some_topics(cluster: Playground, session: Session) -> None:
+    await cluster.create_topic(session, "orders", (4, 3), {"min.insync.replicas": "2"})
+    await cluster.create_topic(session, "alone", {0: [3]})
+    await cluster.until(
+        session, "led", lambda s: len(s.partitions) == 5 and all(p.available for p in s.partitions)
+    )
+
+
+@contextmanager
+def guarded(zookeeper: str, directory: Path, rules: str, tokens: Mapping[str, str]) -> Iterator[str]:
+    """The address of the console of a controller with these rules and the bearer tokens of these users."""
+    file = directory / "tokens"
+    file.write_text("\n".join(line_of(who, token) for who, token in tokens.items()))
+    file.chmod(0o600)
+    (directory / "rules").write_text(rules)
+    command = [
+        str(BIN / "partition-controller"), "run", f"--zookeeper={zookeeper}", "--grpc-listen=127.0.0.1:0",
+        "--http-listen=127.0.0.1:0", "--state-log-dir=log",
+    ]  # fmt: skip
+    secured = {
+        "PARTITION_CONTROLLER_AUTHORIZER_FILE": str(directory / "rules"),
+        "PARTITION_CONTROLLER_BEARER_TOKENS_FILE": str(file),
+    }
+    with program(command, directory, secured) as process:
+        process.until(lambda: has_said(process, "ready"))
+        yield f"http://{lines(process, 'listening')[0]['http']}/ui"

@@ -12,12 +12,9 @@ from aiohttp import web
 
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
-from proto.security.tokens import line_of, new_token
-from tests.browser.chromium import Window, window
-from tests.browser.cluster import pages, running
-from tests.browser.test_console import PATIENCE_MS, some_topics, text
-from tests.support.runtime.clusters import has_said, lines
-from tests.support.runtime.programs import BIN, program
+from proto.security.tokens import new_token
+from tests.browser.chromium import PATIENCE_MS, Window, text, window
+from tests.browser.cluster import guarded, pages, running, some_topics
 
 pytestmark = pytest.mark.slow
 
@@ -183,24 +180,11 @@ async def test_a_page_of_another_site_changes_nothing(started: Any, zookeeper: s
 
 async def test_who_may_not_change_sees_no_buttons(started: Any, zookeeper: str, tmp_path: Path) -> None:
     tokens = {"reader": new_token(), "changer": new_token()}
-    file = tmp_path / "tokens"
-    file.write_text("\n".join(line_of(who, token) for who, token in tokens.items()))
-    file.chmod(0o600)
-    (tmp_path / "rules").write_text(
+    rules = (
         '[[allow]]\nprincipals = ["User:*"]\noperations = ["DESCRIBE"]\nresources = ["cluster"]\n'
         '[[allow]]\nprincipals = ["User:changer"]\noperations = ["ALTER"]\nresources = ["cluster"]\n'
     )
-    command = [
-        str(BIN / "partition-controller"), "run", f"--zookeeper={zookeeper}", "--grpc-listen=127.0.0.1:0",
-        "--http-listen=127.0.0.1:0", "--state-log-dir=log",
-    ]  # fmt: skip
-    secured = {
-        "PARTITION_CONTROLLER_AUTHORIZER_FILE": str(tmp_path / "rules"),
-        "PARTITION_CONTROLLER_BEARER_TOKENS_FILE": str(file),
-    }
-    with program(command, tmp_path, secured) as process:
-        process.until(lambda: has_said(process, "ready"))
-        address = f"http://{lines(process, 'listening')[0]['http']}/ui"
+    with guarded(zookeeper, tmp_path, rules, tokens) as address:
         async with window(started) as view:
             await view.open(address)
             await text(view, "#mode", "Read-only: User:ANONYMOUS may not ALTER the cluster")

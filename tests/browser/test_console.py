@@ -10,35 +10,15 @@ import pytest
 
 from controller.client import admin
 from controller.core import znode_paths
-from controller.playground.cluster import Playground
-from controller.runtime.zookeeper.session import Session
 from proto.gen import maintenance_pb2
-from proto.security.tokens import line_of, new_token
-from tests.browser.chromium import Window, window
-from tests.browser.cluster import pages, running
-from tests.support.runtime.clusters import has_said, lines
-from tests.support.runtime.programs import BIN, program
+from proto.security.tokens import new_token
+from tests.browser.chromium import text, window
+from tests.browser.cluster import guarded, pages, running, some_topics
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_MS = 40_000
 #: A name that is markup, and one that turns what follows it around.
 MARKUP, TURNING = "<img src=x onerror=document.title='hit'>", "a\u202etxt.exe"
-
-
-async def some_topics(cluster: Playground, session: Session) -> None:
-    await cluster.create_topic(session, "orders", (4, 3), {"min.insync.replicas": "2"})
-    await cluster.create_topic(session, "alone", {0: [3]})
-    await cluster.until(
-        session, "led", lambda s: len(s.partitions) == 5 and all(p.available for p in s.partitions)
-    )
-
-
-async def text(view: Window, selector: str, wanted: str) -> Any:
-    """Wait until an element has this text."""
-    found = view.page.locator(selector, has_text=wanted).first
-    await found.wait_for(timeout=PATIENCE_MS)
-    return found
 
 
 async def test_a_broker_that_is_killed_is_seen_without_a_reload(
@@ -195,23 +175,9 @@ async def test_a_phone_and_both_schemes(started: Any, zookeeper: str, tmp_path: 
 
 async def test_who_has_no_certificate_gives_a_token(started: Any, zookeeper: str, tmp_path: Path) -> None:
     """The page is open, what it asks is not; the token is forgotten with the page."""
-    token, file = new_token(), tmp_path / "tokens"
-    file.write_text(line_of("ann", token))
-    file.chmod(0o600)
-    (tmp_path / "rules").write_text(
-        '[[allow]]\nprincipals = ["User:ann"]\noperations = ["DESCRIBE"]\nresources = ["cluster"]\n'
-    )
-    command = [
-        str(BIN / "partition-controller"), "run", f"--zookeeper={zookeeper}", "--grpc-listen=127.0.0.1:0",
-        "--http-listen=127.0.0.1:0", "--state-log-dir=log",
-    ]  # fmt: skip
-    secured = {
-        "PARTITION_CONTROLLER_AUTHORIZER_FILE": str(tmp_path / "rules"),
-        "PARTITION_CONTROLLER_BEARER_TOKENS_FILE": str(file),
-    }
-    with program(command, tmp_path, secured) as process:
-        process.until(lambda: has_said(process, "ready"))
-        address = f"http://{lines(process, 'listening')[0]['http']}/ui"
+    token = new_token()
+    rules = '[[allow]]\nprincipals = ["User:ann"]\noperations = ["DESCRIBE"]\nresources = ["cluster"]\n'
+    with guarded(zookeeper, tmp_path, rules, {"ann": token}) as address:
         async with window(started) as view:
             await view.open(address)
             await text(view, ".login h2", "Who are you?")

@@ -9,9 +9,8 @@ import pytest
 
 from controller.client import admin
 from proto.gen import admin_service_pb2
-from tests.browser.chromium import window
-from tests.browser.cluster import pages, running
-from tests.browser.test_console import some_topics, text
+from tests.browser.chromium import text, window
+from tests.browser.cluster import pages, running, some_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser_long]
 

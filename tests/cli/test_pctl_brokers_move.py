@@ -85,6 +85,10 @@ def test_a_plan_shows_the_load_before_and_after(operator: Operator) -> None:
     plan = operator.ok("reassign", "generate", "--topic=lean")
     assert "BROKER  RACK  REPLICAS  AFTER" in plan.stderr
     assert json.loads(plan.stdout)["partitions"]
-    unknown = operator.run("reassign", "generate", "--topic=lean", "--by=bytes")
-    assert (unknown.exit_code, "the size of 4 partitions is not known" in unknown.stderr) == (1, True)
+    by_bytes = operator.ok("reassign", "generate", "--topic=lean", "--by=bytes")
+    assert "BYTES" in by_bytes.stderr
+    assert json.loads(by_bytes.stdout)["partitions"]
+    operator.topic_by_hand("away", [9], -1, [9])
+    unknown = operator.run("reassign", "generate", "--topic=away", "--by=bytes")
+    assert (unknown.exit_code, "the size of 1 partition" in unknown.stderr) == (1, True), unknown.stderr
     operator.ok("topics", "delete", "lean", "--yes")

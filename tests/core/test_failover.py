@@ -9,7 +9,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
-from controller.core.records import FailoverPhase
+from controller.core.records import FailoverPhase, PartitionTransition
 from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state, state_path
@@ -518,6 +518,14 @@ def test_states_are_read_in_parts_each_once(monkeypatch: pytest.MonkeyPatch) -> 
     rig = MachineHarness.active(world)
     reads = [e.query for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadStates)]
     assert [[p.number for p in query.partitions] for query in reads] == [[0, 1], [2, 3], [4]]
+
+
+def test_what_has_no_leader_at_a_failover_is_recorded() -> None:
+    world = World(1)
+    led(world, "t", {0: [1], 1: [2]})
+    rig = MachineHarness.active(world)
+    found = [(t.partition.number, t.after) for t in rig.recorded(PartitionTransition)]
+    assert found == [(1, PartitionState.OFFLINE)]
 
 
 def test_each_phase_is_recorded_with_what_it_handled() -> None:

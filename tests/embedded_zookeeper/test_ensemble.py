@@ -130,6 +130,7 @@ def test_an_occupied_port_is_said_and_nothing_is_left_running(
     assert all(server.process is None for server in embedded.servers)
 
 
+@pytest.mark.slow
 def test_a_drawn_port_that_somebody_took_is_drawn_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

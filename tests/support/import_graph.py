@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.support.paths import DOCS, ROOT
@@ -16,6 +16,7 @@ PACKAGES = ("controller", "broker_stub", "proto")
 Graph = dict[str, set[str]]
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of the product by its dotted name, a package's by that of the package."""
     found = {}
@@ -26,15 +27,15 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports_of(path: Path, known: dict[str, Path]) -> Iterator[str]:
+@cache
+def imports_of(path: Path) -> frozenset[str]:
     """Modules of ours that a file imports, wherever in it."""
+    known, found = modules(), set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                found = name if name in known else node.module
-                if found in known:
-                    yield found
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in names} & known.keys()
+    return frozenset(found)
 
 
 def drawn(prefix: str = "") -> Graph:
@@ -46,7 +47,7 @@ def drawn(prefix: str = "") -> Graph:
         if path.name == "__init__.py" or (node := _node(name, prefix, known)) is None:
             continue
         graph.setdefault(node, set())
-        for imported in imports_of(path, known):
+        for imported in imports_of(path):
             other = _node(imported, prefix, known)
             if other is not None and other != node:
                 graph[node].add(other)

@@ -204,3 +204,10 @@ async def test_an_error_of_the_whole_commit_stands_at_each_partition(served: Ser
     answer = await served.service.offset_commit(request)
     assert answer.error_code == codes.ILLEGAL_GENERATION
     assert [e.error_code for e in answer.partition_errors] == [codes.ILLEGAL_GENERATION]
+
+
+async def test_a_refused_join_says_so(served: Served) -> None:
+    asked = wire.JoinGroupRequest(group_id=GROUP, member_id="nobody", session_timeout_ms=10_000)
+    asked.protocol_type = "consumer"
+    asked.protocols.add(name="range", metadata=b"m")
+    assert (await served.service.join_group(asked)).error_code == codes.UNKNOWN_MEMBER_ID

@@ -412,3 +412,21 @@ def members(*preferences: str) -> dict[str, Member]:
 )
 def test_protocols_are_voted_for(preferences: tuple[str, ...], chosen: str) -> None:
     assert choose_protocol(members(*preferences), "m0") == chosen
+
+
+@pytest.mark.parametrize("request_", ["sync", "heartbeat", "leave", "commit", "join"])
+def test_a_session_that_has_run_out_ends_before_the_request_is_heard(request_: str) -> None:
+    """The timer may be late: a member must not come back to life by its own late request."""
+    driver = in_state(S)
+    driver.now_ms += SESSION_MS + 1
+    if request_ == "sync":
+        assert driver.sync("b", "late").error == UNKNOWN
+    elif request_ == "join":
+        answer = driver.join("b")
+        assert answer is not None
+        assert answer.error == UNKNOWN
+    elif request_ == "commit":
+        assert driver.commit("b", 1) == UNKNOWN
+    else:
+        assert getattr(driver, request_)("b") == UNKNOWN
+    assert driver.group.members.keys().isdisjoint({"a", "b"})

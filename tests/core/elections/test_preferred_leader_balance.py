@@ -135,3 +135,10 @@ def test_a_topic_under_deletion_hides_no_other() -> None:
 def _imbalances(context: EventContext) -> Handler[dict[int, Imbalance]]:
     yield Pause.YIELD
     return imbalances(context)
+
+
+def test_a_partition_without_leadership_counts_as_led() -> None:
+    world = World(1)
+    world.create_topic("t", {0: [9]})
+    rig = MachineHarness.active(world)
+    assert [(b, i.preferred, i.missing) for b, i in rig.drive(_imbalances).items()] == [(9, 1, 0)]

@@ -14,6 +14,7 @@ import pytest
 
 from controller.core.model import NO_LEADER, RECOVERED, RECOVERING, Attribution, LeaderAndIsr
 from controller.core.partitions.leader_election import (
+    CANDIDATES_SHOWN_MAX,
     STRATEGIES,
     Ballot,
     Elected,
@@ -232,3 +233,10 @@ def test_drained_brokers_lead_last_but_rather_than_nobody() -> None:
             elect(strategy, Ballot(BROKERS, state(-1, BROKERS), set(BROKERS), drained=everyone, leader=1))
             is None
         )
+
+
+def test_a_reason_names_only_the_first_of_many_candidates() -> None:
+    many = tuple(range(CANDIDATES_SHOWN_MAX + 3))
+    text = str(why_nobody(Strategy.OFFLINE, Ballot(many, state(1, [1]), set())))
+    assert f"{CANDIDATES_SHOWN_MAX - 1} is not online, and 3 more; unclean" in text
+    assert f"{CANDIDATES_SHOWN_MAX} is" not in text

@@ -173,6 +173,14 @@ def test_a_stale_broker_epoch_is_refused(age: int | None, error: ErrorCode, know
     assert directories(world)[1] == known
 
 
+def test_without_epochs_the_directory_of_a_new_member_is_not_known() -> None:
+    """It may have registered anew since it got in sync."""
+    world, rig = led_by_one()
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2])))
+    assert [p.error for p in answer.partitions] == [ErrorCode.NONE]
+    assert directories(world)[1] == (10, 0)
+
+
 def test_a_stale_epoch_of_one_that_stays_is_refused_too_but_not_of_one_that_is_away() -> None:
     world, rig = led_by_one()
     world.put_state("t", 0, kept(1, (1, 2), (10, 20)))
@@ -326,3 +334,13 @@ def test_what_is_known_exactly_stays_so_in_whatever_is_written() -> None:
     rig.run()
     assert rig.stored("u")[::2] == (1, [1, 2])
     assert world.states["u", 0].directories == (11, 20)
+
+
+def test_a_recovering_leader_may_tell_its_directory() -> None:
+    world = jbod_world()
+    world.put_state("t", 0, msgspec.structs.replace(kept(1, (1,), (BOTH,)), recovery=RECOVERING))
+    rig = MachineHarness.active(world)
+    asked = rig.proposal([1], isr_epochs=(world.brokers[1].epoch,), isr_directories=(11,))
+    (answer,) = rig.ask(rig.alter(1, asked))
+    assert answer.partitions[0].error is ErrorCode.NONE
+    assert directories(world) == ((1,), (11,))

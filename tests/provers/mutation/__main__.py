@@ -35,6 +35,10 @@ PRODUCT = ("controller", "broker_stub", "proto")
 #: The tests of each part of the product; the longest that fits counts. Others are asked by the simulator.
 TESTS = {
     "controller/core": ("tests/core", "tests/linear", "tests/planning", "tests/provers/model"),
+    "controller/core/partitions/replica_placement.py": (
+        "tests/core/topics",
+        "tests/cli/test_topic_placement.py",
+    ),
     "controller/planning": ("tests/planning", "tests/cli"),
     "controller/runtime": ("tests/runtime", "tests/provers/sim", "tests/linear"),
     "controller/runtime/zookeeper": (
@@ -48,6 +52,7 @@ TESTS = {
     "broker_stub": ("tests/broker_stub", "tests/provers/sim/environment"),
     "": ("tests",),
 }
+EQUIVALENT = "equivalent"
 PROGRESS_S = 10.0
 
 
@@ -219,13 +224,13 @@ def _tell(runner: Runner, mutants: list[Mutant]) -> int:
 
     try:
         for result in runner.run(mutants):
-            results.keep(result)
-            counts[_status(result, equal)] += 1
-            if result.status not in (KILLED, FAILED) and equal.why(result.mutant) is None:
-                mutant = result.mutant
-                print(
-                    f"{mutant.file}:{mutant.line} {mutant.function}: {mutant.what}  [{result.by}]", flush=True
-                )
+            if result is not None:
+                results.keep(result)
+                status = _status(result, equal)
+                counts[status] += 1
+                if status not in (KILLED, FAILED, EQUIVALENT):
+                    one = result.mutant
+                    print(f"{one.file}:{one.line} {one.function}: {one.what}  [{result.by}]", flush=True)
             if time.monotonic() - told > PROGRESS_S:
                 told = time.monotonic()
                 print(line(), flush=True)
@@ -234,13 +239,13 @@ def _tell(runner: Runner, mutants: list[Mutant]) -> int:
     print(line())
     for stale in equal.stale(mutants):
         print(f"said to be equivalent, but there is no such mutant: {stale}")
-    return sum(counts.values()) - counts[KILLED] - counts[FAILED] - counts["equivalent"]
+    return sum(counts.values()) - counts[KILLED] - counts[FAILED] - counts[EQUIVALENT]
 
 
 def _status(result: Result, equal: results.Equivalents) -> str:
     if result.status in (KILLED, FAILED):
         return result.status
-    return result.status if equal.why(result.mutant) is None else "equivalent"
+    return result.status if equal.why(result.mutant) is None else EQUIVALENT
 
 
 def _write() -> None:

@@ -31,6 +31,7 @@ HANGS_AFTER_S = 120.0
 #: So is one that takes more CPU time than all its tests on a slow machine, or so much memory: it has no end.
 SLACK_S, SEED_S = 10, 5
 DATA_BYTES_MAX = 4 << 30
+ANY_LINE = 0
 KILLED, SURVIVED, UNSEEN, FAILED = "killed", "survived", "unseen", "not planted"
 
 
@@ -75,13 +76,16 @@ class Runner:
     _killers: defaultdict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
+        sources = {file: seen.digest_of(ROOT / file) for file in self.trees}
         lines: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
         for item in sorted(self.items, key=self._took_s):
             test = self.known.get(item.nodeid)
             if test is None or test["took_s"] is None:
                 continue
             for file in self.trees.keys() & test["lines"].keys():
-                for line in test["lines"][file]:
+                # Of a file that has changed since, its lines have moved: it may run any of them.
+                known = test["lines"][file] if test["sources"][file] == sources[file] else [ANY_LINE]
+                for line in known:
                     lines[file, line].append(item)
         self._by_line = lines
         self._functions = functions_below(ROOT)
@@ -92,8 +96,8 @@ class Runner:
         test = self.known.get(item.nodeid)
         return (test["took_s"] if test else None) or 0.0
 
-    def run(self, mutants: Iterable[Mutant]) -> Iterator[Result]:
-        """Results in the order in which they are known."""
+    def run(self, mutants: Iterable[Mutant]) -> Iterator[Result | None]:
+        """Results in the order in which they are known; None while there is none."""
         waiting, running = iter(mutants), list[_Child]()
         more = True
         while more or running:
@@ -108,13 +112,15 @@ class Runner:
             for child in self._ended(running):
                 running.remove(child)
                 yield self._result(child)
+            yield None
 
     def tests_of(self, mutant: Mutant) -> list[pytest.Item]:
         """Those that run its line: first what killed its neighbours, then those of the same room; the quick ones first.
 
         As many as the limit of CPU time allows.
         """
-        found = self._by_line.get((mutant.file, mutant.line), [])
+        lines = self._by_line
+        found = [*lines.get((mutant.file, mutant.line), ()), *lines.get((mutant.file, ANY_LINE), ())]
         killers = self._killers[mutant.file, mutant.function]
         room = Path("tests") / Path(mutant.file).parent.relative_to(Path(mutant.file).parts[0])
         name = f"test_{Path(mutant.file).stem}"

@@ -19,11 +19,13 @@ KEPT = ROOT / "build" / "mutation" / "seen.json"
 
 
 class Test(TypedDict):
-    """``took_s``: when it was measured; None: it failed. ``lines``: of each file, those that it ran."""
+    """``took_s``: when it was measured; None: it failed. ``lines``: of each file, those that it ran; ``sources``: the
+    digests of these files then."""
 
     digest: str
     took_s: float | None
     lines: dict[str, list[int]]
+    sources: dict[str, str]
 
 
 Seen = dict[str, Test]
@@ -58,16 +60,17 @@ def measure(items: Sequence[pytest.Item], files: Iterable[str]) -> Seen:
             failed = any(report.failed for report in reports)
             digest = digests.setdefault(item.path, "") or digest_of(item.path)
             digests[item.path] = digest
-            found[item.nodeid] = Test(digest=digest, took_s=None if failed else took_s, lines={})
+            found[item.nodeid] = Test(digest=digest, took_s=None if failed else took_s, lines={}, sources={})
     finally:
         measuring.stop()
     data = measuring.get_data()
     for path in data.measured_files():
-        file = str(Path(path).relative_to(ROOT))
+        file, source = str(Path(path).relative_to(ROOT)), digest_of(Path(path))
         for line, names in data.contexts_by_lineno(path).items():
             for name in names:
                 if name in found:
                     found[name]["lines"].setdefault(file, []).append(line)
+                    found[name]["sources"][file] = source
     return found
 
 

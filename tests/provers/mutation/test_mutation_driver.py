@@ -105,12 +105,18 @@ def run(
 
     monkeypatch.setattr(runner, "runtestprotocol", protocol)
 
-    def running(check: Callable[[Any], None], *whats: str, lines: range = range(3, 15)) -> list[Result]:
+    def running(
+        check: Callable[[Any], None], *whats: str, lines: range = range(3, 15), changed: bool = False
+    ) -> list[Result]:
         tree = ast.parse(SOURCE)
         found = [m for m in mutants_of(FILE, tree) if m.what in whats]
+        source = "another" if changed else seen.digest_of(tmp_path / FILE)
         item: Any = SimpleNamespace(nodeid="tests/test_sample.py::test", check=lambda: check(sample))
-        known: seen.Seen = {item.nodeid: {"digest": "", "took_s": 0.0, "lines": {FILE: [*lines]}}}
-        return list(Runner([item], known, {FILE: tree}, Limits(jobs=1)).run(found))
+        known: seen.Seen = {
+            item.nodeid: {"digest": "", "took_s": 0.0, "lines": {FILE: [*lines]}, "sources": {FILE: source}}
+        }
+        results = Runner([item], known, {FILE: tree}, Limits(jobs=1)).run(found)
+        return [result for result in results if result is not None]
 
     yield running
     gc.unfreeze()
@@ -133,6 +139,13 @@ def test_what_a_test_sees_is_killed_and_what_none_sees_survives(
 
 def test_a_line_that_no_test_runs_is_said_so(run: Callable[..., list[Result]]) -> None:
     assert [result.status for result in run(_checks, "0 → 1", lines=range(3, 10))] == [UNSEEN]
+
+
+def test_of_a_file_that_has_changed_since_it_was_measured_any_line_may_be_seen(
+    run: Callable[..., list[Result]],
+) -> None:
+    (result,) = run(_checks, "0 → 1", lines=range(3, 10), changed=True)
+    assert result.status == KILLED
 
 
 def test_a_mutant_that_ends_its_process_is_killed(run: Callable[..., list[Result]]) -> None:

@@ -10,6 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
 INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX = -(2**31), 2**31 - 1, -(2**63), 2**63 - 1
+UINT32_MAX = 2**32 - 1
 NASTY = (
     "",
     " ",
@@ -112,6 +113,8 @@ def scalars(field: Any, known: Known) -> st.SearchStrategy[Any]:
     if kind == FieldDescriptor.TYPE_INT32:
         odd = st.sampled_from([-1, 0, INT32_MIN, INT32_MAX, -2])
         return st.sampled_from(known.small) | st.sampled_from(known.small) | odd | st.integers(-20, 20)
+    if kind == FieldDescriptor.TYPE_FIXED32:
+        return st.sampled_from([0, 1, UINT32_MAX]) | st.integers(0, UINT32_MAX)
     if kind == FieldDescriptor.TYPE_INT64:
         odd = st.sampled_from([-1, 0, INT64_MIN, INT64_MAX, -2])
         return st.sampled_from(known.large) | odd | st.integers(INT64_MIN, INT64_MAX)
