@@ -177,6 +177,8 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
         warn_if_open(daemon.openness)
         state.register_gauges(daemon)
         stack.callback(daemon.state_log.close)
+        if daemon.traces is not None:
+            stack.callback(daemon.traces.close)
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, daemon.stop)
