@@ -179,6 +179,8 @@ async def serve(settings: Settings, load: Callable[[], Settings], rounds: Rounds
         if rounds is not None:
             rounds.show(daemon.registry)
         stack.callback(daemon.state_log.close)
+        if daemon.traces is not None:
+            stack.callback(daemon.traces.close)
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, daemon.stop)

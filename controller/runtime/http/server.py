@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler as Answering
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
@@ -65,12 +65,12 @@ def application(daemon: Daemon, connections_max: int) -> web.Application:
     min_isr = MinIsr()
     counts, gauges = Gauges(daemon), MinIsrGauges(daemon, min_isr)
 
-    async def metrics(_: web.Request) -> web.Response:
+    async def metrics(request: web.Request) -> web.Response:
         await counts.refresh()
         await gauges.refresh()
-        return web.Response(
-            body=generate_latest(daemon.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        # OpenMetrics, for those that ask for it, has exemplars.
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(daemon.registry), headers={"Content-Type": content_type})
 
     async def state(_: web.Request) -> web.Response:
         body = msgspec.json.format(msgspec.json.encode(controller_state(daemon)), indent=2)
