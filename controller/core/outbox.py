@@ -577,7 +577,9 @@ class Outbox:
     def is_urgent(self, broker_id: int) -> bool:
         """Whether the next request for a broker is an urgent one."""
         queue = self.queues.get(broker_id)
-        return queue is not None and (queue.refresh or bool(queue.rounds[0].leading))
+        if queue is None:
+            return False
+        return queue.refresh or bool(next(filter(None, queue.rounds), queue.rounds[0]).leading)
 
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""

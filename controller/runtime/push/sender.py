@@ -204,7 +204,7 @@ class Senders:
                     # ``part`` is exact for StopReplica only, whose messages name all partitions of the push in order.
                     await self._deliver(transport, push, message, slice(start, start + count), status)
                     start += count
-                if small and push.kind is PushKind.UPDATE_METADATA:
+                if small and push.partitions and push.kind is PushKind.UPDATE_METADATA:
                     await self._rest(broker.id)
         finally:
             await transport.close()

@@ -550,11 +550,12 @@ async def test_changes_gather_until_an_urgent_one_comes(monkeypatch: pytest.Monk
     broker = FakeBroker(1)
     partitions = topic("t", 3, (1,))
     async with sender_harness(broker) as harness:
-        await until(lambda: len(harness.rows("ack")) == 1, "the list of live brokers")
-        for partition in partitions[:2]:
-            harness.push([], [partition])
-            await asyncio.sleep(0.02)
-        assert not broker.states("UpdateMetadata")
+        harness.push([], partitions[:1])
+        await until(lambda: bool(broker.states("UpdateMetadata")), "the first change")
+        harness.push([], partitions[1:2])
+        await asyncio.sleep(0.05)
+        assert len(broker.states("UpdateMetadata")) == 1
         harness.push([1], partitions[2:])
-        await until(lambda: bool(broker.states("UpdateMetadata")), "the changes")
-        assert [[s.partition for s in r.partition_states] for _, r in broker.received] == [[], [2], [0, 1, 2]]
+        await until(lambda: len(broker.states("UpdateMetadata")) == 3, "the other changes")
+        received = [(kind, [s.partition for s in r.partition_states]) for kind, r in broker.received]
+        assert received[1:] == [("UpdateMetadata", [0]), ("LeaderAndIsr", [2]), ("UpdateMetadata", [1, 2])]

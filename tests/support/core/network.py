@@ -105,7 +105,7 @@ class Net:
         urgent = self.outbox.is_urgent(broker_id)
         push = self.outbox.take(broker_id, count_max)
         assert due or push is None
-        assert urgent == (push is not None and push.urgent) or (push is not None and push.kind.value == UMR)
+        assert urgent or push is None or not push.urgent
         if push is not None:
             assert push.broker.epoch == self.cluster.brokers[broker_id].epoch
             assert len(push.partitions) <= count_max
