@@ -27,6 +27,9 @@ import msgspec
 
 from controller.core.model import Broker, Partition, Topic
 
+#: Partitions that are listed at once.
+LISTED_MAX = 5000
+
 
 class PushKind(Enum):
     """The three control requests; the value is the method's name."""
@@ -170,25 +173,37 @@ class MetadataStream:
 
 
 class _Everything(NamedTuple):
-    """The whole state of all brokers, not listed yet. Both are the cluster state's own, and change with it."""
+    """The whole state of all brokers, not listed yet. ``topics`` and ``deleting`` are the cluster state's own, and
+    change with it; ``names``: the topics that there were; ``told_deleting``: metadata is also told of topics under
+    deletion."""
 
     topics: Mapping[str, Topic]
     deleting: Collection[str]
+    names: Sequence[str]
+    told_deleting: bool = True
 
-    def partitions(self, names: Collection[str] | None) -> Iterator[Partition]:
-        """Those with a state, of these topics; None: of all."""
-        topics = self.topics
-        chosen = topics.values() if names is None else (topics[n] for n in names if n in topics)
+    def some(self, start: int) -> tuple[list[Partition], int]:
+        """The partitions with a state of the next topics from a position on, and the position after them."""
+        found: list[Partition] = []
+        while start < len(self.names) and len(found) < LISTED_MAX:
+            found += self.partitions([self.names[start]])
+            start += 1
+        return found, start
+
+    def is_told(self, partition: Partition, broker_id: int) -> bool:
+        """Whether the broker has a replica, and the topic is not under deletion."""
+        topic = partition.topic
+        return broker_id in partition.replicas and topic.name not in self.deleting and not topic.deleted
+
+    def partitions(self, names: Collection[str]) -> Iterator[Partition]:
+        """Those with a state, of these topics."""
+        topics, left_out = self.topics, () if self.told_deleting else self.deleting
+        chosen = (topics[n] for n in names if n in topics and n not in left_out)
         return (p for topic in chosen for p in topic.partitions.values() if p.leadership is not None)
 
-    def leadership(self, broker_id: int, names: Collection[str] | None) -> Iterator[Partition]:
+    def leadership(self, broker_id: int, names: Collection[str]) -> Iterator[Partition]:
         """Those of which a broker has a replica, without topics under deletion."""
-        deleting = self.deleting
-        return (
-            p
-            for p in self.partitions(names)
-            if broker_id in p.replicas and p.topic.name not in deleting and not p.topic.deleted
-        )
+        return (p for p in self.partitions(names) if self.is_told(p, broker_id))
 
 
 class _Snapshot:
@@ -202,14 +217,19 @@ class _Snapshot:
     ) -> None:
         self.number = number
         self.partitions, self._everything = partitions, everything
+        self._listed = 0
         self.left_out: set[Partition] = set()
 
-    def list_all(self) -> None:
-        """For a broker that gets all of it."""
-        if self._everything is not None:
-            left_out = self.left_out
-            self.partitions = [p for p in self._everything.partitions(None) if p not in left_out]
+    def list_some(self) -> bool:
+        """For a broker that gets all of it: list the next topics. Whether there are more."""
+        everything = self._everything
+        if everything is None:
+            return False
+        found, self._listed = everything.some(self._listed)
+        self.partitions += [p for p in found if p not in self.left_out]
+        if self._listed >= len(everything.names):
             self._everything = None
+        return self._everything is not None
 
     def of(self, names: Collection[str]) -> list[Partition]:
         """The partitions of these topics."""
@@ -237,6 +257,7 @@ class BrokerQueue:
         self.whole: dict[Partition, None] = {}
         #: The same, while they are not listed: all but those that were queued by themselves.
         self.unlisted: _Everything | None = None
+        self.listed = 0
         self.left_out: set[Partition] = set()
         #: Of the whole state: a full metadata snapshot, and this broker's position in it.
         self.snapshot: _Snapshot | None = None
@@ -292,7 +313,7 @@ class BrokerQueue:
 
     def add_everything(self, everything: _Everything) -> None:
         """As ``add_whole``, of all replicas that the broker has; they are listed once it is known what it holds."""
-        self.comparing, self.unlisted = True, everything
+        self.comparing, self.unlisted, self.listed = True, everything, 0
         self.whole = {}
         self.left_out = {
             p
@@ -301,14 +322,30 @@ class BrokerQueue:
             for p in pending
         }
 
+    def list_some(self) -> bool:
+        """The broker is to be told of all topics: list the next ones. Whether there are more."""
+        everything = self.unlisted
+        if everything is None:
+            return False
+        found, self.listed = everything.some(self.listed)
+        id_, left_out = self.broker.id, self.left_out
+        self.whole.update({p: None for p in found if p not in left_out and everything.is_told(p, id_)})
+        if self.listed >= len(everything.names):
+            self.unlisted, self.left_out = None, set()
+        return self.unlisted is not None
+
     def list_whole(self, names: Collection[str] | None) -> None:
         """The broker is to be told of these topics; None: of all."""
+        while names is None and self.list_some():
+            pass
         everything, self.unlisted = self.unlisted, None
+        if names is None:
+            return
         if everything is not None:
             listed = everything.leadership(self.broker.id, names)
             self.whole = {p: None for p in listed if p not in self.left_out}
             self.left_out = set()
-        elif names is not None:
+        else:
             self.whole = {p: None for p in self.whole if p.topic.name in names} if names else {}
 
     def is_due(self, end: int) -> bool:
@@ -433,12 +470,18 @@ class Outbox:
             queue.add_whole(partitions)
 
     def snapshot_to(
-        self, broker_ids: Iterable[int], partitions: list[Partition], first: bool = False
+        self,
+        broker_ids: Iterable[int],
+        topics: Mapping[str, Topic],
+        deleting: Collection[str],
+        first: bool = False,
     ) -> None:
-        """Queue a full metadata snapshot, as part of the whole state, replacing an earlier one. ``first``: before all
-        else, for brokers that have registered (reference, section 6, Startup step 3)."""
+        """Queue a full metadata snapshot, as part of the whole state, replacing an earlier one; it is listed as in
+        ``everything_to``. ``first``: before all else, for brokers that have registered (reference, section 6, Startup
+        step 3)."""
         self._snapshots += 1
-        snapshot = _Snapshot(self._snapshots, partitions)
+        everything = _Everything(topics, deleting, list(topics), told_deleting=False)
+        snapshot = _Snapshot(self._snapshots, [], everything)
         for broker_id in broker_ids:
             queue = self.queues.get(broker_id)
             if queue is not None:
@@ -451,13 +494,20 @@ class Outbox:
     ) -> None:
         """Queue the whole state; only these collections are kept, and looked at when it is known what a broker holds.
         What is queued until then is left out. ``deleting``: names of topics under deletion."""
-        everything = _Everything(topics, deleting)
+        everything = _Everything(topics, deleting, list(topics))
         self._snapshots += 1
         snapshot = _Snapshot(self._snapshots, [], everything)
         for queue in (q for id_ in broker_ids if (q := self.queues.get(id_)) is not None):
             queue.add_everything(everything)
             queue.snapshot, queue.snapshot_position = snapshot, 0
             queue.snapshot_first, queue.snapshot_of = False, None
+
+    def list_some(self, broker: Broker) -> bool:
+        """Do a part of what ``compared`` does for a broker that is told everything; whether there is more of it."""
+        queue = self.queues.get(broker.id)
+        if queue is None or queue.broker.epoch != broker.epoch or not queue.comparing:
+            return False
+        return queue.list_some() or (queue.snapshot is not None and queue.snapshot.list_some())
 
     def compared(self, broker: Broker, differing: Differing | None) -> None:
         """The broker holds all of the whole state but these topics; None: that is not known, so it is told everything.
@@ -472,8 +522,8 @@ class Outbox:
         queue.list_whole(differing.leadership if differing is not None else None)
         snapshot = queue.snapshot
         if differing is None:
-            if snapshot is not None:
-                snapshot.list_all()
+            while snapshot is not None and snapshot.list_some():
+                pass
             return
         queue.snapshot_of = sorted(differing.metadata)
         if snapshot is not None:

@@ -423,7 +423,7 @@ class Term:
         for done in ready.finished:
             self._finished(done)
         self.senders.sync(deciding=self.machine.current_event is not None)
-        self._comparisons.sync()
+        self._comparisons.sync(deciding=self.machine.current_event is not None)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

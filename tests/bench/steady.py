@@ -36,7 +36,7 @@ from tests.bench.cluster import BROKERS, Acceptors, ControllerProcess, replicas_
 
 #: Each phase.
 SECONDS = int(os.environ.get("PHASE_SECONDS", "30"))
-PARTITIONS = 50
+PREFIX, PARTITIONS = "a", 50
 #: Of brokers; all of a hundred take long.
 RESTARTS = min(int(os.environ.get("RESTARTS", "10")), BROKERS)
 TOPICS_PER_S, TOPIC_PARTITIONS = 100, 3
@@ -49,6 +49,8 @@ CAUGHT_UP = 500
 PAUSE_TOLD_S = 30.0
 #: For how long a broker that came or went does not count.
 MOVED_S = 60.0
+#: ``controlled.shutdown.max.retries``.
+SHUTDOWN_ATTEMPTS = 3
 #: Prometheus asks that often.
 SCRAPE_S = 15.0
 QUIET_S = 1800.0
@@ -240,13 +242,15 @@ def _proposal(key: tuple[str, int], state: LeaderAndIsr, isr: Sequence[int]) -> 
 
 def _other_isr(key: tuple[str, int], state: LeaderAndIsr) -> Any:
     """Without its last follower, or with all that are assigned."""
-    full = replicas_of(_number_of(key))
+    full = _replicas_of(key)
     isr = [b for b in full if b != (full[2] if state.leader != full[2] else full[1])]
     return _proposal(key, state, isr if len(state.isr) == len(full) else full)
 
 
-def _number_of(key: tuple[str, int]) -> int:
-    return int(key[0].rpartition("-")[2]) * PARTITIONS + key[1]
+def _replicas_of(key: tuple[str, int]) -> tuple[int, ...]:
+    """Of a partition that was there, or was created since."""
+    prefix, _, number = key[0].rpartition("-")
+    return replicas_of(int(number) * (PARTITIONS if prefix == PREFIX else 1) + key[1])
 
 
 async def create(client: KazooClient, prefix: str, per_s: int, until_s: float) -> list[str]:
@@ -278,7 +282,7 @@ class Bench:
     acceptors: Acceptors
     active: ControllerProcess
     standby: ControllerProcess
-    keys: Sequence[tuple[str, int]]
+    keys: list[tuple[str, int]]
     rows: Table
 
     async def quiet(self) -> None:
@@ -333,7 +337,7 @@ def measure(connect: str, directory: Path, topics: int, rows: Table) -> None:
         standby = ControllerProcess(connect, directory / "steady-standby", controller_id=2)
         count = topics * PARTITIONS
         standby.wait_warm(count)
-        keys = [(f"a-{t:05d}", n) for t in range(topics) for n in range(PARTITIONS)]
+        keys = [(f"{PREFIX}-{t:05d}", n) for t in range(topics) for n in range(PARTITIONS)]
         asyncio.run(_phases(connect, acceptors, active, standby, keys, rows))
         for name, process in (("active", active), ("standby", standby)):
             now, peak = process.memory_mb()
@@ -365,7 +369,7 @@ async def _phases(
     acceptors: Acceptors,
     active: ControllerProcess,
     standby: ControllerProcess,
-    keys: Sequence[tuple[str, int]],
+    keys: list[tuple[str, int]],
     rows: Table,
 ) -> None:
     client = KazooClient(connect, timeout=60)
@@ -402,6 +406,7 @@ async def creations(bench: Bench) -> None:
         names = await create(bench.client, "new", TOPICS_PER_S, time.monotonic() + SECONDS)
         await asyncio.sleep(2)
         await bench.quiet()
+    bench.keys += [(name, number) for name in names for number in range(TOPIC_PARTITIONS)]
     await bench.log_written()
     bench.latencies(f"creation of {TOPICS_PER_S} topics a second, told", _took(bench, log, names), "0.1 s")
     bench.pauses("creations", found)
@@ -465,11 +470,12 @@ async def _while_restarting(bench: Bench, until_s: float) -> None:
 
 async def _restart(bench: Bench, broker_id: int) -> None:
     brokers, active = bench.brokers, bench.active
-    remaining: Sequence[Any] = (None,)
-    while remaining:
+    # As often as brokers ask that nobody else could lead for.
+    for _ in range(SHUTDOWN_ATTEMPTS):
         request = pb.ControlledShutdownRequest(broker_id=broker_id, broker_epoch=brokers.epochs[broker_id])
         answer = await brokers.call("ControlledShutdown", request, pb.ControlledShutdownResponse)
-        remaining = answer.remaining_partitions
+        if not answer.remaining_partitions:
+            break
     for command in ("drop", "start"):
         handled = await asyncio.to_thread(active.metric, _BROKER_CHANGES)
         await asyncio.to_thread(bench.acceptors.command, f"{command} {broker_id}")
@@ -477,5 +483,5 @@ async def _restart(bench: Bench, broker_id: int) -> None:
             await asyncio.sleep(0.25)
     await brokers.look()
     await bench.quiet()
-    hosted = [key for key in bench.keys if broker_id in replicas_of(_number_of(key))]
+    hosted = [key for key in bench.keys if broker_id in _replicas_of(key)]
     await brokers.caught_up(broker_id, hosted)

@@ -129,7 +129,7 @@ def test_a_later_change_is_not_undone_by_a_snapshot_that_others_share() -> None:
     net = Net(partitions=2)
     for broker_id in (1, 2):
         net.begin_again(broker_id, first=False)
-    net.outbox.snapshot_to([1, 2], net.partitions)
+    net.outbox.snapshot_to([1, 2], net.cluster.topics, ())
     net.outbox.compared(net.cluster.brokers[1], None)
     net.drain(1)
     net.change(0)
@@ -261,7 +261,7 @@ def test_unknown_brokers_are_skipped() -> None:
     net = Net()
     net.outbox.leader_and_isr([-1, 7, 1], net.partitions[0], False, 1, "test")
     net.outbox.stop_replica(7, net.partitions[0], True, 1, "test")
-    net.outbox.snapshot_to([7], net.partitions)
+    net.outbox.snapshot_to([7], net.cluster.topics, ())
     assert set(net.outbox.queues) == {1, 2}
     assert shape(net.drain(1)) == [("LeaderAndIsr", [0])]
 

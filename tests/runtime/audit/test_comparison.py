@@ -103,7 +103,7 @@ class Rig:
                     self.metrics,
                     bugs.append,
                 )
-            comparisons.sync()
+            comparisons.sync(deciding=False)
             for _ in range(5):
                 await asyncio.sleep(0)
             while_asking()
