@@ -147,6 +147,7 @@ class Term:
             self._disks_reported,
             self._stops_answered,
             self._heard,
+            self._rest,
         )
         round_s = settings.audit_interval_seconds
         questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
@@ -369,7 +370,7 @@ class Term:
         try:
             while True:
                 if self._failure is None and not self._stimuli:
-                    self._state_log.owner_busy = self.machine.current_event is not None
+                    self._rest()
                     self._arrived.clear()
                     await self._arrived.wait()
                 self._raise_if_over()
@@ -389,6 +390,12 @@ class Term:
             await self._store.forget_mirror()
             await self._comparisons.stop()
             await self.senders.stop()
+
+    def _rest(self) -> None:
+        """Leave the processor to the writer of the log, unless something is being decided or told to brokers: both
+        share one interpreter, and the log can wait."""
+        busy = self.machine.current_event is not None or self.senders.busy
+        self._state_log.owner_busy = busy and not self._ended
 
     def _raise_if_over(self) -> None:
         if self._failure is not None:

@@ -192,9 +192,18 @@ async def _fence(session: Session) -> bytes:
 class Acceptors:
     """The broker side, in a process of its own."""
 
-    def __init__(self, connect: str, *, hold: bool = False) -> None:
-        """``hold``: they keep what they are told, and can say it."""
-        command = [sys.executable, "-m", "tests.bench.acceptors", connect, "0", str(BROKERS)]
+    def __init__(
+        self,
+        connect: str,
+        *,
+        first: int = 0,
+        count: int = BROKERS,
+        timeout_s: float = 30.0,
+        hold: bool = False,
+    ) -> None:
+        """``count`` brokers from id ``first`` on. ``hold``: they keep what they are told, and can say it."""
+        numbers = [str(first), str(count), str(timeout_s)]
+        command = [sys.executable, "-m", "tests.bench.acceptors", connect, *numbers]
         self._process = subprocess.Popen(
             [*command, "hold"] if hold else command,
             stdin=subprocess.PIPE,
@@ -213,6 +222,11 @@ class Acceptors:
         size, requests = self._process.stdout.readline().split()
         return int(size), int(requests)
 
+    def kill(self) -> None:
+        """As a crash: their sessions end when they time out."""
+        self._process.kill()
+        self._process.wait(20)
+
     def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -224,7 +238,9 @@ class Acceptors:
 class ControllerProcess:
     """The real daemon; what it did is read from its own log."""
 
-    def __init__(self, connect: str, directory: Path, **settings: object) -> None:
+    def __init__(
+        self, connect: str, directory: Path, *, session_timeout_ms: int = 30_000, **settings: object
+    ) -> None:
         """``settings``: others than the defaults, by name."""
         directory.mkdir(parents=True)
         self.log_path = directory / "daemon.log"
@@ -238,12 +254,16 @@ class ControllerProcess:
                     "--grpc-listen=127.0.0.1:0",
                     f"--http-listen={self.http}",
                     f"--state-log-dir={directory / 'state-log'}",
-                    "--session-timeout-ms=30000",
+                    f"--session-timeout-ms={session_timeout_ms}",
                 ],
                 stderr=out,
-                # Leaders that return by themselves would be written in the middle of a measurement.
+                # Leaders that return by themselves would be written in the middle of a measurement; a log in several
+                # files would be harder to read.
                 env=os.environ
-                | {"PARTITION_CONTROLLER_AUTO_LEADER_REBALANCE_ENABLE": "false"}
+                | {
+                    "PARTITION_CONTROLLER_AUTO_LEADER_REBALANCE_ENABLE": "false",
+                    "PARTITION_CONTROLLER_STATE_LOG_ROTATE_BYTES": str(2**40),
+                }
                 | {f"PARTITION_CONTROLLER_{name.upper()}": str(value) for name, value in settings.items()},
             )
 
@@ -308,6 +328,15 @@ class ControllerProcess:
             line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith("Vm")
         }
         return int(values["VmRSS"]) / 1024, int(values["VmHWM"]) / 1024
+
+    def wait_warm(self, partitions: int, timeout_s: float = 1200.0) -> None:
+        """Until it has everything in memory. It reads 20,000 states a second, where nothing else is at work."""
+        deadline = time.monotonic() + timeout_s
+        while self.metric("partition_controller_standby_states") < partitions:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the standby has not read all states in time")
+            time.sleep(0.5)
+        time.sleep(2)  # the last read is followed by the mirror's being complete
 
     def stop(self) -> None:
         self.process.terminate()

@@ -51,7 +51,7 @@ class Senders:
     ``on_disks`` receives the partitions on failed
     disks, and for a broker that reported such before, also those on healthy disks. ``on_stops`` receives the result
     for every partition that a StopReplica request was to delete. ``on_bug`` receives the exception of a sender.
-    ``heard`` is called with the broker's id at each answer.
+    ``heard`` is called with the broker's id at each answer, ``idle`` when there is nothing left to send.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Senders:
         on_disks: Callable[[DiskReport], None],
         on_stops: Callable[[StopReport], None],
         heard: Callable[[int], None],
+        idle: Callable[[], None],
     ) -> None:
         self._outbox, self._transports = outbox, transports
         self._require_lease, self._record, self._suspect = require_lease, record, suspect
@@ -74,6 +75,7 @@ class Senders:
         self._on_disks = on_disks
         self._on_stops = on_stops
         self._heard = heard
+        self._on_idle = idle
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
@@ -102,6 +104,8 @@ class Senders:
                 # Same incarnation, other address: the next attempt of the current push goes there.
                 self._tasks[id_] = (queue.broker, running[1])
             self._wake[id_].set()
+        # Until each of them has looked for something to send.
+        self._busy.update(queues)
 
     def wake(self, broker_id: int) -> None:
         """Something may be pending for a broker that was not when its sender looked."""
@@ -110,7 +114,7 @@ class Senders:
 
     @property
     def busy(self) -> bool:
-        """Whether a request to some broker is being built, or waits for its response."""
+        """Whether there may be something to send to some broker, or a response is awaited."""
         return bool(self._busy)
 
     def settled(self, broker_id: int) -> bool:
@@ -182,6 +186,7 @@ class Senders:
                     if not self._busy:
                         for transports in self._transports.values():
                             transports.forget()
+                        self._on_idle()
                     wake.clear()
                     await wake.wait()
                     continue

@@ -101,6 +101,25 @@ async def test_a_slow_broker_gets_only_the_newest_values() -> None:
             assert [(s.partition, s.leader_epoch) for s in broker.states(kind)] == [(n, 50) for n in range(4)]
 
 
+async def test_it_rests_once_every_broker_has_answered_all() -> None:
+    broker, other = FakeBroker(1), FakeBroker(2)
+    release = asyncio.Event()
+
+    async def hang(kind: str, request: Any) -> bytes:
+        await release.wait()
+        return b""
+
+    broker.answer = hang
+    async with sender_harness(broker, other) as harness:
+        harness.push([1, 2], topic("t", 2))
+        assert harness.senders.busy
+        await until(lambda: len(other.received) == 3, "the other's delivery")
+        assert harness.rests == []
+        release.set()
+        await until(lambda: len(broker.received) == 3 and not harness.senders.busy, "delivery")
+        assert harness.rests == [False]
+
+
 async def test_down_at_first_and_delivered_when_it_comes_up() -> None:
     broker = FakeBroker(1)
     partitions = topic("t", 2, (1,))
