@@ -311,6 +311,12 @@ class BrokerQueue:
         elif names is not None:
             self.whole = {p: None for p in self.whole if p.topic.name in names} if names else {}
 
+    def is_due(self, end: int) -> bool:
+        """Whether something may be sent now. ``end``: of the metadata stream. Brokers are many, so it is no count."""
+        if self.refresh or self.cursor < end or self.rounds[0] or len(self.rounds) > 1:
+            return True
+        return not self.comparing and bool(self.whole or self.snapshot is not None or self.snapshot_open)
+
     def owes(self, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent."""
         if partition in self.whole or any(partition in round_ for round_ in self.rounds):
@@ -567,6 +573,13 @@ class Outbox:
         if not partitions:
             return None
         return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags, urgent=urgent)
+
+    def is_urgent(self, broker_id: int) -> bool:
+        """Whether the next request for a broker is an urgent one."""
+        queue = self.queues.get(broker_id)
+        if queue is None:
+            return False
+        return queue.refresh or bool(next(filter(None, queue.rounds), queue.rounds[0]).leading)
 
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""

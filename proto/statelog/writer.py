@@ -90,6 +90,9 @@ class StateLogWriter:
         self.directory, self.role, self.node = directory, role, node
         self.written = 0
         self.dropped = 0
+        self.bytes_written = 0
+        #: Of the processor, by the writing thread: seconds so far.
+        self.cpu_s = 0.0
         self._rotation, self._queue_max = rotation, queue_max
         self._queue: deque[_Entry] = deque()
         self._queued = 0
@@ -197,6 +200,7 @@ class StateLogWriter:
                 self._drop(max(entry.count - made, 1), f"a record could not be encoded: {error!r}")
         if lines:
             self._write_or_drop(lines)
+        self.cpu_s = time.thread_time()
         with self._lock:
             self._queued -= entry.count
 
@@ -234,6 +238,8 @@ class StateLogWriter:
             landed = data.count(b"\n", 0, len(data) - len(rest))
             self.written += landed
             return len(lines) - landed, str(error.strerror or error)
+        finally:
+            self.bytes_written += len(data) - len(rest)
         self.written += len(lines)
         self._in_file += len(lines)
         return 0, ""

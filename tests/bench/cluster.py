@@ -25,7 +25,7 @@ from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import Session
 from tests.support.ports import free_port
 
-BROKERS = 6
+BROKERS = int(os.environ.get("BROKERS", "6"))
 REPLICATION = 3
 BATCH = 1000
 
@@ -248,7 +248,7 @@ class ControllerProcess:
         with self.log_path.open("wb") as out:
             self.process = subprocess.Popen(
                 [
-                    str(Path(sys.executable).parent / "partition-controller"),
+                    *(sys.executable, "-m", "controller.cli.main"),
                     "run",
                     f"--zookeeper={connect}",
                     "--grpc-listen=127.0.0.1:0",
@@ -328,6 +328,11 @@ class ControllerProcess:
             line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith("Vm")
         }
         return int(values["VmRSS"]) / 1024, int(values["VmHWM"]) / 1024
+
+    def cpu_s(self) -> float:
+        """User and system time so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def wait_warm(self, partitions: int, timeout_s: float = 1200.0) -> None:
         """Until it has everything in memory. It reads 20,000 states a second, where nothing else is at work."""

@@ -23,7 +23,7 @@ from controller.runtime.http.console.events import STREAMS_MAX
 from controller.runtime.http.console.files import files, sender
 from controller.runtime.http.min_isr import MinIsr, MinIsrGauges
 from controller.runtime.limits import descriptors_share
-from controller.runtime.state import attention
+from controller.runtime.state import Gauges, attention
 from controller.runtime.state import state as controller_state
 from proto.security.access import EVERYONE_MAY, Openness
 from proto.security.tls import listening
@@ -63,9 +63,10 @@ def application(daemon: Daemon, connections_max: int) -> web.Application:
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 
     min_isr = MinIsr()
-    gauges = MinIsrGauges(daemon, min_isr)
+    counts, gauges = Gauges(daemon), MinIsrGauges(daemon, min_isr)
 
     async def metrics(request: web.Request) -> web.Response:
+        await counts.refresh()
         await gauges.refresh()
         # OpenMetrics, for those that ask for it, has exemplars.
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
