@@ -189,12 +189,20 @@ async def _fence(session: Session) -> bytes:
     return jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), stat.version)
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Acceptors:
     """The broker side, in a process of its own."""
 
+    module = "tests.bench.acceptors"
+
     def __init__(self, connect: str, *, hold: bool = False) -> None:
         """``hold``: they keep what they are told, and can say it."""
-        command = [sys.executable, "-m", "tests.bench.acceptors", connect, "0", str(BROKERS)]
+        command = [sys.executable, "-m", self.module, connect, "0", str(BROKERS)]
         self._process = subprocess.Popen(
             [*command, "hold"] if hold else command,
             stdin=subprocess.PIPE,
@@ -204,14 +212,14 @@ class Acceptors:
         assert self._process.stdout is not None
         assert self._process.stdout.readline().strip() == "ready"
 
-    def command(self, text: str) -> tuple[int, int]:
+    def command(self, text: str) -> tuple[float, float]:
         """(bytes, requests) accepted so far."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(text + "\n")
         self._process.stdin.flush()
-        size, requests = self._process.stdout.readline().split()
-        return int(size), int(requests)
+        first, second = self._process.stdout.readline().split()
+        return float(first), float(second)
 
     def stop(self) -> None:
         assert self._process.stdin is not None

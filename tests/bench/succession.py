@@ -37,7 +37,7 @@ def measure(connect: str, directory: Path, partitions: int, rows: Table) -> None
             first.wait_quiet(HOLDERS_MAX_S)
             found["kept"].append(_taken(first))
             warm = ControllerProcess(connect, directory / f"warm-{run}", controller_id=2)
-            _await_warm(warm, partitions)
+            await_warm(warm, partitions)
             found["warm"].append(_succeed(first, warm))
             cold = ControllerProcess(
                 connect, directory / f"cold-{run}", controller_id=3, warm_standby="false"
@@ -76,7 +76,7 @@ def measure(connect: str, directory: Path, partitions: int, rows: Table) -> None
         )
 
 
-def _await_warm(controller: ControllerProcess, partitions: int) -> None:
+def await_warm(controller: ControllerProcess, partitions: int) -> None:
     deadline = time.monotonic() + WARM_MAX_S
     while controller.metric("partition_controller_standby_states") < partitions:
         if time.monotonic() > deadline:
@@ -93,12 +93,12 @@ def _succeed(before: ControllerProcess, after: ControllerProcess) -> _Taken:
 
 def _taken(controller: ControllerProcess) -> _Taken:
     controller.wait_quiet()
-    elected = next(_at_s(r) for r in controller.records("controller") if r["to"] == "active")
-    ready = next(_at_s(r) for r in controller.records("failover") if r["to"] == "ready")
-    confirmed = max([ready, *map(_at_s, controller.records("ack"))])
+    elected = next(at_s(r) for r in controller.records("controller") if r["to"] == "active")
+    ready = next(at_s(r) for r in controller.records("failover") if r["to"] == "ready")
+    confirmed = max([ready, *map(at_s, controller.records("ack"))])
     console.print(f"    phases, ms: {controller.phases_ms()}", style="dim")
     return _Taken(ready - elected, confirmed - elected)
 
 
-def _at_s(record: dict[str, Any]) -> float:
+def at_s(record: dict[str, Any]) -> float:
     return datetime.fromisoformat(record["ts"]).timestamp()

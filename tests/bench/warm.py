@@ -41,9 +41,9 @@ def measure(connect: str, directory: Path, paths: list[str], runs: int, rows: Ta
             loop.run_until_complete(session.create(znode_paths.CONTROLLER, data, ephemeral=True))
             controller = ControllerProcess(connect, directory / f"ready-{run}", controller_id=2)
             memory = max(memory, _await_warm(controller, len(paths)))
-            before = _cpu_s(controller)
+            before = cluster.cpu_seconds(controller.process.pid)
         controller.wait_for("ControllerFailover")
-        cpus.append(_cpu_s(controller) - before)
+        cpus.append(cluster.cpu_seconds(controller.process.pid) - before)
         times.append(_ready_s(controller))
         console.print(
             f"  run {run + 1}: ready after {times[-1]:.3f} s with {cpus[-1]:.2f} s of CPU; raw scan {scans[-1]:.2f} s"
@@ -69,12 +69,6 @@ def _await_warm(controller: ControllerProcess, partitions: int) -> float:
         time.sleep(0.5)
     time.sleep(2)  # the last read is followed by the mirror's being complete
     return controller.memory_mb()[0]
-
-
-def _cpu_s(controller: ControllerProcess) -> float:
-    """User and system time so far."""
-    fields = Path(f"/proc/{controller.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _ready_s(controller: ControllerProcess) -> float:
