@@ -42,7 +42,7 @@ class Total(NamedTuple):
 
     at_s: float
     value: float
-    count: float = 0.0
+    events: float = 0.0
 
 
 @dataclass
@@ -99,8 +99,10 @@ class Sampler:
         events = found.get(f"{_WAITED}_count", 0.0)
         before = self._totals.get(key)
         self._totals[key] = Total(now_s, spent_s, events)
-        if before is not None and events > before.count:
-            self.add(life, Quantity.LATENCY, 1000 * (spent_s - before.value) / (events - before.count), now_s)
+        if before is not None and events > before.events:
+            self.add(
+                life, Quantity.LATENCY, 1000 * (spent_s - before.value) / (events - before.events), now_s
+            )
 
 
 def metrics(http: str) -> dict[str, float]:
