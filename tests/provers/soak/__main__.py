@@ -86,7 +86,8 @@ async def _play(arguments: argparse.Namespace, directory: Path) -> bool:
         wrong = list(map(str, outcome.findings))
         trends = soak.sampler.trends()
         chaos_report.show(outcome, chaos_report.output())
-    chaos_report.output().print(report.table(trends))
+    if (rows := report.table(trends)).row_count:
+        chaos_report.output().print(rows)
     console.print(report.verdict(trends), markup=False)
     return not wrong and not growing(trends)
 

@@ -20,9 +20,9 @@ def progress(sampler: Sampler) -> str:
     sums = {q: sum(value for _, quantity, value in now if quantity is q) for q in Quantity}
     slowest = max((value for _, quantity, value in now if quantity is Quantity.LATENCY), default=0.0)
     return (
-        f"{len({life for life, *_ in now})} processes: {sums[Quantity.MEMORY]:,.0f} MB,"
+        f"{len({life for life, *_ in now if life.pid})} processes: {sums[Quantity.MEMORY]:,.0f} MB,"
         f" {sums[Quantity.DESCRIPTORS]:,.0f} descriptors, {sums[Quantity.THREADS]:,.0f} threads,"
-        f" logs {sums[Quantity.LOG]:.1f} KB/s, slowest events {slowest:.1f} ms"
+        f" logs {sums[Quantity.LOG]:.1f} KB/s, longest latency {slowest:.1f} ms"
     )
 
 

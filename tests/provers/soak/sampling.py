@@ -31,7 +31,7 @@ class Watched(NamedTuple):
 
 
 class Life(NamedTuple):
-    """One process from its start to its end: the next one of the same name is another."""
+    """One process from its start to its end: the next one of the same name is another. ``pid`` 0: of no one process."""
 
     name: str
     pid: int
