@@ -288,7 +288,7 @@ class BrokerQueue:
     def add_all_leader_and_isr(self, partitions: Sequence[Partition]) -> None:
         """Queue LeaderAndIsr of many existing partitions."""
         round_ = self.rounds[-1]
-        if round_:
+        if round_ or self.whole or self.unlisted is not None:
             for partition in partitions:
                 self.add_leader_and_isr(partition, False)
         else:
