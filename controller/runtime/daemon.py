@@ -6,6 +6,7 @@ One ZooKeeper session follows another; within a session, one term follows anothe
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
@@ -393,6 +394,8 @@ class Daemon:
             if isinstance(result, Won):
                 bugs = self._bugs
                 await self._lead(session, result, time.monotonic() - began)
+                # Topics and partitions name each other, so only this frees those of the term.
+                gc.collect()
                 if self._bugs and self._bugs != bugs:
                     await self._pause_after_bug()
                 if self._handing_over:

@@ -413,7 +413,9 @@ class Term:
         self.last_progress = time.monotonic()
 
     def _step(self, stimulus: Event | Outcome | None) -> Ready:
+        began_s = time.thread_time()
         ready = self.machine.step(stimulus, now_us())
+        self._metrics.decision_cpu.inc(time.thread_time() - began_s)
         cluster = self.machine.cluster
         if self.leads_kafka and cluster.controller_id in cluster.brokers:
             raise NamesakeError(f"broker {cluster.controller_id} has this controller's id: use another")

@@ -61,12 +61,46 @@ _BROKER_CHANGES = 'kafka_controller_controllerstats_rateandtime_seconds_count{st
 console = Console(soft_wrap=True)
 
 
+class Spent(NamedTuple):
+    """Of a controller's CPU, seconds: in all, of its decisions, of the thread that writes the state-change log; and
+    that log's megabytes."""
+
+    cpu_s: float
+    decisions_s: float
+    log_s: float
+    log_mb: float
+
+    @classmethod
+    def of(cls, controller: ControllerProcess) -> Spent:
+        metric = controller.metric
+        return cls(
+            controller.cpu_s(),
+            metric("partition_controller_decision_cpu_seconds_total"),
+            metric("partition_controller_state_log_cpu_seconds"),
+            metric("partition_controller_state_log_bytes") / 1e6,
+        )
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(*(now - then for now, then in zip(self, before, strict=True)))
+
+    def told(self, what: str) -> None:
+        console.print(
+            f"  {what}: CPU {self.cpu_s:.1f} s, of it decisions {self.decisions_s:.2f} s, state-change log"
+            f" {self.log_s:.2f} s for {self.log_mb:.1f} MB"
+        )
+
+
 @dataclass
 class Watched:
     """A controller in a phase: its CPU, and its longest pauses by the clock and of its own work."""
 
     controller: ControllerProcess
     cpu_s: float = 0.0
+    log: Spent = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = Spent.of(self.controller)
+
     pauses: dict[str, float] = field(default_factory=lambda: {"elapsed": 0.0, "cpu": 0.0})
 
     def look(self) -> None:
@@ -307,6 +341,7 @@ class Bench:
         console.print(f"  {what}: p50 {p50:.3f} s, p99 {p99:.3f} s, longest {ordered[-1]:.3f} s, {_load()}")
 
     def pauses(self, what: str, found: Sequence[Watched]) -> None:
+        Spent.of(found[0].controller).since(found[0].log).told(what)
         for name, each in zip(("active", "standby"), found, strict=True):
             clock, cpu = each.pauses["elapsed"], each.pauses["cpu"]
             self.rows.add_row(
@@ -334,6 +369,8 @@ def measure(connect: str, directory: Path, topics: int, rows: Table) -> None:
     standby = None
     try:
         active.wait_for("ControllerFailover", timeout_s=600)
+        active.wait_quiet(600)
+        Spent.of(active).told("failover, everything told")
         standby = ControllerProcess(connect, directory / "steady-standby", controller_id=2)
         count = topics * PARTITIONS
         standby.wait_warm(count)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core import outbox as outbox_module
 from controller.core.model import Broker, Partition, Topic
 from controller.core.outbox import Differing, MetadataStream
 from tests.support.core.network import LISR, SR, UMR, Net, shape
@@ -545,3 +546,32 @@ def test_everything_owes_only_what_the_broker_has() -> None:
     assert [net.outbox.owes_leadership(3, p) for p in net.partitions] == [False, False]
     net.drain(2)
     assert [net.outbox.owes_leadership(2, p) for p in net.partitions] == [True, False]
+
+
+def test_everything_is_listed_in_parts_and_what_changes_meanwhile_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox_module, "LISTED_MAX", 1)
+    net = Net(partitions=1)
+    topics = {"t": net.cluster.topics["t"]}
+    for number in (1, 2, 3):
+        topic = topics[f"t{number}"] = Topic(f"t{number}", f"id-{number}")
+        topic.partitions[number] = Partition(topic, number, (1, 2))
+        topic.partitions[number].leadership = state(1, (1, 2))
+        net.partitions.append(topic.partitions[number])
+    net.drain(2)
+    net.outbox.everything_to([2], topics, ())
+    broker = net.cluster.brokers[2]
+    parts = 0
+    while net.outbox.list_some(broker):
+        parts += 1
+        # One that is listed already, then one that is not yet.
+        if parts == 1:
+            net.lead(2, 0)
+            net.lead(2, 3)
+        assert len(net.outbox.queues[2].whole) <= parts
+    assert parts >= len(topics) - 1
+    assert set(net.outbox.queues[2].whole) == {net.partitions[1], net.partitions[2]}
+    net.outbox.compared(broker, None)
+    told = [push for push in shape(net.drain(2, count_max=2)) if push[0] == "LeaderAndIsr"]
+    assert sorted(number for _, numbers in told for number in numbers) == [0, 1, 2, 3]
