@@ -29,6 +29,8 @@ from controller.core.model import Broker, Partition, Topic
 
 #: Partitions that are listed at once.
 LISTED_MAX = 5000
+#: Positions of the metadata stream whose vanished entries are counted together.
+BLOCK = 4096
 
 
 class PushKind(Enum):
@@ -103,6 +105,8 @@ class MetadataStream:
         self._log: list[Partition | None] = []
         self._latest: dict[Partition, int] = {}
         self._base = 0
+        #: How many of the log are None, by block of positions.
+        self._gone: dict[int, int] = {}
         #: Incremented when positions are renumbered: (generation, positions) always identifies one slice.
         self.generation = 0
 
@@ -116,7 +120,7 @@ class MetadataStream:
         for partition in partitions:
             previous = latest.get(partition)
             if previous is not None:
-                log[previous - base] = None
+                self._drop(previous)
             latest[partition] = base + len(log)
             log.append(partition)
 
@@ -125,7 +129,12 @@ class MetadataStream:
         for partition in partitions:
             position = self._latest.pop(partition, None)
             if position is not None:
-                self._log[position - self._base] = None
+                self._drop(position)
+
+    def _drop(self, position: int) -> None:
+        self._log[position - self._base] = None
+        block = position // BLOCK
+        self._gone[block] = self._gone.get(block, 0) + 1
 
     def slice(self, start: int, count_max: int) -> tuple[list[Partition], int]:
         """The next changes from a position, and the position after them."""
@@ -142,6 +151,7 @@ class MetadataStream:
                     del self._latest[partition]
             del self._log[:count]
             self._base = position
+            self._gone = {block: gone for block, gone in self._gone.items() if block >= position // BLOCK}
 
     def compacted(self, cursors: Iterable[int]) -> dict[int, int] | None:
         """Remove collapsed entries when they outnumber the live ones; returns old to new cursors, None if not needed.
@@ -160,6 +170,7 @@ class MetadataStream:
             start = stop
         self._log = live
         self.generation += 1
+        self._gone = {}
         self._latest = {p: self._base + n for n, p in enumerate(live) if p is not None}
         return moved
 
@@ -169,7 +180,11 @@ class MetadataStream:
             return len(self._latest)
         if len(self._latest) == len(self._log):
             return self.end - position
-        return sum(p is not None for p in self._log[position - self._base :])
+        # Each scrape asks that for each broker, and the log is as long as there are partitions.
+        block_end = (position // BLOCK + 1) * BLOCK
+        gone = self._log[position - self._base : block_end - self._base].count(None)
+        gone += sum(count for block, count in self._gone.items() if block * BLOCK >= block_end)
+        return self.end - position - gone
 
 
 class _Everything(NamedTuple):

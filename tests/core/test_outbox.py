@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from controller.core import outbox as outbox_module
 from controller.core.model import Broker, Partition, Topic
 from controller.core.outbox import Differing, MetadataStream
+from tests.linear.steps import Steps
 from tests.support.core.network import LISR, SR, UMR, Net, shape
 from tests.support.core.world import a_broker, state
 
@@ -373,6 +374,44 @@ def test_what_is_still_to_be_seen_counts_each_partition_once() -> None:
     assert [stream.live_after(n) for n in range(5)] == [4, 3, 2, 1, 0]
     stream.add(partitions[1:2])
     assert [stream.live_after(n) for n in range(6)] == [4, 3, 3, 2, 1, 0]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 9)),
+            st.tuples(st.just("forget"), st.integers(0, 9)),
+            st.tuples(st.just("read"), st.integers(0, 12)),
+        ),
+        max_size=60,
+    )
+)
+def test_what_is_still_to_be_seen_is_counted_by_blocks(steps: list[tuple[str, int]]) -> None:
+    partitions = [Partition(Topic("t"), n, (1,)) for n in range(10)]
+    stream = MetadataStream()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outbox_module, "BLOCK", 3)
+        for what, number in steps:
+            if what == "add":
+                stream.add([partitions[number]])
+            elif what == "forget":
+                stream.forget([partitions[number]])
+            else:
+                stream.forget_before(min(stream._base + number, stream.end))
+            for position in range(stream._base, stream.end + 1):
+                left = [p for p in stream.slice(position, stream.end - position)[0] if p is not None]
+                assert stream.live_after(position) == len(left)
+
+
+def test_to_count_what_is_still_to_be_seen_is_no_look_at_all_of_it() -> None:
+    """Each scrape counts for each broker."""
+    stream = MetadataStream()
+    partitions = [Partition(Topic("t"), n, (1,)) for n in range(20_000)]
+    stream.add(partitions)
+    stream.add(partitions[5000:5001])
+    with Steps() as counted:
+        assert stream.live_after(1) == 19_999
+    assert counted.count < 100
 
 
 OPERATIONS = st.one_of(
