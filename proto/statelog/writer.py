@@ -259,7 +259,8 @@ class StateLogWriter:
 
     def _open(self) -> None:
         path = self.directory / FILE_NAME
-        self.directory.mkdir(parents=True, exist_ok=True)
+        # Not what it is in: a disk that is gone must not be taken for an empty one.
+        self.directory.mkdir(exist_ok=True)
         self._in_file = 0
         self._end_torn_line(path)
         self._file = path.open("ab", buffering=0)
