@@ -475,6 +475,19 @@ class Outbox:
             kept = snapshot.of(differing.metadata)
             queue.snapshot = _Snapshot(self._snapshots, kept) if kept else None
 
+    def can_wait(self, broker_id: int) -> bool:
+        """Whether something is pending for a broker, and nothing of it is urgent (``Push.urgent``)."""
+        queue = self.queues.get(broker_id)
+        if queue is None:
+            return False
+        known = not queue.comparing
+        if known and queue.snapshot_first and queue.snapshot is not None:
+            return True
+        if queue.refresh or any(round_.leading for round_ in queue.rounds):
+            return False
+        whole = known and bool(queue.whole or queue.snapshot is not None or queue.snapshot_open)
+        return whole or any(queue.rounds) or queue.cursor < self.metadata.end
+
     def take(self, broker_id: int, count_max: int) -> Push | None:
         """The next request for a broker, at most ``count_max`` partitions; None when nothing is pending."""
         queue = self.queues.get(broker_id)

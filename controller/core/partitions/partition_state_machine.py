@@ -144,20 +144,20 @@ def startup(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
         leaderless.append(PartitionTransition(partition, NON_EXISTENT, partition.state, leadership))
     context.log(leaderless, "found at failover")
     yield Pause.YIELD
-    yield from _bring_online(context, [p for p in partitions if p.state is not ONLINE])
+    yield from bring_online(context, partitions)
 
 
-def bring_online(context: EventContext, *, only_with_live_isr: bool = False) -> Handler[None]:
-    """Try to bring every New or Offline partition online, except those under deletion; unclean only where
-    configured."""
-    yield from _bring_online(context, context.cluster.partitions(), only_with_live_isr=only_with_live_isr)
-
-
-def _bring_online(
-    context: EventContext, partitions: Iterable[Partition], *, only_with_live_isr: bool = False
+def bring_online(
+    context: EventContext,
+    partitions: Iterable[Partition] | None = None,
+    *,
+    only_with_live_isr: bool = False,
 ) -> Handler[None]:
+    """Try to bring every New or Offline partition (None: of all) online, except those under deletion; unclean only
+    where configured."""
+    among = context.cluster.partitions() if partitions is None else partitions
     waiting = [
-        p for p in partitions if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
+        p for p in among if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
     ]
     if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]

@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 #: Partitions taken from the outbox at once: a few milliseconds of encoding.
 TAKE_PARTITIONS = 1000
-#: How long encoding waits for the current event to end before it starts anyway.
+#: While an event is being handled, one push is encoded in this time, but for those that leaders wait for.
 BUSY_PAUSE_S = 0.05
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
 #: Partition errors of LeaderAndIsr that are no refusal: the broker already has this leader epoch.
@@ -79,17 +79,16 @@ class Senders:
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
-        self._encoding = asyncio.Lock()
-        self._idle = asyncio.Event()
+        #: An event is being handled, and the time from which on a push may be encoded meanwhile.
+        self._deciding, self._encode_at = False, 0.0
         self.status: dict[int, SenderStatus] = {}
 
     def sync(self, deciding: bool) -> None:
         """Match the senders to the outbox: start, replace or end them, and wake the rest. ``deciding``: an event is
         being handled."""
-        if deciding:
-            self._idle.clear()
-        else:
-            self._idle.set()
+        if deciding and not self._deciding:
+            self._encode_at = time.monotonic() + BUSY_PAUSE_S
+        self._deciding = deciding
         queues = self._outbox.queues
         for id_ in [i for i in self._tasks if i not in queues]:
             self._tasks.pop(id_)[1].cancel()
@@ -179,6 +178,7 @@ class Senders:
         wake, status = self._wake[broker.id], self.status[broker.id]
         try:
             while True:
+                await self._turn(broker.id, wake)
                 push = self._outbox.take(broker.id, TAKE_PARTITIONS)
                 if push is None:
                     status.answered()
@@ -193,26 +193,26 @@ class Senders:
                 self._busy.add(broker.id)
                 status.begin(push)
                 await self._connect(transport, push, status)
-                if push.urgent:
-                    messages = list(transport.build(push))
-                else:
-                    messages = await self._build_in_turn(transport, push)
                 start = 0
-                for message, count in messages:
+                for message, count in list(transport.build(push)):
                     # ``part`` is exact for StopReplica only, whose messages name all partitions of the push in order.
                     await self._deliver(transport, push, message, slice(start, start + count), status)
                     start += count
         finally:
             await transport.close()
 
-    async def _build_in_turn(self, transport: Transport, push: Push) -> list[tuple[bytes, int]]:
-        """Decisions have priority: while an event is being handled, encoding is slowed down."""
-        async with self._encoding:
+    async def _turn(self, broker_id: int, wake: asyncio.Event) -> None:
+        """Decisions have priority over encoding what nobody waits for; whoever gets to lead does not wait for it."""
+        while self._deciding and self._outbox.can_wait(broker_id):
+            left_s = self._encode_at - time.monotonic()
+            if left_s <= 0:
+                self._encode_at = time.monotonic() + BUSY_PAUSE_S
+                return
+            wake.clear()
             # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
             with suppress(TimeoutError):
-                async with asyncio.timeout(BUSY_PAUSE_S):
-                    await self._idle.wait()
-            return list(transport.build(push))
+                async with asyncio.timeout(left_s):
+                    await wake.wait()
 
     async def _connect(self, transport: Transport, push: Push, status: SenderStatus) -> None:
         """Connect, however many attempts it takes. Raises LeadershipError when nothing may be sent any more."""
