@@ -794,23 +794,25 @@ class Cluster:
                 failed.difference_update(topic.partitions.values())
         return topic
 
-    def offline_partitions_count(self) -> int:
-        """Partitions in state Offline, without topics whose deletion started (reference, section 11.1)."""
+    def counts_as_offline(self, partition: Partition) -> bool:
+        """Whether a partition is in state Offline; not of a topic whose deletion started (reference, section 11.1)."""
         started = self.topics_deletion_started
-        return sum(
-            p.state is PartitionState.OFFLINE and p.topic.name not in started for p in self.partitions()
-        )
+        return partition.state is PartitionState.OFFLINE and partition.topic.name not in started
 
-    def preferred_replica_imbalance_count(self) -> int:
-        """Partitions not led by their preferred replica (reference, section 11.1).
+    def is_imbalanced(self, partition: Partition) -> bool:
+        """Whether a partition is not led by its preferred replica (reference, section 11.1).
 
         A preferred replica that is still being added counts only while it is outside the ISR.
         """
-        count = 0
-        for p in self.partitions():
-            if p.leadership is None or not p.replicas or self.is_deleting(p):
-                continue
-            preferred = p.replicas[0]
-            if p.leadership.leader != preferred:
-                count += preferred not in p.adding or preferred not in p.leadership.isr
-        return count
+        state = partition.leadership
+        if state is None or not partition.replicas or state.leader == (preferred := partition.replicas[0]):
+            return False
+        if self.is_deleting(partition):
+            return False
+        return preferred not in partition.adding or preferred not in state.isr
+
+    def offline_partitions_count(self) -> int:
+        return sum(map(self.counts_as_offline, self.partitions()))
+
+    def preferred_replica_imbalance_count(self) -> int:
+        return sum(map(self.is_imbalanced, self.partitions()))

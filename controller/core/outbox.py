@@ -267,7 +267,7 @@ class BrokerQueue:
     def add_all_leader_and_isr(self, partitions: Sequence[Partition]) -> None:
         """Queue LeaderAndIsr of many existing partitions."""
         round_ = self.rounds[-1]
-        if round_:
+        if round_ or self.whole or self.unlisted is not None:
             for partition in partitions:
                 self.add_leader_and_isr(partition, False)
         else:
@@ -310,6 +310,23 @@ class BrokerQueue:
             self.left_out = set()
         elif names is not None:
             self.whole = {p: None for p in self.whole if p.topic.name in names} if names else {}
+
+    def is_due(self, end: int) -> bool:
+        """Whether something may be sent now. ``end``: of the metadata stream. Brokers are many, so it is no count."""
+        if self.refresh or self.cursor < end or self.rounds[0] or len(self.rounds) > 1:
+            return True
+        return not self.comparing and bool(self.whole or self.snapshot is not None or self.snapshot_open)
+
+    def size_max(self, end: int) -> int:
+        """Partitions that may be sent now, at most."""
+        size = (
+            end
+            - self.cursor
+            + sum(len(r.leading) + len(r.leader_and_isr) + len(r.stop_replica) for r in self.rounds)
+        )
+        if self.comparing:
+            return size
+        return size + len(self.whole) + (len(self.snapshot.partitions) if self.snapshot is not None else 0)
 
     def owes(self, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent."""
@@ -475,19 +492,6 @@ class Outbox:
             kept = snapshot.of(differing.metadata)
             queue.snapshot = _Snapshot(self._snapshots, kept) if kept else None
 
-    def can_wait(self, broker_id: int) -> bool:
-        """Whether something is pending for a broker, and nothing of it is urgent (``Push.urgent``)."""
-        queue = self.queues.get(broker_id)
-        if queue is None:
-            return False
-        known = not queue.comparing
-        if known and queue.snapshot_first and queue.snapshot is not None:
-            return True
-        if queue.refresh or any(round_.leading for round_ in queue.rounds):
-            return False
-        whole = known and bool(queue.whole or queue.snapshot is not None or queue.snapshot_open)
-        return whole or any(queue.rounds) or queue.cursor < self.metadata.end
-
     def take(self, broker_id: int, count_max: int) -> Push | None:
         """The next request for a broker, at most ``count_max`` partitions; None when nothing is pending."""
         queue = self.queues.get(broker_id)
@@ -580,6 +584,20 @@ class Outbox:
         if not partitions:
             return None
         return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags, urgent=urgent)
+
+    def is_urgent(self, broker_id: int) -> bool:
+        """Whether the next request for a broker is an urgent one."""
+        queue = self.queues.get(broker_id)
+        if queue is None:
+            return False
+        return queue.refresh or bool(next(filter(None, queue.rounds), queue.rounds[0]).leading)
+
+    def can_wait(self, broker_id: int, small: int) -> bool:
+        """Whether more than ``small`` partitions are pending for a broker, and none that is urgent."""
+        queue = self.queues.get(broker_id)
+        if queue is None or self.is_urgent(broker_id):
+            return False
+        return queue.size_max(self.metadata.end) > small
 
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""

@@ -23,7 +23,7 @@ from controller.core.cluster import maintenance
 from controller.core.cluster.configs import purge_due
 from controller.core.cluster.quarantine import Quarantine, Suspect
 from controller.core.context import CoreSettings
-from controller.core.effects import Effect, Outcome
+from controller.core.effects import Effect, Outcome, described
 from controller.core.events import DiskReport, Event, EventKind, Finished, StatesCheck, StopReport, TellAgain
 from controller.core.handlers import answer_with, event_of, not_controller
 from controller.core.machine import Machine, Ready
@@ -153,6 +153,7 @@ class Term:
         questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
         self.auditor, self._comparisons = self._audits(expected, grpc, questions, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
+        self._traces = journal.traces
         self._outages, self._rejections = Outages(metrics), RejectionLog()
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
@@ -443,8 +444,12 @@ class Term:
             self.end(error)
 
     async def _carry_out(self, effect: Effect) -> None:
+        event_id, began_ns = self.machine.event_id, time.time_ns()
         try:
             self.enqueue(await self._store.perform(effect))
+            if self._traces is not None:
+                name, size = described(effect)
+                self._traces.performed(name, size, self.won.epoch, event_id, began_ns)
         except FencedError as fenced:
             rejection = Rejection("FENCED_WRITE", str(fenced))
             self._record(LogBatch([rejection], "", self._cause(), self.machine.event_id))
@@ -481,8 +486,10 @@ class Term:
             self._metrics.isr_changes.labels("expand").inc(expanded)
 
     def _finished(self, done: Finished) -> None:
-        self._metrics.event_seconds.labels(done.kind.value).observe(done.took_us / 1e6)
-        self._metrics.queue_seconds.observe(done.queued_us / 1e6)
+        trace_id = self._journal.recent.trace_ids.of(self.won.epoch, done.event_id)
+        exemplar = {"trace_id": trace_id} if trace_id else {}
+        self._metrics.event_seconds.labels(done.kind.value).observe(done.took_us / 1e6, exemplar)
+        self._metrics.queue_seconds.observe(done.queued_us / 1e6, exemplar)
         # One comes each second.
         tell = log.debug if done.kind is EventKind.STORED_STATES else log.info
         tell(
@@ -491,8 +498,12 @@ class Term:
             event_id=done.event_id,
             queued_ms=round(done.queued_us / 1000, 1),
             took_ms=round(done.took_us / 1000, 1),
+            **exemplar,
         )
-        self._idle_checks += done.kind is EventKind.STORED_STATES and not self._recorded
+        idle = done.kind is EventKind.STORED_STATES and not self._recorded
+        if self._traces is not None and not idle:
+            self._traces.finished(done, self.won.epoch)
+        self._idle_checks += idle
         self._recorded = False
         if done.kind is EventKind.LEADER_REBALANCE:
             self._rebalanced.set()

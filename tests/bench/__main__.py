@@ -23,6 +23,7 @@ from tests.bench import (
     leaderless,
     pctl,
     report,
+    steady,
     succession,
     throughput,
     tls,
@@ -33,9 +34,12 @@ from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 PARTITIONS = 50
 #: ``SCALE`` times a hundred thousand partitions.
 SCALE = int(os.environ.get("SCALE", "1"))
-TOPICS = 2000 * SCALE
+TOPICS = int(os.environ.get("TOPICS", 2000 * SCALE))
+HEAP_MB = int(os.environ.get("HEAP_MB", max(3072, 1024 * SCALE)))
 RUNS = int(os.environ.get("RUNS", "3"))
 CONTROLLER_FIGURES = {"failover", "failure", "crash", "creation", "succession", "warm", "plain", "double"}
+#: Those that take long.
+ONLY_NAMED = report.FIGURES | {"steady"}
 EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl", "report"}
 console = Console(soft_wrap=True)
 
@@ -125,9 +129,9 @@ def plain(connect: str, rows: Table, scan_s: float) -> None:
 def main(argv: list[str]) -> None:
     """All figures, or those named: see EVERYTHING."""
     wanted = set(argv) or EVERYTHING
-    if unknown := wanted - EVERYTHING - report.FIGURES:
+    if unknown := wanted - EVERYTHING - ONLY_NAMED:
         sys.exit(
-            f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(sorted(EVERYTHING | report.FIGURES))}"
+            f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(sorted(EVERYTHING | ONLY_NAMED))}"
         )
     rows = Table("figure", "measured", "against", "ratio", "must stay below", title="median of 3, one run")
     with tempfile.TemporaryDirectory(prefix="pc-bench-") as name:
@@ -148,7 +152,7 @@ def main(argv: list[str]) -> None:
             console.print("pctl:")
             with EmbeddedZooKeeper(directory / "pctl-zookeeper", heap_mb=256) as zookeeper:
                 pctl.measure(zookeeper.connect_string, directory, rows)
-        if wanted & CONTROLLER_FIGURES:
+        if wanted & (CONTROLLER_FIGURES | {"steady"}):
             controller_figures(directory, wanted, rows)
         if wanted & set(changes.FIGURES):
             with EmbeddedZooKeeper(directory / "changes-zookeeper", heap_mb=3072) as zookeeper:
@@ -174,7 +178,7 @@ def over_limits(rows: Table) -> list[str]:
 
 def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
     """What one controller does with 100,000 partitions and acceptors for brokers."""
-    with EmbeddedZooKeeper(directory / "zookeeper", heap_mb=max(3072, 1024 * SCALE)) as zookeeper:
+    with EmbeddedZooKeeper(directory / "zookeeper", heap_mb=HEAP_MB) as zookeeper:
         connect = f"{zookeeper.connect_string}/bench"
         console.print(f"populating {TOPICS * PARTITIONS:,} partitions ...")
         with loop_session(connect) as (loop, session):
@@ -201,6 +205,9 @@ def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
             console.print("warm failover:")
             paths = cluster.all_states("a", TOPICS, PARTITIONS)
             warm.measure(connect, directory, paths, RUNS, rows)
+        if "steady" in wanted:
+            console.print("steady:")
+            steady.measure(connect, directory, TOPICS, rows)
         if "plain" in wanted:
             plain(connect, rows, scan)
         if "double" in wanted:

@@ -2,7 +2,8 @@
 
 Run as ``python -m tests.bench.acceptors CONNECT FIRST_ID COUNT TIMEOUT_S [hold]``; with ``hold`` they keep what they
 are told, as brokers do, and can say it. Prints ``ready`` and, for each line read from standard input, how many bytes
-were accepted so far. ``drop N`` ends the session of broker N. ``keep`` lets them keep each LeaderAndIsr from now on;
+were accepted so far. ``drop N`` ends the session of broker N, ``start N`` registers
+it anew. ``keep`` lets them keep each LeaderAndIsr from now on;
 ``told PATH`` writes to a file when which of them was first told to lead a partition: lines of topic, partition, broker,
 seconds since 1970.
 """
@@ -128,11 +129,48 @@ def _holding(handlers: ControlHandlers) -> dict[str, Any]:
     return {method: served(method) for method in kinds}
 
 
-def _command(words: Sequence[str], clients: dict[int, KazooClient]) -> None:
+def _registration(port: int) -> bytes:
+    return msgspec.json.encode(
+        {
+            "version": 5,
+            "host": "127.0.0.1",
+            "port": port,
+            "endpoints": [f"GRPC://127.0.0.1:{port}"],
+            "listener_security_protocol_map": {"GRPC": "PLAINTEXT"},
+            "jmx_port": -1,
+            "timestamp": "1",
+            "features": {},
+        }
+    )
+
+
+class _Broker:
+    """One broker's registration, which ends with its session."""
+
+    def __init__(
+        self, connect: str, broker_id: int, port: int, timeout_s: float, known: ControlHandlers
+    ) -> None:
+        self._connect, self._path, self._timeout_s = connect, f"/brokers/ids/{broker_id}", timeout_s
+        self._data, self._known = _registration(port), known
+        self.start()
+
+    def start(self) -> None:
+        self._client = KazooClient(self._connect, timeout=self._timeout_s)
+        self._client.start(30)
+        self._client.create(self._path, self._data, ephemeral=True, makepath=True)
+        self._known.registered(self._client.get(self._path)[1].czxid)
+
+    def stop(self) -> None:
+        self._client.stop()
+
+
+def _command(words: Sequence[str], brokers: dict[int, _Broker]) -> None:
     global keeping
     match words:
         case ["drop", broker_id]:
-            clients[int(broker_id)].stop()
+            brokers[int(broker_id)].stop()
+        case ["start", broker_id]:
+            brokers[int(broker_id)].start()
         case ["keep"]:
             kept.clear()
             keeping = True
@@ -143,7 +181,7 @@ def _command(words: Sequence[str], clients: dict[int, KazooClient]) -> None:
 
 
 async def serve(connect: str, first: int, count: int, timeout_s: float, hold: bool) -> None:
-    clients: dict[int, KazooClient] = {}
+    brokers: dict[int, _Broker] = {}
     servers = []  # a server that nobody holds is collected, and stops
     for broker_id in range(first, first + count):
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 2**20)])
@@ -157,36 +195,21 @@ async def serve(connect: str, first: int, count: int, timeout_s: float, hold: bo
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         servers.append(server)
-        client = clients[broker_id] = KazooClient(connect, timeout=timeout_s)
-        await asyncio.to_thread(client.start, 30)
-        registration = {
-            "version": 5,
-            "host": "127.0.0.1",
-            "port": port,
-            "endpoints": [f"GRPC://127.0.0.1:{port}"],
-            "listener_security_protocol_map": {"GRPC": "PLAINTEXT"},
-            "jmx_port": -1,
-            "timestamp": "1",
-            "features": {},
-        }
-        client.create(
-            f"/brokers/ids/{broker_id}", msgspec.json.encode(registration), ephemeral=True, makepath=True
-        )
-        handlers.registered(client.get(f"/brokers/ids/{broker_id}")[1].czxid)
+        brokers[broker_id] = await asyncio.to_thread(_Broker, connect, broker_id, port, timeout_s, handlers)
     print("ready", flush=True)
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 
     def commands() -> None:
         for line in sys.stdin:
-            _command(line.split(), clients)
+            _command(line.split(), brokers)
             print(accepted["bytes"], accepted["requests"], flush=True)
         loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=commands, daemon=True).start()
     await done.wait()
-    for client in clients.values():
-        client.stop()
+    for broker in brokers.values():
+        broker.stop()
     for server in servers:
         await server.stop(0)
 

@@ -25,7 +25,7 @@ from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import Session
 from tests.support.ports import free_port
 
-BROKERS = 6
+BROKERS = int(os.environ.get("BROKERS", "6"))
 REPLICATION = 3
 BATCH = 1000
 
@@ -189,8 +189,16 @@ async def _fence(session: Session) -> bytes:
     return jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), stat.version)
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Acceptors:
     """The broker side, in a process of its own."""
+
+    module = "tests.bench.acceptors"
 
     def __init__(
         self,
@@ -202,8 +210,7 @@ class Acceptors:
         hold: bool = False,
     ) -> None:
         """``count`` brokers from id ``first`` on. ``hold``: they keep what they are told, and can say it."""
-        numbers = [str(first), str(count), str(timeout_s)]
-        command = [sys.executable, "-m", "tests.bench.acceptors", connect, *numbers]
+        command = [sys.executable, "-m", self.module, connect, str(first), str(count), str(timeout_s)]
         self._process = subprocess.Popen(
             [*command, "hold"] if hold else command,
             stdin=subprocess.PIPE,
@@ -213,14 +220,14 @@ class Acceptors:
         assert self._process.stdout is not None
         assert self._process.stdout.readline().strip() == "ready"
 
-    def command(self, text: str) -> tuple[int, int]:
+    def command(self, text: str) -> tuple[float, float]:
         """(bytes, requests) accepted so far."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(text + "\n")
         self._process.stdin.flush()
-        size, requests = self._process.stdout.readline().split()
-        return int(size), int(requests)
+        first, second = self._process.stdout.readline().split()
+        return float(first), float(second)
 
     def kill(self) -> None:
         """As a crash: their sessions end when they time out."""
@@ -248,7 +255,7 @@ class ControllerProcess:
         with self.log_path.open("wb") as out:
             self.process = subprocess.Popen(
                 [
-                    str(Path(sys.executable).parent / "partition-controller"),
+                    *(sys.executable, "-m", "controller.cli.main"),
                     "run",
                     f"--zookeeper={connect}",
                     "--grpc-listen=127.0.0.1:0",
@@ -328,6 +335,10 @@ class ControllerProcess:
             line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith("Vm")
         }
         return int(values["VmRSS"]) / 1024, int(values["VmHWM"]) / 1024
+
+    def cpu_s(self) -> float:
+        """User and system time so far."""
+        return cpu_seconds(self.process.pid)
 
     def wait_warm(self, partitions: int, timeout_s: float = 1200.0) -> None:
         """Until it has everything in memory. It reads 20,000 states a second, where nothing else is at work."""

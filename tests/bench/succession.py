@@ -82,12 +82,12 @@ def _succeed(before: ControllerProcess, after: ControllerProcess) -> _Taken:
 
 def _taken(controller: ControllerProcess) -> _Taken:
     controller.wait_quiet()
-    elected = next(_at_s(r) for r in controller.records("controller") if r["to"] == "active")
-    ready = next(_at_s(r) for r in controller.records("failover") if r["to"] == "ready")
-    confirmed = max([ready, *map(_at_s, controller.records("ack"))])
+    elected = next(at_s(r) for r in controller.records("controller") if r["to"] == "active")
+    ready = next(at_s(r) for r in controller.records("failover") if r["to"] == "ready")
+    confirmed = max([ready, *map(at_s, controller.records("ack"))])
     console.print(f"    phases, ms: {controller.phases_ms()}", style="dim")
     return _Taken(ready - elected, confirmed - elected)
 
 
-def _at_s(record: dict[str, Any]) -> float:
+def at_s(record: dict[str, Any]) -> float:
     return datetime.fromisoformat(record["ts"]).timestamp()

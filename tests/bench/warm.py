@@ -40,9 +40,9 @@ def measure(connect: str, directory: Path, paths: list[str], runs: int, rows: Ta
             controller = ControllerProcess(connect, directory / f"ready-{run}", controller_id=2)
             controller.wait_warm(len(paths))
             memory = max(memory, controller.memory_mb()[0])
-            before = _cpu_s(controller)
+            before = controller.cpu_s()
         controller.wait_for("ControllerFailover")
-        cpus.append(_cpu_s(controller) - before)
+        cpus.append(controller.cpu_s() - before)
         times.append(_ready_s(controller))
         console.print(
             f"  run {run + 1}: ready after {times[-1]:.3f} s with {cpus[-1]:.2f} s of CPU; raw scan {scans[-1]:.2f} s"
@@ -57,12 +57,6 @@ def measure(connect: str, directory: Path, paths: list[str], runs: int, rows: Ta
         name = f"warm failover, elected to ready{what}, {len(paths):,} partitions"
         rows.add_row(name, f"{took:.3f} s", f"{raw:.2f} s raw scan{what}", f"{took / raw:.3f}", "0.5")
     rows.add_row("memory of the standby", f"{memory:.0f} MB", "", "", "")
-
-
-def _cpu_s(controller: ControllerProcess) -> float:
-    """User and system time so far."""
-    fields = Path(f"/proc/{controller.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _ready_s(controller: ControllerProcess) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -509,6 +510,22 @@ def test_the_whole_state_does_not_start_what_was_just_stopped() -> None:
     net.outbox.whole_leadership(2, net.partitions)
     net.outbox.compared(net.cluster.brokers[2], None)
     assert shape(net.drain(2)) == [("LeaderAndIsr", [1, 2]), ("StopReplica", [0])]
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_what_is_told_again_while_the_whole_state_waits_is_told_once(listed: bool) -> None:
+    """As all that is on a broker's disks is, after a notification that one failed."""
+    net = Net(partitions=3)
+    net.drain(2)
+    if listed:
+        net.outbox.whole_leadership(2, net.partitions)
+    else:
+        net.outbox.everything_to([2], net.cluster.topics, ())
+    net.outbox.leader_and_isr_all(2, net.partitions[:2], 1, "LogDirEventNotification")
+    net.outbox.compared(net.cluster.brokers[2], None)
+    assert [push for push in shape(net.drain(2)) if push[0] == "LeaderAndIsr"] == [
+        ("LeaderAndIsr", [0, 1, 2])
+    ]
 
 
 def test_a_first_snapshot_waits_until_it_is_known_what_the_broker_holds() -> None:

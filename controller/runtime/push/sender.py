@@ -35,6 +35,11 @@ log = structlog.get_logger(__name__)
 TAKE_PARTITIONS = 1000
 #: While an event is being handled, one push is encoded in this time, but for those that leaders wait for.
 BUSY_PAUSE_S = 0.05
+#: So few partitions are encoded at once, whatever is being decided.
+SMALL_PARTITIONS = 100
+#: Pause after so little metadata, in all and for each broker: what changes meanwhile goes in one message. Every broker
+#: gets every change, so a cluster where much changes would otherwise be busy with messages of a partition each.
+REST_S, REST_FOR_EACH_S = 0.01, 0.00025
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
 #: Partition errors of LeaderAndIsr that are no refusal: the broker already has this leader epoch.
 _BENIGN = {common_pb2.NONE, common_pb2.STALE_CONTROLLER_EPOCH}
@@ -89,7 +94,7 @@ class Senders:
         if deciding and not self._deciding:
             self._encode_at = time.monotonic() + BUSY_PAUSE_S
         self._deciding = deciding
-        queues = self._outbox.queues
+        queues, end = self._outbox.queues, self._outbox.metadata.end
         for id_ in [i for i in self._tasks if i not in queues]:
             self._tasks.pop(id_)[1].cancel()
             self._wake.pop(id_, None)
@@ -102,9 +107,10 @@ class Senders:
             elif running[0] != queue.broker:
                 # Same incarnation, other address: the next attempt of the current push goes there.
                 self._tasks[id_] = (queue.broker, running[1])
-            self._wake[id_].set()
-        # Until each of them has looked for something to send.
-        self._busy.update(queues)
+            if queue.is_due(end):
+                self._wake[id_].set()
+                # Until it has looked for something to send.
+                self._busy.add(id_)
 
     def wake(self, broker_id: int) -> None:
         """Something may be pending for a broker that was not when its sender looked."""
@@ -198,12 +204,15 @@ class Senders:
                     # ``part`` is exact for StopReplica only, whose messages name all partitions of the push in order.
                     await self._deliver(transport, push, message, slice(start, start + count), status)
                     start += count
+                small = 0 < len(push.partitions) <= SMALL_PARTITIONS
+                if small and push.kind is PushKind.UPDATE_METADATA:
+                    await self._rest(broker.id)
         finally:
             await transport.close()
 
     async def _turn(self, broker_id: int, wake: asyncio.Event) -> None:
-        """Decisions have priority over encoding what nobody waits for; whoever gets to lead does not wait for it."""
-        while self._deciding and self._outbox.can_wait(broker_id):
+        """Decisions have priority over encoding much that nobody waits for; who gets to lead never waits for it."""
+        while self._deciding and self._outbox.can_wait(broker_id, SMALL_PARTITIONS):
             left_s = self._encode_at - time.monotonic()
             if left_s <= 0:
                 self._encode_at = time.monotonic() + BUSY_PAUSE_S
@@ -212,6 +221,15 @@ class Senders:
             # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
+                    await wake.wait()
+
+    async def _rest(self, broker_id: int) -> None:
+        """Let changes gather, until one comes that cannot wait."""
+        wake = self._wake[broker_id]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(REST_S, REST_FOR_EACH_S * len(self._tasks))):
+                while not self._outbox.is_urgent(broker_id):
+                    wake.clear()
                     await wake.wait()
 
     async def _connect(self, transport: Transport, push: Push, status: SenderStatus) -> None:

@@ -100,7 +100,12 @@ class Net:
         self.outbox.stop_replica(broker_id, self.partitions[number], delete, 1, "test")
 
     def take(self, broker_id: int, count_max: int = 1000) -> Push | None:
+        queue = self.outbox.queues.get(broker_id)
+        due = queue is not None and queue.is_due(self.outbox.metadata.end)
+        urgent = self.outbox.is_urgent(broker_id)
         push = self.outbox.take(broker_id, count_max)
+        assert due or push is None
+        assert urgent or push is None or not push.urgent
         if push is not None:
             assert push.broker.epoch == self.cluster.brokers[broker_id].epoch
             assert len(push.partitions) <= count_max
