@@ -7,6 +7,7 @@ response tells for each partition whether its replica is lost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from controller.core.brokers.changes import replicas_failed
 from controller.core.commits import delete_notifications
@@ -68,7 +69,7 @@ def disks_reported(context: EventContext, reports: Sequence[DiskReport]) -> Hand
         if not dirs[id_]:
             del dirs[id_]
     if lost:
-        yield from replicas_failed(context, _present(context, lost), "disk failed")
+        yield from replicas_failed(context, partial(_present, context, lost), "disk failed")
         yield from deletion.replicas_failed(context, _deleting(context, lost), Unreachable.DISK_FAILED)
     if back:
         replica_state_machine.to_online(context, _present(context, back), "its disk is back")
