@@ -549,8 +549,8 @@ def test_each_phase_is_recorded_with_what_it_handled() -> None:
 
 def test_partitions_that_are_alike_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(1, 2, 3)
-    led(world, "t", dict.fromkeys(range(50), [1, 2, 3]))
-    led(world, "u", dict.fromkeys(range(50), [2, 1, 3]))
+    led(world, "t", {n: [1, 2, 3] for n in range(50)})
+    led(world, "u", {n: [2, 1, 3] for n in range(50)})
     rig = MachineHarness.active(world)
     elections: list[object] = []
     removals: list[object] = []
