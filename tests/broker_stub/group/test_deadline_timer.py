@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-
 from broker_stub.group.timer import DeadlineTimer
 from tests.support.broker.replication_fakes import leaping
 

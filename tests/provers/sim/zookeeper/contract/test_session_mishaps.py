@@ -11,9 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
 from controller.runtime.observe.metrics import StandbyMetrics
+from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper import session as session_module
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, Session
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
+from proto.zookeeper_access import ZooKeeperAccess
 from tests.provers.sim.environment import loop
 from tests.provers.sim.zookeeper import session as memory
 from tests.provers.sim.zookeeper.ensemble import Ensemble, Options
@@ -157,5 +159,16 @@ def test_nothing_is_said_of_a_connection_after_the_close() -> None:
                 await session.close()
                 await asyncio.sleep(30)
                 assert changes == [Connection.CONNECTED]
+
+    loop.run(run())
+
+
+def test_below_a_chroot_the_access_of_a_znode_goes_by_its_own_path() -> None:
+    async def run() -> None:
+        with sessions_on(Network(Ensemble())):
+            session = Session(CONNECT, TIMEOUT_MS, lambda _: None, None, access=ZooKeeperAccess(set_acl=True))
+            for path, acl in (("/config/users/u", jute.PRIVATE_ACL), ("/config/topics/t", jute.READABLE_ACL)):
+                assert acl in session.op_create(path, b"")
+                assert f"{CHROOT}{path}".encode() in session.op_create(path, b"")
 
     loop.run(run())
