@@ -6,6 +6,7 @@ One ZooKeeper session follows another; within a session, one term follows anothe
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
@@ -55,6 +56,8 @@ from controller.runtime.observe import records
 from controller.runtime.observe.audit import Audit
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.observe.trace_ids import NOT_TRACED, trace_ids
+from controller.runtime.observe.traces import open_traces
 from controller.runtime.push.kafka_transport import KafkaSide
 from controller.runtime.succession import Succession
 from controller.runtime.takeover import Takeover
@@ -130,10 +133,6 @@ class Daemon:
                 settings.state_log_files_kept,
             ),
         )
-        #: Records of all terms of this process.
-        self.recent = Recent(settings.controller_id, settings.history_records_max)
-        self._journal = Journal(self.state_log, self.recent)
-        self.audit = Audit(self._journal)
         self.role = Role.STARTING
         self.term: Term | None = None
         self.session: Session | None = None
@@ -154,6 +153,13 @@ class Daemon:
         #: Kafka's ACLs; None: they are not followed.
         self.acls = acl_authorizer(settings)
         access_ = access(settings, self.acls)
+        ids = trace_ids(self._incarnation.own) if settings.otlp_endpoint else NOT_TRACED
+        #: None: nobody is told of events.
+        self.traces = open_traces(settings, self.tls, ids) if settings.otlp_endpoint else None
+        #: Records of all terms of this process.
+        self.recent = Recent(settings.controller_id, settings.history_records_max, ids)
+        self._journal = Journal(self.state_log, self.recent, self.traces)
+        self.audit = Audit(self._journal)
         #: Called before each RPC, and before each request of Kafka's protocol unless the ACLs are.
         self.authorizer: Authorizer = access_.authorizer
         self.callers, self.openness = access_.callers, access_.openness
@@ -388,6 +394,8 @@ class Daemon:
             if isinstance(result, Won):
                 bugs = self._bugs
                 await self._lead(session, result, time.monotonic() - began)
+                # Topics and partitions name each other, so only this frees those of the term.
+                gc.collect()
                 if self._bugs and self._bugs != bugs:
                     await self._pause_after_bug()
                 if self._handing_over:

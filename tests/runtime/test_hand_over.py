@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -67,12 +66,7 @@ async def test_a_term_that_is_over_is_forgotten_although_its_session_goes_on(
         zk.delete(znode_paths.CONTROLLER)
         await until(lambda: daemon.active and daemon.term is not former(), "another term")
         assert daemon.session is session
-
-        def collected() -> bool:
-            gc.collect()
-            return former() is None
-
-        await until(collected, "the former term is collected", 5)
+        await until(lambda: former() is None, "the former term is collected", 5)
 
 
 class Silence:

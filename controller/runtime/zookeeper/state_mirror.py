@@ -11,6 +11,7 @@ not kept: they are few, or not needed by a failover.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -128,7 +129,11 @@ class StateMirror:
 
     async def _begin(self) -> bool:
         """Arm the watch, then read everything: what changes from then on is heard of."""
+        had = self.size
         self._drop()
+        if had:
+            # Topics and partitions name each other, so only this frees them.
+            gc.collect()
         self._connection = self._session.connections
         if not await self._session.watch_tree(TREE):
             self._off = True
