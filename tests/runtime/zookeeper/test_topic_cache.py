@@ -56,7 +56,7 @@ def test_what_somebody_else_wrote_is_decoded(other: TopicInfo) -> None:
     cache = TopicCache()
     cache.encode(INFO)
     assert cache.decode("t", node_of(other)) == other
-    cache.decode("t", node_of(INFO))
+    assert cache.decode("t", node_of(INFO)) == INFO
     assert cache.decode("t", node_of(other)) == other
 
 
