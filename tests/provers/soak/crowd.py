@@ -226,10 +226,13 @@ class Crowd:
             await asyncio.to_thread(process.wait)
             self._launch(active)
             self._count("kills")
-        elif await self._ask(
-            "ResignController", maintenance_pb2.ResignControllerRequest(reason="soak", author="soak")
-        ):
-            self._count("resignations")
+        else:
+            successor = self._random.choice([id_ for id_ in CONTROLLERS if id_ != active])
+            request = maintenance_pb2.ResignControllerRequest(
+                reason="soak", author="soak", successor=successor
+            )
+            if await self._ask("ResignController", request):
+                self._count("resignations")
 
     async def _ask(self, method: str, request: Any) -> bool:
         """Whether it was carried out; while nobody leads it is not."""
