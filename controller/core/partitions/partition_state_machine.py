@@ -162,12 +162,10 @@ def bring_online(
 ) -> Handler[None]:
     """Try to bring every New or Offline partition (None: of all) online, except those under deletion; unclean only
     where configured."""
-    among = context.cluster.partitions() if partitions is None else partitions
     waiting: list[Partition] = []
-    for some in slices(among):
-        waiting += [
-            p for p in some if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
-        ]
+    is_deleting = context.cluster.is_deleting
+    for some in slices(context.cluster.partitions() if partitions is None else partitions):
+        waiting += [p for p in some if (p.state is OFFLINE or p.state is NEW) and not is_deleting(p)]
         yield Pause.YIELD
     if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]
