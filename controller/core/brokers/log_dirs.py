@@ -7,11 +7,10 @@ response tells for each partition whether its replica is lost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
-from controller.core.brokers.changes import replicas_failed
+from controller.core.brokers.changes import leaders_failed, replicas_failed
 from controller.core.commits import delete_notifications
-from controller.core.context import EventContext, Handler, Pause, replicas_on
+from controller.core.context import EventContext, Handler, replicas_on
 from controller.core.effects import Problem, ReadLogDirEvents
 from controller.core.events import DiskReport
 from controller.core.model import Partition, ReplicaState
@@ -69,7 +68,8 @@ def disks_reported(context: EventContext, reports: Sequence[DiskReport]) -> Hand
         if not dirs[id_]:
             del dirs[id_]
     if lost:
-        yield from replicas_failed(context, partial(_listed, context, lost), "disk failed")
+        yield from leaders_failed(context, "disk failed")
+        yield from replicas_failed(context, _present(context, lost), "disk failed")
         yield from deletion.replicas_failed(context, _deleting(context, lost), Unreachable.DISK_FAILED)
     if back:
         replica_state_machine.to_online(context, _present(context, back), "its disk is back")
@@ -86,11 +86,6 @@ def _in_order(partitions: Iterable[Partition]) -> list[Partition]:
 def _present(context: EventContext, replicas: Iterable[Replica]) -> list[Replica]:
     """The replicas still assigned, of topics not under deletion."""
     return [(p, id_) for p, id_ in replicas if id_ in p.replicas and not context.cluster.is_deleting(p)]
-
-
-def _listed(context: EventContext, replicas: Sequence[Replica]) -> Handler[list[Replica]]:
-    yield Pause.YIELD
-    return _present(context, replicas)
 
 
 def _deleting(context: EventContext, replicas: Iterable[Replica]) -> list[Replica]:
