@@ -709,17 +709,6 @@ class Cluster:
         for topic in self.topics.values():
             yield from topic.partitions.values()
 
-    def replicas_on(self, ids: Collection[int]) -> list[tuple[Partition, int]]:
-        """Replicas on brokers as (partition, broker id), of topics that are not queued for deletion."""
-        wanted = frozenset(ids)
-        return [
-            (partition, broker_id)
-            for partition in self.partitions()
-            if partition.topic.name not in self.topics_to_delete
-            for broker_id in partition.replicas
-            if broker_id in wanted
-        ]
-
     def lacks_state(self) -> bool:
         """Whether the state of a partition is not known, of topics that are not queued for deletion."""
         for topic in self.topics.values():

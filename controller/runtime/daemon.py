@@ -6,6 +6,7 @@ One ZooKeeper session follows another; within a session, one term follows anothe
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
@@ -66,6 +67,7 @@ from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 from controller.runtime.zookeeper.standby import Standby
+from controller.runtime.zookeeper.state_mirror import LET_GO_MAX
 from proto.incarnations import Incarnation, new_incarnation
 from proto.reload import Reloads
 from proto.security.authorization import Authorizer
@@ -166,6 +168,8 @@ class Daemon:
         self.questions = BrokerQuestions(
             str(settings.controller_id), listeners_of(settings), self.kafka_security
         )
+        #: Partitions that former terms and sessions had in memory, since the last full collection.
+        self._let_go = 0
         #: What this candidate keeps in memory for its next term.
         self.standby: Standby | None = None
         #: What brokers should hold at the beginning of its next term.
@@ -268,7 +272,15 @@ class Daemon:
                         await self._stopping.wait()
                 retry_s = lease.session_retry_s(retry_s)
 
+    def _collect(self) -> None:
+        """Free what a former term or session had in memory: nothing else does, see ``LET_GO_MAX``. Takes 0.1 s for
+        300,000 partitions, in which this process leads nothing."""
+        if self._let_go >= LET_GO_MAX:
+            self._let_go = 0
+            gc.collect()
+
     async def _one_session(self) -> None:
+        self._collect()
         settings = self.settings
         session = Session(
             settings.zookeeper,
@@ -299,6 +311,7 @@ class Daemon:
             self.session = self.standby = None
             if standby is not None:
                 await standby.pause()
+                self._let_go += standby.mirror.size + standby.mirror.let_go
             for task in beside:
                 task.cancel()
             await session.close()
@@ -393,6 +406,7 @@ class Daemon:
             if isinstance(result, Won):
                 bugs = self._bugs
                 await self._lead(session, result, time.monotonic() - began)
+                self._collect()
                 if self._bugs and self._bugs != bugs:
                     await self._pause_after_bug()
                 if self._handing_over:
@@ -496,6 +510,7 @@ class Daemon:
             bug = error
             self._note_bug(term, bug)
         finally:
+            self._let_go += sum(len(topic.partitions) for topic in term.machine.cluster.topics.values())
             self.term = None
             self.metrics.resignations.labels(reason).inc()
             structlog.contextvars.unbind_contextvars("controller_epoch")

@@ -413,7 +413,9 @@ class Term:
         self.last_progress = time.monotonic()
 
     def _step(self, stimulus: Event | Outcome | None) -> Ready:
+        began_s = time.thread_time()
         ready = self.machine.step(stimulus, now_us())
+        self._metrics.decision_cpu.inc(time.thread_time() - began_s)
         cluster = self.machine.cluster
         if self.leads_kafka and cluster.controller_id in cluster.brokers:
             raise NamesakeError(f"broker {cluster.controller_id} has this controller's id: use another")
@@ -430,7 +432,7 @@ class Term:
         for done in ready.finished:
             self._finished(done)
         self.senders.sync(deciding=self.machine.current_event is not None)
-        self._comparisons.sync()
+        self._comparisons.sync(deciding=self.machine.current_event is not None)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

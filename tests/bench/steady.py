@@ -36,7 +36,7 @@ from tests.bench.cluster import BROKERS, Acceptors, ControllerProcess, replicas_
 
 #: Each phase.
 SECONDS = int(os.environ.get("PHASE_SECONDS", "30"))
-PARTITIONS = 50
+PREFIX, PARTITIONS = "a", 50
 #: Of brokers; all of a hundred take long.
 RESTARTS = min(int(os.environ.get("RESTARTS", "10")), BROKERS)
 TOPICS_PER_S, TOPIC_PARTITIONS = 100, 3
@@ -49,6 +49,8 @@ CAUGHT_UP = 500
 PAUSE_TOLD_S = 30.0
 #: For how long a broker that came or went does not count.
 MOVED_S = 60.0
+#: ``controlled.shutdown.max.retries``.
+SHUTDOWN_ATTEMPTS = 3
 #: Prometheus asks that often.
 SCRAPE_S = 15.0
 QUIET_S = 1800.0
@@ -59,12 +61,46 @@ _BROKER_CHANGES = 'kafka_controller_controllerstats_rateandtime_seconds_count{st
 console = Console(soft_wrap=True)
 
 
+class Spent(NamedTuple):
+    """Of a controller's CPU, seconds: in all, of its decisions, of the thread that writes the state-change log; and
+    that log's megabytes."""
+
+    cpu_s: float
+    decisions_s: float
+    log_s: float
+    log_mb: float
+
+    @classmethod
+    def of(cls, controller: ControllerProcess) -> Spent:
+        metric = controller.metric
+        return cls(
+            controller.cpu_s(),
+            metric("partition_controller_decision_cpu_seconds_total"),
+            metric("partition_controller_state_log_cpu_seconds"),
+            metric("partition_controller_state_log_bytes") / 1e6,
+        )
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(*(now - then for now, then in zip(self, before, strict=True)))
+
+    def told(self, what: str) -> None:
+        console.print(
+            f"  {what}: CPU {self.cpu_s:.1f} s, of it decisions {self.decisions_s:.2f} s, state-change log"
+            f" {self.log_s:.2f} s for {self.log_mb:.1f} MB"
+        )
+
+
 @dataclass
 class Watched:
     """A controller in a phase: its CPU, and its longest pauses by the clock and of its own work."""
 
     controller: ControllerProcess
     cpu_s: float = 0.0
+    log: Spent = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = Spent.of(self.controller)
+
     pauses: dict[str, float] = field(default_factory=lambda: {"elapsed": 0.0, "cpu": 0.0})
 
     def look(self) -> None:
@@ -240,13 +276,15 @@ def _proposal(key: tuple[str, int], state: LeaderAndIsr, isr: Sequence[int]) -> 
 
 def _other_isr(key: tuple[str, int], state: LeaderAndIsr) -> Any:
     """Without its last follower, or with all that are assigned."""
-    full = replicas_of(_number_of(key))
+    full = _replicas_of(key)
     isr = [b for b in full if b != (full[2] if state.leader != full[2] else full[1])]
     return _proposal(key, state, isr if len(state.isr) == len(full) else full)
 
 
-def _number_of(key: tuple[str, int]) -> int:
-    return int(key[0].rpartition("-")[2]) * PARTITIONS + key[1]
+def _replicas_of(key: tuple[str, int]) -> tuple[int, ...]:
+    """Of a partition that was there, or was created since."""
+    prefix, _, number = key[0].rpartition("-")
+    return replicas_of(int(number) * (PARTITIONS if prefix == PREFIX else 1) + key[1])
 
 
 async def create(client: KazooClient, prefix: str, per_s: int, until_s: float) -> list[str]:
@@ -278,7 +316,7 @@ class Bench:
     acceptors: Acceptors
     active: ControllerProcess
     standby: ControllerProcess
-    keys: Sequence[tuple[str, int]]
+    keys: list[tuple[str, int]]
     rows: Table
 
     async def quiet(self) -> None:
@@ -303,6 +341,7 @@ class Bench:
         console.print(f"  {what}: p50 {p50:.3f} s, p99 {p99:.3f} s, longest {ordered[-1]:.3f} s, {_load()}")
 
     def pauses(self, what: str, found: Sequence[Watched]) -> None:
+        Spent.of(found[0].controller).since(found[0].log).told(what)
         for name, each in zip(("active", "standby"), found, strict=True):
             clock, cpu = each.pauses["elapsed"], each.pauses["cpu"]
             self.rows.add_row(
@@ -330,10 +369,12 @@ def measure(connect: str, directory: Path, topics: int, rows: Table) -> None:
     standby = None
     try:
         active.wait_for("ControllerFailover", timeout_s=600)
+        active.wait_quiet(600)
+        Spent.of(active).told("failover, everything told")
         standby = ControllerProcess(connect, directory / "steady-standby", controller_id=2)
         count = topics * PARTITIONS
         standby.wait_warm(count)
-        keys = [(f"a-{t:05d}", n) for t in range(topics) for n in range(PARTITIONS)]
+        keys = [(f"{PREFIX}-{t:05d}", n) for t in range(topics) for n in range(PARTITIONS)]
         asyncio.run(_phases(connect, acceptors, active, standby, keys, rows))
         for name, process in (("active", active), ("standby", standby)):
             now, peak = process.memory_mb()
@@ -365,7 +406,7 @@ async def _phases(
     acceptors: Acceptors,
     active: ControllerProcess,
     standby: ControllerProcess,
-    keys: Sequence[tuple[str, int]],
+    keys: list[tuple[str, int]],
     rows: Table,
 ) -> None:
     client = KazooClient(connect, timeout=60)
@@ -402,6 +443,7 @@ async def creations(bench: Bench) -> None:
         names = await create(bench.client, "new", TOPICS_PER_S, time.monotonic() + SECONDS)
         await asyncio.sleep(2)
         await bench.quiet()
+    bench.keys += [(name, number) for name in names for number in range(TOPIC_PARTITIONS)]
     await bench.log_written()
     bench.latencies(f"creation of {TOPICS_PER_S} topics a second, told", _took(bench, log, names), "0.1 s")
     bench.pauses("creations", found)
@@ -465,11 +507,12 @@ async def _while_restarting(bench: Bench, until_s: float) -> None:
 
 async def _restart(bench: Bench, broker_id: int) -> None:
     brokers, active = bench.brokers, bench.active
-    remaining: Sequence[Any] = (None,)
-    while remaining:
+    # As often as brokers ask that nobody else could lead for.
+    for _ in range(SHUTDOWN_ATTEMPTS):
         request = pb.ControlledShutdownRequest(broker_id=broker_id, broker_epoch=brokers.epochs[broker_id])
         answer = await brokers.call("ControlledShutdown", request, pb.ControlledShutdownResponse)
-        remaining = answer.remaining_partitions
+        if not answer.remaining_partitions:
+            break
     for command in ("drop", "start"):
         handled = await asyncio.to_thread(active.metric, _BROKER_CHANGES)
         await asyncio.to_thread(bench.acceptors.command, f"{command} {broker_id}")
@@ -477,5 +520,5 @@ async def _restart(bench: Bench, broker_id: int) -> None:
             await asyncio.sleep(0.25)
     await brokers.look()
     await bench.quiet()
-    hosted = [key for key in bench.keys if broker_id in replicas_of(_number_of(key))]
+    hosted = [key for key in bench.keys if broker_id in _replicas_of(key)]
     await brokers.caught_up(broker_id, hosted)

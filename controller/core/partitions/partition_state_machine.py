@@ -12,7 +12,7 @@ import msgspec
 
 from controller.core.commits import StateChange, refresh, write_states
 from controller.core.config_keys import UNCLEAN
-from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
 from controller.core.effects import Problem, ReadTopicConfigs
 from controller.core.model import (
     BrokerIds,
@@ -162,10 +162,11 @@ def bring_online(
 ) -> Handler[None]:
     """Try to bring every New or Offline partition (None: of all) online, except those under deletion; unclean only
     where configured."""
-    among = context.cluster.partitions() if partitions is None else partitions
-    waiting = [
-        p for p in among if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
-    ]
+    waiting: list[Partition] = []
+    is_deleting = context.cluster.is_deleting
+    for some in slices(context.cluster.partitions() if partitions is None else partitions):
+        waiting += [p for p in some if (p.state is OFFLINE or p.state is NEW) and not is_deleting(p)]
+        yield Pause.YIELD
     if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]
     if only_with_live_isr:
