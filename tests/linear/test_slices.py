@@ -99,7 +99,7 @@ def test_an_event_that_concerns_no_partition_gives_way(act: Callable[[MachineHar
         (lambda context: controlled_shutdown._scope(context, 1), PASSED_MAX),
         (partition_state_machine.bring_online, PASSED_MAX),
         (imbalances, SLICE_MAX),
-        (all_offline, SLICE_MAX // 3),
+        (all_offline, SLICE_MAX // 4),
     ],
     ids=["replicas", "controlled shutdown", "bring online", "imbalances", "offline"],
 )

@@ -231,10 +231,13 @@ def to_offline(
     for some in slices(allowed, SLICE_MAX):
         _set(context, [r for r in some if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
         yield Pause.YIELD
-    # Queued last, so that no later LeaderAndIsr replaces it; it is sent last anyway. And in one piece: what is to be
-    # deleted is told so with the same request.
-    for partition, broker_id in allowed:
-        context.push_stop(broker_id, partition, delete=False)
+    # Queued last, so that no later LeaderAndIsr replaces it; it is sent last anyway. What is to be deleted is told so
+    # with the same request.
+    for some in slices(allowed, SLICE_MAX):
+        for partition, broker_id in some:
+            context.push_stop(broker_id, partition, delete=False)
+        if not deleting(some[-1][0]):
+            yield Pause.YIELD
     return failed
 
 

@@ -170,11 +170,11 @@ class StateMirror:
         """Read topics, and arm their watches for the failover; those that change meanwhile stay stale. Returns the
         partitions whose states are to be read."""
         paths = [znode_paths.topic_path(name) for name in names]
-        self._listen()
+        await self._hear()
         self._meanwhile.clear()
         await self._session.arm_data_watches(paths, self._topic_changed)
         nodes = await self._session.bulk_get(paths)
-        self._listen()
+        await self._hear()
         keys: list[Key] = []
         for name, node in zip(names, nodes, strict=True):
             if name not in self._meanwhile:
@@ -263,10 +263,10 @@ class StateMirror:
 
     async def _present(self, names: Sequence[str]) -> list[str]:
         """Those that exist; the others are forgotten. To arm the watch of one that does not makes it fire at once."""
-        self._listen()
+        await self._hear()
         self._meanwhile.clear()
         nodes = await self._session.bulk_get([znode_paths.topic_path(name) for name in names])
-        self._listen()
+        await self._hear()
         for name, node in zip(names, nodes, strict=True):
             if node == jute.NO_NODE and name not in self._meanwhile:
                 self._keep_topic(name, None)
@@ -286,7 +286,7 @@ class StateMirror:
             if old != new and key not in self._meanwhile
         ]
         nodes = await self._session.bulk_get([znode_paths.topic_path(name) for name in names])
-        self._listen()
+        await self._hear()
         for name, node in zip(names, nodes, strict=True):
             if name not in self._meanwhile and _differs(known.topics.get(name), _decoded(name, node)):
                 wrong.append(name)
