@@ -614,3 +614,20 @@ def test_everything_is_listed_in_parts_and_what_changes_meanwhile_is_told_once(
     net.outbox.compared(broker, None)
     told = [push for push in shape(net.drain(2, count_max=2)) if push[0] == "LeaderAndIsr"]
     assert sorted(number for _, numbers in told for number in numbers) == [0, 1, 2, 3]
+
+
+def test_what_differs_is_told_in_the_same_order_in_each_run() -> None:
+    """Or a seed of the simulator is not the same run twice."""
+    topics: dict[str, Topic] = {}
+    for name in (f"t{n:02}" for n in range(50)):
+        topics[name] = Topic(name)
+        partition = topics[name].partitions[0] = Partition(topics[name], 0, (1,))
+        partition.leadership = state(1, (1,))
+    broker, outbox = a_broker(1, 1), outbox_module.Outbox()
+    outbox.add_broker(broker, 1, "BrokerChange")
+    outbox.everything_to([1], topics, ())
+    outbox.compared(broker, Differing(frozenset(topics), frozenset(topics)))
+    told = []
+    while (push := outbox.take(1, 1000)) is not None:
+        told.append([p.topic.name for p in push.partitions])
+    assert [names for names in told if names] == [list(topics)] * 2
