@@ -95,6 +95,8 @@ class _Round:
 
     def drop(self, partition: Partition) -> bool:
         """Take back LeaderAndIsr of a partition; returns its is_new."""
+        if not self.leading and not self.leader_and_isr:
+            return False
         return self.leading.pop(partition, False) | self.leader_and_isr.pop(partition, False)
 
 
@@ -293,7 +295,7 @@ class BrokerQueue:
             # The old incarnation must be deleted before the new one is created.
             round_ = _Round()
             self.rounds.append(round_)
-        else:
+        elif round_.stop_replica:
             round_.stop_replica.pop(partition, None)
         is_new |= round_.drop(partition)
         self._leave_out(partition)
@@ -389,7 +391,8 @@ class BrokerQueue:
         return unlisted and self.broker.id in partition.replicas
 
     def _leave_out(self, partition: Partition) -> None:
-        self.whole.pop(partition, None)
+        if self.whole:
+            self.whole.pop(partition, None)
         if self.unlisted is not None:
             self.left_out.add(partition)
 
