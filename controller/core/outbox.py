@@ -215,7 +215,8 @@ class _Everything(NamedTuple):
     def partitions(self, names: Collection[str]) -> Iterator[Partition]:
         """Those with a state, of these topics."""
         topics, left_out = self.topics, () if self.told_deleting else self.deleting
-        chosen = (topics[n] for n in names if n in topics and n not in left_out)
+        # In an order that is the same in each run.
+        chosen = (topics[n] for n in sorted(names) if n in topics and n not in left_out)
         return (p for topic in chosen for p in topic.partitions.values() if p.leadership is not None)
 
     def leadership(self, broker_id: int, names: Collection[str]) -> Iterator[Partition]:

@@ -240,6 +240,22 @@ async def test_what_was_known_before_a_lost_connection_is_freed(
         gc.enable()
 
 
+async def test_many_changes_are_noted_in_slices_and_none_is_lost(
+    chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_mirror, "HEARD_MAX", 1)
+    async with world(chroot) as made:
+        async with following(made):
+            for number in range(3):
+                await made.write(number, 5 + number)
+            for number in range(3):
+                await until(lambda n=number: _epoch(made, n) == 5 + n, "the change to be read")  # type: ignore[misc]
+        # Heard of, and not looked at yet, when the election ended the reading.
+        made.mirror._unheard.append(znode_paths.state_path("t", 1))
+        assert await made.mirror.settle()
+        assert made.take() == [5, None, 7]
+
+
 async def test_nothing_is_given_before_all_is_read(chroot: str) -> None:
     async with world(chroot) as made:
         assert not await made.mirror.settle()
