@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import msgspec
 
-from proto.statelog.schema import SCHEMA_VERSION
+from proto.statelog.schema import SCHEMA_VERSION, TRACE_ID
 
 FILE_NAME = "state-change.jsonl"
 #: Records encoded before the thread yields: it shares the interpreter with the controller's decisions.
@@ -48,6 +48,7 @@ class _Entry:
     cause: str
     records: Iterable[Record]
     count: int
+    trace_id: str = ""
 
 
 def format_ts(ts_us: int) -> str:
@@ -56,10 +57,10 @@ def format_ts(ts_us: int) -> str:
 
 
 def envelope(
-    role: str, node: int, ts_us: int, controller_epoch: int, event_id: int, cause: str
+    role: str, node: int, ts_us: int, controller_epoch: int, event_id: int, cause: str, trace_id: str = ""
 ) -> dict[str, Any]:
-    """The first fields of every record."""
-    return {
+    """The first fields of every record. ``trace_id``: empty: the event has none."""
+    fields = {
         "schema": SCHEMA_VERSION,
         "ts": format_ts(ts_us),
         "role": role,
@@ -68,6 +69,7 @@ def envelope(
         "event_id": event_id,
         "cause": cause,
     }
+    return fields | {TRACE_ID: trace_id} if trace_id else fields
 
 
 class StateLogWriter:
@@ -88,6 +90,9 @@ class StateLogWriter:
         self.directory, self.role, self.node = directory, role, node
         self.written = 0
         self.dropped = 0
+        self.bytes_written = 0
+        #: Of the processor, by the writing thread: seconds so far.
+        self.cpu_s = 0.0
         self._rotation, self._queue_max = rotation, queue_max
         self._queue: deque[_Entry] = deque()
         self._queued = 0
@@ -121,6 +126,7 @@ class StateLogWriter:
         event_id: int = 0,
         count: int = 1,
         ts_us: int | None = None,
+        trace_id: str = "",
     ) -> None:
         """Queue records (``kind`` and its fields; the envelope is added here). Never blocks, never raises.
 
@@ -132,7 +138,7 @@ class StateLogWriter:
             if self._closing or self._queued + count > self._queue_max:
                 self._drop(count, "closed" if self._closing else f"queue limit of {self._queue_max} records")
                 return
-            self._queue.append(_Entry(stamp, controller_epoch, event_id, cause, records, count))
+            self._queue.append(_Entry(stamp, controller_epoch, event_id, cause, records, count, trace_id))
             self._queued += count
             self._idle.clear()
         self._wake.set()
@@ -194,12 +200,19 @@ class StateLogWriter:
                 self._drop(max(entry.count - made, 1), f"a record could not be encoded: {error!r}")
         if lines:
             self._write_or_drop(lines)
+        self.cpu_s = time.thread_time()
         with self._lock:
             self._queued -= entry.count
 
     def _envelope(self, entry: _Entry) -> dict[str, Any]:
         return envelope(
-            self.role, self.node, entry.ts_us, entry.controller_epoch, entry.event_id, entry.cause
+            self.role,
+            self.node,
+            entry.ts_us,
+            entry.controller_epoch,
+            entry.event_id,
+            entry.cause,
+            entry.trace_id,
         )
 
     def _write_or_drop(self, lines: list[bytes]) -> None:
@@ -225,6 +238,8 @@ class StateLogWriter:
             landed = data.count(b"\n", 0, len(data) - len(rest))
             self.written += landed
             return len(lines) - landed, str(error.strerror or error)
+        finally:
+            self.bytes_written += len(data) - len(rest)
         self.written += len(lines)
         self._in_file += len(lines)
         return 0, ""
@@ -244,7 +259,8 @@ class StateLogWriter:
 
     def _open(self) -> None:
         path = self.directory / FILE_NAME
-        self.directory.mkdir(parents=True, exist_ok=True)
+        # Not what it is in: a disk that is gone must not be taken for an empty one.
+        self.directory.mkdir(exist_ok=True)
         self._in_file = 0
         self._end_torn_line(path)
         self._file = path.open("ab", buffering=0)

@@ -44,7 +44,7 @@ from proto.gen.kafka.alter_partition_response import AlterPartitionResponse
 from tests.bench import cluster
 from tests.bench.changes import moved, name_of, nothing_moves
 from tests.bench.cluster import BROKERS, Acceptors, ControllerProcess, loop_session
-from tests.bench.succession import at_s, await_warm
+from tests.bench.succession import at_s
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, ports
 from tests.kafka.requests import ask
 
@@ -129,7 +129,7 @@ class Ours:
         return _taken(self._launch())
 
     def stand_by(self, partitions: int) -> None:
-        await_warm(self._launch(), partitions)
+        self._launch().wait_warm(partitions)
 
     def succeed(self, zk: KazooClient) -> Taken:
         del zk

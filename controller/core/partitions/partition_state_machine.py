@@ -12,7 +12,7 @@ import msgspec
 
 from controller.core.commits import StateChange, refresh, write_states
 from controller.core.config_keys import UNCLEAN
-from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
 from controller.core.effects import Problem, ReadTopicConfigs
 from controller.core.model import DirectoryIds, LeaderAndIsr, Partition, PartitionState, shared_directories
 from controller.core.partitions import leader_election
@@ -150,7 +150,11 @@ def startup(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
 def bring_online(context: EventContext, *, only_with_live_isr: bool = False) -> Handler[None]:
     """Try to bring every New or Offline partition online, except those under deletion; unclean only where
     configured."""
-    yield from _bring_online(context, context.cluster.partitions(), only_with_live_isr=only_with_live_isr)
+    waiting: list[Partition] = []
+    for some in slices(context.cluster.partitions()):
+        waiting += [p for p in some if p.state is OFFLINE or p.state is NEW]
+        yield Pause.YIELD
+    yield from _bring_online(context, waiting, only_with_live_isr=only_with_live_isr)
 
 
 def _bring_online(

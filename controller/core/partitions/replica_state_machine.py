@@ -71,15 +71,39 @@ def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaSta
         if state in previous:
             allowed.append(replica)
         else:
-            partition, broker_id = replica
-            context.reject(
-                "ILLEGAL_TRANSITION",
-                f"replica {broker_id}: {target.value} is only reached from {sorted(s.value for s in previous)}",
-                partition,
-                state.value,
-                target.value,
-            )
+            _refuse(context, replica, state, target)
     return allowed
+
+
+def _refuse(context: EventContext, replica: Replica, state: ReplicaState, target: ReplicaState) -> None:
+    partition, broker_id = replica
+    previous = sorted(s.value for s in VALID_PREVIOUS[target])
+    why = f"replica {broker_id}: {target.value} is only reached from {previous}"
+    context.reject("ILLEGAL_TRANSITION", why, partition, state.value, target.value)
+
+
+def _move(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
+    """``legal`` and ``_set``, with one look at each replica."""
+    previous = VALID_PREVIOUS[target]
+    records: list[ReplicaTransition] = []
+    others: list[Replica] = []
+    for replica in replicas:
+        partition, broker_id = replica
+        assigned = partition.replicas
+        if len(assigned) > SHARED_LENGTH_MAX or broker_id not in assigned:
+            others.append(replica)
+            continue
+        index = assigned.index(broker_id)
+        before = partition.replica_states
+        state = before[index]
+        if state not in previous:
+            _refuse(context, replica, state, target)
+        elif state is not target:
+            partition.replica_states = with_state(before, index, target)
+            records.append(ReplicaTransition(partition, broker_id, state, target))
+    context.log(records, reason)
+    if others:
+        _set(context, legal(context, others, target), target, reason)
 
 
 def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
@@ -252,11 +276,11 @@ def to_deletion_started(context: EventContext, replicas: Iterable[Replica]) -> N
 def to_deletion_successful(
     context: EventContext, replicas: Iterable[Replica], reason: str = "deleted by its broker"
 ) -> None:
-    _set(context, legal(context, replicas, SUCCESSFUL), SUCCESSFUL, reason)
+    _move(context, replicas, SUCCESSFUL, reason)
 
 
 def to_deletion_ineligible(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:
-    _set(context, legal(context, replicas, INELIGIBLE), INELIGIBLE, reason)
+    _move(context, replicas, INELIGIBLE, reason)
 
 
 def to_undeleted(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:
@@ -280,9 +304,10 @@ def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: 
         )
 
 
-def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
+def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[list[Replica]]:
     """Set initial states (section 4.4): online replicas become Online and get LeaderAndIsr; the others become
-    Ineligible, then Offline. ``partitions``: those whose replicas are not Online already.
+    Ineligible, and are returned: they are to be Offline once leaders are elected. ``partitions``: those whose replicas
+    are not Online already.
 
     Online replicas are not logged one by one: the failover's record has their number.
     """
@@ -302,8 +327,7 @@ def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[N
         offline.extend((partition, b) for b in replicas if b not in up)
     context.push_everything()
     yield Pause.YIELD
-    if offline:
-        yield from to_offline(context, offline, "found offline at failover")
+    return offline
 
 
 def stop_leader_epoch(partition: Partition, deleting: bool) -> int:

@@ -199,6 +199,11 @@ class ControllerMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
+        self.decision_cpu = Counter(
+            "partition_controller_decision_cpu_seconds",
+            "Processor time in which decisions were made.",
+            registry=registry,
+        )
         self.pushes = Counter(
             "partition_controller_pushes",
             "Control requests by broker, kind and result.",

@@ -35,6 +35,11 @@ log = structlog.get_logger(__name__)
 TAKE_PARTITIONS = 1000
 #: How long encoding waits for the current event to end before it starts anyway.
 BUSY_PAUSE_S = 0.05
+#: So few partitions are encoded at once, whatever is being decided.
+SMALL_PARTITIONS = 100
+#: Pause after so little metadata, in all and for each broker: what changes meanwhile goes in one message. Every broker
+#: gets every change, so a cluster where much changes would otherwise be busy with messages of a partition each.
+REST_S, REST_FOR_EACH_S = 0.01, 0.00025
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
 #: Partition errors of LeaderAndIsr that are no refusal: the broker already has this leader epoch.
 _BENIGN = {common_pb2.NONE, common_pb2.STALE_CONTROLLER_EPOCH}
@@ -51,7 +56,7 @@ class Senders:
     ``on_disks`` receives the partitions on failed
     disks, and for a broker that reported such before, also those on healthy disks. ``on_stops`` receives the result
     for every partition that a StopReplica request was to delete. ``on_bug`` receives the exception of a sender.
-    ``heard`` is called with the broker's id at each answer.
+    ``heard`` is called with the broker's id at each answer, ``idle`` when there is nothing left to send.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Senders:
         on_disks: Callable[[DiskReport], None],
         on_stops: Callable[[StopReport], None],
         heard: Callable[[int], None],
+        idle: Callable[[], None],
     ) -> None:
         self._outbox, self._transports = outbox, transports
         self._require_lease, self._record, self._suspect = require_lease, record, suspect
@@ -74,6 +80,7 @@ class Senders:
         self._on_disks = on_disks
         self._on_stops = on_stops
         self._heard = heard
+        self._on_idle = idle
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
@@ -88,7 +95,7 @@ class Senders:
             self._idle.clear()
         else:
             self._idle.set()
-        queues = self._outbox.queues
+        queues, end = self._outbox.queues, self._outbox.metadata.end
         for id_ in [i for i in self._tasks if i not in queues]:
             self._tasks.pop(id_)[1].cancel()
             self._wake.pop(id_, None)
@@ -101,7 +108,10 @@ class Senders:
             elif running[0] != queue.broker:
                 # Same incarnation, other address: the next attempt of the current push goes there.
                 self._tasks[id_] = (queue.broker, running[1])
-            self._wake[id_].set()
+            if queue.is_due(end):
+                self._wake[id_].set()
+                # Until it has looked for something to send.
+                self._busy.add(id_)
 
     def wake(self, broker_id: int) -> None:
         """Something may be pending for a broker that was not when its sender looked."""
@@ -110,7 +120,7 @@ class Senders:
 
     @property
     def busy(self) -> bool:
-        """Whether a request to some broker is being built, or waits for its response."""
+        """Whether there may be something to send to some broker, or a response is awaited."""
         return bool(self._busy)
 
     def settled(self, broker_id: int) -> bool:
@@ -182,13 +192,15 @@ class Senders:
                     if not self._busy:
                         for transports in self._transports.values():
                             transports.forget()
+                        self._on_idle()
                     wake.clear()
                     await wake.wait()
                     continue
                 self._busy.add(broker.id)
                 status.begin(push)
                 await self._connect(transport, push, status)
-                if push.urgent:
+                small = len(push.partitions) <= SMALL_PARTITIONS
+                if push.urgent or small:
                     messages = list(transport.build(push))
                 else:
                     messages = await self._build_in_turn(transport, push)
@@ -197,11 +209,22 @@ class Senders:
                     # ``part`` is exact for StopReplica only, whose messages name all partitions of the push in order.
                     await self._deliver(transport, push, message, slice(start, start + count), status)
                     start += count
+                if small and push.partitions and push.kind is PushKind.UPDATE_METADATA:
+                    await self._rest(broker.id)
         finally:
             await transport.close()
 
+    async def _rest(self, broker_id: int) -> None:
+        """Let changes gather, until one comes that cannot wait."""
+        wake = self._wake[broker_id]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(REST_S, REST_FOR_EACH_S * len(self._tasks))):
+                while not self._outbox.is_urgent(broker_id):
+                    wake.clear()
+                    await wake.wait()
+
     async def _build_in_turn(self, transport: Transport, push: Push) -> list[tuple[bytes, int]]:
-        """Decisions have priority: while an event is being handled, encoding is slowed down."""
+        """Decisions have priority: while an event is being handled, encoding of much is slowed down."""
         async with self._encoding:
             # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
             with suppress(TimeoutError):
