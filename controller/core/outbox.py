@@ -369,6 +369,17 @@ class BrokerQueue:
             return True
         return not self.comparing and bool(self.whole or self.snapshot is not None or self.snapshot_open)
 
+    def size_max(self, end: int) -> int:
+        """Partitions that may be sent now, at most."""
+        size = (
+            end
+            - self.cursor
+            + sum(len(r.leading) + len(r.leader_and_isr) + len(r.stop_replica) for r in self.rounds)
+        )
+        if self.comparing:
+            return size
+        return size + len(self.whole) + (len(self.snapshot.partitions) if self.snapshot is not None else 0)
+
     def owes(self, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent."""
         if partition in self.whole or any(partition in round_ for round_ in self.rounds):
@@ -645,6 +656,13 @@ class Outbox:
         if queue is None:
             return False
         return queue.refresh or bool(next(filter(None, queue.rounds), queue.rounds[0]).leading)
+
+    def can_wait(self, broker_id: int, small: int) -> bool:
+        """Whether more than ``small`` partitions are pending for a broker, and none that is urgent."""
+        queue = self.queues.get(broker_id)
+        if queue is None or self.is_urgent(broker_id):
+            return False
+        return queue.size_max(self.metadata.end) > small
 
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""

@@ -144,25 +144,22 @@ def startup(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
         leaderless.append(PartitionTransition(partition, NON_EXISTENT, partition.state, leadership))
     context.log(leaderless, "found at failover")
     yield Pause.YIELD
-    yield from _bring_online(context, [p for p in partitions if p.state is not ONLINE])
+    yield from bring_online(context, partitions)
 
 
-def bring_online(context: EventContext, *, only_with_live_isr: bool = False) -> Handler[None]:
-    """Try to bring every New or Offline partition online, except those under deletion; unclean only where
-    configured."""
-    waiting: list[Partition] = []
-    for some in slices(context.cluster.partitions()):
-        waiting += [p for p in some if p.state is OFFLINE or p.state is NEW]
-        yield Pause.YIELD
-    yield from _bring_online(context, waiting, only_with_live_isr=only_with_live_isr)
-
-
-def _bring_online(
-    context: EventContext, partitions: Iterable[Partition], *, only_with_live_isr: bool = False
+def bring_online(
+    context: EventContext,
+    partitions: Iterable[Partition] | None = None,
+    *,
+    only_with_live_isr: bool = False,
 ) -> Handler[None]:
-    waiting = [
-        p for p in partitions if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
-    ]
+    """Try to bring every New or Offline partition (None: of all) online, except those under deletion; unclean only
+    where configured."""
+    waiting: list[Partition] = []
+    is_deleting = context.cluster.is_deleting
+    for some in slices(context.cluster.partitions() if partitions is None else partitions):
+        waiting += [p for p in some if (p.state is OFFLINE or p.state is NEW) and not is_deleting(p)]
+        yield Pause.YIELD
     if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]
     if only_with_live_isr:

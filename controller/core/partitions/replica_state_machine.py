@@ -304,10 +304,9 @@ def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: 
         )
 
 
-def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[list[Replica]]:
+def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
     """Set initial states (section 4.4): online replicas become Online and get LeaderAndIsr; the others become
-    Ineligible, and are returned: they are to be Offline once leaders are elected. ``partitions``: those whose replicas
-    are not Online already.
+    Ineligible, then Offline. ``partitions``: those whose replicas are not Online already.
 
     Online replicas are not logged one by one: the failover's record has their number.
     """
@@ -327,7 +326,8 @@ def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[l
         offline.extend((partition, b) for b in replicas if b not in up)
     context.push_everything()
     yield Pause.YIELD
-    return offline
+    if offline:
+        yield from to_offline(context, offline, "found offline at failover")
 
 
 def stop_leader_epoch(partition: Partition, deleting: bool) -> int:

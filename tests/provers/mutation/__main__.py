@@ -92,7 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error("name files or folders, or --diff")
     trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in files}
     if chosen.by_hand:
-        mutants = list(by_hand.mistakes(trees))
+        listed = by_hand.mistakes(trees)
+        mutants = listed.planted
+        for stale in listed.stale:
+            print(f"the source has moved on: {stale}")
     else:
         mutants = [
             mutant
@@ -278,7 +281,7 @@ def _write() -> None:
     known = results.load()
     results.write("table", results.table(mutants, known, results.equivalents()))
     trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in by_hand.files()}
-    results.write("by hand", results.by_hand_table(by_hand.mistakes(trees), known))
+    results.write("by hand", results.by_hand_table(by_hand.mistakes(trees).planted, known))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.provers.mutation.mutants import Mutant, functions_of
@@ -23,18 +24,26 @@ def files(text: str | None = None) -> list[str]:
     return list(_listed(text))
 
 
-def mistakes(
-    trees: Mapping[str, ast.Module], text: str | None = None, folder: Path = ROOT
-) -> Iterator[Mutant]:
-    """All of these files, in the order of the list. ``trees``: the syntax of the files, which a planted one changes.
+@dataclass
+class Mistakes:
+    """``stale``: what the source has moved on from, as text."""
 
-    Raises StaleMistakeError.
-    """
+    planted: list[Mutant]
+    stale: list[str]
+
+
+def mistakes(trees: Mapping[str, ast.Module], text: str | None = None, folder: Path = ROOT) -> Mistakes:
+    """All of these files, in the order of the list. ``trees``: the syntax of the files, which a planted one changes."""
+    found = Mistakes([], [])
     for file, rows in _listed(text).items():
         if file in trees:
             source = (folder / file).read_text(encoding="utf-8")
             for row in rows:
-                yield _mutant(file, source, trees[file], row)
+                try:
+                    found.planted.append(_mutant(file, source, trees[file], row))
+                except StaleMistakeError as error:
+                    found.stale.append(str(error))
+    return found
 
 
 def _listed(text: str | None) -> dict[str, list[dict[str, str]]]:

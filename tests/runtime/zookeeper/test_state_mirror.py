@@ -216,8 +216,11 @@ async def test_nothing_is_given_after_a_lost_connection(chroot: str) -> None:
         assert made.take() == [3, 0, 0]
 
 
-async def test_what_was_known_before_a_lost_connection_is_freed(chroot: str) -> None:
+async def test_what_was_known_before_a_lost_connection_is_freed(
+    chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Topics and partitions name each other, and collections of all that there is are rare."""
+    monkeypatch.setattr(state_mirror, "LET_GO_MAX", 3)
     gc.disable()
     try:
         async with world(chroot) as made, following(made):

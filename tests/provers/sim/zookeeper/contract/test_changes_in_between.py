@@ -1,7 +1,7 @@
 """What changes between two requests of a read is in its answer, or is told of: whichever two they are.
 
-Each read is done again and again on the ensemble in memory; another client changes what is read before its first
-request, before its second, and so on.
+Each read is done again and again on the ensemble in memory; another client changes what is read right before its first
+request arrives at the server, right after, and so on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -28,7 +27,8 @@ from proto.incarnations import Incarnation
 from tests.provers.sim.environment import loop
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.hands import Hands
-from tests.provers.sim.zookeeper.network import Network
+from tests.provers.sim.zookeeper.messages import Operation, Ping
+from tests.provers.sim.zookeeper.network import Channel, Network
 from tests.provers.sim.zookeeper.session import sessions_on
 from tests.runtime.zookeeper.test_store import StoreHarness
 from tests.support.runtime.sessions import opened, until
@@ -50,6 +50,7 @@ NOTE = b'{"version":1,"partitions":[]}'
 class Place:
     """A session whose requests are counted. ``told``: paths of which watches told it."""
 
+    network: Network
     session: Session
     zk: Hands
     told: list[str] = field(default_factory=list)
@@ -58,18 +59,21 @@ class Place:
     def heard(self, _kind: str, path: str) -> None:
         self.told.append(path)
 
-    def change_before(self, number: int, change: Callable[[], object]) -> None:
-        """Do this before that request, from now on."""
-        call = self.session._call
+    def change_at(self, number: int, change: Callable[[], object], *, after: bool) -> None:
+        """Do this right before that request arrives at the server, or right after."""
+        deliver = self.network.deliver
         self.requests = 0
 
-        async def counting(submit: Any, *, quorum: bool = False) -> Any:
-            if self.requests == number:
+        def delivering(channel: Channel, op: Operation) -> None:
+            now = self.requests == number and not isinstance(op, Ping)
+            self.requests += not isinstance(op, Ping)
+            if now and not after:
                 change()
-            self.requests += 1
-            return await call(submit, quorum=quorum)
+            deliver(channel, op)
+            if now and after:
+                change()
 
-        self.session._call = counting  # type: ignore[method-assign]
+        self.network.deliver = delivering  # type: ignore[method-assign]
 
 
 @asynccontextmanager
@@ -77,7 +81,7 @@ async def place() -> AsyncIterator[Place]:
     network = Network(Ensemble())
     with sessions_on(network):
         async with opened(f"one:1{CHROOT}") as (session, _):
-            yield Place(session, Hands(network, CHROOT))
+            yield Place(network, session, Hands(network, CHROOT))
 
 
 Prepare = Callable[[Hands], object]
@@ -87,24 +91,26 @@ Look = Callable[[Place], Awaitable[object]]
 def in_the_answer_or_told(prepare: Prepare, look: Look, change: Prepare) -> int:
     """How many requests it takes. ``look`` reads and arms; done once more at the end, it says what is so now."""
 
-    async def changed_before(number: int) -> bool:
+    async def changed_at(number: int, after: bool) -> bool:
         """Whether it has so many requests."""
         async with place() as here:
             for path in (*znode_paths.PERSISTENT, "/admin", "/config"):
                 here.zk.ensure_path(path)
             prepare(here.zk)
             await here.session.ping()
-            here.change_before(number, lambda: change(here.zk))
+            here.change_at(number, lambda: change(here.zk), after=after)
             found = await look(here)
             if here.requests <= number:
                 return False
             await asyncio.sleep(SETTLED_S)
             told = list(here.told)
-            assert told or found == await look(here), f"changed before request {number}, and nobody says so"
+            assert told or found == await look(here), (
+                f"changed {('before', 'after')[after]} request {number}, untold"
+            )
             return True
 
     for number in range(REQUESTS_MAX):
-        if not loop.run(changed_before(number)):
+        if not all(loop.run(changed_at(number, after)) for after in (False, True)):
             return number
     raise AssertionError("it has no end")
 
@@ -273,13 +279,13 @@ def test_of_a_standby_s_memory(what: str) -> None:
     def change(zk: Hands) -> None:
         zk.set(*((STATE, state(7)) if what == "state" else ("/brokers/topics/t", edited % (b"A" * 22))))
 
-    async def changed_before(number: int) -> bool:
+    async def changed_at(number: int, after: bool) -> bool:
         async with place() as here:
             topic_with_state(here.zk)
             await here.session.ping()
-            here.change_before(number, lambda: change(here.zk))
+            here.change_at(number, lambda: change(here.zk), after=after)
             replicas, epoch, sync = await _remembered(here)
-            if number > (sync if what == "state" else here.requests - 1):
+            if number > (sync - after if what == "state" else here.requests - 1):
                 return False
             await asyncio.sleep(SETTLED_S)
             if what == "state":
@@ -289,6 +295,6 @@ def test_of_a_standby_s_memory(what: str) -> None:
             return True
 
     changed = 0
-    while loop.run(changed_before(changed)):
+    while all(loop.run(changed_at(changed, after)) for after in (True, False)):
         changed += 1
     assert changed > 4
