@@ -9,6 +9,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
+from controller.core.partitions import leader_election
 from controller.core.records import FailoverPhase, PartitionTransition
 from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
@@ -544,3 +545,21 @@ def test_each_phase_is_recorded_with_what_it_handled() -> None:
     }  # fmt: skip
     assert list(counts)[-4:] == ["reassignments", "deletions_resumed", "preferred_election", "ready"]
     assert counts["partition_startup"] == counts["ready"] == 2
+
+
+def test_partitions_that_are_alike_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1, 2, 3)
+    led(world, "t", {n: [1, 2, 3] for n in range(50)})
+    led(world, "u", {n: [2, 1, 3] for n in range(50)})
+    rig = MachineHarness.active(world)
+    elections: list[object] = []
+    removals: list[object] = []
+    elect, remove = leader_election.elect, leader_election.remove_from_isr
+    monkeypatch.setattr(leader_election, "elect", lambda *a: elections.append(a) or elect(*a))
+    monkeypatch.setattr(leader_election, "remove_from_isr", lambda *a: removals.append(a) or remove(*a))
+    world.broker_down(1)
+    rig.run()
+    for number in range(50):
+        assert rig.stored("t", number) == (2, 6, [2, 3])
+        assert rig.stored("u", number) == (2, 6, [2, 3])
+    assert (len(elections), len(removals)) == (1, 1)

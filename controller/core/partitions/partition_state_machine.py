@@ -6,7 +6,7 @@ partition, or elects a leader for an existing one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,10 +14,17 @@ from controller.core.commits import StateChange, refresh, write_states
 from controller.core.config_keys import UNCLEAN
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
 from controller.core.effects import Problem, ReadTopicConfigs
-from controller.core.model import DirectoryIds, LeaderAndIsr, Partition, PartitionState, shared_directories
+from controller.core.model import (
+    BrokerIds,
+    DirectoryIds,
+    LeaderAndIsr,
+    Partition,
+    PartitionState,
+    shared_directories,
+)
 from controller.core.partitions import leader_election
 from controller.core.partitions.initial_state import initialise
-from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
+from controller.core.partitions.leader_election import Ballot, Elected, ElectionKind, Strategy
 from controller.core.reasons import NewerController, NoState, Reason
 from controller.core.records import LeadershipChange, PartitionTransition, Rejection
 from controller.core.znode_paths import topic_config_path
@@ -196,6 +203,9 @@ class _Election:
         self.directories_told = any(b.directories for b in cluster.brokers.values())
         #: Partitions with an unclean choice: counted once they are durable, not once per attempt.
         self.chosen_unclean: set[Partition] = set()
+        #: Thousands of partitions have one of few assignments and ISRs, and those elect alike.
+        self._alike: dict[tuple[object, ...], Elected | None] = {}
+        self._has_clean: dict[tuple[BrokerIds, DirectoryIds], bool] = {}
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The next state of one partition; None (and a reason in ``failed``) when no leader can be elected."""
@@ -206,9 +216,9 @@ class _Election:
         if current.controller_epoch > self.epoch:
             self.failed[partition] = NewerController(current.controller_epoch, self.epoch)
             return None
-        ballot = self._ballot(partition, current)
-        elected = leader_election.elect(self.kind.strategy, ballot)
+        elected = self._elected(partition, current)
         if elected is None:
+            ballot = self._ballot(partition, current)
             self.failed[partition] = leader_election.why_nobody(self.kind.strategy, ballot, self.suspension)
             return None
         if elected.unclean:
@@ -219,6 +229,26 @@ class _Election:
         if self.directories_told and (elected.unclean or not new.directories or 0 in new.directories):
             new = msgspec.structs.replace(new, directories=self._directories(new, elected.unclean))
         return StateChange(partition, current, new, elected.recipients)
+
+    def _elected(self, partition: Partition, current: LeaderAndIsr) -> Elected | None:
+        if self.context.cluster.offline_dirs:
+            return leader_election.elect(self.kind.strategy, self._ballot(partition, current))
+        # All of a ballot that differs between partitions whose disks are healthy, but for epochs.
+        key = (
+            partition.replicas,
+            partition.removing,
+            current.leader,
+            current.isr,
+            current.directories,
+            current.recovery,
+            self.unclean.get(partition.topic.name, False),
+        )
+        try:
+            return self._alike[key]
+        except KeyError:
+            elected = leader_election.elect(self.kind.strategy, self._ballot(partition, current))
+            self._alike[key] = elected
+            return elected
 
     def _directories(self, new: LeaderAndIsr, unclean: bool) -> DirectoryIds:
         """Those that are unknown are taken from the registrations. Who is elected uncleanly begins with what it has."""
@@ -284,13 +314,19 @@ class _Election:
             for p in partitions
             if p.leadership is not None
             and p.topic.name not in self.unclean
-            and not (online := self.online(p)) & self._clean(p.leadership)
-            and not online.isdisjoint(p.replicas)
+            and not self._has_clean_candidate(p, p.leadership)
+            and not self.online(p).isdisjoint(p.replicas)
         ]
 
-    def _clean(self, state: LeaderAndIsr) -> Set[int]:
-        """Members of the ISR that have kept their data."""
-        return frozenset(state.isr) - self.context.cluster.without_data(state)
+    def _has_clean_candidate(self, partition: Partition, state: LeaderAndIsr) -> bool:
+        """Whether a member of the ISR is online and has kept its data."""
+        cluster = self.context.cluster
+        key = state.isr, state.directories
+        found = None if cluster.offline_dirs else self._has_clean.get(key)
+        if found is None:
+            found = bool(self.online(partition) & (frozenset(state.isr) - cluster.without_data(state)))
+            self._has_clean[key] = found
+        return found
 
     def ask(self, partitions: Iterable[Partition]) -> Handler[None]:
         """Read which topics permit unclean election (reference, section 5.2); in maintenance mode none does, unless an

@@ -15,6 +15,8 @@ from controller.core.model import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
     SHARED_LENGTH_MAX,
+    BrokerIds,
+    LeaderAndIsr,
     Partition,
     ReplicaState,
     shared_states,
@@ -236,6 +238,8 @@ class _Removal:
         self.epoch = context.cluster.controller_epoch
         self.live = context.cluster.live_ids()
         self.failed: dict[Partition, Reason] = {}
+        #: Of partitions with the same replicas, leader and ISR, that lose the same: the next leader and ISR.
+        self._alike: dict[tuple[object, ...], tuple[int, BrokerIds]] = {}
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The state without the leaving replicas; None when no change is needed."""
@@ -249,8 +253,7 @@ class _Removal:
         if current.leader not in leaving and leaving.isdisjoint(current.isr):
             return None
         cluster = self.context.cluster
-        online = self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
-        leader, isr = leader_election.remove_from_isr(current, leaving, partition.replicas, online)
+        leader, isr = self._without(partition, current, leaving)
         if leader == current.leader and isr == current.isr:
             return None
         new = current.successor(leader, isr, self.epoch, current.recovery)
@@ -258,6 +261,20 @@ class _Removal:
             return StateChange(partition, current, new)
         others = tuple([b for b in partition.replicas if b not in leaving])
         return StateChange(partition, current, new, others)
+
+    def _without(
+        self, partition: Partition, current: LeaderAndIsr, leaving: set[int]
+    ) -> tuple[int, BrokerIds]:
+        cluster, replicas = self.context.cluster, partition.replicas
+        if cluster.offline_dirs:
+            online = cluster.online_set(partition, self.live)
+            return leader_election.remove_from_isr(current, leaving, replicas, online)
+        key = replicas, current.leader, current.isr, frozenset(leaving)
+        found = self._alike.get(key)
+        if found is None:
+            found = leader_election.remove_from_isr(current, leaving, replicas, self.live)
+            self._alike[key] = found
+        return found
 
     def decisions(self) -> Iterator[StateChange | None]:
         return map(self.decide, self.leaving)
