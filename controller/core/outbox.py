@@ -95,6 +95,8 @@ class _Round:
 
     def drop(self, partition: Partition) -> bool:
         """Take back LeaderAndIsr of a partition; returns its is_new."""
+        if not self.leading and not self.leader_and_isr:
+            return False
         return self.leading.pop(partition, False) | self.leader_and_isr.pop(partition, False)
 
 
@@ -213,7 +215,8 @@ class _Everything(NamedTuple):
     def partitions(self, names: Collection[str]) -> Iterator[Partition]:
         """Those with a state, of these topics."""
         topics, left_out = self.topics, () if self.told_deleting else self.deleting
-        chosen = (topics[n] for n in names if n in topics and n not in left_out)
+        # In an order that is the same in each run.
+        chosen = (topics[n] for n in sorted(names) if n in topics and n not in left_out)
         return (p for topic in chosen for p in topic.partitions.values() if p.leadership is not None)
 
     def leadership(self, broker_id: int, names: Collection[str]) -> Iterator[Partition]:
@@ -292,7 +295,7 @@ class BrokerQueue:
             # The old incarnation must be deleted before the new one is created.
             round_ = _Round()
             self.rounds.append(round_)
-        else:
+        elif round_.stop_replica:
             round_.stop_replica.pop(partition, None)
         is_new |= round_.drop(partition)
         self._leave_out(partition)
@@ -388,7 +391,8 @@ class BrokerQueue:
         return unlisted and self.broker.id in partition.replicas
 
     def _leave_out(self, partition: Partition) -> None:
-        self.whole.pop(partition, None)
+        if self.whole:
+            self.whole.pop(partition, None)
         if self.unlisted is not None:
             self.left_out.add(partition)
 

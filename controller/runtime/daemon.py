@@ -124,16 +124,6 @@ class Daemon:
         #: What SIGHUP reads again.
         self.reloads = Reloads()
         self.metrics = ControllerMetrics(self.registry)
-        self.state_log = StateLogWriter(
-            settings.state_log_dir,
-            "controller",
-            settings.controller_id,
-            Rotation(
-                settings.state_log_rotate_bytes,
-                settings.state_log_rotate_seconds,
-                settings.state_log_files_kept,
-            ),
-        )
         self.role = Role.STARTING
         self.term: Term | None = None
         self.session: Session | None = None
@@ -151,16 +141,10 @@ class Daemon:
         #: Secures the connections to Kafka brokers.
         self.kafka_security: ClientSecurity = client_security(settings)
         self._read_certificates()
+        self._open_records()
         #: Kafka's ACLs; None: they are not followed.
         self.acls = acl_authorizer(settings)
         access_ = access(settings, self.acls)
-        ids = trace_ids(self._incarnation.own) if settings.otlp_endpoint else NOT_TRACED
-        #: None: nobody is told of events.
-        self.traces = open_traces(settings, self.tls, ids) if settings.otlp_endpoint else None
-        #: Records of all terms of this process.
-        self.recent = Recent(settings.controller_id, settings.history_records_max, ids)
-        self._journal = Journal(self.state_log, self.recent, self.traces)
-        self.audit = Audit(self._journal)
         #: Called before each RPC, and before each request of Kafka's protocol unless the ACLs are.
         self.authorizer: Authorizer = access_.authorizer
         self.callers, self.openness = access_.callers, access_.openness
@@ -187,6 +171,27 @@ class Daemon:
         self._registration_changed = asyncio.Event()
         self._handing_over = False
         self._fatal: BaseException | None = None
+
+    def _open_records(self) -> None:
+        """Raises OSError, ConfigError."""
+        settings = self.settings
+        self.state_log = StateLogWriter(
+            settings.state_log_dir,
+            "controller",
+            settings.controller_id,
+            Rotation(
+                settings.state_log_rotate_bytes,
+                settings.state_log_rotate_seconds,
+                settings.state_log_files_kept,
+            ),
+        )
+        ids = trace_ids(self._incarnation.own) if settings.otlp_endpoint else NOT_TRACED
+        #: None: nobody is told of events.
+        self.traces = open_traces(settings, self.tls, ids) if settings.otlp_endpoint else None
+        #: Records of all terms of this process.
+        self.recent = Recent(settings.controller_id, settings.history_records_max, ids)
+        self._journal = Journal(self.state_log, self.recent, self.traces)
+        self.audit = Audit(self._journal)
 
     def _read_certificates(self) -> None:
         """Raises ConfigError."""

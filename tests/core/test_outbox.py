@@ -614,3 +614,83 @@ def test_everything_is_listed_in_parts_and_what_changes_meanwhile_is_told_once(
     net.outbox.compared(broker, None)
     told = [push for push in shape(net.drain(2, count_max=2)) if push[0] == "LeaderAndIsr"]
     assert sorted(number for _, numbers in told for number in numbers) == [0, 1, 2, 3]
+
+
+def test_what_differs_is_told_in_the_same_order_in_each_run() -> None:
+    """Or a seed of the simulator is not the same run twice."""
+    topics: dict[str, Topic] = {}
+    for name in (f"t{n:02}" for n in range(50)):
+        topics[name] = Topic(name)
+        partition = topics[name].partitions[0] = Partition(topics[name], 0, (1,))
+        partition.leadership = state(1, (1,))
+    broker, outbox = a_broker(1, 1), outbox_module.Outbox()
+    outbox.add_broker(broker, 1, "BrokerChange")
+    outbox.everything_to([1], topics, ())
+    outbox.compared(broker, Differing(frozenset(topics), frozenset(topics)))
+    told = []
+    while (push := outbox.take(1, 1000)) is not None:
+        told.append([p.topic.name for p in push.partitions])
+    assert [names for names in told if names] == [list(topics)] * 2
+
+
+def _keys(net: Net, broker_id: int, count_max: int = 1000) -> dict[Any, list[int]]:
+    return {
+        p.shared_key: [one.number for one in p.partitions]
+        for p in net.drain(broker_id, count_max)
+        if p.shared_key
+    }
+
+
+def test_a_slice_of_which_a_partition_changed_since_has_another_key() -> None:
+    net = Net()
+    net.change(0, 1, 2)
+    first = _keys(net, 1, 3)
+    net.change(0)
+    assert not first.keys() & _keys(net, 2, 3).keys()
+
+
+def test_positions_that_were_renumbered_make_other_keys() -> None:
+    net = Net()
+    net.change(1, 2)
+    first = _keys(net, 1, 2)
+    net.change(1)
+    for _ in range(10_000):
+        net.change(0)
+    assert net.outbox.metadata.generation == 1
+    assert not first.keys() & _keys(net, 2, 2).keys()
+
+
+def _led(name: str, count: int) -> dict[str, Topic]:
+    topic = Topic(name)
+    for number in range(count):
+        partition = topic.partitions[number] = Partition(topic, number, (1, 2))
+        partition.leadership = state(1, (1, 2))
+    return {name: topic}
+
+
+def _snapshot(net: Net, brokers: tuple[int, ...], topics: dict[str, Topic]) -> None:
+    net.outbox.snapshot_to(brokers, topics, ())
+    for broker_id in brokers:
+        net.outbox.compared(net.outbox.queues[broker_id].broker, None)
+
+
+def test_another_snapshot_has_other_keys_and_none_of_the_stream() -> None:
+    net = Net()
+    net.change(0)
+    stream = _keys(net, 1)
+    _snapshot(net, (1,), _led("a", 1))
+    _snapshot(net, (2,), _led("b", 1))
+    net.outbox.queues[2].cursor = net.outbox.metadata.end
+    first, second = _keys(net, 1), _keys(net, 2)
+    assert (list(first.values()), list(second.values())) == ([[0]], [[0]])
+    assert not first.keys() & second.keys()
+    assert not stream.keys() & (first.keys() | second.keys())
+
+
+def test_a_snapshot_of_which_a_partition_changed_since_has_another_key() -> None:
+    net, topics = Net(), _led("a", 2)
+    _snapshot(net, (1, 2), topics)
+    first = _keys(net, 1)
+    assert list(first.values()) == [[0, 1]]
+    net.outbox.update_metadata([topics["a"].partitions[0]], 1, "test")
+    assert not first.keys() & _keys(net, 2).keys()

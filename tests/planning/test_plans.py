@@ -320,3 +320,9 @@ def test_topics_being_deleted_are_not_counted() -> None:
     (step,) = scenarios.broker_loss(snapshot_of(world), [2], TERMS).steps
     assert step.after.offline == []
     assert Store(snapshot_of(world)).deletions == ["single"]
+
+
+def test_after_a_restart_only_those_catch_up_that_were_in_sync() -> None:
+    small = Small((1, 2, 3), {("t", 0): ((1, 2, 3), 1, (1, 2))})
+    plan = scenarios.rolling_restart(small.snapshot(), Terms(), broker_ids=[2, 3])
+    assert [set(step.after.partitions["t", 0].in_sync) for step in plan.steps] == [{1, 2}, {1, 2}]

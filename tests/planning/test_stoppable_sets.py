@@ -145,3 +145,8 @@ def test_many_are_searched_greedily_and_that_is_said(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     answer = stoppable(small.snapshot(), [1, 2, 3], TERMS)
     assert (answer.largest, answer.exact) == ((2, 3), True)
+
+
+def test_the_margin_counts_nobody_that_is_stopped() -> None:
+    snapshot = replace(Small((1, 2, 3), {}).snapshot(), shutting_down=frozenset({2}))
+    assert stoppable(snapshot, [1], Terms()).margin == 1

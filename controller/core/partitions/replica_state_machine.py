@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from controller.core.commits import StateChange, refresh, take_effect, write_states
-from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
 from controller.core.model import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
@@ -196,9 +196,12 @@ def to_offline(
     Returns the partitions whose state could not be written, with the reason; their replicas keep their state.
     """
     leaving: dict[Partition, set[int]] = {}
-    allowed = legal(context, replicas, OFFLINE)
-    for partition, broker_id in allowed:
-        leaving.setdefault(partition, set()).add(broker_id)
+    allowed: list[Replica] = []
+    for some in slices(replicas, SLICE_MAX):
+        allowed += (fit := legal(context, some, OFFLINE))
+        for partition, broker_id in fit:
+            leaving.setdefault(partition, set()).add(broker_id)
+        yield Pause.YIELD
     without_leadership = [p for p in leaving if p.leadership is None]
     # Metadata of a partition without leadership is empty, but the broker list must still go out (KAFKA-6650).
     if without_leadership:
@@ -214,19 +217,27 @@ def to_offline(
         (yield from write_states(context, map(removal.decide, changed), removal.applied, removal.decide))
     )
     failed.update(removal.failed)
-    # Queued last, so that no later LeaderAndIsr replaces it; it is sent last anyway.
-    for partition, broker_id in allowed:
-        context.push_stop(broker_id, partition, delete=False)
     # Also without a write the replica is offline, and the others must be notified.
-    context.push_metadata(
-        [p for p in leaving if not context.is_notified(p) and not context.cluster.is_deleting(p)]
-    )
+    for leavers in slices(leaving, SLICE_MAX):
+        context.push_metadata(
+            [p for p in leavers if not context.is_notified(p) and not context.cluster.is_deleting(p)]
+        )
+        yield Pause.YIELD
     context.log(
         [Rejection("CONFLICT", str(why), p, ONLINE.value, OFFLINE.value) for p, why in failed.items()]
     )
     # A partition under deletion needs no state: a failed write must not block its deletion.
     deleting = context.cluster.is_deleting
-    _set(context, [r for r in allowed if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
+    for some in slices(allowed, SLICE_MAX):
+        _set(context, [r for r in some if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
+        yield Pause.YIELD
+    # Queued last, so that no later LeaderAndIsr replaces it; it is sent last anyway. What is to be deleted is told so
+    # with the same request.
+    for some in slices(allowed, SLICE_MAX):
+        for partition, broker_id in some:
+            context.push_stop(broker_id, partition, delete=False)
+        if not deleting(some[-1][0]):
+            yield Pause.YIELD
     return failed
 
 

@@ -102,6 +102,11 @@ class StandbyMetrics:
             "Age of the oldest such change.",
             registry=registry,
         )
+        self.undigested = Gauge(
+            "partition_controller_standby_undigested_topics",
+            "Topics whose digests are still to be computed: until then a failover has to.",
+            registry=registry,
+        )
         self.wrong = Counter(
             "partition_controller_standby_wrong",
             "States and topics that were another than in ZooKeeper although no change was heard of: a defect.",

@@ -47,7 +47,7 @@ TESTS = {
         "tests/provers/sim/zookeeper",
         "tests/kafka_decoders",
     ),
-    "controller/runtime/lease.py": ("tests/runtime", "tests/provers/sim/zookeeper"),
+    "controller/runtime/lease.py": ("tests/runtime/test_lease.py", "tests/provers/sim/zookeeper/contract"),
     "controller/analysis": ("tests/analysis",),
     "controller/workload": ("tests/workload",),
     "broker_stub": ("tests/broker_stub", "tests/provers/sim/environment"),

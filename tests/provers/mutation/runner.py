@@ -26,8 +26,8 @@ from tests.provers.mutation.mutants import Mutant
 from tests.provers.mutation.planting import NotPlantedError, Place, functions_below, plant
 from tests.support.paths import ROOT
 
-#: A mutant that lives for so long is taken for killed: it hangs.
-HANGS_AFTER_S = 120.0
+#: A mutant that does nothing for so long is taken for killed: it hangs. Nothing: less CPU time than this.
+HANGS_AFTER_S, IDLE_S = 120.0, 0.5
 #: So is one that takes more CPU time than all its tests on a slow machine, or so much memory: it has no end.
 SLACK_S, SEED_S = 10, 5
 DATA_BYTES_MAX = 4 << 30
@@ -62,6 +62,25 @@ class _Child:
     pipe: int
     deadline: float
     heard: bytes = b""
+    #: CPU time when the deadline was set.
+    worked_s: float = 0.0
+
+    def hangs(self) -> bool:
+        """Whether it has done nothing until the deadline; else it gets another one."""
+        if time.monotonic() <= self.deadline:
+            return False
+        worked_s = _cpu_s(self.pid)
+        idle = worked_s - self.worked_s < IDLE_S
+        self.deadline, self.worked_s = time.monotonic() + HANGS_AFTER_S, worked_s
+        return idle
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -159,12 +178,17 @@ class Runner:
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
         resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES_MAX, DATA_BYTES_MAX))
         try:
-            plant(mutant, self.trees[mutant.file], ROOT / mutant.file, self._functions)
+            planted = plant(mutant, self.trees[mutant.file], ROOT / mutant.file, self._functions)
         except (NotPlantedError, SyntaxError, ValueError) as error:
             return [FAILED, str(error)]
         for item, following in zip(tests, [*tests[1:], None], strict=True):
-            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+            if not _fails(item, following):
+                continue
+            # Beside much other work, or by itself, it may fail without the mutant, too.
+            planted.lift()
+            if not _fails(item, following):
                 return [KILLED, item.nodeid]
+            planted.put()
         for seed in range(1, self.limits.seeds + 1):
             if _violated(seed):
                 return [KILLED, f"{SIMULATOR} {seed}"]
@@ -181,7 +205,7 @@ class Runner:
                 child.heard += part
                 if not part:
                     ended.append(child)
-            elif time.monotonic() > child.deadline:
+            elif child.hangs():
                 os.killpg(child.pid, signal.SIGKILL)
                 ended.append(child)
         return ended
@@ -198,6 +222,10 @@ class Runner:
                 killers.remove(by)
             killers.append(by)
         return Result(child.mutant, found, by)
+
+
+def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
+    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
 
 
 def _violated(seed: int) -> bool:

@@ -232,3 +232,21 @@ def test_the_table_of_the_list_says_what_found_each(sample: ModuleType, tmp_path
     lines = results.by_hand_table([left_out, twice], known).splitlines()
     assert lines[2] == f"| `{FILE}` | 2 | 0 | 1 | 1 | 0 |"
     assert lines[-1] == f"| `{FILE}` | `total` | the first one counts twice |"
+
+
+def test_a_test_that_fails_without_the_mutant_kills_nothing(run: Callable[..., list[Result]]) -> None:
+    def fails(_: Any) -> None:
+        raise AssertionError("whatever is planted")
+
+    (result,) = run(fails, "0 → 1")
+    assert result.status == SURVIVED
+
+
+@pytest.mark.parametrize(("works_s", "hangs"), [(0.1, True), (5.0, False)])
+def test_only_who_does_nothing_hangs(monkeypatch: pytest.MonkeyPatch, works_s: float, hangs: bool) -> None:
+    child = runner._Child(mutants()[0], os.getpid(), -1, deadline=float("inf"))
+    assert not child.hangs()
+    child.deadline = 0.0
+    monkeypatch.setattr(runner, "_cpu_s", lambda _: works_s)
+    assert child.hangs() is hangs
+    assert not child.hangs(), "it has another deadline"

@@ -195,3 +195,61 @@ def test_splitting_keeps_every_partition_once_and_every_part_complete(
             assert entries <= bytes_max or len(message.partition_states) == 1
             if kind is not PushKind.STOP_REPLICA:
                 assert set(message.topic_ids) == {s.topic for s in message.partition_states}
+
+
+def test_each_change_of_the_live_brokers_is_encoded() -> None:
+    context = cluster()
+    builder = MessageBuilder(context, 10**6)
+
+    def told(version: int) -> list[int]:
+        push = Push(PushKind.UPDATE_METADATA, BROKER, [], brokers_version=version)
+        return [b.broker_id for b in built(builder, push, pb.UpdateMetadataRequest)[0].live_brokers]
+
+    assert told(1) == [1]
+    context.brokers[2] = Broker(2, 56, BROKER.endpoints)
+    assert told(2) == [1, 2]
+
+
+def test_a_replica_on_a_failed_disk_is_offline_although_its_broker_is_there() -> None:
+    (partition,) = topic("t", 1, (1,))
+    context = cluster()
+    context.offline_dirs[1] = {partition}
+    push = Push(PushKind.UPDATE_METADATA, BROKER, [partition], brokers_version=1)
+    (state,) = built(MessageBuilder(context, 10**6), push, pb.UpdateMetadataRequest)[0].partition_states
+    assert list(state.offline_replicas) == [1]
+
+
+def test_parts_are_as_few_as_fit_and_each_names_its_own_leaders() -> None:
+    partitions = topic("t", 6, (1, 2))
+    for partition in partitions[2:]:
+        assert partition.leadership is not None
+        partition.leadership = partition.leadership.successor(2, (1, 2), 8, 0)
+    context = cluster(BROKER, Broker(2, 56, BROKER.endpoints))
+    push = Push(PushKind.LEADER_AND_ISR, BROKER, partitions, [False] * 6)
+    (whole,) = built(MessageBuilder(context, 10**6), push, pb.LeaderAndIsrRequest)
+    two = 2 * (max(len(s.SerializeToString()) for s in whole.partition_states) + 2)
+    parts = built(MessageBuilder(context, two), push, pb.LeaderAndIsrRequest)
+    assert [len(part.partition_states) for part in parts] == [2, 2, 2]
+    assert [[leader.broker_id for leader in part.live_leaders] for part in parts] == [[1], [2], [2]]
+
+
+def test_only_the_last_part_ends_a_snapshot() -> None:
+    partitions = topic("t", 3, (1, 2))
+    push = Push(PushKind.UPDATE_METADATA, BROKER, partitions, ends_snapshot=True, snapshot_of=["t"])
+    parts = built(MessageBuilder(cluster(), 1), push, pb.UpdateMetadataRequest)
+    assert [(part.ends_snapshot, list(part.snapshot_of.topics)) for part in parts] == [
+        (False, []), (False, []), (True, ["t"]),
+    ]  # fmt: skip
+
+
+def test_what_is_shared_is_shared_by_those_of_one_key() -> None:
+    builder = MessageBuilder(cluster(), 10**6)
+
+    def told(key: int, name: str) -> list[str]:
+        shared = (key, 0, 1, 1)
+        push = Push(PushKind.UPDATE_METADATA, BROKER, topic(name, 1, (1,)), shared_key=shared)
+        return [s.topic for s in built(builder, push, pb.UpdateMetadataRequest)[0].partition_states]
+
+    assert [told(1, "a"), told(2, "b"), told(1, "not looked at"), told(2, "nor this")] == [
+        ["a"], ["b"], ["a"], ["b"],
+    ]  # fmt: skip

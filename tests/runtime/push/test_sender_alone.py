@@ -1,0 +1,265 @@
+"""Senders with a transport that the test holds in its hands: nothing is sent anywhere, and time leaps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.core.events import DiskReport, StopReport
+from controller.core.model import Broker, ControlProtocol, Endpoint, Partition
+from controller.core.outbox import Outbox, Push, PushKind
+from controller.core.records import LogBatch, PushAcknowledged
+from controller.errors import LeaseExpiredError
+from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.push import sender
+from controller.runtime.push.sender import Senders
+from controller.runtime.push.transport import Answer, PartitionError, UnreachableError
+from proto.gen import common_pb2 as codes
+from tests.support.broker.replication_fakes import leaping, run_ready_tasks
+from tests.support.runtime.pushes import topic
+
+NOBODY = UnreachableError("nobody is there")
+
+
+class Hand:
+    """Transports, and one transport of each sender. ``answers``: what each message gets, the last one for ever."""
+
+    def __init__(self) -> None:
+        #: Broker epoch, request, message.
+        self.sent: list[tuple[int, str, bytes]] = []
+        self.answers: list[Callable[[Push, bytes], Answer]] = [lambda _push, _message: Answer(0)]
+        self.failures = 0
+        self.connects = True
+        #: Partitions in one message.
+        self.size = 1000
+        self.slow_s = 0.0
+        self.open_now = 0
+
+    def open(self) -> Hand:
+        self.open_now += 1
+        return self
+
+    def forget(self) -> None: ...
+
+    async def connect(self, broker: Broker) -> None:
+        if not self.connects:
+            raise NOBODY
+
+    def build(self, push: Push) -> Iterator[tuple[bytes, int]]:
+        names = [str(p).encode() for p in push.partitions]
+        for start in range(0, max(len(names), 1), self.size):
+            part = names[start : start + self.size]
+            yield b",".join(part), len(part)
+
+    async def send(self, broker: Broker, push: Push, message: bytes) -> Answer:
+        await asyncio.sleep(self.slow_s)
+        if self.failures:
+            self.failures -= 1
+            raise NOBODY
+        self.sent.append((broker.epoch, push.kind.value, message))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return answer(push, message)
+
+    async def close(self) -> None:
+        self.open_now -= 1
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.hand, self.outbox = Hand(), Outbox()
+        self.leads = True
+        self.bugs: list[BaseException] = []
+        self.disks: list[DiskReport] = []
+        self.stops: list[StopReport] = []
+        self.suspected: list[int] = []
+        self.records: list[LogBatch] = []
+        self.senders = Senders(
+            self.outbox,
+            dict.fromkeys(ControlProtocol, self.hand),
+            self._require_lease,
+            self.records.append,
+            lambda _why, epoch: self.suspected.append(epoch),
+            ControllerMetrics(CollectorRegistry()),
+            self.bugs.append,
+            self.disks.append,
+            self.stops.append,
+            lambda _: None,
+            lambda: None,
+        )
+
+    def _require_lease(self) -> None:
+        if not self.leads:
+            raise LeaseExpiredError("over")
+
+    async def joins(self, epoch: int = 5, host: str = "h") -> None:
+        broker = Broker(1, epoch, (Endpoint("GRPC", "PLAINTEXT", host, 1),))
+        self.outbox.add_broker(broker, 1, "test")
+        await self.go()
+        self.hand.sent.clear()
+
+    async def go(self, seconds: float = 0.0) -> None:
+        self.senders.sync(deciding=False)
+        await asyncio.sleep(seconds)
+        await run_ready_tasks()
+
+    async def told(self, partitions: Sequence[Partition], seconds: float = 0.0) -> None:
+        for partition in partitions:
+            self.outbox.leader_and_isr([1], partition, False, 2, "test")
+        await self.go(seconds)
+
+    async def stopped(self, partitions: Sequence[Partition], seconds: float = 0.0) -> None:
+        for partition in partitions:
+            self.outbox.stop_replica(1, partition, True, 2, "test")
+        await self.go(seconds)
+
+
+def errors(*found: tuple[Partition, int]) -> Callable[[Push, bytes], Answer]:
+    return lambda _push, _message: Answer(
+        0, [PartitionError(p.topic.name, p.number, code) for p, code in found]
+    )
+
+
+@leaping
+async def test_a_new_incarnation_is_told_only_when_the_former_one_s_request_is_over() -> None:
+    rig = Rig()
+    await rig.joins()
+    rig.hand.slow_s = 5.0
+    await rig.told(topic("t", 1))
+    await rig.joins(epoch=6)
+    assert rig.hand.open_now == 1
+    await rig.go(20.0)
+    assert {epoch for epoch, _, _ in rig.hand.sent} == {6}
+    assert rig.hand.open_now == 1
+
+
+@pytest.mark.parametrize("connects", [True, False])
+@leaping
+async def test_what_is_tried_again_ends_with_the_lease(connects: bool) -> None:
+    rig = Rig()
+    await rig.joins()
+    rig.hand.failures, rig.hand.connects = 10_000, connects
+    await rig.told(topic("t", 1), 10.0)
+    rig.leads = False
+    await rig.go(10.0)
+    assert [type(bug) for bug in rig.bugs] == [LeaseExpiredError]
+
+
+@leaping
+async def test_answers_count_for_the_partitions_of_their_message() -> None:
+    rig = Rig()
+    await rig.joins()
+    partitions = topic("t", 3)
+    rig.hand.size = 1
+    rig.hand.answers = [errors((p, codes.NONE)) for p in partitions]
+    await rig.stopped(partitions)
+    assert [[p.number for p in report.deleted] for report in rig.stops] == [[0], [1], [2]]
+    assert not any(report.failed for report in rig.stops)
+
+
+@leaping
+async def test_a_deletion_that_is_refused_or_not_named_has_failed() -> None:
+    rig = Rig()
+    await rig.joins()
+    one, other = topic("t", 2)
+    rig.hand.answers = [errors((one, codes.NONE)), lambda *_: Answer(codes.STALE_CONTROLLER_EPOCH)]
+    await rig.stopped([one, other])
+    await rig.stopped([one])
+    assert [(len(report.deleted), [why for _, why in report.failed]) for report in rig.stops] == [
+        (1, ["UNKNOWN_SERVER_ERROR"]),
+        (0, ["STALE_CONTROLLER_EPOCH"]),
+    ]
+
+
+@leaping
+async def test_a_broker_is_settled_once_it_has_answered_and_is_busy_no_more_when_it_goes() -> None:
+    rig = Rig()
+    await rig.joins()
+    partition, *_ = topic("t", 1)
+    rig.hand.slow_s = 5.0
+    await rig.told([partition])
+    assert not rig.senders.settled(1)
+    assert "has not answered yet" in rig.senders.not_told(1, partition)
+    await rig.go(6.0)
+    assert rig.senders.settled(1)
+    assert rig.senders.not_told(1, partition) == ""
+    rig.outbox.leader_and_isr([1], partition, False, 3, "test")
+    assert "has not been told yet" in rig.senders.not_told(1, partition)
+    await rig.go()
+    rig.outbox.remove_broker(1)
+    await rig.go()
+    assert not rig.senders.busy
+
+
+@leaping
+async def test_disks_that_failed_and_were_repaired_are_reported() -> None:
+    rig = Rig()
+    await rig.joins()
+    one, *_ = topic("t", 1)
+    for code in (codes.NONE, codes.KAFKA_STORAGE_ERROR, codes.NONE):
+        rig.hand.answers = [errors((one, code))]
+        await rig.told([one])
+    assert [(list(r.failed), list(r.healthy)) for r in rig.disks] == [([one], []), ([], [one])]
+
+
+@leaping
+async def test_a_refusal_is_recorded_when_its_reason_changes() -> None:
+    rig = Rig()
+    await rig.joins()
+    one, *_ = topic("t", 1)
+    for code in (codes.FENCED_LEADER_EPOCH, codes.FENCED_LEADER_EPOCH, codes.UNKNOWN_SERVER_ERROR):
+        rig.hand.answers = [errors((one, code))]
+        await rig.told([one])
+    found: list[Any] = [r for batch in rig.records for r in batch.records if hasattr(r, "reason")]
+    assert [record.reason for record in found] == ["FENCED_LEADER_EPOCH", "UNKNOWN_SERVER_ERROR"]
+    await rig.stopped([one])
+    assert rig.senders.refusal(1, one) == ""
+
+
+@leaping
+async def test_a_request_refused_as_a_whole_stays_a_problem_of_its_kind() -> None:
+    rig = Rig()
+    await rig.joins()
+    one, *_ = topic("t", 1)
+    rig.hand.answers = [lambda *_: Answer(codes.STALE_CONTROLLER_EPOCH, (), 9), lambda *_: Answer(0)]
+    await rig.told([one])
+    await rig.stopped(topic("u", 1))
+    assert rig.suspected == [9]
+    status = rig.senders.status[1]
+    assert "LeaderAndIsr" in status.problem
+    assert rig.senders.refusal(1, one) == "STALE_CONTROLLER_EPOCH"
+    await rig.told([one])
+    assert (status.problem, rig.senders.refusal(1, one)) == ("", "")
+
+
+@leaping
+async def test_the_benign_error_of_a_redundant_order_is_none_of_a_stop() -> None:
+    rig = Rig()
+    await rig.joins()
+    one, *_ = topic("t", 1)
+    rig.hand.answers = [errors((one, codes.STALE_CONTROLLER_EPOCH))]
+    await rig.told([one])
+    await rig.stopped([one])
+    acks = [r for batch in rig.records for r in batch.records if isinstance(r, PushAcknowledged)]
+    kinds = [(ack.message, ack.error) for ack in acks[-2:]]
+    assert kinds == [
+        (PushKind.LEADER_AND_ISR.value, ""),
+        (PushKind.STOP_REPLICA.value, "STALE_CONTROLLER_EPOCH x1"),
+    ]
+
+
+@leaping
+async def test_how_long_an_answer_took_is_recorded_in_microseconds() -> None:
+    rig = Rig()
+    clock = SimpleNamespace(monotonic=asyncio.get_running_loop().time, time=lambda: 0.0)
+    with mock.patch.object(sender, "time", clock):
+        await rig.joins()
+        rig.hand.slow_s = 2.0
+        await rig.told(topic("t", 1), 3.0)
+    acks = [r for batch in rig.records for r in batch.records if isinstance(r, PushAcknowledged)]
+    assert acks[-1].duration_us == pytest.approx(2_000_000)
