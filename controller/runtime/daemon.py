@@ -285,7 +285,6 @@ class Daemon:
             gc.collect()
 
     async def _one_session(self) -> None:
-        self._collect()
         settings = self.settings
         session = Session(
             settings.zookeeper,
@@ -303,6 +302,8 @@ class Daemon:
                 return
             session.report_timeout()
             self.session, self._suspended = session, False
+            # Not before: the connection of the session before this one may have held on to it for a moment.
+            self._collect()
             if self.acls is not None:
                 beside.append(asyncio.create_task(self.acls.follow(session)))
             await self._unless_stopping(self._register(session))

@@ -18,10 +18,11 @@ from controller.runtime import controller_election
 from controller.runtime import daemon as daemon_module
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import Session
 from tests.support.runtime.daemons import running
 from tests.support.runtime.proxy import proxied
-from tests.support.runtime.sessions import until
+from tests.support.runtime.sessions import client_id, expire, until
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +99,24 @@ async def test_what_former_terms_had_in_memory_is_freed(
         former = weakref.ref(daemon.term)
         zk.delete(znode_paths.CONTROLLER)
         await until(lambda: former() is None, "the former term is freed")
+
+
+@pytest.mark.usefixtures("without_collections")
+async def test_what_a_standby_had_in_memory_is_freed_after_its_session(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "LET_GO_MAX", 1)
+    path = znode_paths.topic_path("t")
+    zk.create(path, b'{"version":2,"partitions":{"0":[1],"1":[1]}}', makepath=True)
+    zk.create(znode_paths.CONTROLLER, codecs.encode_controller(9, "127.0.0.1:1"), ephemeral=True)
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    async with running(daemon):
+        await until(lambda: daemon.standby is not None and daemon.standby.mirror.size == 2, "a mirror")
+        assert daemon.standby is not None
+        former = weakref.ref(daemon.standby.mirror)
+        assert daemon.session is not None
+        await asyncio.to_thread(expire, zookeeper, client_id(daemon.session))
+        await until(lambda: former() is None, "the former mirror is freed")
 
 
 class Silence:
