@@ -84,6 +84,11 @@ $(FUZZ_READY): tests/provers/fuzz/requirements.txt $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/provers/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis runs alone"
 	@touch $@
 
+.PHONY: soak
+soak: MINUTES = 120
+soak: java ## real processes under faults and churn for HOURS=2 (or MINUTES=n), from SEED=1: does anything grow? Ctrl-C ends it with its summary; ARGS: --partitions N, ...
+	$(BIN)/python -m tests.provers.soak $(if $(HOURS),--hours $(HOURS),--minutes $(MINUTES)) --seed $(SEED) $(ARGS)
+
 # A folder for each version. Several checkouts may share it.
 export KAFKA_JARS ?= $(CURDIR)/build/kafka
 KAFKA_OLD := 3.6.2 3.3.2 2.8.2
@@ -140,6 +145,11 @@ chaos-kafka: java kafka-jars ## inject faults into real Kafka brokers, our contr
 .PHONY: bench-kafka
 bench-kafka: java kafka-jars ## our controller against Kafka's own on the same three real brokers, 10,000 partitions; ARGS: --topics N, --runs N
 	$(BIN)/python -m tests.kafka.bench $(ARGS)
+
+.PHONY: bench-peers
+SCALE ?= 0.1
+bench-peers: java ## our controller beside Kafka 3.9.1's own, SCALE=0.1 times 100,000 partitions, brokers that only acknowledge; ARGS: --runs N, --fsync
+	$(BIN)/python -m tests.kafka.peers --scale $(SCALE) $(ARGS)
 
 .PHONY: kafka-messages
 kafka-messages: kafka-jars ## generate the code of Kafka's messages from the specifications in Kafka's jar; ARGS: --check

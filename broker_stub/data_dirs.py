@@ -20,7 +20,8 @@ from proto.incarnations import Incarnation
 
 
 class DataDirs:
-    """The locked directories. Used by the control thread only, but for `path_of`, `directory_of` and `working`.
+    """The locked directories. Used by the control thread only, but for `path_of`, `directory_of`, `working` and
+    `lost`.
 
     ``failed``: why each directory that cannot be used failed, at the start or since. ``found``: the replicas on the
     disks at start.
@@ -132,6 +133,10 @@ class DataDirs:
         """The working directory with the fewest replicas, the first of several."""
         counts = Counter(self._placed.values())
         return min(self.working or self._dirs, key=counts.__getitem__)
+
+    def lost(self, path: Path) -> str:
+        """Why a directory is no longer the one that was opened; empty while it still is."""
+        return self._dirs[path].lost()
 
     def fail(self, path: Path, why: str) -> list[Key]:
         """The directory has failed. Returns its replicas."""

@@ -312,7 +312,7 @@ class DataPlane:
     # background work
 
     async def _keep_checkpoints(self) -> None:
-        """Periodically write checkpoints and detect removed log folders (section 10.1, step 8)."""
+        """Periodically write checkpoints and detect removed folders and directories (section 10.1, step 8)."""
         await self.manager.notified.wait()
         interval_s = self._settings.replica_high_watermark_checkpoint_interval_ms / 1000
         while True:
@@ -320,6 +320,9 @@ class DataPlane:
             for directory in self._logs.working():
                 if directory.path in self._data_dirs.failed:
                     self._drop(directory.path)
+                    continue
+                if lost := self._data_dirs.lost(directory.path):
+                    self._directory_failed(directory.path, lost)
                     continue
                 try:
                     await self._checkpoint(directory, directory.recovery_points())

@@ -95,7 +95,10 @@ ROOMS: dict[str, set[str]] = {
         "proto.library_logs", "proto.reload", "proto.security", "proto.settings", "proto.statelog",
         "proto.zookeeper_access",
     },
-    "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
+    "controller.runtime.observe": {
+        "controller.core", "controller.__version__", "controller.errors", _RUNTIME + "config", "proto.statelog",
+        "proto.security",
+    },
     "controller.runtime.zookeeper": {
         "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
         "proto.zookeeper_access",

@@ -347,6 +347,11 @@ class Replicas:
         """The checks of section 10.2, "SR"."""
         before = self._hosted.get(item.key)
         _refuse_offline(before)
+        if before is None and item.delete and self.directory_failed:
+            raise _Refused(
+                codes.KAFKA_STORAGE_ERROR,
+                "it may be in a data directory that failed: that one is not deleted",
+            )
         if before is None:
             # Delete the folder anyway: an earlier run may have left one that could not be loaded.
             return Step(item.key, None, None, True, False, note="was not hosted") if item.delete else None

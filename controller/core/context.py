@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import islice
 from typing import TypeVar, cast
 
 from controller.core.effects import (
@@ -41,6 +42,8 @@ class Pause(Enum):
 
 #: Partitions, replicas or entries that a handler looks at between yields: what takes so long delays all other tasks.
 SLICE_MAX = 5000
+#: The same, of partitions of which most are only passed over.
+PASSED_MAX = 20_000
 
 
 class FollowUp(Enum):
@@ -77,6 +80,31 @@ class CoreSettings:
     maintenance_healthy_seconds: int = 30
     #: Ours: brokers of Kafka take this controller for one of them, and may give it replicas.
     leads_kafka: bool = False
+
+
+def slices(partitions: Iterable[T], size: int = PASSED_MAX) -> Iterator[list[T]]:
+    """Lists of at most so many, between which a handler yields. As long as one event is handled, no other adds topics
+    or partitions."""
+    rest = iter(partitions)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+def replicas_on(cluster: Cluster, ids: Collection[int]) -> Handler[list[tuple[Partition, int]]]:
+    """Replicas on brokers as (partition, broker id), of topics that are not queued for deletion."""
+    wanted = frozenset(ids)
+    found: list[tuple[Partition, int]] = []
+    for some in slices(cluster.partitions()):
+        found += [
+            (partition, broker_id)
+            for partition in some
+            if not wanted.isdisjoint(partition.replicas)
+            and partition.topic.name not in cluster.topics_to_delete
+            for broker_id in partition.replicas
+            if broker_id in wanted
+        ]
+        yield Pause.YIELD
+    return found
 
 
 def with_dynamic(settings: CoreSettings, cluster: Cluster) -> CoreSettings:
@@ -263,9 +291,9 @@ class EventContext:
         self.notified.clear()
         self.notified_all = False
 
-    def push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition]) -> None:
-        """Queue a full metadata snapshot for new brokers."""
-        self.outbox.snapshot_to(broker_ids, partitions, first=True)
+    def push_snapshot(self, broker_ids: Collection[int]) -> None:
+        """Queue a full metadata snapshot for new brokers, without topics under deletion."""
+        self.outbox.snapshot_to(broker_ids, self.cluster.topics, self.cluster.topics_to_delete, first=True)
         self.outbox.snapshotting.update(broker_ids)
         self.end_snapshots()
 

@@ -384,6 +384,14 @@ class Commit:
 
 Effect = Read | Commit
 
+
+def described(effect: Effect) -> tuple[str, int]:
+    """Its kind, and the number of writes."""
+    if isinstance(effect, Commit):
+        return "Commit", len(effect.writes)
+    return type(effect.query).__name__, 0
+
+
 # --- outcomes ------------------------------------------------------------------------------------------
 
 

@@ -112,10 +112,13 @@ def failover(context: EventContext) -> Handler[None]:
     context.push_brokers()
     # Before anyone is elected, and before a leader that has lost its data is told to lead.
     yield from lost_data.take_out(context, partitions)
-    yield from replica_state_machine.startup(context, partitions)
-    yield from timings.done("replica_startup", prepared.replicas + sum(len(p.replicas) for p in read))
+    # Leaders first, as when a broker dies: a partition without one stands still, one with a long ISR does not.
     yield from partition_state_machine.startup(context, partitions)
     yield from timings.done("partition_startup", count)
+    yield from replica_state_machine.startup(context, partitions)
+    # What left ISRs may have been read with a live member that the election did not know.
+    yield from partition_state_machine.bring_online(context, partitions, only_with_live_isr=True)
+    yield from timings.done("replica_startup", prepared.replicas + sum(len(p.replicas) for p in read))
     begun = yield from part_of_failover(context, EventKind.REASSIGNMENT, process_znode(context), ())
     moved = yield from part_of_failover(
         context, EventKind.REASSIGNMENT_IN_SYNC, phases.resume(context, begun), 0

@@ -709,17 +709,6 @@ class Cluster:
         for topic in self.topics.values():
             yield from topic.partitions.values()
 
-    def replicas_on(self, ids: Collection[int]) -> list[tuple[Partition, int]]:
-        """Replicas on brokers as (partition, broker id), of topics that are not queued for deletion."""
-        wanted = frozenset(ids)
-        return [
-            (partition, broker_id)
-            for partition in self.partitions()
-            if partition.topic.name not in self.topics_to_delete
-            for broker_id in partition.replicas
-            if broker_id in wanted
-        ]
-
     def lacks_state(self) -> bool:
         """Whether the state of a partition is not known, of topics that are not queued for deletion."""
         for topic in self.topics.values():
@@ -794,23 +783,25 @@ class Cluster:
                 failed.difference_update(topic.partitions.values())
         return topic
 
-    def offline_partitions_count(self) -> int:
-        """Partitions in state Offline, without topics whose deletion started (reference, section 11.1)."""
+    def counts_as_offline(self, partition: Partition) -> bool:
+        """Whether a partition is in state Offline; not of a topic whose deletion started (reference, section 11.1)."""
         started = self.topics_deletion_started
-        return sum(
-            p.state is PartitionState.OFFLINE and p.topic.name not in started for p in self.partitions()
-        )
+        return partition.state is PartitionState.OFFLINE and partition.topic.name not in started
 
-    def preferred_replica_imbalance_count(self) -> int:
-        """Partitions not led by their preferred replica (reference, section 11.1).
+    def is_imbalanced(self, partition: Partition) -> bool:
+        """Whether a partition is not led by its preferred replica (reference, section 11.1).
 
         A preferred replica that is still being added counts only while it is outside the ISR.
         """
-        count = 0
-        for p in self.partitions():
-            if p.leadership is None or not p.replicas or self.is_deleting(p):
-                continue
-            preferred = p.replicas[0]
-            if p.leadership.leader != preferred:
-                count += preferred not in p.adding or preferred not in p.leadership.isr
-        return count
+        state = partition.leadership
+        if state is None or not partition.replicas or state.leader == (preferred := partition.replicas[0]):
+            return False
+        if self.is_deleting(partition):
+            return False
+        return preferred not in partition.adding or preferred not in state.isr
+
+    def offline_partitions_count(self) -> int:
+        return sum(map(self.counts_as_offline, self.partitions()))
+
+    def preferred_replica_imbalance_count(self) -> int:
+        return sum(map(self.is_imbalanced, self.partitions()))

@@ -27,6 +27,11 @@ import msgspec
 
 from controller.core.model import Broker, Partition, Topic
 
+#: Partitions that are listed at once.
+LISTED_MAX = 5000
+#: Positions of the metadata stream whose vanished entries are counted together.
+BLOCK = 4096
+
 
 class PushKind(Enum):
     """The three control requests; the value is the method's name."""
@@ -100,6 +105,8 @@ class MetadataStream:
         self._log: list[Partition | None] = []
         self._latest: dict[Partition, int] = {}
         self._base = 0
+        #: How many of the log are None, by block of positions.
+        self._gone: dict[int, int] = {}
         #: Incremented when positions are renumbered: (generation, positions) always identifies one slice.
         self.generation = 0
 
@@ -113,7 +120,7 @@ class MetadataStream:
         for partition in partitions:
             previous = latest.get(partition)
             if previous is not None:
-                log[previous - base] = None
+                self._drop(previous)
             latest[partition] = base + len(log)
             log.append(partition)
 
@@ -122,7 +129,12 @@ class MetadataStream:
         for partition in partitions:
             position = self._latest.pop(partition, None)
             if position is not None:
-                self._log[position - self._base] = None
+                self._drop(position)
+
+    def _drop(self, position: int) -> None:
+        self._log[position - self._base] = None
+        block = position // BLOCK
+        self._gone[block] = self._gone.get(block, 0) + 1
 
     def slice(self, start: int, count_max: int) -> tuple[list[Partition], int]:
         """The next changes from a position, and the position after them."""
@@ -139,6 +151,7 @@ class MetadataStream:
                     del self._latest[partition]
             del self._log[:count]
             self._base = position
+            self._gone = {block: gone for block, gone in self._gone.items() if block >= position // BLOCK}
 
     def compacted(self, cursors: Iterable[int]) -> dict[int, int] | None:
         """Remove collapsed entries when they outnumber the live ones; returns old to new cursors, None if not needed.
@@ -157,6 +170,7 @@ class MetadataStream:
             start = stop
         self._log = live
         self.generation += 1
+        self._gone = {}
         self._latest = {p: self._base + n for n, p in enumerate(live) if p is not None}
         return moved
 
@@ -166,29 +180,45 @@ class MetadataStream:
             return len(self._latest)
         if len(self._latest) == len(self._log):
             return self.end - position
-        return sum(p is not None for p in self._log[position - self._base :])
+        # Each scrape asks that for each broker, and the log is as long as there are partitions.
+        block_end = (position // BLOCK + 1) * BLOCK
+        gone = self._log[position - self._base : block_end - self._base].count(None)
+        gone += sum(count for block, count in self._gone.items() if block * BLOCK >= block_end)
+        return self.end - position - gone
 
 
 class _Everything(NamedTuple):
-    """The whole state of all brokers, not listed yet. Both are the cluster state's own, and change with it."""
+    """The whole state of all brokers, not listed yet. ``topics`` and ``deleting`` are the cluster state's own, and
+    change with it; ``names``: the topics that there were; ``told_deleting``: metadata is also told of topics under
+    deletion."""
 
     topics: Mapping[str, Topic]
     deleting: Collection[str]
+    names: Sequence[str]
+    told_deleting: bool = True
 
-    def partitions(self, names: Collection[str] | None) -> Iterator[Partition]:
-        """Those with a state, of these topics; None: of all."""
-        topics = self.topics
-        chosen = topics.values() if names is None else (topics[n] for n in names if n in topics)
+    def some(self, start: int) -> tuple[list[Partition], int]:
+        """The partitions with a state of the next topics from a position on, and the position after them."""
+        found: list[Partition] = []
+        while start < len(self.names) and len(found) < LISTED_MAX:
+            found += self.partitions([self.names[start]])
+            start += 1
+        return found, start
+
+    def is_told(self, partition: Partition, broker_id: int) -> bool:
+        """Whether the broker has a replica, and the topic is not under deletion."""
+        topic = partition.topic
+        return broker_id in partition.replicas and topic.name not in self.deleting and not topic.deleted
+
+    def partitions(self, names: Collection[str]) -> Iterator[Partition]:
+        """Those with a state, of these topics."""
+        topics, left_out = self.topics, () if self.told_deleting else self.deleting
+        chosen = (topics[n] for n in names if n in topics and n not in left_out)
         return (p for topic in chosen for p in topic.partitions.values() if p.leadership is not None)
 
-    def leadership(self, broker_id: int, names: Collection[str] | None) -> Iterator[Partition]:
+    def leadership(self, broker_id: int, names: Collection[str]) -> Iterator[Partition]:
         """Those of which a broker has a replica, without topics under deletion."""
-        deleting = self.deleting
-        return (
-            p
-            for p in self.partitions(names)
-            if broker_id in p.replicas and p.topic.name not in deleting and not p.topic.deleted
-        )
+        return (p for p in self.partitions(names) if self.is_told(p, broker_id))
 
 
 class _Snapshot:
@@ -202,14 +232,19 @@ class _Snapshot:
     ) -> None:
         self.number = number
         self.partitions, self._everything = partitions, everything
+        self._listed = 0
         self.left_out: set[Partition] = set()
 
-    def list_all(self) -> None:
-        """For a broker that gets all of it."""
-        if self._everything is not None:
-            left_out = self.left_out
-            self.partitions = [p for p in self._everything.partitions(None) if p not in left_out]
+    def list_some(self) -> bool:
+        """For a broker that gets all of it: list the next topics. Whether there are more."""
+        everything = self._everything
+        if everything is None:
+            return False
+        found, self._listed = everything.some(self._listed)
+        self.partitions += [p for p in found if p not in self.left_out]
+        if self._listed >= len(everything.names):
             self._everything = None
+        return self._everything is not None
 
     def of(self, names: Collection[str]) -> list[Partition]:
         """The partitions of these topics."""
@@ -237,6 +272,7 @@ class BrokerQueue:
         self.whole: dict[Partition, None] = {}
         #: The same, while they are not listed: all but those that were queued by themselves.
         self.unlisted: _Everything | None = None
+        self.listed = 0
         self.left_out: set[Partition] = set()
         #: Of the whole state: a full metadata snapshot, and this broker's position in it.
         self.snapshot: _Snapshot | None = None
@@ -267,7 +303,7 @@ class BrokerQueue:
     def add_all_leader_and_isr(self, partitions: Sequence[Partition]) -> None:
         """Queue LeaderAndIsr of many existing partitions."""
         round_ = self.rounds[-1]
-        if round_:
+        if round_ or self.whole or self.unlisted is not None:
             for partition in partitions:
                 self.add_leader_and_isr(partition, False)
         else:
@@ -292,7 +328,7 @@ class BrokerQueue:
 
     def add_everything(self, everything: _Everything) -> None:
         """As ``add_whole``, of all replicas that the broker has; they are listed once it is known what it holds."""
-        self.comparing, self.unlisted = True, everything
+        self.comparing, self.unlisted, self.listed = True, everything, 0
         self.whole = {}
         self.left_out = {
             p
@@ -301,15 +337,48 @@ class BrokerQueue:
             for p in pending
         }
 
+    def list_some(self) -> bool:
+        """The broker is to be told of all topics: list the next ones. Whether there are more."""
+        everything = self.unlisted
+        if everything is None:
+            return False
+        found, self.listed = everything.some(self.listed)
+        id_, left_out = self.broker.id, self.left_out
+        self.whole.update({p: None for p in found if p not in left_out and everything.is_told(p, id_)})
+        if self.listed >= len(everything.names):
+            self.unlisted, self.left_out = None, set()
+        return self.unlisted is not None
+
     def list_whole(self, names: Collection[str] | None) -> None:
         """The broker is to be told of these topics; None: of all."""
+        while names is None and self.list_some():
+            pass
         everything, self.unlisted = self.unlisted, None
+        if names is None:
+            return
         if everything is not None:
             listed = everything.leadership(self.broker.id, names)
             self.whole = {p: None for p in listed if p not in self.left_out}
             self.left_out = set()
-        elif names is not None:
+        else:
             self.whole = {p: None for p in self.whole if p.topic.name in names} if names else {}
+
+    def is_due(self, end: int) -> bool:
+        """Whether something may be sent now. ``end``: of the metadata stream. Brokers are many, so it is no count."""
+        if self.refresh or self.cursor < end or self.rounds[0] or len(self.rounds) > 1:
+            return True
+        return not self.comparing and bool(self.whole or self.snapshot is not None or self.snapshot_open)
+
+    def size_max(self, end: int) -> int:
+        """Partitions that may be sent now, at most."""
+        size = (
+            end
+            - self.cursor
+            + sum(len(r.leading) + len(r.leader_and_isr) + len(r.stop_replica) for r in self.rounds)
+        )
+        if self.comparing:
+            return size
+        return size + len(self.whole) + (len(self.snapshot.partitions) if self.snapshot is not None else 0)
 
     def owes(self, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent."""
@@ -427,12 +496,18 @@ class Outbox:
             queue.add_whole(partitions)
 
     def snapshot_to(
-        self, broker_ids: Iterable[int], partitions: list[Partition], first: bool = False
+        self,
+        broker_ids: Iterable[int],
+        topics: Mapping[str, Topic],
+        deleting: Collection[str],
+        first: bool = False,
     ) -> None:
-        """Queue a full metadata snapshot, as part of the whole state, replacing an earlier one. ``first``: before all
-        else, for brokers that have registered (reference, section 6, Startup step 3)."""
+        """Queue a full metadata snapshot, as part of the whole state, replacing an earlier one; it is listed as in
+        ``everything_to``. ``first``: before all else, for brokers that have registered (reference, section 6, Startup
+        step 3)."""
         self._snapshots += 1
-        snapshot = _Snapshot(self._snapshots, partitions)
+        everything = _Everything(topics, deleting, list(topics), told_deleting=False)
+        snapshot = _Snapshot(self._snapshots, [], everything)
         for broker_id in broker_ids:
             queue = self.queues.get(broker_id)
             if queue is not None:
@@ -445,13 +520,20 @@ class Outbox:
     ) -> None:
         """Queue the whole state; only these collections are kept, and looked at when it is known what a broker holds.
         What is queued until then is left out. ``deleting``: names of topics under deletion."""
-        everything = _Everything(topics, deleting)
+        everything = _Everything(topics, deleting, list(topics))
         self._snapshots += 1
         snapshot = _Snapshot(self._snapshots, [], everything)
         for queue in (q for id_ in broker_ids if (q := self.queues.get(id_)) is not None):
             queue.add_everything(everything)
             queue.snapshot, queue.snapshot_position = snapshot, 0
             queue.snapshot_first, queue.snapshot_of = False, None
+
+    def list_some(self, broker: Broker) -> bool:
+        """Do a part of what ``compared`` does for a broker that is told everything; whether there is more of it."""
+        queue = self.queues.get(broker.id)
+        if queue is None or queue.broker.epoch != broker.epoch or not queue.comparing:
+            return False
+        return queue.list_some() or (queue.snapshot is not None and queue.snapshot.list_some())
 
     def compared(self, broker: Broker, differing: Differing | None) -> None:
         """The broker holds all of the whole state but these topics; None: that is not known, so it is told everything.
@@ -466,8 +548,8 @@ class Outbox:
         queue.list_whole(differing.leadership if differing is not None else None)
         snapshot = queue.snapshot
         if differing is None:
-            if snapshot is not None:
-                snapshot.list_all()
+            while snapshot is not None and snapshot.list_some():
+                pass
             return
         queue.snapshot_of = sorted(differing.metadata)
         if snapshot is not None:
@@ -567,6 +649,20 @@ class Outbox:
         if not partitions:
             return None
         return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags, urgent=urgent)
+
+    def is_urgent(self, broker_id: int) -> bool:
+        """Whether the next request for a broker is an urgent one."""
+        queue = self.queues.get(broker_id)
+        if queue is None:
+            return False
+        return queue.refresh or bool(next(filter(None, queue.rounds), queue.rounds[0]).leading)
+
+    def can_wait(self, broker_id: int, small: int) -> bool:
+        """Whether more than ``small`` partitions are pending for a broker, and none that is urgent."""
+        queue = self.queues.get(broker_id)
+        if queue is None or self.is_urgent(broker_id):
+            return False
+        return queue.size_max(self.metadata.end) > small
 
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""

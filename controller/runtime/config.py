@@ -159,6 +159,9 @@ class Settings(TlsSettings, AuthorizerSettings, ZooKeeperSettings):
     state_log_files_kept: Annotated[int, integer(1, 10**6, "rotated logs that are kept")] = 100
     history_records_max: Annotated[int, integer(1000, 1_000_000,
         "newest records kept in memory for pctl history and watch")] = 100_000
+    otlp_endpoint: Annotated[str, text(rf"|https?://{HOST}:{PORT}",
+        "http://HOST:PORT or https://HOST:PORT, or nothing"),
+        Meta(description="OpenTelemetry collector (OTLP by gRPC) that is told of events; nothing: none is")] = ""
     log_level: Annotated[Literal["debug", "info", "warning", "error"],
         Meta(description="least level that is logged")] = "info"
     log_format: Annotated[Literal["json", "console"], Meta(description="JSON lines or text for people")] = "json"

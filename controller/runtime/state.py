@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -24,8 +25,8 @@ from proto.security.expiry import Expiry, expiries
 
 #: Partitions that /state lists by name; the counts cover all.
 _NAMED_MAX = 100
-#: While an event is being handled, partitions are counted again at most this often.
-COUNT_EVERY_S = 5.0
+#: Partitions counted between two turns of others, and the rest after a count, in times of what it took.
+COUNTED_AT_ONCE, REST = 5000, 10
 
 Gauge = tuple[str, str, dict[str, str], float]
 
@@ -215,14 +216,8 @@ def replica_counts(term: Term) -> tuple[dict[int, int], dict[int, int]]:
     return led, held
 
 
-def register_gauges(daemon: Daemon) -> None:
-    """Kafka's controller gauges (reference, section 11.1); 0 on a controller that is not active."""
-    counter = _Counter()
-    GaugeSource(lambda: _gauges(daemon, counter), daemon.registry)
-
-
 class _Counts(NamedTuple):
-    """Values that need an iteration over all partitions."""
+    """Values that need a look at all partitions."""
 
     with_leadership: int
     offline: int
@@ -233,30 +228,46 @@ class _Counts(NamedTuple):
 _NOTHING = _Counts(0, 0, 0, ())
 
 
-class _Counter:
-    """Counts partitions again only after a new event, and not at every scrape of a long event."""
+class Gauges:
+    """Kafka's controller gauges (reference, section 11.1); 0 on a controller that is not active. ``refresh`` before a
+    scrape counts partitions, if something may have changed since: in slices, and resting between two counts, so that
+    a million of them hold nothing up."""
 
-    def __init__(self) -> None:
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
         self._key: object = None
         self._counts = _NOTHING
-        self._counted_at = 0.0
+        #: The next count may begin then.
+        self._again_s = 0.0
+        GaugeSource(lambda: _gauges(daemon, self._counts), daemon.registry)
 
-    def counts(self, term: Term) -> _Counts:
-        machine, cluster = term.machine, term.machine.cluster
-        key = (term.won.epoch, term.changes, machine.current_event)
-        recent = time.monotonic() - self._counted_at < COUNT_EVERY_S
-        if key != self._key or (machine.current_event is not None and not recent):
-            self._counts = _Counts(
-                sum(p.leadership is not None for p in cluster.partitions()),
-                cluster.offline_partitions_count(),
-                cluster.preferred_replica_imbalance_count(),
-                tuple(deletions(cluster)),
-            )
-            self._key, self._counted_at = key, time.monotonic()
-        return self._counts
+    async def refresh(self) -> None:
+        term = self._daemon.term if self._daemon.active else None
+        if term is None:
+            self._key, self._counts = None, _NOTHING
+            return
+        key = (term.won.epoch, term.changes, term.machine.current_event)
+        began_s = time.monotonic()
+        if key == self._key or (self._key is not None and began_s < self._again_s):
+            return
+        self._counts, self._key = await _counted(term.machine.cluster), key
+        self._again_s = time.monotonic() + REST * (time.monotonic() - began_s)
 
 
-def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
+async def _counted(cluster: Cluster) -> _Counts:
+    with_leadership = offline = imbalanced = looked = 0
+    for topic in list(cluster.topics.values()):
+        partitions = topic.partitions.values()
+        with_leadership += sum(p.leadership is not None for p in partitions)
+        offline += sum(map(cluster.counts_as_offline, partitions))
+        imbalanced += sum(map(cluster.is_imbalanced, partitions))
+        if (looked := looked + len(partitions)) >= COUNTED_AT_ONCE:
+            looked = 0
+            await asyncio.sleep(0)
+    return _Counts(with_leadership, offline, imbalanced, tuple(deletions(cluster)))
+
+
+def _gauges(daemon: Daemon, counts: _Counts) -> Iterator[Gauge]:
     for found in _expiries(daemon):
         yield (
             "partition_controller_certificate_not_after_seconds",
@@ -268,7 +279,8 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
     active = daemon.active
     term = daemon.term if active else None
     cluster = term.machine.cluster if term else None
-    counts = counter.counts(term) if term else _NOTHING
+    if term is None:
+        counts = _NOTHING
     event = term.machine.current_event if term else None
     handled = event.kind if event else None
     deleting = counts.deletions
@@ -379,6 +391,8 @@ def _role_gauges(daemon: Daemon) -> Iterator[Gauge]:
     yield "partition_controller_state_log_queued", "Records waiting to be written.", {}, log.queued
     yield "partition_controller_state_log_written", "Records written.", {}, log.written
     yield "partition_controller_state_log_dropped", "Records dropped, and reported.", {}, log.dropped
+    yield "partition_controller_state_log_bytes", "Bytes written, before compression.", {}, log.bytes_written
+    yield "partition_controller_state_log_cpu_seconds", "Processor time of the writing thread.", {}, log.cpu_s
 
 
 def _queue_gauges(daemon: Daemon) -> Iterator[Gauge]:

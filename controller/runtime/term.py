@@ -23,7 +23,7 @@ from controller.core.cluster import maintenance
 from controller.core.cluster.configs import purge_due
 from controller.core.cluster.quarantine import Quarantine, Suspect
 from controller.core.context import CoreSettings
-from controller.core.effects import Effect, Outcome
+from controller.core.effects import Effect, Outcome, described
 from controller.core.events import DiskReport, Event, EventKind, Finished, StatesCheck, StopReport, TellAgain
 from controller.core.handlers import answer_with, event_of, not_controller
 from controller.core.machine import Machine, Ready
@@ -147,11 +147,13 @@ class Term:
             self._disks_reported,
             self._stops_answered,
             self._heard,
+            self._rest,
         )
         round_s = settings.audit_interval_seconds
         questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
         self.auditor, self._comparisons = self._audits(expected, grpc, questions, metrics, round_s)
         self._state_rounds = StateRounds(cluster, round_s)
+        self._traces = journal.traces
         self._outages, self._rejections = Outages(metrics), RejectionLog()
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
@@ -368,7 +370,7 @@ class Term:
         try:
             while True:
                 if self._failure is None and not self._stimuli:
-                    self._state_log.owner_busy = self.machine.current_event is not None
+                    self._rest()
                     self._arrived.clear()
                     await self._arrived.wait()
                 self._raise_if_over()
@@ -389,6 +391,12 @@ class Term:
             await self._comparisons.stop()
             await self.senders.stop()
 
+    def _rest(self) -> None:
+        """Leave the processor to the writer of the log, unless something is being decided or told to brokers: both
+        share one interpreter, and the log can wait."""
+        busy = self.machine.current_event is not None or self.senders.busy
+        self._state_log.owner_busy = busy and not self._ended
+
     def _raise_if_over(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -405,7 +413,9 @@ class Term:
         self.last_progress = time.monotonic()
 
     def _step(self, stimulus: Event | Outcome | None) -> Ready:
+        began_s = time.thread_time()
         ready = self.machine.step(stimulus, now_us())
+        self._metrics.decision_cpu.inc(time.thread_time() - began_s)
         cluster = self.machine.cluster
         if self.leads_kafka and cluster.controller_id in cluster.brokers:
             raise NamesakeError(f"broker {cluster.controller_id} has this controller's id: use another")
@@ -422,7 +432,7 @@ class Term:
         for done in ready.finished:
             self._finished(done)
         self.senders.sync(deciding=self.machine.current_event is not None)
-        self._comparisons.sync()
+        self._comparisons.sync(deciding=self.machine.current_event is not None)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -436,8 +446,12 @@ class Term:
             self.end(error)
 
     async def _carry_out(self, effect: Effect) -> None:
+        event_id, began_ns = self.machine.event_id, time.time_ns()
         try:
             self.enqueue(await self._store.perform(effect))
+            if self._traces is not None:
+                name, size = described(effect)
+                self._traces.performed(name, size, self.won.epoch, event_id, began_ns)
         except FencedError as fenced:
             rejection = Rejection("FENCED_WRITE", str(fenced))
             self._record(LogBatch([rejection], "", self._cause(), self.machine.event_id))
@@ -474,8 +488,10 @@ class Term:
             self._metrics.isr_changes.labels("expand").inc(expanded)
 
     def _finished(self, done: Finished) -> None:
-        self._metrics.event_seconds.labels(done.kind.value).observe(done.took_us / 1e6)
-        self._metrics.queue_seconds.observe(done.queued_us / 1e6)
+        trace_id = self._journal.recent.trace_ids.of(self.won.epoch, done.event_id)
+        exemplar = {"trace_id": trace_id} if trace_id else {}
+        self._metrics.event_seconds.labels(done.kind.value).observe(done.took_us / 1e6, exemplar)
+        self._metrics.queue_seconds.observe(done.queued_us / 1e6, exemplar)
         # One comes each second.
         tell = log.debug if done.kind is EventKind.STORED_STATES else log.info
         tell(
@@ -484,8 +500,12 @@ class Term:
             event_id=done.event_id,
             queued_ms=round(done.queued_us / 1000, 1),
             took_ms=round(done.took_us / 1000, 1),
+            **exemplar,
         )
-        self._idle_checks += done.kind is EventKind.STORED_STATES and not self._recorded
+        idle = done.kind is EventKind.STORED_STATES and not self._recorded
+        if self._traces is not None and not idle:
+            self._traces.finished(done, self.won.epoch)
+        self._idle_checks += idle
         self._recorded = False
         if done.kind is EventKind.LEADER_REBALANCE:
             self._rebalanced.set()

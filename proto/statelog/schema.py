@@ -17,6 +17,9 @@ DURATION_US_MAX = 10**14
 #: Clocks outside these years are wrong; one such line would stretch every time axis over centuries.
 TS_MIN, TS_END = "2000-01-01", "2100-01-01"
 
+#: Of lines that are traced; the report does not read it.
+TRACE_ID = "trace_id"
+
 #: Characters kept of a string field; our nodes never write longer values.
 TEXT_CHARS_MAX = {
     "role": 16,
@@ -101,8 +104,8 @@ PHASES = (
     "topics",
     "partitions",
     "deletions",
-    "replica_startup",
     "partition_startup",
+    "replica_startup",
     "reassignments",
     "deletions_resumed",
     "preferred_election",

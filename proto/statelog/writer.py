@@ -22,11 +22,13 @@ from typing import IO, Any
 
 import msgspec
 
-from proto.statelog.schema import SCHEMA_VERSION
+from proto.statelog.schema import SCHEMA_VERSION, TRACE_ID
 
 FILE_NAME = "state-change.jsonl"
 #: Records encoded before the thread yields: it shares the interpreter with the controller's decisions.
 _SLICE_RECORDS = 200
+#: Wait for further records before some are written.
+GATHER_S = 0.01
 
 Record = Mapping[str, Any]
 
@@ -48,6 +50,7 @@ class _Entry:
     cause: str
     records: Iterable[Record]
     count: int
+    trace_id: str = ""
 
 
 def format_ts(ts_us: int) -> str:
@@ -56,10 +59,10 @@ def format_ts(ts_us: int) -> str:
 
 
 def envelope(
-    role: str, node: int, ts_us: int, controller_epoch: int, event_id: int, cause: str
+    role: str, node: int, ts_us: int, controller_epoch: int, event_id: int, cause: str, trace_id: str = ""
 ) -> dict[str, Any]:
-    """The first fields of every record."""
-    return {
+    """The first fields of every record. ``trace_id``: empty: the event has none."""
+    fields = {
         "schema": SCHEMA_VERSION,
         "ts": format_ts(ts_us),
         "role": role,
@@ -68,6 +71,7 @@ def envelope(
         "event_id": event_id,
         "cause": cause,
     }
+    return fields | {TRACE_ID: trace_id} if trace_id else fields
 
 
 class StateLogWriter:
@@ -88,6 +92,9 @@ class StateLogWriter:
         self.directory, self.role, self.node = directory, role, node
         self.written = 0
         self.dropped = 0
+        self.bytes_written = 0
+        #: Of the processor, by the writing thread: seconds so far.
+        self.cpu_s = 0.0
         self._rotation, self._queue_max = rotation, queue_max
         self._queue: deque[_Entry] = deque()
         self._queued = 0
@@ -121,6 +128,7 @@ class StateLogWriter:
         event_id: int = 0,
         count: int = 1,
         ts_us: int | None = None,
+        trace_id: str = "",
     ) -> None:
         """Queue records (``kind`` and its fields; the envelope is added here). Never blocks, never raises.
 
@@ -132,7 +140,7 @@ class StateLogWriter:
             if self._closing or self._queued + count > self._queue_max:
                 self._drop(count, "closed" if self._closing else f"queue limit of {self._queue_max} records")
                 return
-            self._queue.append(_Entry(stamp, controller_epoch, event_id, cause, records, count))
+            self._queue.append(_Entry(stamp, controller_epoch, event_id, cause, records, count, trace_id))
             self._queued += count
             self._idle.clear()
         self._wake.set()
@@ -161,8 +169,11 @@ class StateLogWriter:
         while True:
             self._wake.wait(1.0)
             self._wake.clear()
+            if self._queue and not self._closing:
+                # Others follow: a thread that begins anew for each record takes more than the record does.
+                time.sleep(GATHER_S)
             while self._queue:
-                self._write_entry(self._queue.popleft())
+                self._write_some()
                 self._rotate_if_due()
             self._leave_moved_file()
             self._report_dropped()
@@ -176,9 +187,23 @@ class StateLogWriter:
             self._file.close()
             self._file = None
 
-    def _write_entry(self, entry: _Entry) -> None:
-        envelope = self._envelope(entry)
+    def _write_some(self) -> None:
+        """Write the next batches, small ones together: a write takes several system calls."""
         lines: list[bytes] = []
+        taken = 0
+        while self._queue and taken < _SLICE_RECORDS:
+            entry = self._queue.popleft()
+            taken += entry.count
+            self._encode(entry, lines)
+        if lines:
+            self._write_or_drop(lines)
+        self.cpu_s = time.thread_time()
+        with self._lock:
+            self._queued -= taken
+
+    def _encode(self, entry: _Entry, lines: list[bytes]) -> None:
+        """Add the lines of a batch; as often as there are enough, they are written."""
+        envelope = self._envelope(entry)
         made = 0
         try:
             for record in entry.records:
@@ -186,20 +211,22 @@ class StateLogWriter:
                 made += 1
                 if len(lines) >= _SLICE_RECORDS:
                     self._write_or_drop(lines)
-                    lines = []
+                    lines.clear()
                     # A sleep releases the interpreter; a longer one leaves most of the time to a busy owner.
                     time.sleep(0.025 if self.owner_busy and self._queued < self._queue_max // 2 else 0)
         except Exception as error:  # noqa: BLE001  (a bug of the caller: this thread reports it and continues)
             with self._lock:
                 self._drop(max(entry.count - made, 1), f"a record could not be encoded: {error!r}")
-        if lines:
-            self._write_or_drop(lines)
-        with self._lock:
-            self._queued -= entry.count
 
     def _envelope(self, entry: _Entry) -> dict[str, Any]:
         return envelope(
-            self.role, self.node, entry.ts_us, entry.controller_epoch, entry.event_id, entry.cause
+            self.role,
+            self.node,
+            entry.ts_us,
+            entry.controller_epoch,
+            entry.event_id,
+            entry.cause,
+            entry.trace_id,
         )
 
     def _write_or_drop(self, lines: list[bytes]) -> None:
@@ -225,6 +252,8 @@ class StateLogWriter:
             landed = data.count(b"\n", 0, len(data) - len(rest))
             self.written += landed
             return len(lines) - landed, str(error.strerror or error)
+        finally:
+            self.bytes_written += len(data) - len(rest)
         self.written += len(lines)
         self._in_file += len(lines)
         return 0, ""
@@ -244,7 +273,8 @@ class StateLogWriter:
 
     def _open(self) -> None:
         path = self.directory / FILE_NAME
-        self.directory.mkdir(parents=True, exist_ok=True)
+        # Not what it is in: a disk that is gone must not be taken for an empty one.
+        self.directory.mkdir(exist_ok=True)
         self._in_file = 0
         self._end_torn_line(path)
         self._file = path.open("ab", buffering=0)

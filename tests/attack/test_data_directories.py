@@ -70,6 +70,8 @@ def test_a_directory_is_removed_while_the_broker_runs(
         created(zookeeper, zk, running)
         assert [(tmp_path / "data-1" / d / f"t-{n}").is_dir() for d, n in (("a", 0), ("b", 1))] == [True] * 2
         shutil.rmtree(tmp_path / "data-1" / "a")
+        # As the place where a disk was mounted: it is there, and it is not the one that was opened.
+        (tmp_path / "data-1" / "a").mkdir()
         running.until(lambda: state(zk, 0)["leader"] == 2)
         assert state(zk, 0)["isr"] == [2]
         assert state(zk, 1)["leader"] == 1, "the other directory works"

@@ -16,14 +16,30 @@ from rich.table import Table
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs, jute
-from tests.bench import changes, cluster, kafka_codec, pctl, report, succession, throughput, tls, warm
+from tests.bench import (
+    changes,
+    cluster,
+    kafka_codec,
+    leaderless,
+    pctl,
+    report,
+    steady,
+    succession,
+    throughput,
+    tls,
+    warm,
+)
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 PARTITIONS = 50
 #: ``SCALE`` times a hundred thousand partitions.
-TOPICS = 2000 * int(os.environ.get("SCALE", "1"))
+SCALE = int(os.environ.get("SCALE", "1"))
+TOPICS = int(os.environ.get("TOPICS", 2000 * SCALE))
+HEAP_MB = int(os.environ.get("HEAP_MB", max(3072, 1024 * SCALE)))
 RUNS = int(os.environ.get("RUNS", "3"))
-CONTROLLER_FIGURES = {"failover", "failure", "creation", "succession", "warm", "plain", "double"}
+CONTROLLER_FIGURES = {"failover", "failure", "crash", "creation", "succession", "warm", "plain", "double"}
+#: Those that take long.
+ONLY_NAMED = report.FIGURES | {"steady"}
 EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl", "report"}
 console = Console(soft_wrap=True)
 
@@ -61,48 +77,6 @@ def failover(connect: str, directory: Path, prefixes: list[str], rows: Table) ->
         )
         rows.add_row("controller memory after failover, peak", f"{max(peaks):.0f} MB", "", "", "400 MB")
     return took, scan
-
-
-def broker_failure(connect: str, directory: Path, rows: Table) -> None:
-    """One of six brokers goes: 16,667 leaders, 50,000 replicas."""
-    times, raws, peak = [], [], 0.0
-    for run in range(RUNS):
-        acceptors = Acceptors(connect)
-        controller = ControllerProcess(connect, directory / f"failure-{run}")
-        controller.wait_for("ControllerFailover")
-        controller.wait_quiet()
-        before = _state_versions(connect)
-        acceptors.command("drop 0")
-        event = controller.wait_for("BrokerChange")
-        times.append((event["took_ms"] + event["queued_ms"]) / 1000)
-        controller.wait_quiet()
-        peak = max(peak, controller.memory_mb()[1])
-        written = sum(a != b for a, b in zip(before, _state_versions(connect), strict=True))
-        controller.stop()
-        with loop_session(connect) as (loop, session):
-            raws.append(loop.run_until_complete(cluster.raw_sets(session, f"/raw-sets-{run}", written)))
-        console.print(f"  run {run + 1}: {written:,} states in {times[-1]:.2f} s, raw {raws[-1]:.2f} s")
-        acceptors.stop()
-        _restore(connect)
-    took, raw = statistics.median(times), statistics.median(raws)
-    rows.add_row(
-        "broker failure, 50,000 replicas",
-        f"{took:.2f} s",
-        f"{raw:.2f} s raw fenced writes",
-        f"{took / raw:.2f}",
-        "4, 2 s",
-    )
-    rows.add_row("controller memory after broker failure, peak", f"{peak:.0f} MB", "", "", "400 MB")
-
-
-def _state_versions(connect: str) -> list[int]:
-    with loop_session(connect) as (loop, session):
-        return loop.run_until_complete(cluster.state_versions(session, "a", TOPICS, PARTITIONS))
-
-
-def _restore(connect: str) -> None:
-    with loop_session(connect) as (loop, session):
-        loop.run_until_complete(cluster.restore(session, "a", TOPICS, PARTITIONS))
 
 
 def creation(connect: str, directory: Path, rows: Table) -> None:
@@ -155,9 +129,9 @@ def plain(connect: str, rows: Table, scan_s: float) -> None:
 def main(argv: list[str]) -> None:
     """All figures, or those named: see EVERYTHING."""
     wanted = set(argv) or EVERYTHING
-    if unknown := wanted - EVERYTHING - report.FIGURES:
+    if unknown := wanted - EVERYTHING - ONLY_NAMED:
         sys.exit(
-            f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(sorted(EVERYTHING | report.FIGURES))}"
+            f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(sorted(EVERYTHING | ONLY_NAMED))}"
         )
     rows = Table("figure", "measured", "against", "ratio", "must stay below", title="median of 3, one run")
     with tempfile.TemporaryDirectory(prefix="pc-bench-") as name:
@@ -178,7 +152,7 @@ def main(argv: list[str]) -> None:
             console.print("pctl:")
             with EmbeddedZooKeeper(directory / "pctl-zookeeper", heap_mb=256) as zookeeper:
                 pctl.measure(zookeeper.connect_string, directory, rows)
-        if wanted & CONTROLLER_FIGURES:
+        if wanted & (CONTROLLER_FIGURES | {"steady"}):
             controller_figures(directory, wanted, rows)
         if wanted & set(changes.FIGURES):
             with EmbeddedZooKeeper(directory / "changes-zookeeper", heap_mb=3072) as zookeeper:
@@ -204,19 +178,23 @@ def over_limits(rows: Table) -> list[str]:
 
 def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
     """What one controller does with 100,000 partitions and acceptors for brokers."""
-    with EmbeddedZooKeeper(directory / "zookeeper", heap_mb=3072) as zookeeper:
+    with EmbeddedZooKeeper(directory / "zookeeper", heap_mb=HEAP_MB) as zookeeper:
         connect = f"{zookeeper.connect_string}/bench"
         console.print(f"populating {TOPICS * PARTITIONS:,} partitions ...")
         with loop_session(connect) as (loop, session):
             loop.run_until_complete(cluster.populate(session, "a", TOPICS, PARTITIONS))
             loop.run_until_complete(session.create(znode_paths.CONTROLLER_EPOCH, b"1"))
+        size = leaderless.Size(TOPICS, PARTITIONS, SCALE)
         small = scan = 0.0
         if wanted & {"failover", "double", "plain"}:
             console.print("failover:")
             small, scan = failover(connect, directory, ["a"], rows)
         if "failure" in wanted:
             console.print("broker failure:")
-            broker_failure(connect, directory, rows)
+            leaderless.failure(connect, directory, size, RUNS, rows)
+        if "crash" in wanted:
+            console.print("controller and broker killed:")
+            leaderless.crash(connect, directory, size, RUNS, rows)
         if "creation" in wanted:
             console.print("creation:")
             creation(connect, directory, rows)
@@ -227,6 +205,9 @@ def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
             console.print("warm failover:")
             paths = cluster.all_states("a", TOPICS, PARTITIONS)
             warm.measure(connect, directory, paths, RUNS, rows)
+        if "steady" in wanted:
+            console.print("steady:")
+            steady.measure(connect, directory, TOPICS, rows)
         if "plain" in wanted:
             plain(connect, rows, scan)
         if "double" in wanted:

@@ -1,8 +1,11 @@
 """Brokers that register, accept every control request and acknowledge it at once: the bench's other side.
 
-Run as ``python -m tests.bench.acceptors CONNECT FIRST_ID COUNT [hold]``; with ``hold`` they keep what they are told, as
-brokers do, and can say it. Prints ``ready`` and, for each line read from
-standard input, how many bytes were accepted so far. ``drop N`` ends the session of broker N.
+Run as ``python -m tests.bench.acceptors CONNECT FIRST_ID COUNT TIMEOUT_S [hold]``; with ``hold`` they keep what they
+are told, as brokers do, and can say it. Prints ``ready`` and, for each line read from standard input, how many bytes
+were accepted so far. ``drop N`` ends the session of broker N, ``start N`` registers
+it anew. ``keep`` lets them keep each LeaderAndIsr from now on;
+``told PATH`` writes to a file when which of them was first told to lead a partition: lines of topic, partition, broker,
+seconds since 1970.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 import logging
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,9 @@ from proto.gen import common_pb2
 
 SERVICE = "partition_controller.v1.BrokerControl"
 accepted = {"bytes": 0, "requests": 0}
+#: Since ``keep``: when which broker got a LeaderAndIsr. It is read later: here is no time for it.
+kept: list[tuple[float, int, bytes]] = []
+keeping = False
 
 
 async def _accept(request: bytes, context: object) -> bytes:
@@ -51,6 +58,27 @@ async def _stop(request: bytes, context: object) -> bytes:
 
 
 _PLAIN = {"LeaderAndIsr": _accept, "UpdateMetadata": _accept, "StopReplica": _stop}
+
+
+def _keeping(broker_id: int, leader_and_isr: Any) -> Any:
+    async def serve(request: bytes, context: object) -> bytes:
+        if keeping:
+            kept.append((time.time(), broker_id, request))
+        answer: bytes = await leader_and_isr(request, context)
+        return answer
+
+    return serve
+
+
+def _write_told(path: Path) -> None:
+    told: dict[tuple[str, int], tuple[int, float]] = {}
+    for at, broker_id, request in kept:
+        for state in pb.LeaderAndIsrRequest.FromString(request).partition_states:
+            if state.leader == broker_id:
+                told.setdefault((state.topic, state.partition), (broker_id, at))
+    with path.open("w") as file:
+        for (topic, number), (broker_id, at) in told.items():
+            file.write(f"{topic} {number} {broker_id} {at:.6f}\n")
 
 
 class _NoDisk:
@@ -101,23 +129,9 @@ def _holding(handlers: ControlHandlers) -> dict[str, Any]:
     return {method: served(method) for method in kinds}
 
 
-async def serve(connect: str, first: int, count: int, hold: bool) -> None:
-    clients: dict[int, KazooClient] = {}
-    servers = []  # a server that nobody holds is collected, and stops
-    for broker_id in range(first, first + count):
-        server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 2**20)])
-        handlers = ControlHandlers(broker_id, _NoDisk(), _NoLog())
-        methods = _holding(handlers) if hold else _PLAIN
-        served: dict[str, Any] = {
-            name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, served),))
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        servers.append(server)
-        client = clients[broker_id] = KazooClient(connect, timeout=30)
-        await asyncio.to_thread(client.start, 30)
-        registration = {
+def _registration(port: int) -> bytes:
+    return msgspec.json.encode(
+        {
             "version": 5,
             "host": "127.0.0.1",
             "port": port,
@@ -127,30 +141,81 @@ async def serve(connect: str, first: int, count: int, hold: bool) -> None:
             "timestamp": "1",
             "features": {},
         }
-        client.create(
-            f"/brokers/ids/{broker_id}", msgspec.json.encode(registration), ephemeral=True, makepath=True
-        )
-        handlers.registered(client.get(f"/brokers/ids/{broker_id}")[1].czxid)
+    )
+
+
+class _Broker:
+    """One broker's registration, which ends with its session."""
+
+    def __init__(
+        self, connect: str, broker_id: int, port: int, timeout_s: float, known: ControlHandlers
+    ) -> None:
+        self._connect, self._path, self._timeout_s = connect, f"/brokers/ids/{broker_id}", timeout_s
+        self._data, self._known = _registration(port), known
+        self.start()
+
+    def start(self) -> None:
+        self._client = KazooClient(self._connect, timeout=self._timeout_s)
+        self._client.start(30)
+        self._client.create(self._path, self._data, ephemeral=True, makepath=True)
+        self._known.registered(self._client.get(self._path)[1].czxid)
+
+    def stop(self) -> None:
+        self._client.stop()
+
+
+def _command(words: Sequence[str], brokers: dict[int, _Broker]) -> None:
+    global keeping
+    match words:
+        case ["drop", broker_id]:
+            brokers[int(broker_id)].stop()
+        case ["start", broker_id]:
+            brokers[int(broker_id)].start()
+        case ["keep"]:
+            kept.clear()
+            keeping = True
+        case ["told", path]:
+            keeping = False
+            _write_told(Path(path))
+            kept.clear()
+
+
+async def serve(connect: str, first: int, count: int, timeout_s: float, hold: bool) -> None:
+    brokers: dict[int, _Broker] = {}
+    servers = []  # a server that nobody holds is collected, and stops
+    for broker_id in range(first, first + count):
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 2**20)])
+        handlers = ControlHandlers(broker_id, _NoDisk(), _NoLog())
+        methods = dict(_holding(handlers) if hold else _PLAIN)
+        methods["LeaderAndIsr"] = _keeping(broker_id, methods["LeaderAndIsr"])
+        served: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, served),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        servers.append(server)
+        brokers[broker_id] = await asyncio.to_thread(_Broker, connect, broker_id, port, timeout_s, handlers)
     print("ready", flush=True)
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 
     def commands() -> None:
         for line in sys.stdin:
-            words = line.split()
-            if words[:1] == ["drop"]:
-                clients[int(words[1])].stop()
+            _command(line.split(), brokers)
             print(accepted["bytes"], accepted["requests"], flush=True)
         loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=commands, daemon=True).start()
     await done.wait()
-    for client in clients.values():
-        client.stop()
+    for broker in brokers.values():
+        broker.stop()
     for server in servers:
         await server.stop(0)
 
 
 if __name__ == "__main__":
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), "hold" in sys.argv[4:]))
+    asyncio.run(
+        serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), "hold" in sys.argv[5:])
+    )

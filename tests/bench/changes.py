@@ -21,6 +21,7 @@ from rich.table import Table
 
 from controller.client import admin
 from controller.core import znode_paths
+from controller.core.effects import TopicInfo
 from controller.core.model import LeaderAndIsr
 from controller.runtime.zookeeper import cluster_reader, codecs, jute
 from controller.runtime.zookeeper.session import Session
@@ -233,7 +234,7 @@ async def reassignment(connect: str, directory: Path, rows: Table) -> None:
         }
         for run in range(RUNS):
             numbers = range(run * CHANGED, (run + 1) * CHANGED)
-            targets = {(name_of(n // PARTITIONS), n % PARTITIONS): _moved(replicas_of(n)) for n in numbers}
+            targets = {(name_of(n // PARTITIONS), n % PARTITIONS): moved(replicas_of(n)) for n in numbers}
             request = pb.AlterPartitionReassignmentsRequest(
                 partitions=[
                     pb.ReassignablePartition(
@@ -260,7 +261,7 @@ async def reassignment(connect: str, directory: Path, rows: Table) -> None:
     times.row(rows, CHANGED, "80")
 
 
-def _moved(replicas: Sequence[int]) -> list[int]:
+def moved(replicas: Sequence[int]) -> list[int]:
     """Another broker instead of the last."""
     return [*replicas[:-1], next(b for b in range(BROKERS) if b not in replicas)]
 
@@ -303,5 +304,8 @@ async def _final(session: Session, topics: Sequence[str]) -> None:
 
 def _is_final(node: jute.Node | int) -> bool:
     assert isinstance(node, jute.Node)
-    info = codecs.decode_topic("t", node.data, node.czxid, node.version)
+    return nothing_moves(codecs.decode_topic("t", node.data, node.czxid, node.version))
+
+
+def nothing_moves(info: TopicInfo) -> bool:
     return not (info.adding or info.removing or info.original or info.stray)

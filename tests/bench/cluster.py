@@ -25,7 +25,7 @@ from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import Session
 from tests.support.ports import free_port
 
-BROKERS = 6
+BROKERS = int(os.environ.get("BROKERS", "6"))
 REPLICATION = 3
 BATCH = 1000
 
@@ -189,12 +189,28 @@ async def _fence(session: Session) -> bytes:
     return jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), stat.version)
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Acceptors:
     """The broker side, in a process of its own."""
 
-    def __init__(self, connect: str, *, hold: bool = False) -> None:
-        """``hold``: they keep what they are told, and can say it."""
-        command = [sys.executable, "-m", "tests.bench.acceptors", connect, "0", str(BROKERS)]
+    module = "tests.bench.acceptors"
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        first: int = 0,
+        count: int = BROKERS,
+        timeout_s: float = 30.0,
+        hold: bool = False,
+    ) -> None:
+        """``count`` brokers from id ``first`` on. ``hold``: they keep what they are told, and can say it."""
+        command = [sys.executable, "-m", self.module, connect, str(first), str(count), str(timeout_s)]
         self._process = subprocess.Popen(
             [*command, "hold"] if hold else command,
             stdin=subprocess.PIPE,
@@ -204,14 +220,19 @@ class Acceptors:
         assert self._process.stdout is not None
         assert self._process.stdout.readline().strip() == "ready"
 
-    def command(self, text: str) -> tuple[int, int]:
+    def command(self, text: str) -> tuple[float, float]:
         """(bytes, requests) accepted so far."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(text + "\n")
         self._process.stdin.flush()
-        size, requests = self._process.stdout.readline().split()
-        return int(size), int(requests)
+        first, second = self._process.stdout.readline().split()
+        return float(first), float(second)
+
+    def kill(self) -> None:
+        """As a crash: their sessions end when they time out."""
+        self._process.kill()
+        self._process.wait(20)
 
     def stop(self) -> None:
         assert self._process.stdin is not None
@@ -224,7 +245,9 @@ class Acceptors:
 class ControllerProcess:
     """The real daemon; what it did is read from its own log."""
 
-    def __init__(self, connect: str, directory: Path, **settings: object) -> None:
+    def __init__(
+        self, connect: str, directory: Path, *, session_timeout_ms: int = 30_000, **settings: object
+    ) -> None:
         """``settings``: others than the defaults, by name."""
         directory.mkdir(parents=True)
         self.log_path = directory / "daemon.log"
@@ -232,18 +255,22 @@ class ControllerProcess:
         with self.log_path.open("wb") as out:
             self.process = subprocess.Popen(
                 [
-                    str(Path(sys.executable).parent / "partition-controller"),
+                    *(sys.executable, "-m", "controller.cli.main"),
                     "run",
                     f"--zookeeper={connect}",
                     "--grpc-listen=127.0.0.1:0",
                     f"--http-listen={self.http}",
                     f"--state-log-dir={directory / 'state-log'}",
-                    "--session-timeout-ms=30000",
+                    f"--session-timeout-ms={session_timeout_ms}",
                 ],
                 stderr=out,
-                # Leaders that return by themselves would be written in the middle of a measurement.
+                # Leaders that return by themselves would be written in the middle of a measurement; a log in several
+                # files would be harder to read.
                 env=os.environ
-                | {"PARTITION_CONTROLLER_AUTO_LEADER_REBALANCE_ENABLE": "false"}
+                | {
+                    "PARTITION_CONTROLLER_AUTO_LEADER_REBALANCE_ENABLE": "false",
+                    "PARTITION_CONTROLLER_STATE_LOG_ROTATE_BYTES": str(2**40),
+                }
                 | {f"PARTITION_CONTROLLER_{name.upper()}": str(value) for name, value in settings.items()},
             )
 
@@ -308,6 +335,19 @@ class ControllerProcess:
             line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith("Vm")
         }
         return int(values["VmRSS"]) / 1024, int(values["VmHWM"]) / 1024
+
+    def cpu_s(self) -> float:
+        """User and system time so far."""
+        return cpu_seconds(self.process.pid)
+
+    def wait_warm(self, partitions: int, timeout_s: float = 1200.0) -> None:
+        """Until it has everything in memory. It reads 20,000 states a second, where nothing else is at work."""
+        deadline = time.monotonic() + timeout_s
+        while self.metric("partition_controller_standby_states") < partitions:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the standby has not read all states in time")
+            time.sleep(0.5)
+        time.sleep(2)  # the last read is followed by the mirror's being complete
 
     def stop(self) -> None:
         self.process.terminate()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,6 @@ from tests.bench.cluster import Acceptors, ControllerProcess
 RUNS = 3
 #: Brokers that hold what they are told are slow: they are one process.
 HOLDERS_MAX_S = 600.0
-WARM_MAX_S = 300.0
 console = Console(soft_wrap=True)
 
 
@@ -37,7 +35,7 @@ def measure(connect: str, directory: Path, partitions: int, rows: Table) -> None
             first.wait_quiet(HOLDERS_MAX_S)
             found["kept"].append(_taken(first))
             warm = ControllerProcess(connect, directory / f"warm-{run}", controller_id=2)
-            _await_warm(warm, partitions)
+            warm.wait_warm(partitions)
             found["warm"].append(_succeed(first, warm))
             cold = ControllerProcess(
                 connect, directory / f"cold-{run}", controller_id=3, warm_standby="false"
@@ -76,15 +74,6 @@ def measure(connect: str, directory: Path, partitions: int, rows: Table) -> None
         )
 
 
-def _await_warm(controller: ControllerProcess, partitions: int) -> None:
-    deadline = time.monotonic() + WARM_MAX_S
-    while controller.metric("partition_controller_standby_states") < partitions:
-        if time.monotonic() > deadline:
-            raise TimeoutError("the standby has not read all states in time")
-        time.sleep(0.5)
-    time.sleep(1)  # the last read is followed by the mirror's being complete
-
-
 def _succeed(before: ControllerProcess, after: ControllerProcess) -> _Taken:
     before.stop()
     after.wait_for("ControllerFailover")
@@ -93,12 +82,12 @@ def _succeed(before: ControllerProcess, after: ControllerProcess) -> _Taken:
 
 def _taken(controller: ControllerProcess) -> _Taken:
     controller.wait_quiet()
-    elected = next(_at_s(r) for r in controller.records("controller") if r["to"] == "active")
-    ready = next(_at_s(r) for r in controller.records("failover") if r["to"] == "ready")
-    confirmed = max([ready, *map(_at_s, controller.records("ack"))])
+    elected = next(at_s(r) for r in controller.records("controller") if r["to"] == "active")
+    ready = next(at_s(r) for r in controller.records("failover") if r["to"] == "ready")
+    confirmed = max([ready, *map(at_s, controller.records("ack"))])
     console.print(f"    phases, ms: {controller.phases_ms()}", style="dim")
     return _Taken(ready - elected, confirmed - elected)
 
 
-def _at_s(record: dict[str, Any]) -> float:
+def at_s(record: dict[str, Any]) -> float:
     return datetime.fromisoformat(record["ts"]).timestamp()

@@ -21,8 +21,6 @@ from controller.runtime.zookeeper import codecs
 from tests.bench import cluster
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
-#: A standby reads 20,000 states a second, on a machine that has nothing else to do.
-WARM_MAX_S = 1200.0
 console = Console(soft_wrap=True)
 
 
@@ -40,10 +38,11 @@ def measure(connect: str, directory: Path, paths: list[str], runs: int, rows: Ta
                 time.sleep(0.2)
             loop.run_until_complete(session.create(znode_paths.CONTROLLER, data, ephemeral=True))
             controller = ControllerProcess(connect, directory / f"ready-{run}", controller_id=2)
-            memory = max(memory, _await_warm(controller, len(paths)))
-            before = _cpu_s(controller)
+            controller.wait_warm(len(paths))
+            memory = max(memory, controller.memory_mb()[0])
+            before = controller.cpu_s()
         controller.wait_for("ControllerFailover")
-        cpus.append(_cpu_s(controller) - before)
+        cpus.append(controller.cpu_s() - before)
         times.append(_ready_s(controller))
         console.print(
             f"  run {run + 1}: ready after {times[-1]:.3f} s with {cpus[-1]:.2f} s of CPU; raw scan {scans[-1]:.2f} s"
@@ -58,23 +57,6 @@ def measure(connect: str, directory: Path, paths: list[str], runs: int, rows: Ta
         name = f"warm failover, elected to ready{what}, {len(paths):,} partitions"
         rows.add_row(name, f"{took:.3f} s", f"{raw:.2f} s raw scan{what}", f"{took / raw:.3f}", "0.5")
     rows.add_row("memory of the standby", f"{memory:.0f} MB", "", "", "")
-
-
-def _await_warm(controller: ControllerProcess, partitions: int) -> float:
-    """Its memory then, MB."""
-    deadline = time.monotonic() + WARM_MAX_S
-    while controller.metric("partition_controller_standby_states") < partitions:
-        if time.monotonic() > deadline:
-            raise TimeoutError("the standby has not read all states in time")
-        time.sleep(0.5)
-    time.sleep(2)  # the last read is followed by the mirror's being complete
-    return controller.memory_mb()[0]
-
-
-def _cpu_s(controller: ControllerProcess) -> float:
-    """User and system time so far."""
-    fields = Path(f"/proc/{controller.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _ready_s(controller: ControllerProcess) -> float:

@@ -122,6 +122,25 @@ def test_the_failure_of_one_takes_its_replicas_only(paths: list[Path]) -> None:
     dirs.close()
 
 
+def test_what_may_be_in_one_that_failed_is_not_said_to_be_deleted(paths: list[Path]) -> None:
+    """Whoever asked would forget it, and it would be there when the disk is back."""
+    dirs = DataDirs(paths[:2], 1)
+    handlers = ControlHandlers(0, dirs, RecordedLog(), dirs.found, list[str]().append)
+    known = wire.LeaderAndIsrRequest(partition_states=[leader_state(partition=1)])
+    assert _errors(handlers, known) == [0]
+    stop = wire.StopReplicaRequest(partition_states=[stop_state(leader_epoch=-2, delete=True)])
+
+    def answer() -> list[int]:
+        return [e.error_code for e in handlers.stop_replica(stop.SerializeToString()).partition_errors]
+
+    assert answer() == [0]
+    handlers.directory_failed(paths[1], "it failed")
+    assert answer() == [STORAGE_ERROR]
+    stop.partition_states[0].delete_partition = False
+    assert answer() == [0]
+    dirs.close()
+
+
 def test_only_what_was_left_cleanly_is_marked(paths: list[Path]) -> None:
     dirs = DataDirs(paths, 1)
     dirs.fail(paths[2], "it failed")

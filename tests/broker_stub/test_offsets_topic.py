@@ -11,6 +11,7 @@ from broker_stub import offsets_topic
 from broker_stub.errors import BrokerError
 from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.replication.service import OFFSETS_TOPIC
+from proto.gen import common_pb2 as codes
 from tests.support.broker.builders import BrokerHarness, metadata_state
 from tests.support.broker.replication_fakes import Broker, batch, content, decoded, leaping, log_of, order
 
@@ -96,3 +97,14 @@ async def test_a_new_coordinator_reads_what_is_not_committed_yet_too() -> None:
     assert topic.read(0, 3) == b""
     assert broker.partition(key).high_watermark == 1
     assert len(content(broker.log(key))) == 3
+
+
+@leaping
+async def test_offsets_that_too_few_would_have_are_not_written() -> None:
+    key = (OFFSETS_TOPIC, 0)
+    broker = Broker(0, least=2)
+    await broker.leader_and_isr(order(0, 3, (0,), key=key))
+    unused: Any = None
+    topic = OffsetsTopic(broker.manager, broker.metadata, unused, unused, 1.0, 50, 3)
+    assert await topic.append(0, batch("a")) == codes.NOT_ENOUGH_REPLICAS
+    assert broker.log(key).log_end_offset == 0

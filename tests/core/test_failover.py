@@ -9,6 +9,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
+from controller.core.partitions import leader_election
 from controller.core.records import FailoverPhase, PartitionTransition
 from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
@@ -234,7 +235,7 @@ def test_a_topic_that_waits_for_deletion_gets_no_election_and_is_dropped_from_me
     world.deletions = ["gone", "unknown"]
     rig = MachineHarness.active(world)
     assert rig.cluster.topics_to_delete == {"gone"}
-    assert rig.stored("t") == (2, 7, [2])
+    assert rig.stored("t") == (2, 6, [2])
     assert rig.stored("gone")[0] == -1
     assert "2 UMR gone-0 leader -2 epoch 0 isr [1, 2]" in rig.lines("UMR")
     assert not [line for line in rig.lines("LISR") if "gone" in line]
@@ -263,14 +264,20 @@ def test_a_partition_without_a_state_is_initialised() -> None:
     rig.check_converged()
 
 
-def test_dead_leader_leaves_first_then_another_is_elected() -> None:
-    """RSM startup before PSM startup: leader -1 at epoch 6, elected at epoch 7."""
+def test_who_lost_a_leader_is_elected_before_any_isr_is_shrunk() -> None:
+    """The original shrinks first, and has leader -1 at an epoch of its own meanwhile."""
     world = World(2, 3)
+    led(world, "a", {0: [2, 1, 3]})
     led(world, "t", {0: [1, 2, 3]})
     rig = MachineHarness.active(world)
-    written = [(w.new.leader, w.new.leader_epoch, w.new.isr) for c in rig.commits() for w in _sets(c.writes)]
-    assert written == [(-1, 6, (2, 3)), (2, 7, (2, 3))]
+    written = [
+        (w.partition.name, w.new.leader, w.new.leader_epoch, w.new.isr)
+        for c in rig.commits()
+        for w in _sets(c.writes)
+    ]
+    assert written == [("t-0", 2, 6, (2, 3)), ("a-0", 2, 6, (2, 3))]
     assert rig.partition().replica_state(1) is ReplicaState.OFFLINE
+    assert rig.partition("a").replica_state(1) is ReplicaState.OFFLINE
     rig.check_converged()
 
 
@@ -538,3 +545,21 @@ def test_each_phase_is_recorded_with_what_it_handled() -> None:
     }  # fmt: skip
     assert list(counts)[-4:] == ["reassignments", "deletions_resumed", "preferred_election", "ready"]
     assert counts["partition_startup"] == counts["ready"] == 2
+
+
+def test_partitions_that_are_alike_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1, 2, 3)
+    led(world, "t", {n: [1, 2, 3] for n in range(50)})
+    led(world, "u", {n: [2, 1, 3] for n in range(50)})
+    rig = MachineHarness.active(world)
+    elections: list[object] = []
+    removals: list[object] = []
+    elect, remove = leader_election.elect, leader_election.remove_from_isr
+    monkeypatch.setattr(leader_election, "elect", lambda *a: elections.append(a) or elect(*a))
+    monkeypatch.setattr(leader_election, "remove_from_isr", lambda *a: removals.append(a) or remove(*a))
+    world.broker_down(1)
+    rig.run()
+    for number in range(50):
+        assert rig.stored("t", number) == (2, 6, [2, 3])
+        assert rig.stored("u", number) == (2, 6, [2, 3])
+    assert (len(elections), len(removals)) == (1, 1)

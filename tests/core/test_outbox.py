@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core import outbox as outbox_module
 from controller.core.model import Broker, Partition, Topic
 from controller.core.outbox import Differing, MetadataStream
+from tests.linear.steps import Steps
 from tests.support.core.network import LISR, SR, UMR, Net, shape
 from tests.support.core.world import a_broker, state
 
@@ -129,7 +132,7 @@ def test_a_later_change_is_not_undone_by_a_snapshot_that_others_share() -> None:
     net = Net(partitions=2)
     for broker_id in (1, 2):
         net.begin_again(broker_id, first=False)
-    net.outbox.snapshot_to([1, 2], net.partitions)
+    net.outbox.snapshot_to([1, 2], net.cluster.topics, ())
     net.outbox.compared(net.cluster.brokers[1], None)
     net.drain(1)
     net.change(0)
@@ -261,7 +264,7 @@ def test_unknown_brokers_are_skipped() -> None:
     net = Net()
     net.outbox.leader_and_isr([-1, 7, 1], net.partitions[0], False, 1, "test")
     net.outbox.stop_replica(7, net.partitions[0], True, 1, "test")
-    net.outbox.snapshot_to([7], net.partitions)
+    net.outbox.snapshot_to([7], net.cluster.topics, ())
     assert set(net.outbox.queues) == {1, 2}
     assert shape(net.drain(1)) == [("LeaderAndIsr", [0])]
 
@@ -371,6 +374,44 @@ def test_what_is_still_to_be_seen_counts_each_partition_once() -> None:
     assert [stream.live_after(n) for n in range(5)] == [4, 3, 2, 1, 0]
     stream.add(partitions[1:2])
     assert [stream.live_after(n) for n in range(6)] == [4, 3, 3, 2, 1, 0]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 9)),
+            st.tuples(st.just("forget"), st.integers(0, 9)),
+            st.tuples(st.just("read"), st.integers(0, 12)),
+        ),
+        max_size=60,
+    )
+)
+def test_what_is_still_to_be_seen_is_counted_by_blocks(steps: list[tuple[str, int]]) -> None:
+    partitions = [Partition(Topic("t"), n, (1,)) for n in range(10)]
+    stream = MetadataStream()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outbox_module, "BLOCK", 3)
+        for what, number in steps:
+            if what == "add":
+                stream.add([partitions[number]])
+            elif what == "forget":
+                stream.forget([partitions[number]])
+            else:
+                stream.forget_before(min(stream._base + number, stream.end))
+            for position in range(stream._base, stream.end + 1):
+                left = [p for p in stream.slice(position, stream.end - position)[0] if p is not None]
+                assert stream.live_after(position) == len(left)
+
+
+def test_to_count_what_is_still_to_be_seen_is_no_look_at_all_of_it() -> None:
+    """Each scrape counts for each broker."""
+    stream = MetadataStream()
+    partitions = [Partition(Topic("t"), n, (1,)) for n in range(20_000)]
+    stream.add(partitions)
+    stream.add(partitions[5000:5001])
+    with Steps() as counted:
+        assert stream.live_after(1) == 19_999
+    assert counted.count < 100
 
 
 OPERATIONS = st.one_of(
@@ -511,6 +552,22 @@ def test_the_whole_state_does_not_start_what_was_just_stopped() -> None:
     assert shape(net.drain(2)) == [("LeaderAndIsr", [1, 2]), ("StopReplica", [0])]
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_what_is_told_again_while_the_whole_state_waits_is_told_once(listed: bool) -> None:
+    """As all that is on a broker's disks is, after a notification that one failed."""
+    net = Net(partitions=3)
+    net.drain(2)
+    if listed:
+        net.outbox.whole_leadership(2, net.partitions)
+    else:
+        net.outbox.everything_to([2], net.cluster.topics, ())
+    net.outbox.leader_and_isr_all(2, net.partitions[:2], 1, "LogDirEventNotification")
+    net.outbox.compared(net.cluster.brokers[2], None)
+    assert [push for push in shape(net.drain(2)) if push[0] == "LeaderAndIsr"] == [
+        ("LeaderAndIsr", [0, 1, 2])
+    ]
+
+
 def test_a_first_snapshot_waits_until_it_is_known_what_the_broker_holds() -> None:
     net = Net(partitions=2)
     net.begin_again(2, first=True)
@@ -528,3 +585,32 @@ def test_everything_owes_only_what_the_broker_has() -> None:
     assert [net.outbox.owes_leadership(3, p) for p in net.partitions] == [False, False]
     net.drain(2)
     assert [net.outbox.owes_leadership(2, p) for p in net.partitions] == [True, False]
+
+
+def test_everything_is_listed_in_parts_and_what_changes_meanwhile_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox_module, "LISTED_MAX", 1)
+    net = Net(partitions=1)
+    topics = {"t": net.cluster.topics["t"]}
+    for number in (1, 2, 3):
+        topic = topics[f"t{number}"] = Topic(f"t{number}", f"id-{number}")
+        topic.partitions[number] = Partition(topic, number, (1, 2))
+        topic.partitions[number].leadership = state(1, (1, 2))
+        net.partitions.append(topic.partitions[number])
+    net.drain(2)
+    net.outbox.everything_to([2], topics, ())
+    broker = net.cluster.brokers[2]
+    parts = 0
+    while net.outbox.list_some(broker):
+        parts += 1
+        # One that is listed already, then one that is not yet.
+        if parts == 1:
+            net.lead(2, 0)
+            net.lead(2, 3)
+        assert len(net.outbox.queues[2].whole) <= parts
+    assert parts >= len(topics) - 1
+    assert set(net.outbox.queues[2].whole) == {net.partitions[1], net.partitions[2]}
+    net.outbox.compared(broker, None)
+    told = [push for push in shape(net.drain(2, count_max=2)) if push[0] == "LeaderAndIsr"]
+    assert sorted(number for _, numbers in told for number in numbers) == [0, 1, 2, 3]

@@ -29,11 +29,11 @@ from tests.kafka.cluster import KafkaCluster
 _TOPIC = 2
 
 
-def ask(address: str, request: Message, version: int) -> Message:
+def ask(address: str, request: Message, version: int, timeout_s: float = 30.0) -> Message:
     """The answer of the node at HOST:PORT. Raises ConnectionFailedError."""
 
     async def asked() -> Message:
-        connection = Connection("tests", Plaintext(), 30.0)
+        connection = Connection("tests", Plaintext(), timeout_s)
         host, _, port = address.rpartition(":")
         try:
             await connection.open(host, int(port))

@@ -146,6 +146,11 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("state_log_rotate_seconds", ["0", "10000001"], "1 to"),
     ("state_log_files_kept", ["0", "-1"], "1 to"),
     ("history_records_max", ["999", "1000001", "-1"], "1000 to"),
+    (
+        "otlp_endpoint",
+        ["127.0.0.1:4317", "grpc://h:1", "http://h", "http://h:1/v1", 4317],
+        "http://HOST:PORT",
+    ),
     ("log_level", ["", "verbose", 10], "debug, info, warning, error"),
     ("log_format", ["", "text", "JSON5"], "json, console"),
     ("num_partitions", ["0", "-1", "1000001", "x"], "1 to 1000000"),

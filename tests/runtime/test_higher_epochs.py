@@ -30,3 +30,19 @@ def test_no_epoch_is_exceeded_that_leaves_too_few() -> None:
     outranked.seen(EPOCH_MAX - RESERVE + 1)
     assert not outranked.may_exceed(1, 0.0)
     assert "restart them" in outranked.problem(1, 0.0)
+
+
+def test_the_highest_counts_not_the_newest() -> None:
+    outranked = Outranked()
+    for epoch in (9, 5):
+        outranked.seen(epoch)
+    assert outranked.may_exceed(7, 0.0)
+
+
+def test_the_window_begins_with_the_first_of_the_last_times() -> None:
+    outranked = Outranked()
+    outranked.seen(100)
+    for number in range(TIMES_MAX):
+        assert outranked.may_exceed(number, number * WINDOW_S / 4)
+    assert not outranked.may_exceed(10, WINDOW_S - 1)
+    assert outranked.may_exceed(10, WINDOW_S + 1)

@@ -132,27 +132,6 @@ def on_cluster(
     return run
 
 
-def or_from_brokers(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """With ``--bootstrap`` brokers answer. ``kind``: brokers, partitions or topics."""
-
-    def decorate(work: Callable[..., None]) -> Callable[..., None]:
-        @wraps(work)
-        def run(options: Options, /, **values: Any) -> None:
-            if not options.bootstrap:
-                work(options, **values)
-                return
-            from controller.cli.computed import from_brokers
-
-            known = {name: values.pop(name) for name in ("topics", "internal") if name in values}
-            if any(values.values()) or options.watch_s is not None:
-                raise click.UsageError(f"--bootstrap: brokers cannot answer {kind} with these options")
-            from_brokers.show(options, kind, **known)
-
-        return run
-
-    return decorate
-
-
 def _fail_with_bootstrap(options: Options) -> None:
     if options.bootstrap:
         raise click.UsageError(BOOTSTRAP_ONLY)

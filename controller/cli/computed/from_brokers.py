@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
-from broker_stub.client.connection import Connections
-from broker_stub.client.errors import ClientError
+import click
+
 from controller.cli.common.options import Options
 from controller.cli.common.output import fail, note, print_rows
-from proto.gen import broker_data_pb2 as wire
-from proto.gen import common_pb2
+
+if TYPE_CHECKING:
+    # Imported where a broker is asked: verbs that ask none pay for none.
+    from proto.gen import broker_data_pb2 as wire
 
 #: More have no table of their own.
 _INTERNAL_NOTE = "internal topics are left out (--internal)"
 
 
-def show(options: Options, kind: str, topics: Collection[str] = (), internal: bool = False) -> None:
+def or_from_brokers(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """With ``--bootstrap`` brokers answer. ``kind``: brokers, partitions or topics."""
+
+    def decorate(work: Callable[..., None]) -> Callable[..., None]:
+        @wraps(work)
+        def run(options: Options, /, **values: Any) -> None:
+            if not options.bootstrap:
+                work(options, **values)
+                return
+            known = {name: values.pop(name) for name in ("topics", "internal") if name in values}
+            if any(values.values()) or options.watch_s is not None:
+                raise click.UsageError(f"--bootstrap: brokers cannot answer {kind} with these options")
+            _show(options, kind, **known)
+
+        return run
+
+    return decorate
+
+
+def _show(options: Options, kind: str, topics: Collection[str] = (), internal: bool = False) -> None:
     """Print brokers, partitions or topics as the first broker that answers was told. Ends the program if none does."""
     answer = asyncio.run(_asked(options, topics))
     found = [t for t in answer.topics if internal or topics or not t.is_internal]
@@ -32,6 +54,11 @@ def show(options: Options, kind: str, topics: Collection[str] = (), internal: bo
 
 
 async def _asked(options: Options, topics: Collection[str]) -> wire.MetadataResponse:
+    from broker_stub.client.connection import Connections
+    from broker_stub.client.errors import ClientError
+    from proto.gen import broker_data_pb2 as wire
+    from proto.gen import common_pb2
+
     connections = Connections(options.tls)
     failures = []
     try:

@@ -13,9 +13,10 @@ import msgspec
 
 from controller.cli.common.cluster_state import fail_without_cluster, note_problems
 from controller.cli.common.lazy import Later, LazyListingVerbs
-from controller.cli.common.options import Options, Verb, on_cluster, or_from_brokers
+from controller.cli.common.options import Options, Verb, on_cluster
 from controller.cli.common.output import note, print_data, print_rows
 from controller.cli.common.requests import ask
+from controller.cli.computed.from_brokers import or_from_brokers
 from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.core.cluster.features import levels_of, missing

@@ -16,10 +16,11 @@ from controller.cli.common.cluster_state import (
     note_problems,
 )
 from controller.cli.common.lists import names as list_of_names
-from controller.cli.common.options import Listing, Options, on_cluster, or_from_brokers
+from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_rows
 from controller.cli.common.replica_problems import ReplicaProblems, replica_problems
 from controller.cli.common.requests import ask
+from controller.cli.computed.from_brokers import or_from_brokers
 from controller.core.model import without_data
 from controller.core.names import INTERNAL_TOPICS
 from controller.planning.marks import attribution_text

@@ -19,12 +19,13 @@ from controller.cli.common.cluster_state import (
 )
 from controller.cli.common.confirmation import confirm, dry_run_option, yes_allowed, yes_option
 from controller.cli.common.lists import names as list_of_names
-from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster, or_from_brokers
+from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import fail, note, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.replica_problems import replica_problems
 from controller.cli.common.requests import ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
+from controller.cli.computed.from_brokers import or_from_brokers
 from controller.cli.pctl.config import parse_configs
 from controller.cli.pctl.partitions import (
     PARTITION_COLUMNS,

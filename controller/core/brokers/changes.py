@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from controller.core.brokers import last_signs
 from controller.core.cluster import automatic_maintenance, flapping
 from controller.core.cluster.features import without_incompatible
-from controller.core.context import EventContext, Handler
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, replicas_on, slices
 from controller.core.effects import ReadBrokers
 from controller.core.model import Broker, Partition
 from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
@@ -133,11 +133,12 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
         cluster.offline_dirs.pop(id_, None)
         cluster.shutting_down.discard(id_)
     context.push_brokers()
-    led = [p for p in cluster.partitions() if p.leadership is not None and not cluster.is_deleting(p)]
-    context.push_snapshot(brokers.keys(), led)
-    replicas = context.cluster.replicas_on(brokers.keys())
+    context.push_snapshot(brokers.keys())
+    replicas = yield from replicas_on(cluster, brokers.keys())
     yield from lost_data.take_out(context, dict.fromkeys(p for p, _ in replicas))
-    replica_state_machine.to_online(context, replicas, "broker is online", registered=True)
+    for some_replicas in slices(replicas, SLICE_MAX):
+        replica_state_machine.to_online(context, some_replicas, "broker is online", registered=True)
+        yield Pause.YIELD
     yield from partition_state_machine.bring_online(context)
     yield from phases.brokers_started(context, brokers.keys())
     yield from deletion.brokers_started(context, brokers.keys())
@@ -152,41 +153,51 @@ def _failure(context: EventContext, ids: Collection[int], silent: Mapping[int, i
     # Before the elections, so that no LeaderAndIsr names a leader that its receiver wrongly believes dead or alive.
     # It also announces the failure of a broker that leads and follows nothing (KAFKA-13225).
     context.push_brokers()
-    yield from replicas_failed(context, context.cluster.replicas_on(ids), "broker is gone", silent)
+    yield from leaders_failed(context, "broker is gone", silent)
+    replicas = yield from replicas_on(cluster, ids)
+    yield from replicas_failed(context, replicas, "broker is gone")
     yield from deletion.brokers_failed(context, ids)
 
 
-def replicas_failed(
-    context: EventContext,
-    replicas: Sequence[tuple[Partition, int]],
-    what: str,
-    silent: Mapping[int, int] | None = None,
+def leaders_failed(
+    context: EventContext, what: str, silent: Mapping[int, int] | None = None
 ) -> Handler[None]:
-    """Handle replicas lost with their broker or disk (reference, section 6, Failure steps 2-5).
+    """Elect others for leaders lost with their broker or disk (reference, section 6, Failure steps 2 and 3).
 
-    ``replicas`` are (partition, broker id); the cluster state must already show them as not online. ``what``: what
-    happened to the broker or disk; ``silent``: by broker, how long ago its last sign was; both for the records.
+    The cluster state must already show them as not online. ``what``: what happened to the broker or disk; ``silent``:
+    by broker, how long ago its last sign was; both for the records.
     """
     # Metadata queued earlier in this event named these replicas as online.
     context.forget_notified()
-    leaderless = _partitions_with_offline_leader(context)
+    leaderless = yield from _partitions_with_offline_leader(context)
     partition_state_machine.to_offline(context, leaderless, f"its leader's {what}", silent)
     yield from partition_state_machine.bring_online(context)
+
+
+def replicas_failed(
+    context: EventContext, replicas: Sequence[tuple[Partition, int]], what: str
+) -> Handler[None]:
+    """Handle the replicas, as (partition, broker id), of such a broker or disk, once leaders are elected (steps 4 and
+    5)."""
     yield from replica_state_machine.to_offline(context, replicas, f"its {what}")
     # The removal may have read a live ISR member that the election did not know.
     yield from partition_state_machine.bring_online(context, only_with_live_isr=True)
 
 
-def _partitions_with_offline_leader(context: EventContext) -> list[Partition]:
+def _partitions_with_offline_leader(context: EventContext) -> Handler[list[Partition]]:
     """All partitions whose leader is offline. A broker that is shutting down still leads its remaining partitions."""
     cluster = context.cluster
     registered = cluster.brokers.keys()
     disks = cluster.offline_dirs
-    return [
-        p
-        for p in cluster.partitions()
-        if (leadership := p.leadership) is not None
-        and (leader := leadership.leader) >= 0
-        and (leader not in registered or (disks and p in disks.get(leader, ())))
-        and p.topic.name not in cluster.topics_to_delete
-    ]
+    found: list[Partition] = []
+    for some in slices(cluster.partitions()):
+        found += [
+            p
+            for p in some
+            if (leadership := p.leadership) is not None
+            and (leader := leadership.leader) >= 0
+            and (leader not in registered or (disks and p in disks.get(leader, ())))
+            and p.topic.name not in cluster.topics_to_delete
+        ]
+        yield Pause.YIELD
+    return found

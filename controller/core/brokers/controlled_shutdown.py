@@ -6,7 +6,7 @@ fails over.
 
 from __future__ import annotations
 
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import EventContext, Handler, Pause, slices
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.records import BrokerChange
@@ -37,7 +37,7 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     if broker_id not in cluster.shutting_down:
         cluster.shutting_down.add(broker_id)
         context.log([BrokerChange(broker_id, "shutting_down", "online")])
-    scope = _scope(context, broker_id)
+    scope = yield from _scope(context, broker_id)
     led = [p for p in scope if _leads(broker_id, p)]
     followed = [p for p in scope if not _leads(broker_id, p)]
     yield from partition_state_machine.to_online(context, led, leader_election.CONTROLLED_SHUTDOWN)
@@ -48,7 +48,8 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     yield from replica_state_machine.to_offline(
         context, [(p, broker_id) for p in followed], "its broker is shutting down"
     )
-    remaining = [(p.topic.name, p.number) for p in _scope(context, broker_id) if _leads(broker_id, p)]
+    scope = yield from _scope(context, broker_id)
+    remaining = [(p.topic.name, p.number) for p in scope if _leads(broker_id, p)]
     context.reply(serial, ControlledShutdownReply(ErrorCode.NONE, remaining))
 
 
@@ -56,14 +57,18 @@ def _leads(broker_id: int, partition: Partition) -> bool:
     return partition.leadership is not None and partition.leadership.leader == broker_id
 
 
-def _scope(context: EventContext, broker_id: int) -> list[Partition]:
+def _scope(context: EventContext, broker_id: int) -> Handler[list[Partition]]:
     """Partitions with a replica on this broker and on another, with leadership, not under deletion."""
     cluster = context.cluster
-    return [
-        p
-        for p in cluster.partitions()
-        if broker_id in p.replicas
-        and len(p.replicas) > 1
-        and p.leadership is not None
-        and not cluster.is_deleting(p)
-    ]
+    found: list[Partition] = []
+    for some in slices(cluster.partitions()):
+        found += [
+            p
+            for p in some
+            if broker_id in p.replicas
+            and len(p.replicas) > 1
+            and p.leadership is not None
+            and not cluster.is_deleting(p)
+        ]
+        yield Pause.YIELD
+    return found

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from controller.core.brokers.changes import replicas_failed
+from controller.core.brokers.changes import leaders_failed, replicas_failed
 from controller.core.commits import delete_notifications
-from controller.core.context import EventContext, Handler
+from controller.core.context import EventContext, Handler, replicas_on
 from controller.core.effects import Problem, ReadLogDirEvents
 from controller.core.events import DiskReport
 from controller.core.model import Partition, ReplicaState
@@ -38,7 +38,7 @@ def log_dirs_failed(context: EventContext) -> Handler[None]:
             named[broker_id] = None
     for broker_id in named:
         lost = cluster.offline_dirs.get(broker_id, set())
-        replicas = context.cluster.replicas_on([broker_id])
+        replicas = yield from replicas_on(cluster, [broker_id])
         # The transition to Online sends nothing for replicas in state New.
         asked = [p for p, _ in replicas if p in lost or p.replica_state(broker_id) is ReplicaState.NEW]
         context.push_leadership_all(broker_id, [p for p in asked if p.leadership])
@@ -68,6 +68,7 @@ def disks_reported(context: EventContext, reports: Sequence[DiskReport]) -> Hand
         if not dirs[id_]:
             del dirs[id_]
     if lost:
+        yield from leaders_failed(context, "disk failed")
         yield from replicas_failed(context, _present(context, lost), "disk failed")
         yield from deletion.replicas_failed(context, _deleting(context, lost), Unreachable.DISK_FAILED)
     if back:

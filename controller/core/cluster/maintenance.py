@@ -31,7 +31,7 @@ import msgspec
 
 from controller.core.cluster import automatic_maintenance
 from controller.core.cluster.automatic_maintenance import change, record
-from controller.core.context import EventContext, Handler
+from controller.core.context import EventContext, Handler, replicas_on
 from controller.core.model import Attribution, BrokerIds, Cluster, Freeze, Maintenance, Partition
 from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
@@ -200,7 +200,8 @@ def cancel_shutdown(context: EventContext, serial: int, request: CancelShutdown)
         cluster.shutting_down.discard(broker_id)
         context.log([BrokerChange(broker_id, "online", "shutting_down")])
         context.push_brokers()
-        healthy = [r for r in context.cluster.replicas_on([broker_id]) if cluster.is_online(*r)]
+        replicas = yield from replicas_on(cluster, [broker_id])
+        healthy = [r for r in replicas if cluster.is_online(*r)]
         to_online(context, healthy, "its broker stays after all")
         yield from partition_state_machine.bring_online(context)
     context.reply(serial, OperatorReply(ErrorCode.NONE))

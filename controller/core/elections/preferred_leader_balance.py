@@ -12,7 +12,7 @@ from typing import NamedTuple
 from controller.core.cluster import flapping
 from controller.core.cluster.maintenance import keep_drained
 from controller.core.commits import refresh
-from controller.core.context import EventContext, Handler
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
@@ -39,12 +39,14 @@ class Imbalance(NamedTuple):
         return self.missing * 100 > percentage * self.preferred
 
 
-def imbalances(context: EventContext) -> dict[int, Imbalance]:
+def imbalances(context: EventContext) -> Handler[dict[int, Imbalance]]:
     """The imbalance by broker id; partitions under deletion do not count."""
     cluster = context.cluster
     live = cluster.live_ids()
     found: dict[int, tuple[int, int, list[Partition]]] = {}
-    for partition in cluster.partitions():
+    for count, partition in enumerate(cluster.partitions(), 1):
+        if count % SLICE_MAX == 0:
+            yield Pause.YIELD
         if cluster.is_deleting(partition):
             continue
         preferred = partition.replicas[0]
@@ -78,7 +80,8 @@ def rebalance(context: EventContext) -> Handler[None]:
         return
     held_back = cluster.held_back()
     left = settings.leader_rebalance_leaders_per_second or None
-    for broker_id, found in imbalances(context).items():
+    by_broker = yield from imbalances(context)
+    for broker_id, found in by_broker.items():
         started = broker_id in cluster.rebalancing
         if (
             not found.electable

@@ -15,6 +15,8 @@ from controller.core.model import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
     SHARED_LENGTH_MAX,
+    BrokerIds,
+    LeaderAndIsr,
     Partition,
     ReplicaState,
     shared_states,
@@ -71,15 +73,39 @@ def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaSta
         if state in previous:
             allowed.append(replica)
         else:
-            partition, broker_id = replica
-            context.reject(
-                "ILLEGAL_TRANSITION",
-                f"replica {broker_id}: {target.value} is only reached from {sorted(s.value for s in previous)}",
-                partition,
-                state.value,
-                target.value,
-            )
+            _refuse(context, replica, state, target)
     return allowed
+
+
+def _refuse(context: EventContext, replica: Replica, state: ReplicaState, target: ReplicaState) -> None:
+    partition, broker_id = replica
+    previous = sorted(s.value for s in VALID_PREVIOUS[target])
+    why = f"replica {broker_id}: {target.value} is only reached from {previous}"
+    context.reject("ILLEGAL_TRANSITION", why, partition, state.value, target.value)
+
+
+def _move(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
+    """``legal`` and ``_set``, with one look at each replica."""
+    previous = VALID_PREVIOUS[target]
+    records: list[ReplicaTransition] = []
+    others: list[Replica] = []
+    for replica in replicas:
+        partition, broker_id = replica
+        assigned = partition.replicas
+        if len(assigned) > SHARED_LENGTH_MAX or broker_id not in assigned:
+            others.append(replica)
+            continue
+        index = assigned.index(broker_id)
+        before = partition.replica_states
+        state = before[index]
+        if state not in previous:
+            _refuse(context, replica, state, target)
+        elif state is not target:
+            partition.replica_states = with_state(before, index, target)
+            records.append(ReplicaTransition(partition, broker_id, state, target))
+    context.log(records, reason)
+    if others:
+        _set(context, legal(context, others, target), target, reason)
 
 
 def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
@@ -212,6 +238,8 @@ class _Removal:
         self.epoch = context.cluster.controller_epoch
         self.live = context.cluster.live_ids()
         self.failed: dict[Partition, Reason] = {}
+        #: Of partitions with the same replicas, leader and ISR, that lose the same: the next leader and ISR.
+        self._alike: dict[tuple[object, ...], tuple[int, BrokerIds]] = {}
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The state without the leaving replicas; None when no change is needed."""
@@ -225,8 +253,7 @@ class _Removal:
         if current.leader not in leaving and leaving.isdisjoint(current.isr):
             return None
         cluster = self.context.cluster
-        online = self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
-        leader, isr = leader_election.remove_from_isr(current, leaving, partition.replicas, online)
+        leader, isr = self._without(partition, current, leaving)
         if leader == current.leader and isr == current.isr:
             return None
         new = current.successor(leader, isr, self.epoch, current.recovery)
@@ -234,6 +261,20 @@ class _Removal:
             return StateChange(partition, current, new)
         others = tuple([b for b in partition.replicas if b not in leaving])
         return StateChange(partition, current, new, others)
+
+    def _without(
+        self, partition: Partition, current: LeaderAndIsr, leaving: set[int]
+    ) -> tuple[int, BrokerIds]:
+        cluster, replicas = self.context.cluster, partition.replicas
+        if cluster.offline_dirs:
+            online = cluster.online_set(partition, self.live)
+            return leader_election.remove_from_isr(current, leaving, replicas, online)
+        key = replicas, current.leader, current.isr, frozenset(leaving)
+        found = self._alike.get(key)
+        if found is None:
+            found = leader_election.remove_from_isr(current, leaving, replicas, self.live)
+            self._alike[key] = found
+        return found
 
     def decisions(self) -> Iterator[StateChange | None]:
         return map(self.decide, self.leaving)
@@ -252,11 +293,11 @@ def to_deletion_started(context: EventContext, replicas: Iterable[Replica]) -> N
 def to_deletion_successful(
     context: EventContext, replicas: Iterable[Replica], reason: str = "deleted by its broker"
 ) -> None:
-    _set(context, legal(context, replicas, SUCCESSFUL), SUCCESSFUL, reason)
+    _move(context, replicas, SUCCESSFUL, reason)
 
 
 def to_deletion_ineligible(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:
-    _set(context, legal(context, replicas, INELIGIBLE), INELIGIBLE, reason)
+    _move(context, replicas, INELIGIBLE, reason)
 
 
 def to_undeleted(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:

@@ -39,6 +39,8 @@ from controller.core.topics.reasons import (
 from controller.core.topics.znode_deletion import delete_znodes
 from controller.core.znode_paths import DELETE_TOPICS, deletion_path, topic_path
 
+#: Partitions, of at least one topic, whose deletion begins in one event: brokers delete them while the next ones begin.
+BEGUN_MAX = 2000
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
 INELIGIBLE = ReplicaState.DELETION_INELIGIBLE
@@ -180,7 +182,7 @@ def _record(context: EventContext, name: str, before: str, after: str, reason: s
 
 def resume(context: EventContext, names: Iterable[str] | None = None) -> Handler[None]:
     """resumeDeletions, for all queued topics or for some: complete, retry or begin. None begins while the controller
-    is paused or in maintenance mode."""
+    is paused or in maintenance mode. Beyond ``BEGUN_MAX`` partitions the rest begins in another event."""
     cluster = context.cluster
     suspension = cluster.maintenance.suspension
     queued = cluster.topics_to_delete
@@ -202,9 +204,23 @@ def resume(context: EventContext, names: Iterable[str] | None = None) -> Handler
     if failed:
         yield from replica_state_machine.to_offline(context, failed, "its deletion is to be tried again")
     if eligible:
-        yield from _begin(context, eligible)
+        now = _first(cluster, eligible)
+        if len(now) < len(eligible):
+            cluster.deletions_to_resume.update(eligible[len(now) :])
+            context.later(FollowUp.DELETIONS)
+        yield from _begin(context, now)
     if done:
         yield from _finish(context, done)
+
+
+def _first(cluster: Cluster, names: Sequence[str]) -> Sequence[str]:
+    """As many topics as have ``BEGUN_MAX`` partitions, but at least one."""
+    partitions = 0
+    for position, name in enumerate(names):
+        partitions += len(cluster.topics[name].partitions)
+        if position and partitions > BEGUN_MAX:
+            return names[:position]
+    return names
 
 
 def _finish(context: EventContext, names: Sequence[str]) -> Handler[None]:

@@ -70,17 +70,18 @@ class Comparisons:
         #: Looks at all topics that began, and the last of them that is done, with what it found.
         self._began = 0
         self._looked: tuple[int, Totals] = (0, Totals(0, 0, {}))
-        self._looking = asyncio.Lock()
+        self._looking, self._listing = asyncio.Lock(), asyncio.Lock()
 
-    def sync(self) -> None:
-        """Begin the comparisons that the outbox waits for, and end those of queues that are gone."""
+    def sync(self, deciding: bool) -> None:
+        """Begin the comparisons that the outbox waits for, and end those of queues that are gone. ``deciding``: an
+        event is being handled, and may not have queued all of a whole state yet."""
         queues = self._outbox.queues
         for id_, (broker, task) in list(self._tasks.items()):
             queue = queues.get(id_)
             if queue is None or queue.broker.epoch != broker.epoch:
                 task.cancel()
                 del self._tasks[id_]
-        for id_, queue in queues.items():
+        for id_, queue in () if deciding else queues.items():
             if queue.comparing and id_ not in self._tasks:
                 name = f"comparison-{id_}-{queue.broker.epoch}"
                 task = asyncio.create_task(self._compare(queue.broker, queue.opened_by), name=name)
@@ -119,6 +120,10 @@ class Comparisons:
             why=why or None,
             topics=len(differing.leadership | differing.metadata) if differing is not None else None,
         )
+        # One after the other: a part for each of a hundred brokers would be long, too.
+        async with self._listing:
+            while differing is None and self._outbox.list_some(broker):  # noqa: ASYNC110
+                await asyncio.sleep(0)
         self._outbox.compared(broker, differing)
         self._wake(broker.id)
 

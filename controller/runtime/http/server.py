@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler as Answering
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
@@ -23,7 +23,7 @@ from controller.runtime.http.console.events import STREAMS_MAX
 from controller.runtime.http.console.files import files, sender
 from controller.runtime.http.min_isr import MinIsr, MinIsrGauges
 from controller.runtime.limits import descriptors_share
-from controller.runtime.state import attention
+from controller.runtime.state import Gauges, attention
 from controller.runtime.state import state as controller_state
 from proto.security.access import EVERYONE_MAY, Openness
 from proto.security.tls import listening
@@ -63,13 +63,14 @@ def application(daemon: Daemon, connections_max: int) -> web.Application:
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 
     min_isr = MinIsr()
-    gauges = MinIsrGauges(daemon, min_isr)
+    counts, gauges = Gauges(daemon), MinIsrGauges(daemon, min_isr)
 
-    async def metrics(_: web.Request) -> web.Response:
+    async def metrics(request: web.Request) -> web.Response:
+        await counts.refresh()
         await gauges.refresh()
-        return web.Response(
-            body=generate_latest(daemon.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        # OpenMetrics, for those that ask for it, has exemplars.
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(daemon.registry), headers={"Content-Type": content_type})
 
     async def state(_: web.Request) -> web.Response:
         body = msgspec.json.format(msgspec.json.encode(controller_state(daemon)), indent=2)

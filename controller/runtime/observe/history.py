@@ -26,6 +26,8 @@ from controller.core.records import (
 )
 from controller.runtime.observe import records
 from controller.runtime.observe.history_filter import Filter
+from controller.runtime.observe.trace_ids import NOT_TRACED, TraceIds
+from controller.runtime.observe.traces import Traces
 from proto.statelog.writer import StateLogWriter, envelope
 
 #: Records read in one portion: about 3 ms of work when all of them match.
@@ -64,8 +66,9 @@ class _Named(NamedTuple):
 class Recent:
     """At most ``records_max`` records, of all terms of controller ``node`` in this process."""
 
-    def __init__(self, node: int, records_max: int) -> None:
+    def __init__(self, node: int, records_max: int, trace_ids: TraceIds = NOT_TRACED) -> None:
         self._node, self._records_max = node, records_max
+        self.trace_ids = trace_ids
         #: By sequence number, without gaps, from ``_first`` on.
         self._entries: dict[int, Entry] = {}
         self._first = 0
@@ -188,7 +191,13 @@ class Recent:
         if not some:
             return []
         head = envelope(
-            "controller", self._node, entry.ts_us, entry.controller_epoch, batch.event_id, batch.cause
+            "controller",
+            self._node,
+            entry.ts_us,
+            entry.controller_epoch,
+            batch.event_id,
+            batch.cause,
+            self.trace_ids.of(entry.controller_epoch, batch.event_id),
         )
         expanded = records.expand(msgspec.structs.replace(batch, records=some))
         return [
@@ -233,10 +242,11 @@ class Follower:
 
 
 class Journal:
-    """Writes each batch to the state-change log and to memory with the same time, so that both have the same lines."""
+    """Writes each batch to the state-change log and to memory with the same time, so that both have the same lines.
+    ``traces``: None: nothing is traced."""
 
-    def __init__(self, log: StateLogWriter, recent: Recent) -> None:
-        self.log, self.recent = log, recent
+    def __init__(self, log: StateLogWriter, recent: Recent, traces: Traces | None = None) -> None:
+        self.log, self.recent, self.traces = log, recent, traces
 
     def record(self, batch: LogBatch, controller_epoch: int) -> None:
         """Neither blocks nor raises. The batch must not be changed afterwards."""
@@ -248,8 +258,11 @@ class Journal:
             event_id=batch.event_id,
             count=records.count_of(batch),
             ts_us=ts_us,
+            trace_id=self.recent.trace_ids.of(controller_epoch, batch.event_id),
         )
         self.recent.add(batch, controller_epoch, ts_us)
+        if self.traces is not None:
+            self.traces.recorded(batch, controller_epoch)
 
 
 def _partition_of(record: StateRecord) -> NamedPartition | None:

@@ -1,14 +1,18 @@
-"""Measures how late the event loop runs what is due: while one handler works, nothing else does, nor is the lease
-renewed."""
+"""Measures how late the event loop runs what is due, and its longest pauses: while one handler works, nothing else
+does, nor is the lease renewed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import selectors
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import structlog
+from prometheus_client import CollectorRegistry
 
-from controller.runtime.observe.metrics import LoopMetrics
+from controller.runtime.observe.metrics import GaugeSource, LoopMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -16,6 +20,66 @@ log = structlog.get_logger(__name__)
 INTERVAL_S = 0.05
 #: Longer delays are logged, with the event that was processed.
 LOGGED_FROM_S = 1.0
+#: The longest pause that is told of is that of this time, or of the one before.
+WINDOW_S = 15.0
+#: Shorter rounds of the loop are not looked at more closely.
+SHORT_S = 0.001
+
+
+class Pause(NamedTuple):
+    """What one round of the event loop took, seconds: by the clock, and of the processor by the loop's own thread. The
+    difference is what other threads and processes took."""
+
+    elapsed: float = 0.0
+    cpu: float = 0.0
+
+    def longer(self, other: Pause) -> Pause:
+        return Pause(max(self.elapsed, other.elapsed), max(self.cpu, other.cpu))
+
+
+class Rounds(selectors.DefaultSelector):
+    """The selector of an event loop: from one answer to the next question the loop runs what is due, and nobody else
+    gets a turn. So each such round is a pause for all others, which is measured whole, and not by samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began_s, self._cpu_s = time.monotonic(), time.thread_time()
+        self._window_ends_s = self._began_s + WINDOW_S
+        self._longest = self._before = Pause()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        now_s = time.monotonic()
+        if now_s - self._began_s > SHORT_S:
+            took = Pause(now_s - self._began_s, time.thread_time() - self._cpu_s)
+            self._turn(now_s)
+            self._longest = self._longest.longer(took)
+        found = super().select(timeout)
+        self._began_s, self._cpu_s = time.monotonic(), time.thread_time()
+        return found
+
+    def longest(self) -> Pause:
+        """Of the last ``WINDOW_S`` seconds, and up to as many before."""
+        self._turn(time.monotonic())
+        return self._before.longer(self._longest)
+
+    def _turn(self, now_s: float) -> None:
+        if now_s >= self._window_ends_s:
+            recent = now_s < self._window_ends_s + WINDOW_S
+            self._before, self._longest = self._longest if recent else Pause(), Pause()
+            self._window_ends_s = now_s + WINDOW_S
+
+    def show(self, registry: CollectorRegistry) -> None:
+        """As a gauge."""
+        GaugeSource(self._gauges, registry)
+
+    def _gauges(self) -> Iterator[tuple[str, str, dict[str, str], float]]:
+        for clock, seconds in self.longest()._asdict().items():
+            yield (
+                "partition_controller_event_loop_pause_seconds",
+                "Longest round of the event loop in the last 15 to 30 seconds, by the clock and of its thread's CPU.",
+                {"clock": clock},
+                seconds,
+            )
 
 
 async def measure(metrics: LoopMetrics, event: Callable[[], str]) -> None:

@@ -170,6 +170,14 @@ def _leaderless_seconds(registry: CollectorRegistry) -> Histogram:
     )
 
 
+def _decision_cpu(registry: CollectorRegistry) -> Counter:
+    return Counter(
+        "partition_controller_decision_cpu_seconds",
+        "Processor time in which decisions were made.",
+        registry=registry,
+    )
+
+
 class ControllerMetrics:
     """Counters and histograms of the controller."""
 
@@ -199,6 +207,7 @@ class ControllerMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
+        self.decision_cpu = _decision_cpu(registry)
         self.pushes = Counter(
             "partition_controller_pushes",
             "Control requests by broker, kind and result.",

@@ -33,8 +33,13 @@ log = structlog.get_logger(__name__)
 
 #: Partitions taken from the outbox at once: a few milliseconds of encoding.
 TAKE_PARTITIONS = 1000
-#: How long encoding waits for the current event to end before it starts anyway.
+#: While an event is being handled, one push is encoded in this time, but for those that leaders wait for.
 BUSY_PAUSE_S = 0.05
+#: So few partitions are encoded at once, whatever is being decided.
+SMALL_PARTITIONS = 100
+#: Pause after so little metadata, in all and for each broker: what changes meanwhile goes in one message. Every broker
+#: gets every change, so a cluster where much changes would otherwise be busy with messages of a partition each.
+REST_S, REST_FOR_EACH_S = 0.01, 0.00025
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
 #: Partition errors of LeaderAndIsr that are no refusal: the broker already has this leader epoch.
 _BENIGN = {common_pb2.NONE, common_pb2.STALE_CONTROLLER_EPOCH}
@@ -51,7 +56,7 @@ class Senders:
     ``on_disks`` receives the partitions on failed
     disks, and for a broker that reported such before, also those on healthy disks. ``on_stops`` receives the result
     for every partition that a StopReplica request was to delete. ``on_bug`` receives the exception of a sender.
-    ``heard`` is called with the broker's id at each answer.
+    ``heard`` is called with the broker's id at each answer, ``idle`` when there is nothing left to send.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Senders:
         on_disks: Callable[[DiskReport], None],
         on_stops: Callable[[StopReport], None],
         heard: Callable[[int], None],
+        idle: Callable[[], None],
     ) -> None:
         self._outbox, self._transports = outbox, transports
         self._require_lease, self._record, self._suspect = require_lease, record, suspect
@@ -74,21 +80,21 @@ class Senders:
         self._on_disks = on_disks
         self._on_stops = on_stops
         self._heard = heard
+        self._on_idle = idle
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
-        self._encoding = asyncio.Lock()
-        self._idle = asyncio.Event()
+        #: An event is being handled, and the time from which on a push may be encoded meanwhile.
+        self._deciding, self._encode_at = False, 0.0
         self.status: dict[int, SenderStatus] = {}
 
     def sync(self, deciding: bool) -> None:
         """Match the senders to the outbox: start, replace or end them, and wake the rest. ``deciding``: an event is
         being handled."""
-        if deciding:
-            self._idle.clear()
-        else:
-            self._idle.set()
-        queues = self._outbox.queues
+        if deciding and not self._deciding:
+            self._encode_at = time.monotonic() + BUSY_PAUSE_S
+        self._deciding = deciding
+        queues, end = self._outbox.queues, self._outbox.metadata.end
         for id_ in [i for i in self._tasks if i not in queues]:
             self._tasks.pop(id_)[1].cancel()
             self._wake.pop(id_, None)
@@ -101,7 +107,10 @@ class Senders:
             elif running[0] != queue.broker:
                 # Same incarnation, other address: the next attempt of the current push goes there.
                 self._tasks[id_] = (queue.broker, running[1])
-            self._wake[id_].set()
+            if queue.is_due(end):
+                self._wake[id_].set()
+                # Until it has looked for something to send.
+                self._busy.add(id_)
 
     def wake(self, broker_id: int) -> None:
         """Something may be pending for a broker that was not when its sender looked."""
@@ -110,7 +119,7 @@ class Senders:
 
     @property
     def busy(self) -> bool:
-        """Whether a request to some broker is being built, or waits for its response."""
+        """Whether there may be something to send to some broker, or a response is awaited."""
         return bool(self._busy)
 
     def settled(self, broker_id: int) -> bool:
@@ -175,6 +184,7 @@ class Senders:
         wake, status = self._wake[broker.id], self.status[broker.id]
         try:
             while True:
+                await self._turn(broker.id, wake)
                 push = self._outbox.take(broker.id, TAKE_PARTITIONS)
                 if push is None:
                     status.answered()
@@ -182,32 +192,45 @@ class Senders:
                     if not self._busy:
                         for transports in self._transports.values():
                             transports.forget()
+                        self._on_idle()
                     wake.clear()
                     await wake.wait()
                     continue
                 self._busy.add(broker.id)
                 status.begin(push)
                 await self._connect(transport, push, status)
-                if push.urgent:
-                    messages = list(transport.build(push))
-                else:
-                    messages = await self._build_in_turn(transport, push)
                 start = 0
-                for message, count in messages:
+                for message, count in list(transport.build(push)):
                     # ``part`` is exact for StopReplica only, whose messages name all partitions of the push in order.
                     await self._deliver(transport, push, message, slice(start, start + count), status)
                     start += count
+                small = 0 < len(push.partitions) <= SMALL_PARTITIONS
+                if small and push.kind is PushKind.UPDATE_METADATA:
+                    await self._rest(broker.id)
         finally:
             await transport.close()
 
-    async def _build_in_turn(self, transport: Transport, push: Push) -> list[tuple[bytes, int]]:
-        """Decisions have priority: while an event is being handled, encoding is slowed down."""
-        async with self._encoding:
+    async def _turn(self, broker_id: int, wake: asyncio.Event) -> None:
+        """Decisions have priority over encoding much that nobody waits for; who gets to lead never waits for it."""
+        while self._deciding and self._outbox.can_wait(broker_id, SMALL_PARTITIONS):
+            left_s = self._encode_at - time.monotonic()
+            if left_s <= 0:
+                self._encode_at = time.monotonic() + BUSY_PAUSE_S
+                return
+            wake.clear()
             # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
             with suppress(TimeoutError):
-                async with asyncio.timeout(BUSY_PAUSE_S):
-                    await self._idle.wait()
-            return list(transport.build(push))
+                async with asyncio.timeout(left_s):
+                    await wake.wait()
+
+    async def _rest(self, broker_id: int) -> None:
+        """Let changes gather, until one comes that cannot wait."""
+        wake = self._wake[broker_id]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(REST_S, REST_FOR_EACH_S * len(self._tasks))):
+                while not self._outbox.is_urgent(broker_id):
+                    wake.clear()
+                    await wake.wait()
 
     async def _connect(self, transport: Transport, push: Push, status: SenderStatus) -> None:
         """Connect, however many attempts it takes. Raises LeadershipError when nothing may be sent any more."""

@@ -11,6 +11,7 @@ not kept: they are few, or not needed by a failover.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -48,6 +49,9 @@ READ_MAX, PAUSE_S = 1000, 0.05
 TOPICS_MAX = 100
 #: States, and topics, read again each second although nothing was heard of them, to prove the mirror right.
 PROVED_MAX, TOPICS_PROVED_MAX, PROVE_S = 200, 10, 1.0
+#: A full collection is due once so many partitions were let go: they and their topics name each other, and Python's
+#: own full collections are made very rare (``controller.runtime.process.run``).
+LET_GO_MAX = 50_000
 #: Before a new attempt after a lost connection.
 RETRY_S = 1.0
 Key = tuple[str, int]
@@ -88,8 +92,8 @@ class StateMirror:
         #: Names of topics that were read, or a state of them was, since somebody asked last.
         self.news: dict[str, None] = {}
         self.proved_wrong = 0
-        #: States in memory.
-        self.size = 0
+        #: States in memory, and those that were let go since the last full collection.
+        self.size = self.let_go = 0
 
     @property
     def warmth(self) -> Warmth:
@@ -129,6 +133,9 @@ class StateMirror:
     async def _begin(self) -> bool:
         """Arm the watch, then read everything: what changes from then on is heard of."""
         self._drop()
+        if self.let_go >= LET_GO_MAX:
+            self.let_go = 0
+            gc.collect()
         self._connection = self._session.connections
         if not await self._session.watch_tree(TREE):
             self._off = True
@@ -288,6 +295,7 @@ class StateMirror:
         return names
 
     def _drop(self) -> None:
+        self.let_go += self.size
         self._complete, self._connection, self.size = False, -1, 0
         self.news.update(dict.fromkeys(self.prepared.topics))
         self.prepared, self._left_out = Prepared(), {}

@@ -245,6 +245,18 @@ async def test_partitions_deleted_during_a_load_are_forgotten(bench: Coordinator
     assert replay.group_ids() == [GROUP]
 
 
+async def test_partitions_deleted_while_another_load_is_under_way_are_forgotten(
+    bench: CoordinatorHarness,
+) -> None:
+    bench.log.write(1, [offset_record(GROUP, 1, 8)])
+    bench.log.write(2, [offset_record("other", 0, 9)])
+    for partition in (1, 2):
+        bench.coordinator.on_election(partition, 5)
+    bench.coordinator.forget_partitions([T0])
+    await run_ready_tasks()
+    assert list(bench.coordinator.describe()["groups"]) == [GROUP]
+
+
 async def test_tombstones_end_groups_and_offsets(bench: CoordinatorHarness) -> None:
     await bench.elect(1)
     await bench.stable()

@@ -44,6 +44,13 @@ def test_an_empty_log_makes_no_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_an_epoch_without_a_batch_is_not_written(tmp_path: Path) -> None:
+    log = filled(tmp_path, 1)
+    log.assign_epoch_start(5)
+    log.flush()
+    assert (tmp_path / LEADER_EPOCHS).read_text() == "0\n1\n1 0\n"
+
+
 def test_segments_are_rolled_before_they_exceed_their_size(tmp_path: Path) -> None:
     log = filled(tmp_path, 8)
     assert segments(tmp_path) == [0, 3, 6]

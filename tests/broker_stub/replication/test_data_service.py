@@ -208,6 +208,38 @@ async def test_one_bad_partition_does_not_hide_the_others() -> None:
 
 
 @leaping
+async def test_of_several_writes_those_are_named_that_were_not_committed() -> None:
+    broker = await leading()
+    await broker.leader_and_isr(order(0, 3, (0,), key=("foo", 1)))
+    request = produce_request(batch("a"), -1, key=("foo", 1))
+    request.partitions.append(produce_request(batch("b"), -1).partitions[0])
+    request.timeout_ms = 1000
+    answers = (await broker.service.produce(request)).partitions
+    assert [(a.partition, a.error_code) for a in answers] == [(1, codes.NONE), (0, codes.REQUEST_TIMED_OUT)]
+
+
+@leaping
+async def test_of_two_leaders_the_one_of_the_newer_epoch_is_named() -> None:
+    broker = await leading(epoch=5)
+    for epoch, leader in ((4, 0), (5, 1), (6, 1)):
+        broker.know((0, 1, 2), PartitionMetadata(FOO, 1, 1, epoch, (1,), 0, (0, 1, 2), ()))
+        answer = await produce(broker, "a", acks=-1)
+        assert (answer.leader, answer.leader_epoch) == (leader, max(epoch, 5))
+
+
+@leaping
+async def test_a_partition_twice_in_a_fetch_is_read_twice() -> None:
+    broker = await leading(isr=(0,))
+    request = fetch_request(0, wait_ms=1000)
+    request.partitions.append(request.partitions[0])
+    fetching = asyncio.create_task(broker.service.fetch(request))
+    await run_ready_tasks()
+    await produce(broker, "a")
+    answers = (await fetching).partitions
+    assert [decoded(answer.records) for answer in answers] == [[(3, "a")]] * 2
+
+
+@leaping
 async def test_consumers_see_what_is_committed_followers_all() -> None:
     broker = await leading()
     await produce(broker, "a")

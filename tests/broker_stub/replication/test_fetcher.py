@@ -182,6 +182,38 @@ async def test_whoever_became_a_leader_meanwhile_is_not_cut(answers: list[int]) 
 
 
 @leaping
+async def test_whoever_became_a_leader_meanwhile_is_not_cut_to_the_end_of_an_epoch() -> None:
+    broker, leader = await following((3, ["a", "b"]), fetch=OLD)
+    waiting = leader._answers[-1]
+    await broker.leader_and_isr(order(1, 7, key=("bar", 0)))  # keeps the fetcher alive
+    await broker.leader_and_isr(order(0, 8, (0,), 1))
+    answer = wire.OffsetForLeaderEpoch(topic="foo", partition=0, leader_epoch=3, end_offset=1)
+    waiting.set_result(wire.OffsetsForLeaderEpochResponse(partitions=[answer]))
+    await run_ready_tasks()
+    assert content(broker.log()) == [(3, "a"), (3, "b")]
+
+
+@leaping
+async def test_records_that_do_not_fit_cost_only_their_partition() -> None:
+    broker, leader = await following((3, ["a"]))
+    await broker.leader_and_isr(order(1, 7, key=("bar", 0)))
+    await run_ready_tasks()
+    bad = wire.FetchedPartition(topic="bar", partition=0, records=b"garbage")
+    good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
+    await leader.answer(wire.FetchResponse(partitions=[bad, good]))
+    assert content(broker.log()) == [(3, "a"), (7, "b")]
+
+
+@leaping
+async def test_a_partition_with_another_leader_is_fetched_from_that_one_alone() -> None:
+    broker, _ = await following((3, ["a"]))
+    fetchers, partition = broker.manager._fetchers, broker.partition()
+    partition.leader = 2
+    fetchers.change([], [partition])
+    assert fetchers.describe() == {2: 1}
+
+
+@leaping
 async def test_an_answer_of_an_earlier_term_is_not_taken() -> None:
     broker, leader = await following((3, ["a"]))
     await broker.leader_and_isr(order(1, 8, partition_epoch=1))
@@ -465,3 +497,15 @@ async def test_who_is_in_sync_is_not_throttled(told: bool) -> None:
         broker.quotas.follower.record(("other", 0), 10_000)
         await asyncio.sleep(1.0)
         assert len(leader.calls) > 1
+
+
+@leaping
+async def test_a_partition_that_is_not_throttled_goes_on_while_the_quota_is_exceeded() -> None:
+    broker, leader = await following()
+    quota = broker.quotas.follower
+    quota.rate_max, quota._partitions = 10, lambda topic: range(topic == "bar")
+    await leader.fetched(records=stored(*ROWS, epoch=7, offset=0), high_watermark=100)
+    assert not quota.is_exceeded(), "what is not throttled does not count"
+    quota.record(("bar", 0), 10_000)
+    await leader.fetched(records=stored("b", epoch=7, offset=50), high_watermark=100)
+    assert asked(leader).fetch_offset == 51

@@ -302,3 +302,14 @@ def test_an_answer_of_another_term_is_not_believed() -> None:
     assert not partition.apply_isr_result(IsrResult(FOO, codes.NONE, 1, 6, (1, 2), 9), 0)
     assert (partition.isr, partition.partition_epoch) == ((0,), 1)
     assert partition.maximal_isr == {0, 1}
+
+
+def test_a_leader_of_a_new_epoch_tells_the_directories_again() -> None:
+    partition = leader()
+    partition.directory = 7
+    proposal = partition.propose_directories(0)
+    assert proposal is not None
+    assert partition.apply_isr_result(granted(proposal), 0, {0: 7})
+    assert partition.propose_directories(0) is None
+    partition.make_leader(Replica("foo", 0, None, Role.LEADER, 0, 6, 2, 9, (0, 1, 2), (0, 1, 2)), 0)
+    assert partition.propose_directories(0) is not None

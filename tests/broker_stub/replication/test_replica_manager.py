@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 
-from broker_stub.control.replicas import Role
+from broker_stub.control.replicas import Replica, Role, Transition
 from broker_stub.control.requests import StopReplica
+from broker_stub.replication import isr, manager
 from broker_stub.replication.fetcher import FetchSettings
+from broker_stub.replication.partition import PartitionError
+from broker_stub.replication.waiting import AckWaiters, FetchWaiters
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from tests.support.broker.replication_fakes import (
@@ -164,6 +167,53 @@ async def test_many_roles_give_others_a_turn_and_nothing_is_fetched_in_between()
     assert len(broker.manager.partitions()) == 451
 
 
+@leaping
+async def test_an_order_of_the_present_leader_epoch_changes_no_role() -> None:
+    broker, _ = await leading((0, 1))
+    await fetched(broker, 2, 0)
+    proposed = broker.partition().proposed_isr
+    assert proposed == (0, 1, 2)
+    again = Replica("foo", 0, None, Role.LEADER, 0, 3, 0, 1, (0,), (0, 1, 2))
+    await broker.manager.apply([Transition(again, Role.LEADER, Role.LEADER)])
+    assert (broker.partition().isr, broker.partition().proposed_isr) == ((0, 1), proposed)
+
+
+@leaping
+async def test_a_replica_that_is_lost_while_roles_change_is_not_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(manager, "_PARTITIONS_PER_YIELD", 1)
+    broker = Broker(0)
+    changing = asyncio.create_task(broker.leader_and_isr(order(1, 3), order(1, 3, key=("foo", 1))))
+    await asyncio.sleep(0)
+    assert broker.manager.get(FOO) is not None
+    broker.manager.take_offline(FOO)
+    await changing
+    assert broker.manager.describe()["followed"] == {1: 1}
+
+
+@leaping
+async def test_a_replica_deleted_from_a_failed_disk_can_be_made_again() -> None:
+    broker, _ = await leading()
+    broker.manager.take_offline(FOO)
+    await broker.stopped(StopReplica(FOO, -2, True))
+    with pytest.raises(PartitionError) as raised:
+        broker.manager.require(*FOO)
+    assert raised.value.error_code == codes.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@leaping
+async def test_a_lower_min_isr_commits_what_waited_for_it() -> None:
+    broker, _ = await leading()
+    broker.topics.least = 2
+    broker.manager.config_changed("foo")
+    await broker.service.produce(produce_request(batch("a"), acks=1))
+    assert broker.partition().high_watermark == 0
+    broker.topics.least = 1
+    broker.manager.config_changed("foo")
+    assert broker.partition().high_watermark == 1
+
+
 # --- ISR changes -------------------------------------------------------------------------------------------
 
 
@@ -191,6 +241,18 @@ async def test_while_one_request_is_under_way_the_rest_waits_and_goes_together()
     assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0]]
     await writer.answer()
     assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0], [1, 2]]
+
+
+@leaping
+async def test_proposals_beyond_one_request_go_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr, "BATCH_PROPOSALS", 1)
+    broker, writer = await leading()
+    await broker.leader_and_isr(order(0, 3, (0,), key=("foo", 1)))
+    for n in (0, 1):
+        await broker.service.fetch(fetch_request(0, replica=1, epoch=3, key=("foo", n)))
+    await run_ready_tasks()
+    await writer.answer()
+    assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0], [1]]
 
 
 @leaping
@@ -320,3 +382,35 @@ async def test_nothing_runs_after_the_end() -> None:
     await run_ready_tasks()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     await broker.manager.stop()
+
+
+# --- waiting -----------------------------------------------------------------------------------------------
+
+
+@leaping
+async def test_a_write_waits_for_a_high_watermark_that_reaches_it() -> None:
+    waiters = AckWaiters()
+    first, second, third = (waiters.enter(FOO, offset) for offset in (1, 3, 5))
+    waiters.committed(FOO, 3)
+    assert (first.result(), second.result(), third.done()) == (codes.NONE, codes.NONE, False)
+
+
+@leaping
+async def test_a_fetch_that_waits_hears_of_all_that_changed() -> None:
+    waiters = FetchWaiters()
+    keys = [FOO, ("foo", 1), ("bar", 0)]
+    fetch = waiters.enter(keys)
+    for key in keys:
+        waiters.wake(key)
+    assert list(await fetch.changed(1.0)) == keys
+    assert list(await fetch.changed(1.0)) == []
+
+
+@leaping
+async def test_a_role_that_changes_before_a_write_is_waited_for_is_said_at_once() -> None:
+    broker, _ = await leading((0, 1))
+    partition = broker.partition()
+    appended = broker.manager.append(partition, batch("a"), -1)
+    await broker.leader_and_isr(order(1, 4, partition_epoch=1))
+    outcome = await broker.manager.committed(partition, appended.next_offset, 60.0)
+    assert (outcome, broker.loop.time()) == (codes.NOT_LEADER_OR_FOLLOWER, 0.0)

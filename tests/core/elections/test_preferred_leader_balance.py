@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.core.context import CoreSettings, EventContext, Handler, Pause
-from controller.core.elections.preferred_leader_balance import Imbalance, imbalances
+from controller.core.context import CoreSettings
+from controller.core.elections.preferred_leader_balance import imbalances
 from controller.core.events import Event, EventKind
 from controller.core.records import BrokerChange, LeadershipChange
 from tests.support.core.harness import MachineHarness
@@ -128,17 +128,12 @@ def test_a_topic_under_deletion_hides_no_other() -> None:
         world.put_state(name, 0, state(2, (1, 2), 5, 7))
     rig = MachineHarness.active(world)
     rig.cluster.topics_to_delete.add("t")
-    found = rig.drive(_imbalances)
+    found = rig.drive(imbalances)
     assert [(b, i.preferred, i.missing) for b, i in found.items()] == [(1, 1, 1)]
-
-
-def _imbalances(context: EventContext) -> Handler[dict[int, Imbalance]]:
-    yield Pause.YIELD
-    return imbalances(context)
 
 
 def test_a_partition_without_leadership_counts_as_led() -> None:
     world = World(1)
     world.create_topic("t", {0: [9]})
     rig = MachineHarness.active(world)
-    assert [(b, i.preferred, i.missing) for b, i in rig.drive(_imbalances).items()] == [(9, 1, 0)]
+    assert [(b, i.preferred, i.missing) for b, i in rig.drive(imbalances).items()] == [(9, 1, 0)]

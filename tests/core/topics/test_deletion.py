@@ -439,3 +439,18 @@ def test_refused_markers_are_erased_in_batches(monkeypatch: pytest.MonkeyPatch) 
     assert world.deletions == []
     assert max(len(commit.writes) for commit in rig.commits()) == 2
     assert len(deletes(rig)) == 5
+
+
+def test_many_deletions_begin_in_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers delete the replicas of the first topics while the next ones begin, and nothing else waits for all."""
+    monkeypatch.setattr(deletion, "BEGUN_MAX", 3)
+    world, rig = active(1, 2, **{name: [[1, 2], [2, 1]] for name in ("a", "b", "c")})
+    world.mark_for_deletion("a", "b", "c")
+    while not rig.finished:
+        rig.advance()
+    assert rig.cluster.topics_to_delete == {"a", "b", "c"}
+    assert "a" in rig.cluster.topics_deletion_started
+    assert "c" not in rig.cluster.topics_deletion_started
+    rig.run()
+    for name in ("a", "b", "c"):
+        check_gone(world, rig, name)

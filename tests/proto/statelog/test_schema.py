@@ -15,6 +15,7 @@ from proto.statelog.schema import (
     READY,
     STRING_FIELDS,
     STRINGS_REQUIRED,
+    TRACE_ID,
 )
 from proto.statelog.writer import envelope
 from tests.support.core.harness import MachineHarness
@@ -30,9 +31,10 @@ def test_fields_are_those_of_the_document() -> None:
     table = DOCUMENT[DOCUMENT.index("## Fields") : DOCUMENT.index("## Kinds")]
     rows = re.findall(r"^\| (`.+?) \| .+? \| (.+?) \|", table, re.MULTILINE)
     described = {name: where for names, where in rows for name in re.findall(r"`(\w+)`", names)}
-    assert described.keys() == FIELDS
+    assert described.keys() == FIELDS | {TRACE_ID}
     assert {name for name, where in described.items() if where == "all"} == REQUIRED
     assert {*envelope("controller", 1, 0, 7, 1, "x"), "kind"} == REQUIRED
+    assert {*envelope("controller", 1, 0, 7, 1, "x", "0" * 32), "kind"} == REQUIRED | {TRACE_ID}
     assert {name for names in KINDS.values() for name in names} <= FIELDS
 
 

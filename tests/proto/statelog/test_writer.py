@@ -296,3 +296,16 @@ def test_a_torn_line_does_not_swallow_the_first_new_one(
     whole, _, last = (state_log_dir / FILE_NAME).read_bytes().rstrip(b"\n").rpartition(b"\n")
     assert json.loads(last)["partition"] == 0
     assert whole == left.rstrip(b"\n")
+
+
+def test_a_disk_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    writer = StateLogWriter(disk / "state-log", "broker", 1)
+    writer.append([{"kind": "broker"}], cause="x")
+    assert writer.flush()
+    shutil.rmtree(disk)
+    writer.append([{"kind": "broker"}], cause="x")
+    assert writer.flush()
+    writer.close()
+    assert not disk.exists()
+    assert writer.dropped == 2

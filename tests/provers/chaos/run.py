@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -62,9 +62,13 @@ class Outcome:
 
 @dataclass
 class Run:
+    """``rate``: records a second; ``beside``: what else goes on from the first record on, until it is told to stop."""
+
     nodes: Nodes
-    plan: Sequence[Episode]
+    plan: Iterable[Episode]
     seed: int
+    rate: float = RATE
+    beside: Sequence[Callable[[asyncio.Event], Coroutine[None, None, None]]] = ()
     outcome: Outcome = field(default_factory=Outcome)
     faults: Faults = field(init=False)
     eye: Eye = field(init=False)
@@ -96,12 +100,13 @@ class Run:
             self.say(f"the cluster is whole: {begun}")
             settings = {"min.insync.replicas": "2"}
             await self.nodes.playground.create_topic(session, TOPIC, (PARTITIONS, 3), settings)
-            workload = WorkloadCheck(self.nodes.playground, TOPIC, PARTITIONS, RATE)
+            workload = WorkloadCheck(self.nodes.playground, TOPIC, PARTITIONS, self.rate)
             await workload.start()
         stop = asyncio.Event()
         background = [
             asyncio.create_task(self.operators.work(stop), name="operators"),
             asyncio.create_task(self._look_after(stop), name="service manager"),
+            *(asyncio.create_task(also(stop)) for also in self.beside),
         ]
         if self.nodes.secure:
             rotating = keep_rotating(self.nodes.playground, stop)

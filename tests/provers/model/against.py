@@ -44,12 +44,15 @@ def leadership(state: LeaderAndIsr | None) -> Leadership | None:
         state.partition_epoch,
         state.controller_epoch,
         state.recovery == RECOVERING,
+        state.directories,
     )
 
 
 def stored_form(state: Leadership) -> LeaderAndIsr:
     recovery = RECOVERING if state.recovering else RECOVERED
-    return LeaderAndIsr(*state[:2], state.isr, state.partition_epoch, state.controller_epoch, recovery)
+    return LeaderAndIsr(
+        *state[:2], state.isr, state.partition_epoch, state.controller_epoch, recovery, state.directories
+    )
 
 
 def found(rig: MachineHarness) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tests.provers.model import tables
-from tests.provers.model.machines import NO_LEADER, Ids, Leadership, Model, used
+from tests.provers.model.machines import NO_LEADER, Ids, Leadership, Model, told, used
 from tests.provers.model.tables import GONE, INELIGIBLE, NEW, OFFLINE, ONLINE, STARTED, SUCCESSFUL, Answer
 
 
@@ -158,6 +158,8 @@ class Controller(Model):
                 self.flush()
             case "reply":
                 self.reply = arg
+            case "take out without data":
+                self.take_out()
             case "refresh":
                 self.cached = self.stored or self.cached
             case "forget disks and departures":
@@ -220,6 +222,7 @@ class Controller(Model):
             partition_epoch=known.partition_epoch + 1,
             controller_epoch=self.controller_epoch,
             recovering=proposal.recovering,
+            directories=self._proposed_directories(known, proposal.isr),
         )
         facts = {
             "stale sender": proposal.stale or proposal.sender not in self.registered,
@@ -249,6 +252,11 @@ class Controller(Model):
             self.metadata()
             self.flush()
         self._disks()
+
+    def _proposed_directories(self, known: Leadership, isr: Ids) -> Ids:
+        """ADR 17: members that stay keep theirs, of a new one the registration tells it."""
+        stayed = dict(zip(known.isr, known.directories, strict=False))
+        return told(stayed.get(b, 0) if b in known.isr else self.registered_directory(b) for b in isr)
 
     def elect(self, kind: str, chosen: int | None = None) -> None:
         """8.3: ElectLeaders."""

@@ -20,7 +20,7 @@ from controller.core.requests.errors import ErrorCode
 from tests.provers.model.against import KEY, differences
 from tests.provers.model.enumeration import BROKERS, subsets
 from tests.provers.model.events import Controller, Proposal
-from tests.provers.model.machines import NO_LEADER, Ids
+from tests.provers.model.machines import NO_LEADER, Ids, Leadership
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 
@@ -65,6 +65,8 @@ class Universe:
     kinds: frozenset[str]
     assignments: tuple[Ids, ...]
     brokers: Ids = BROKERS
+    #: Brokers tell their data directories (ADR 17).
+    told: bool = False
 
 
 @dataclass
@@ -87,6 +89,7 @@ def possible(universe: Universe, model: Controller) -> Iterator[Happening]:
         *(Happening("exchange", (b,), a) for b in up for a in away),
         *(Happening("shutdown", (b,)) for b in up),
         Happening("failover"),
+        *_without_data(model, up, away),
     ]
     if not model.known:
         every += [Happening("create", (), assigned) for assigned in universe.assignments]
@@ -94,6 +97,15 @@ def possible(universe: Universe, model: Controller) -> Iterator[Happening]:
     else:
         every += _of_topic(model, up)
     yield from (one for one in every if one.kind in universe.kinds)
+
+
+def _without_data(model: Controller, up: Ids, away: Ids) -> Iterator[Happening]:
+    """Who comes back with an empty directory, or with the one that it had when it got in sync."""
+    lost = model.lacking(model.stored)
+    yield from (Happening("up empty", (b,)) for b in away)
+    yield from (Happening("bounce empty", (b,)) for b in up)
+    yield from (Happening("failover empty", (b,)) for b in up)
+    yield from (Happening("bounce restored", (b,)) for b in up if b in lost)
 
 
 def _of_topic(model: Controller, up: Ids) -> Iterator[Happening]:
@@ -140,25 +152,31 @@ def happen(one: Happening, rig: MachineHarness, model: Controller) -> tuple[Mach
     """Let it happen to both; the product from then on, and what the caller was answered."""
     world, answer = rig.world, ""
     match one.kind:
-        case "up":
+        case "up" | "up empty":
+            _directories(one, model)
             for broker in one.who:
-                world.broker_up(broker)
+                world.broker_up(broker, **_told(model, broker))
             rig.run()
             model.brokers(came=one.who)
         case "down":
             world.broker_down(*one.who)
             rig.run()
             model.brokers(went=one.who)
-        case "bounce":
-            world.bounce(*one.who)
+        case "bounce" | "bounce empty" | "bounce restored":
+            _directories(one, model)
+            _bounce(rig, model, one.who)
             rig.run()
             model.brokers(bounced=one.who)
         case "exchange":
             world.broker_down(*one.who)
-            world.broker_up(one.what)
+            world.broker_up(one.what, **_told(model, one.what))
             rig.run()
             model.brokers(came=(one.what,), went=one.who)
-        case "failover":
+        case "failover" | "failover empty":
+            # While nobody was the controller.
+            if one.who:
+                _directories(one, model)
+                _bounce(rig, model, one.who)
             rig = _failover(rig)
             model.happen("failover")
         case "shutdown":
@@ -171,6 +189,28 @@ def happen(one: Happening, rig: MachineHarness, model: Controller) -> tuple[Mach
         case _:
             answer = _to_topic(one, rig, model)
     return rig, answer
+
+
+def _directories(one: Happening, model: Controller) -> None:
+    """What brokers have from now on."""
+    for broker in one.who:
+        if one.kind.endswith("empty"):
+            model.directories[broker] += 1
+        elif one.kind == "bounce restored":
+            assert model.stored is not None
+            model.directories[broker] = dict(zip(model.stored.isr, model.stored.directories, strict=True))[
+                broker
+            ]
+
+
+def _told(model: Controller, broker: int) -> dict[str, Ids]:
+    return {"directories": (model.directories[broker],)} if model.directories else {}
+
+
+def _bounce(rig: MachineHarness, model: Controller, who: Ids) -> None:
+    rig.world.broker_down(*who)
+    for broker in who:
+        rig.world.broker_up(broker, **_told(model, broker))
 
 
 def _failover(rig: MachineHarness) -> MachineHarness:
@@ -205,10 +245,13 @@ def _to_topic(one: Happening, rig: MachineHarness, model: Controller) -> str:
             model.unclean = one.what
             model.happen("unclean enabled" if one.what else "unclean disabled")
         case "isr written":
-            world.shrink_or_grow(*KEY, one.what)
             held = model.stored
             assert held is not None
-            model.stored = held._replace(isr=one.what, partition_epoch=held.partition_epoch + 1)
+            # As Kafka's brokers do, without directories: they count as unknown.
+            model.stored = held._replace(
+                isr=one.what, partition_epoch=held.partition_epoch + 1, directories=()
+            )
+            world.shrink_or_grow(*KEY, one.what)
             model.pushes, model.refusals, model.reply = [], [], ""
         case "isr notified":
             world.notify_isr(KEY)
@@ -236,12 +279,21 @@ def _alter(rig: MachineHarness, proposal: Proposal) -> str:
         proposal.isr,
         int(proposal.recovering),
         (held.partition_epoch if held else 0) + proposal.partition_epoch,
+        _epochs(rig, proposal.isr),
     )
     broker = rig.world.brokers.get(proposal.sender)
     epoch = (broker.epoch if broker else 1) - proposal.stale
     (reply,) = rig.ask(rig.alter(proposal.sender, sent, broker_epoch=epoch))
     error: ErrorCode = reply.partitions[0].error if reply.partitions else reply.error
     return error.name
+
+
+def _epochs(rig: MachineHarness, isr: Ids) -> Ids:
+    """KIP-903: broker epochs of the members, from brokers that tell directories, too."""
+    known = rig.world.brokers
+    if not any(broker.directories for broker in known.values()):
+        return ()
+    return tuple(known[b].epoch if b in known else -1 for b in isr)
 
 
 def _to_deletion(one: Happening, rig: MachineHarness, model: Controller) -> None:
@@ -287,15 +339,30 @@ def key(model: Controller) -> tuple[Any, ...]:
             for s in (model.registered, model.leaving, model.failed_disks, model.lost, model.answering)
         ),
         (model.known, model.partition, model.replicas, tuple(model.state(b) for b in model.replicas)),
+        (_data(model, model.stored), _data(model, model.cached)),
         (held, stale, model.queued, model.started, model.held, model.retried, model.unclean),
     )
 
 
+def _data(model: Controller, state: Leadership | None) -> tuple[int, ...]:
+    """Of each member: 0 nobody knows what it had in the ISR, 1 it has that, 2 it has something else."""
+    if state is None or not state.directories:
+        return ()
+    pairs = zip(state.isr, state.directories, strict=True)
+    return tuple(0 if not d else 1 if model.directories[b] == d else 2 for b, d in pairs)
+
+
 def beginning(universe: Universe) -> tuple[StatefulHarness, Controller]:
-    rig = StatefulHarness(World(*universe.brokers))
+    model = Controller(set(universe.brokers))
+    if universe.told:
+        model.directories = {b: b * 10**6 for b in universe.brokers}
+    world = World()
+    for broker in universe.brokers:
+        world.broker_up(broker, **_told(model, broker))
+    rig = StatefulHarness(world)
     rig.hold_stops = True
     rig.failover()
-    return rig, Controller(set(universe.brokers))
+    return rig, model
 
 
 def explore(universe: Universe, limit: int | None = None, problems_max: int = 1) -> Found:

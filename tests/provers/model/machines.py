@@ -31,6 +31,19 @@ class Leadership(NamedTuple):
     partition_epoch: int
     controller_epoch: int
     recovering: bool = False
+    #: Parallel to ``isr``, the data directory with which each member got in sync; 0: not told. Empty: of none.
+    directories: Ids = ()
+
+    def kept(self, isr: Ids) -> Ids:
+        """Directories of these members."""
+        known = dict(zip(self.isr, self.directories, strict=False))
+        return told(known.get(b, 0) for b in isr)
+
+
+def told(directories: Iterable[int]) -> Ids:
+    """As states have them: empty if none is told."""
+    found = tuple(directories)
+    return found if any(found) else ()
 
 
 class Entry(NamedTuple):
@@ -61,6 +74,7 @@ class Chosen(NamedTuple):
     isr: Ids
     recovering: bool
     recipients: Ids
+    unclean: bool = False
 
 
 @dataclass
@@ -76,6 +90,8 @@ class Context:
     unclean: bool = False
     targets: Ids = ()
     chosen: int | None = None
+    #: Members that are registered without the directory in the state (ADR 17).
+    lacking: frozenset[int] = frozenset()
 
     def present(self, broker: int) -> bool:
         return broker in self.registered and broker not in self.failed_disks
@@ -88,6 +104,7 @@ _NEEDS: dict[str, Callable[[Context, int], bool]] = {
     "online": Context.online,
     "present": Context.present,
     "in sync": lambda c, b: b in c.isr,
+    "kept data": lambda c, b: b not in c.lacking,
     "staying": lambda c, b: b not in c.leaving,
 }
 _AMONG: dict[str, Callable[[Context], Ids]] = {
@@ -100,7 +117,7 @@ _AMONG: dict[str, Callable[[Context], Ids]] = {
 }
 _ISR: dict[str, Callable[[Context, int], Ids]] = {
     # Only what is assigned: a replica that was moved away meanwhile does not stay in sync (reference, section 16).
-    "online": lambda c, _: tuple(b for b in c.isr if c.online(b) and b in c.assigned),
+    "online": lambda c, _: tuple(b for b in c.isr if c.online(b) and b in c.assigned and b not in c.lacking),
     "leader": lambda _, leader: (leader,),
     "kept": lambda c, _: c.isr,
     "staying": lambda c, _: tuple(b for b in c.isr if b not in c.leaving),
@@ -123,7 +140,8 @@ def _choose(row: Candidate, context: Context) -> Chosen | None:
     for broker in _AMONG[row.among](context):
         if all(_NEEDS[need](context, broker) for need in row.needs):
             recovering = context.recovering if row.recovering is None else row.recovering
-            return Chosen(broker, _ISR[row.isr](context, broker), recovering, _AMONG[row.recipients](context))
+            isr, recipients = _ISR[row.isr](context, broker), _AMONG[row.recipients](context)
+            return Chosen(broker, isr, recovering, recipients, row.permitted)
     return None
 
 
@@ -158,6 +176,8 @@ class Model:
     started: bool = False
     held: bool = False
     unclean: bool = False
+    #: The data directory that each broker has, registered or not; empty: brokers tell none.
+    directories: dict[int, int] = field(default_factory=dict)
     #: Brokers that are gone or back already though their failure is not dealt with: nothing reaches them (6).
     closed: set[int] = field(default_factory=set)
     #: What the latest stimulus did.
@@ -177,7 +197,18 @@ class Model:
             self.unclean if unclean is None else unclean,
             self.target,
             chosen,
+            self.lacking(self.stored),
         )
+
+    def lacking(self, state: Leadership | None) -> frozenset[int]:
+        """Members that are registered without the directory in the state."""
+        if state is None:
+            return frozenset()
+        known = zip(state.isr, state.directories, strict=False)
+        return frozenset(b for b, d in known if d and b in self.registered and self.directories[b] != d)
+
+    def registered_directory(self, broker: int) -> int:
+        return self.directories.get(broker, 0) if broker in self.registered else 0
 
     @property
     def target(self) -> Ids:
@@ -237,7 +268,8 @@ class Model:
                 self.refusals.append(("partition", "p", self.partition, "no election"))
             case "initialize":
                 live = tuple(b for b in self.replicas if self.online(b))
-                self.write(Leadership(live[0], 0, live, 0, self.controller_epoch))
+                directories = told(map(self.registered_directory, live))
+                self.write(Leadership(live[0], 0, live, 0, self.controller_epoch, directories=directories))
             case "lisr new to isr":
                 assert self.stored is not None
                 self.lisr(self.stored.isr, is_new=True)
@@ -246,7 +278,14 @@ class Model:
                 self.take_over()
             case "elect":
                 assert found is not None
-                self.succeed(found.leader, found.isr, found.recovering)
+                assert self.stored is not None
+                known = self.stored.kept(found.isr) or (0,) * len(found.isr)
+                if found.unclean:
+                    known = (0,) * len(found.isr)
+                # What is not told is taken from the registrations (ours); who is elected uncleanly begins with what
+                # it has (ADR 17).
+                filled = [d or self.registered_directory(b) for b, d in zip(found.isr, known, strict=True)]
+                self.succeed(found.leader, found.isr, found.recovering, told(filled))
             case "lisr to recipients":
                 assert found is not None
                 self.lisr(found.recipients)
@@ -325,6 +364,32 @@ class Model:
                 self.adding = tuple(b for b in self.adding if b not in group)
                 self.removing = tuple(b for b in self.removing if b not in group)
 
+    def take_out(self) -> None:
+        """ADR 17: members that came back without their data."""
+        if not self.lacking(self.cached):
+            return
+        self.take_over()
+        stored, lacking = self.stored, self.lacking(self.stored)
+        if stored is None or not lacking:
+            return
+        facts = {
+            "another kept": any(b not in lacking for b in stored.isr),
+            "leader lacks": stored.leader in lacking,
+        }
+        row = next(row for row in tables.LOST_DATA if all(facts[fact] for fact in row.when))
+        used[row.id] += 1
+        if not row.does:
+            return
+        leader = NO_LEADER if "leader leaves" in row.does and facts["leader lacks"] else stored.leader
+        isr = tuple(b for b in stored.isr if b not in lacking) if "they leave" in row.does else stored.isr
+        self.succeed(leader, isr, stored.recovering)
+        if self.queued:
+            return
+        self.lisr(b for b in self.replicas if self.online(b))
+        self.flush()
+        if leader == NO_LEADER and self.partition == ONLINE:
+            self.move_partition(OFFLINE)
+
     def take_over(self) -> None:
         """Someone else wrote: everybody is told of it before anything is decided (ours; nobody else would)."""
         stored = self.stored
@@ -345,11 +410,20 @@ class Model:
     def write(self, new: Leadership) -> None:
         self.stored = self.cached = new
 
-    def succeed(self, leader: int, isr: Ids, recovering: bool) -> None:
-        assert self.stored is not None
-        _, leader_epoch, _, partition_epoch, _, _ = self.stored
+    def succeed(self, leader: int, isr: Ids, recovering: bool, directories: Ids | None = None) -> None:
+        """``directories`` None: members keep theirs."""
+        held = self.stored
+        assert held is not None
         self.write(
-            Leadership(leader, leader_epoch + 1, isr, partition_epoch + 1, self.controller_epoch, recovering)
+            Leadership(
+                leader,
+                held.leader_epoch + 1,
+                isr,
+                held.partition_epoch + 1,
+                self.controller_epoch,
+                recovering,
+                held.kept(isr) if directories is None else directories,
+            )
         )
 
     # pushes

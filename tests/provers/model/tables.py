@@ -53,17 +53,29 @@ class Candidate(NamedTuple):
 
 #: Rows of one strategy are tried in order. "present": online, brokers in controlled shutdown included.
 STRATEGIES = (
-    Candidate("5.3 offline clean", "offline", "assigned", ("online", "in sync"), "online", None, "online"),
+    Candidate(
+        "5.3 offline clean",
+        "offline",
+        "assigned",
+        ("online", "in sync", "kept data"),
+        "online",
+        None,
+        "online",
+    ),
     Candidate("5.3 offline unclean", "offline", "assigned", ("online",), "leader", True, "online", True),
-    Candidate("5.3 reassign", "reassign", "targets", ("online", "in sync"), "kept", None, "targets"),
-    Candidate("5.3 preferred", "preferred", "first", ("online", "in sync"), "kept", None, "assigned"),
+    Candidate(
+        "5.3 reassign", "reassign", "targets", ("online", "in sync", "kept data"), "kept", None, "targets"
+    ),
+    Candidate(
+        "5.3 preferred", "preferred", "first", ("online", "in sync", "kept data"), "kept", None, "assigned"
+    ),
     # An extension of ours: the preferred rule for a leader that the operator names.
-    Candidate("5.3 chosen", "chosen", "chosen", ("online", "in sync"), "kept", None, "assigned"),
+    Candidate("5.3 chosen", "chosen", "chosen", ("online", "in sync", "kept data"), "kept", None, "assigned"),
     Candidate(
         "5.3 shutdown",
         "shutdown",
         "assigned",
-        ("present", "in sync", "staying"),
+        ("present", "in sync", "staying", "kept data"),
         "staying",
         None,
         "present",
@@ -118,6 +130,13 @@ REPLICA_EFFECTS = (
     Effect("4.3 gone", GONE, (), ("unassign",)),
 )
 
+#: docs/adr/0017: what becomes of an ISR some of whose members are registered without the data that they had in it.
+LOST_DATA = (
+    Effect("17 another kept it", "", ("another kept",), ("they leave", "leader leaves")),
+    Effect("17 all lost it", "", ("leader lacks",), ("leader leaves",)),
+    Effect("17 all had lost it", "", (), ()),
+)
+
 PARTITION_EFFECTS = (
     Effect("5.2 new", NEW, (), ()),
     Effect("5.2 offline", OFFLINE, (), ()),
@@ -151,6 +170,7 @@ EVENTS: dict[str, tuple[Step, ...]] = {
         Step("6 startup 1", (), "forget disks and departures"),
         Step("6 startup 2", (), "live list"),
         Step("6 startup 3", (), "full metadata to them"),
+        Step("17 startup", ("on them", "led"), "take out without data"),
         Step("6 startup 4", ("living",), "replicas on them", ONLINE),
         Step("6 startup 5", ("living",), "bring online"),
         Step("6 startup 7", ("queued", "undeleted on them"), "release deletion"),
@@ -192,6 +212,7 @@ EVENTS: dict[str, tuple[Step, ...]] = {
         Step("3.1 5", (), "load"),
         Step("3.1 6", ("queued", "some offline"), "hold deletion"),
         Step("3.1 8", (), "live list"),
+        Step("17 failover", ("known", "led"), "take out without data"),
         Step("4.4 set", ("known",), "set replicas"),
         Step("4.4 online", ("living", "led"), "lisr to online"),
         Step("4.4 metadata", ("known", "led"), "metadata"),
@@ -207,6 +228,7 @@ EVENTS: dict[str, tuple[Step, ...]] = {
     ),
     "isr notification": (
         Step("8.4 refresh", ("known", "led"), "refresh"),
+        Step("17 refresh", ("known", "led"), "take out without data"),
         Step("8.4 tell", ("known", "led"), "metadata"),
     ),
     "unclean enabled": (Step("3 unclean", ("living",), "bring online"),),

@@ -57,7 +57,8 @@ def elected(context: EventContext, partition: Partition, kind: ElectionKind, unc
         return None
     assert (change.new.leader_epoch, change.new.partition_epoch) == (8, 10)
     assert change.new.controller_epoch == 5
-    return Chosen(change.new.leader, change.new.isr, bool(change.new.recovery), change.recipients)
+    unclean = partition in election.chosen_unclean
+    return Chosen(change.new.leader, change.new.isr, bool(change.new.recovery), change.recipients, unclean)
 
 
 def compared(assigned: Ids, isrs: list[Ids], recovering: bool) -> int:

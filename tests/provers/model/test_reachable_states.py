@@ -17,6 +17,9 @@ REQUESTS = frozenset({"elect", "unclean", "alter"})
 WRITTEN = frozenset({"isr written", "isr notified"})
 DELETION = frozenset({"delete", "deleted", "deletion refused", "deletion retried"})
 DISKS = frozenset({"disk"})
+LOST_DATA = frozenset({"up empty", "bounce empty", "failover empty", "bounce restored"})
+BACK_EMPTY = BROKERS_COME_AND_GO - {"exchange"} | LOST_DATA
+#: All but what brokers lose that tell their directories (ADR 17): those are universes of their own.
 EVERYTHING = LEAVING | REQUESTS | WRITTEN | DELETION | DISKS
 
 ONE: tuple[Ids, ...] = ((1,),)
@@ -28,6 +31,11 @@ SHORT = [
     Universe("two replicas, disks", LEAVING - {"exchange"} | DISKS | {"alter"}, TWO, brokers=(1, 2)),
     Universe("two replicas, requests", BROKERS_COME_AND_GO | REQUESTS | WRITTEN, TWO, brokers=(1, 2)),
     Universe("three replicas", BROKERS_COME_AND_GO, THREE),
+    Universe("two replicas, lost data", BACK_EMPTY | REQUESTS, TWO, brokers=(1, 2), told=True),
+    Universe(
+        "two replicas, lost data, written", BACK_EMPTY | WRITTEN | {"elect"}, TWO, brokers=(1, 2), told=True
+    ),
+    Universe("two replicas, lost data, leaving", BACK_EMPTY | {"shutdown"}, TWO, brokers=(1, 2), told=True),
 ]
 LONG = [
     Universe("one replica, everything", EVERYTHING, ONE),
@@ -65,8 +73,9 @@ def test_every_state_with_every_event() -> None:
         pairs.update(explored(universe).pairs)
     rows = [row.id for steps in tables.EVENTS.values() for row in steps]
     rows += [row.id for row in (*tables.ALTER_PARTITION, *tables.ELECT_LEADERS, *tables.NOT_ELECTED)]
+    rows += [row.id for row in tables.LOST_DATA]
     rows += [row.id for row in (*tables.PARTITION_LEGAL, *tables.REPLICA_LEGAL)]
-    assert pairs.keys() == EVERYTHING, "an event never happened"
+    assert pairs.keys() == EVERYTHING | LOST_DATA, "an event never happened"
     unused = set(rows) - machines.used.keys() - LATE
     assert unused == set(), "rows that nothing used"
     untaken = set(machines.legal_pairs()) - machines.taken.keys() - BY_MOVES

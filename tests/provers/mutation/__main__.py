@@ -3,7 +3,8 @@
 python -m tests.provers.mutation controller/core/isr      a folder, or files
 python -m tests.provers.mutation --diff                   the lines that the last commit changed
 python -m tests.provers.mutation --diff main              the lines that differ from main
-python -m tests.provers.mutation --write controller/core  and the table in docs/mutation.md anew
+python -m tests.provers.mutation --write controller/core  and the tables in docs/mutation.md anew
+python -m tests.provers.mutation --by-hand                the mistakes in by_hand.toml; of these files, if named
 
 What was killed is not tried again as long as its function stays as it is (build/mutation).
 """
@@ -25,7 +26,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.provers.mutation import results, seen
+from tests.provers.mutation import by_hand, results, seen
 from tests.provers.mutation.mutants import Mutant, mutants_of
 from tests.provers.mutation.runner import FAILED, KILLED, Limits, Result, Runner, in_child
 from tests.support.paths import ROOT
@@ -52,6 +53,8 @@ TESTS = {
     "broker_stub": ("tests/broker_stub", "tests/provers/sim/environment"),
     "": ("tests",),
 }
+#: Only slow tests see these: with Spark.
+SLOW = "controller/analysis"
 EQUIVALENT = "equivalent"
 PROGRESS_S = 10.0
 
@@ -65,6 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("places", nargs="*", metavar="FILE|FOLDER")
     parser.add_argument("--diff", nargs="?", const="HEAD~1", metavar="REVISION")
+    parser.add_argument(
+        "--by-hand", action="store_true", help="not all small changes: mistakes that are listed"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tests-s", type=float, default=5.0, help="CPU time of the tests of one mutant")
     parser.add_argument(
@@ -76,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     lines = _changed(chosen.diff) if chosen.diff else None
     files = sorted(_files(chosen.places) if lines is None else lines.keys())
+    if chosen.by_hand:
+        files = [file for file in by_hand.files() if file in files or not chosen.places]
     if not files:
         if chosen.diff:
             print("no line of the product differs")
@@ -83,15 +91,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not chosen.write:
             parser.error("name files or folders, or --diff")
     trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in files}
-    mutants = [
-        mutant
-        for file in files
-        for mutant in mutants_of(file, trees[file])
-        if mutant.function and (lines is None or mutant.line in lines[file])
-    ]
+    if chosen.by_hand:
+        listed = by_hand.mistakes(trees)
+        mutants = listed.planted
+        for stale in listed.stale:
+            print(f"the source has moved on: {stale}")
+    else:
+        mutants = [
+            mutant
+            for file in files
+            for mutant in mutants_of(file, trees[file])
+            if mutant.function and (lines is None or mutant.line in lines[file])
+        ]
     limits = Limits(chosen.jobs, chosen.tests_s, chosen.seeds)
     mutants = mutants[:: max(chosen.every, 1)]
-    survived = _try(mutants, trees, limits, again=chosen.again) if mutants else 0
+    equal = results.Equivalents("") if chosen.by_hand else results.equivalents()
+    survived = _try(mutants, trees, limits, equal, again=chosen.again) if mutants else 0
     if chosen.write:
         _write()
     return int(bool(survived))
@@ -144,7 +159,14 @@ class _Collected:
         raise NotImplementedError
 
 
-def _try(mutants: list[Mutant], trees: dict[str, ast.Module], limits: Limits, *, again: bool) -> int:
+def _try(
+    mutants: list[Mutant],
+    trees: dict[str, ast.Module],
+    limits: Limits,
+    equal: results.Equivalents,
+    *,
+    again: bool,
+) -> int:
     """How many survived."""
     known = results.load()
     left = [
@@ -157,7 +179,7 @@ def _try(mutants: list[Mutant], trees: dict[str, ast.Module], limits: Limits, *,
     class Trying(_Collected):
         def tried(self, items: Sequence[pytest.Item]) -> int:
             runner = Runner(items, _seen(items, limits.jobs), trees, limits)
-            return _tell(runner, left)
+            return _tell(runner, left, equal)
 
     settings.register_profile(
         "mutation",
@@ -172,7 +194,8 @@ def _try(mutants: list[Mutant], trees: dict[str, ast.Module], limits: Limits, *,
     plugin = Trying()
     folders = sorted({str(ROOT / folder) for file in trees for folder in _tests_of(file)})
     quiet = ["-q", "-q", "-s", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    options = [*quiet, "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    marks = [] if all(file.startswith(SLOW) for file in trees) else ["-m", "not slow"]
+    options = [*quiet, *marks, "-p", "no:cacheprovider", "-p", "no:xdist"]
     code = pytest.main([*options, *folders], plugins=[plugin])
     if not plugin.work:
         raise SystemExit(f"the tests could not be collected (pytest's exit code {code})")
@@ -212,9 +235,8 @@ def _seen(items: Sequence[pytest.Item], jobs: int) -> seen.Seen:
     return known
 
 
-def _tell(runner: Runner, mutants: list[Mutant]) -> int:
+def _tell(runner: Runner, mutants: list[Mutant], equal: results.Equivalents) -> int:
     """Run them with progress; how many survived."""
-    equal = results.equivalents()
     began = told = time.monotonic()
     counts = Counter[str]()
 
@@ -256,7 +278,10 @@ def _write() -> None:
         for mutant in mutants_of(file, ast.parse((ROOT / file).read_text(encoding="utf-8")))
         if mutant.function
     ]
-    results.write(results.table(mutants, results.load(), results.equivalents()))
+    known = results.load()
+    results.write("table", results.table(mutants, known, results.equivalents()))
+    trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in by_hand.files()}
+    results.write("by hand", results.by_hand_table(by_hand.mistakes(trees).planted, known))
 
 
 if __name__ == "__main__":

@@ -71,12 +71,24 @@ def mutants_of(file: str, module: ast.Module) -> Iterator[Mutant]:
     """All mutants of one module, by line."""
     for scope, name in _scopes(module):
         source = hashlib.sha256(ast.dump(scope).encode()).hexdigest()[:16]
-        first = getattr(scope, "lineno", 1)
-        if decorators := getattr(scope, "decorator_list", None):
-            first = decorators[0].lineno
+        first = _first_line(scope)
         places = _places(scope, outside=isinstance(scope, ast.Module))
         for number, (line, what, apply) in enumerate(places):
             yield Mutant(file, name, first, line, what, number, source, apply)
+
+
+def functions_of(module: ast.Module) -> Iterator[tuple[str, int, int]]:
+    """Qualified name, first and last line of each outermost function and method."""
+    for scope, name in _scopes(module):
+        if not isinstance(scope, ast.Module):
+            yield name, _first_line(scope), scope.end_lineno or scope.lineno
+
+
+def _first_line(scope: _Scope) -> int:
+    """With decorators, as code objects count."""
+    if isinstance(scope, ast.Module):
+        return 1
+    return scope.decorator_list[0].lineno if scope.decorator_list else scope.lineno
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

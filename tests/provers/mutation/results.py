@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.provers.mutation.mutants import Mutant
-from tests.provers.mutation.runner import FAILED, KILLED, Result
+from tests.provers.mutation.runner import FAILED, KILLED, SIMULATOR, Result
 from tests.support.paths import DOCS, ROOT
 
 KEPT = ROOT / "build" / "mutation" / "results.jsonl"
 EQUIVALENT = Path(__file__).parent / "equivalent.toml"
 PAGE = DOCS / "mutation.md"
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
 @dataclass(frozen=True)
@@ -129,8 +128,37 @@ def _row(name: str, count: Counter[str]) -> str:
     return f"| {name} | {whole} | {tried} | {killed} | {count['equivalent']} | {survived} | {share} |"
 
 
-def write(text: str) -> None:
-    """Raises ValueError when the page has no place for it."""
+def by_hand_table(mistakes: Iterable[Mutant], known: dict[str, Known]) -> str:
+    """A row for each file, and one for each mistake that nothing has found."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    survivors: list[str] = []
+    for one in mistakes:
+        found = known.get(one.key)
+        if found is None:
+            counts[one.file]["untried"] += 1
+        elif found.status == KILLED:
+            counts[one.file]["simulator" if found.by.startswith(SIMULATOR) else "tests"] += 1
+        else:
+            counts[one.file]["nothing"] += 1
+            survivors.append(f"| `{one.file}` | {_cell(one.function)} | {one.what} |")
+    columns = ("tests", "simulator", "nothing", "untried")
+    lines = [
+        "| file | mistakes | found by tests | found by the simulator | found by nothing | untried |",
+        "|---|---|---|---|---|---|",
+    ]
+    total = Counter[str]()
+    for file, count in sorted(counts.items()):
+        total.update(count)
+        lines.append(f"| `{file}` | {count.total()} | {' | '.join(str(count[name]) for name in columns)} |")
+    lines.append(f"| all | {total.total()} | {' | '.join(str(total[name]) for name in columns)} |")
+    if survivors:
+        lines += ["", "Found by nothing:", "", "| file | function | mistake |", "|---|---|---|", *survivors]
+    return "\n".join(lines)
+
+
+def write(name: str, text: str) -> None:
+    """Between its two marks. Raises ValueError when the page has no place for it."""
     page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, rest = page.split(begin)
+    PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}", encoding="utf-8")

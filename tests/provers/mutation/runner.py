@@ -32,6 +32,8 @@ HANGS_AFTER_S = 120.0
 SLACK_S, SEED_S = 10, 5
 DATA_BYTES_MAX = 4 << 30
 ANY_LINE = 0
+#: What found it, where no test did; with the number.
+SIMULATOR = "simulator, seed"
 KILLED, SURVIVED, UNSEEN, FAILED = "killed", "survived", "unseen", "not planted"
 
 
@@ -165,7 +167,7 @@ class Runner:
                 return [KILLED, item.nodeid]
         for seed in range(1, self.limits.seeds + 1):
             if _violated(seed):
-                return [KILLED, f"simulator, seed {seed}"]
+                return [KILLED, f"{SIMULATOR} {seed}"]
         return [SURVIVED, f"{len(tests)} tests"]
 
     def _ended(self, running: list[_Child]) -> list[_Child]:

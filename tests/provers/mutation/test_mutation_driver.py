@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.provers.mutation import results, runner, seen
+from tests.provers.mutation import by_hand, results, runner, seen
 from tests.provers.mutation.mutants import Mutant, mutants_of
 from tests.provers.mutation.planting import NotPlantedError, functions_below, plant
-from tests.provers.mutation.runner import KILLED, SURVIVED, UNSEEN, Limits, Result, Runner
+from tests.provers.mutation.runner import KILLED, SIMULATOR, SURVIVED, UNSEEN, Limits, Result, Runner
+from tests.support.paths import ROOT
 
 FILE = "controller/sample.py"
 SOURCE = """\
@@ -171,3 +172,63 @@ def test_the_table_counts_each_once_and_names_the_survivors() -> None:
     assert lines[2] == f"| `{FILE}` | 13 | 3 | 1 | 1 | 1 | 50.0% |"
     assert lines[-1] == f"| `{FILE}:7` | `first_above` | `{survived.what}` |"
     assert said.stale(mutants()) == [f"{FILE} first_above: no such → mutant"]
+
+
+LISTED = f"""
+[["{FILE}"]]
+what = "the last one is left out"
+in = "total"
+old = "    for value in values:\\n        found"
+new = "    for value in values[:-1]:\\n        found"
+
+[["{FILE}"]]
+what = "the first one counts twice"
+in = "total"
+old = "found = 0"
+new = "found = values[0]"
+"""
+
+
+def test_a_mistake_of_the_list_is_planted_as_text(sample: ModuleType, tmp_path: Path) -> None:
+    tree = ast.parse(SOURCE)
+    left_out, twice = by_hand.mistakes({FILE: tree}, LISTED, tmp_path).planted
+    assert (left_out.function, left_out.function_line, left_out.line) == ("total", 11, 13)
+    assert left_out.key != twice.key
+    plant(left_out, tree, tmp_path / FILE, functions_below(tmp_path))
+    assert sample.total([1, 2, 4]) == 3
+
+
+@pytest.mark.parametrize(("old", "new"), [("found = 0", "found = 7"), ('in = "total"', 'in = "no_such"')])
+def test_a_mistake_of_which_the_source_has_moved_on_is_said_so(
+    sample: ModuleType, tmp_path: Path, old: str, new: str
+) -> None:
+    found = by_hand.mistakes({FILE: ast.parse(SOURCE)}, LISTED.replace(old, new), tmp_path)
+    assert len(found.planted) < 2
+    assert all(FILE in stale for stale in found.stale)
+    assert found.stale
+
+
+@pytest.mark.slow
+def test_nearly_each_mistake_of_the_list_is_in_the_source_and_changes_it() -> None:
+    planted, stale = 0, list[str]()
+    for file in by_hand.files():
+        source = (ROOT / file).read_text(encoding="utf-8")
+        before, tree = ast.dump(ast.parse(source)), ast.parse(source)
+        found = by_hand.mistakes({file: tree})
+        stale += found.stale
+        for one in found.planted:
+            one.apply()
+            assert ast.dump(tree) != before, one.what
+            planted += 1
+    assert len(stale) * 10 < planted, stale
+
+
+def test_the_table_of_the_list_says_what_found_each(sample: ModuleType, tmp_path: Path) -> None:
+    left_out, twice = by_hand.mistakes({FILE: ast.parse(SOURCE)}, LISTED, tmp_path).planted
+    known = {
+        left_out.key: results.Known(KILLED, f"{SIMULATOR} 7"),
+        twice.key: results.Known(SURVIVED, "1 tests"),
+    }
+    lines = results.by_hand_table([left_out, twice], known).splitlines()
+    assert lines[2] == f"| `{FILE}` | 2 | 0 | 1 | 1 | 0 |"
+    assert lines[-1] == f"| `{FILE}` | `total` | the first one counts twice |"

@@ -85,7 +85,7 @@ class Rig:
     async def close(self) -> None:
         pass
 
-    def compare(self, while_asking: Callable[[], None] = lambda: None) -> None:
+    def compare(self, while_asking: Callable[[], None] = lambda: None, *, deciding: bool = False) -> None:
         """To the end; ``while_asking`` happens once the first broker is asked."""
 
         async def run() -> None:
@@ -103,7 +103,7 @@ class Rig:
                     self.metrics,
                     bugs.append,
                 )
-            comparisons.sync()
+            comparisons.sync(deciding)
             for _ in range(5):
                 await asyncio.sleep(0)
             while_asking()
@@ -181,6 +181,17 @@ def test_nothing_is_told_to_brokers_that_hold_it() -> None:
     # Two small requests each, and each hands over the controller epoch.
     assert sorted(id_ for id_, _ in rig.asked[-6:]) == [1, 1, 2, 2, 3, 3]
     assert {request.fence.controller_epoch for _, request in rig.asked[-6:]} == {2}
+
+
+def test_nobody_is_asked_while_an_event_is_being_handled() -> None:
+    """What it queues of a whole state after the comparison would wait for ever."""
+    rig = Rig()
+    rig.succeed()
+    rig.asked.clear()
+    rig.compare(deciding=True)
+    assert not rig.asked
+    assert rig.push() == []
+    assert {id_ for id_, _ in rig.asked} == set(IDS)
 
 
 def test_a_topic_that_differs_is_told_whole_and_to_nobody_else() -> None:

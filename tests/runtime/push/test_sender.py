@@ -101,6 +101,25 @@ async def test_a_slow_broker_gets_only_the_newest_values() -> None:
             assert [(s.partition, s.leader_epoch) for s in broker.states(kind)] == [(n, 50) for n in range(4)]
 
 
+async def test_it_rests_once_every_broker_has_answered_all() -> None:
+    broker, other = FakeBroker(1), FakeBroker(2)
+    release = asyncio.Event()
+
+    async def hang(kind: str, request: Any) -> bytes:
+        await release.wait()
+        return b""
+
+    broker.answer = hang
+    async with sender_harness(broker, other) as harness:
+        harness.push([1, 2], topic("t", 2))
+        assert harness.senders.busy
+        await until(lambda: len(other.received) == 3, "the other's delivery")
+        assert harness.rests == []
+        release.set()
+        await until(lambda: len(broker.received) == 3 and not harness.senders.busy, "delivery")
+        assert harness.rests == [False]
+
+
 async def test_down_at_first_and_delivered_when_it_comes_up() -> None:
     broker = FakeBroker(1)
     partitions = topic("t", 2, (1,))
@@ -503,7 +522,8 @@ async def test_metadata_is_encoded_once_for_all_brokers(monkeypatch: pytest.Monk
         assert sorted(encoded) == list(range(300))
 
 
-async def test_encoding_waits_for_decisions_but_not_for_ever() -> None:
+async def test_encoding_of_much_waits_for_decisions_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "SMALL_PARTITIONS", 0)
     broker = FakeBroker(1)
     async with sender_harness(broker) as harness:
         harness.push([1], topic("t", 1, (1,)))
@@ -518,9 +538,31 @@ async def test_encoding_waits_for_decisions_but_not_for_ever() -> None:
         }
 
 
-async def test_leaders_are_told_while_an_event_is_being_handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Followers wait for the event's end, and so does what else a leader is told."""
+async def test_a_leader_is_told_while_what_it_had_to_be_told_before_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sender, "BUSY_PAUSE_S", 3600.0)
+    monkeypatch.setattr(sender, "SMALL_PARTITIONS", 0)
+    leader = FakeBroker(1)
+    first, second = topic("t", 1, (1,)), topic("u", 1, (1,))
+    async with sender_harness(leader) as harness:
+        harness.senders.sync(deciding=False)
+        await until(lambda: len(leader.received) == 1, "the list of brokers")
+        harness.outbox.update_metadata(first, 2, "Test")
+        harness.senders.sync(deciding=True)
+        await asyncio.sleep(0.05)
+        harness.outbox.leader_and_isr([1], second[0], False, 2, "Test")
+        harness.senders.sync(deciding=True)
+        await until(lambda: bool(leader.states("LeaderAndIsr")), "the leader")
+        assert not leader.states("UpdateMetadata")
+        harness.senders.sync(deciding=False)
+        await until(lambda: harness.idle() and bool(leader.states("UpdateMetadata")), "the rest")
+
+
+async def test_leaders_are_told_while_an_event_is_being_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers wait for the event's end, and so does what else a leader is told, if it is much."""
+    monkeypatch.setattr(sender, "BUSY_PAUSE_S", 3600.0)
+    monkeypatch.setattr(sender, "SMALL_PARTITIONS", 0)
     leader, follower = FakeBroker(1), FakeBroker(2)
     partitions = topic("t", 1)
     async with sender_harness(leader, follower) as harness:
@@ -531,3 +573,29 @@ async def test_leaders_are_told_while_an_event_is_being_handled(monkeypatch: pyt
         assert not follower.states("LeaderAndIsr")
         harness.senders.sync(deciding=False)
         await until(lambda: harness.idle() and bool(follower.states("LeaderAndIsr")), "the follower")
+
+
+async def test_a_small_change_is_told_whatever_is_being_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "BUSY_PAUSE_S", 3600.0)
+    broker = FakeBroker(1)
+    async with sender_harness(broker) as harness:
+        harness.push([], topic("t", 1))
+        harness.senders.sync(deciding=True)
+        await until(lambda: bool(broker.states("UpdateMetadata")), "the change")
+
+
+async def test_changes_gather_until_an_urgent_one_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After little metadata the sender rests, so that the next message has all that has changed meanwhile."""
+    monkeypatch.setattr(sender, "REST_S", 3600.0)
+    broker = FakeBroker(1)
+    partitions = topic("t", 3, (1,))
+    async with sender_harness(broker) as harness:
+        harness.push([], partitions[:1])
+        await until(lambda: bool(broker.states("UpdateMetadata")), "the first change")
+        harness.push([], partitions[1:2])
+        await asyncio.sleep(0.05)
+        assert len(broker.states("UpdateMetadata")) == 1
+        harness.push([1], partitions[2:])
+        await until(lambda: len(broker.states("UpdateMetadata")) == 3, "the other changes")
+        received = [(kind, [s.partition for s in r.partition_states]) for kind, r in broker.received]
+        assert received[1:] == [("UpdateMetadata", [0]), ("LeaderAndIsr", [2]), ("UpdateMetadata", [1, 2])]

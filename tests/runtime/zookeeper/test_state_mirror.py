@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -212,6 +214,26 @@ async def test_nothing_is_given_after_a_lost_connection(chroot: str) -> None:
             await until(lambda: _epoch(made, 0) == 3, "the change to be read")
         assert await made.mirror.settle()
         assert made.take() == [3, 0, 0]
+
+
+async def test_what_was_known_before_a_lost_connection_is_freed(
+    chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics and partitions name each other, and collections of all that there is are rare."""
+    monkeypatch.setattr(state_mirror, "LET_GO_MAX", 3)
+    gc.disable()
+    try:
+        async with world(chroot) as made, following(made):
+            former = weakref.ref(made.mirror.prepared)
+            before = made.standby.connections
+            made.standby._client._connection._socket.shutdown(socket.SHUT_RDWR)
+            await until(lambda: made.standby.connections > before, "another connection")
+            await until(lambda: made.mirror.warmth is Warmth.WARM, "all to be read again")
+            partitions = [each for each in gc.get_objects() if isinstance(each, Partition)]
+            assert former() is None
+            assert len({id(p.topic) for p in partitions}) == 1
+    finally:
+        gc.enable()
 
 
 async def test_nothing_is_given_before_all_is_read(chroot: str) -> None:

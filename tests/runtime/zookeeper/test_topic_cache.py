@@ -56,7 +56,7 @@ def test_what_somebody_else_wrote_is_decoded(other: TopicInfo) -> None:
     cache = TopicCache()
     cache.encode(INFO)
     assert cache.decode("t", node_of(other)) == other
-    cache.decode("t", node_of(INFO))
+    assert cache.decode("t", node_of(INFO)) == INFO
     assert cache.decode("t", node_of(other)) == other
 
 
@@ -75,3 +75,19 @@ def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
     assert cache.decode("c", nodes["c"]) is kept["c"]
     assert cache.decode("b", nodes["b"]) is kept["b"]
     assert cache.decode("a", nodes["a"]) is not kept["a"]
+
+
+def test_another_write_of_the_same_version_is_another_content() -> None:
+    cache, other = TopicCache(), replace(INFO, removing={0: (1,)})
+    cache.encode(INFO)
+    assert cache.encode(other) == codecs.encode_topic(other)
+
+
+def test_what_is_replaced_takes_no_room() -> None:
+    size = len(codecs.encode_topic(INFO))
+    cache = TopicCache(bytes_max=2 * size)
+    node = node_of(replace(INFO, name="a"))
+    kept = cache.decode("a", node)
+    for version in range(4, 9):
+        cache.decode("t", node_of(replace(INFO, version=version)))
+    assert cache.decode("a", node) is kept

@@ -48,7 +48,7 @@ class Net:
         self.pictures[broker_id] = []
         self.born = {key: at for key, at in self.born.items() if key[0] != broker_id}
         self.outbox.brokers_changed(1, "test")
-        self.outbox.snapshot_to([broker_id], self.partitions, first=True)
+        self.outbox.snapshot_to([broker_id], self.cluster.topics, (), first=True)
         self.outbox.compared(broker, None)
 
     def begin_again(self, broker_id: int, first: bool) -> None:
@@ -60,7 +60,7 @@ class Net:
             broker_id,
             [p for p in self.partitions if self.replicas[broker_id].get(p.number, ("",))[0] == "led"],
         )
-        self.outbox.snapshot_to([broker_id], self.partitions, first)
+        self.outbox.snapshot_to([broker_id], self.cluster.topics, (), first)
 
     def compare(self, broker_id: int) -> bool:
         """As the controller does, by the newest values; whether nothing differs."""
@@ -100,7 +100,12 @@ class Net:
         self.outbox.stop_replica(broker_id, self.partitions[number], delete, 1, "test")
 
     def take(self, broker_id: int, count_max: int = 1000) -> Push | None:
+        queue = self.outbox.queues.get(broker_id)
+        due = queue is not None and queue.is_due(self.outbox.metadata.end)
+        urgent = self.outbox.is_urgent(broker_id)
         push = self.outbox.take(broker_id, count_max)
+        assert due or push is None
+        assert urgent or push is None or not push.urgent
         if push is not None:
             assert push.broker.epoch == self.cluster.brokers[broker_id].epoch
             assert len(push.partitions) <= count_max

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,14 @@ def has_said(running: Program, event: str) -> bool:
 
 @contextmanager
 def controller(
-    zookeeper: str, directory: Path, controller_id: int = 1, planted: str = ""
+    zookeeper: str,
+    directory: Path,
+    controller_id: int = 1,
+    planted: str = "",
+    changes: Mapping[str, str] = {},
 ) -> Iterator[Program]:
-    """One that leads, or has found another that does. ``planted``: Python that runs before our own."""
+    """One that leads, or has found another that does. ``planted``: Python that runs before our own. ``changes``: of its
+    environment."""
     start = [str(BIN / "partition-controller")]
     if planted:
         start = [sys.executable, "-c", f"{planted}\nfrom controller.cli.main import main\nmain()\n"]
@@ -36,14 +41,15 @@ def controller(
         *start, "run", f"--controller-id={controller_id}", f"--zookeeper={zookeeper}", "--grpc-listen=127.0.0.1:0",
         "--http-listen=127.0.0.1:0", f"--state-log-dir=log-{controller_id}", "--session-timeout-ms=6000",
     ]  # fmt: skip
-    with program(command, directory, name=f"controller-{controller_id}") as running:
+    with program(command, directory, changes, f"controller-{controller_id}") as running:
         running.until(lambda: has_said(running, "ready") or "is active" in running.said())
         yield running
 
 
-def http(running: Program, path: str) -> str:
+def http(running: Program, path: str, accept: str = "*/*") -> str:
     address = lines(running, "listening")[0]["http"]
-    with urllib.request.urlopen(f"http://{address}{path}") as answer:
+    asked = urllib.request.Request(f"http://{address}{path}", headers={"Accept": accept})
+    with urllib.request.urlopen(asked) as answer:
         return str(answer.read().decode())
 
 

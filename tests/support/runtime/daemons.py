@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from controller.runtime import state
 from controller.runtime.daemon import Daemon
 
 
 @asynccontextmanager
 async def running(daemon: Daemon) -> AsyncIterator[Daemon]:
     """Runs it, and lets it resign and end. A bug in it fails the test."""
-    state.register_gauges(daemon)
     task = asyncio.create_task(daemon.run())
     try:
         yield daemon

@@ -128,6 +128,8 @@ class SenderHarness:
     disks: list[DiskReport] = field(default_factory=list)
     stops: list[StopReport] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
+    #: Whether a request was on its way each time that nothing was left to send.
+    rests: list[bool] = field(default_factory=list)
     lease: bool = True
     message_bytes_max: int = 1_048_576
     request_timeout_s: float = 10.0
@@ -148,6 +150,7 @@ class SenderHarness:
             self.disks.append,
             self.stops.append,
             self.heard.append,
+            lambda: self.rests.append(self.senders.busy),
         )
 
     def _require_lease(self) -> None:

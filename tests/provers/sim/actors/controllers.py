@@ -63,6 +63,7 @@ class StateLog:
         event_id: int = 0,
         count: int = 1,
         ts_us: int = 0,
+        trace_id: str = "",
     ) -> None:
         for record in records:
             self.written += 1

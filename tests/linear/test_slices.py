@@ -1,0 +1,126 @@
+"""No look at all partitions is one piece of work: other tasks get a turn in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from controller.core.brokers import controlled_shutdown
+from controller.core.context import PASSED_MAX, SLICE_MAX, EventContext, Handler, replicas_on
+from controller.core.elections.preferred_leader_balance import imbalances
+from controller.core.events import Event, EventKind
+from controller.core.model import Partition, PartitionState, ReplicaState, Topic, uniform_states
+from controller.core.partitions import partition_state_machine
+from controller.runtime import state
+from tests.linear.steps import Steps
+from tests.support.core.harness import MachineHarness
+from tests.support.core.world import World
+from tests.support.core.world import state as leadership
+
+PARTITIONS = 5 * PASSED_MAX
+#: Lines that may be run for each partition of one slice.
+EACH = 8
+
+
+def large() -> MachineHarness:
+    """Brokers 1 and 2 have all partitions, broker 3 has none."""
+    rig = MachineHarness.active(World(1, 2, 3))
+    rig.run()
+    known, replicas = leadership(1, (1, 2), 0, 0), (1, 2)
+    for name in range(PARTITIONS // 1000):
+        topic = Topic(f"large-{name}", f"id-{name}", 1, 0)
+        for number in range(1000):
+            partition = topic.partitions[number] = Partition(topic, number, replicas)
+            partition.leadership, partition.state = known, PartitionState.ONLINE
+            partition.replica_states = uniform_states(ReplicaState.ONLINE, 2)
+        topic.complete = True
+        rig.cluster.add_topic(topic)
+    # The world does not have them.
+    rig.check_memory = lambda: None  # type: ignore[method-assign]
+    return rig
+
+
+def longest(rig: MachineHarness, act: Callable[[], object]) -> int:
+    """The most steps of ours in one step of the machine."""
+    found, step = [0], rig.machine.step
+
+    def traced(*arguments: Any) -> Any:
+        with Steps() as counted:
+            ready = step(*arguments)
+        found.append(counted.count)
+        return ready
+
+    rig.machine.step = traced  # type: ignore[method-assign, assignment]
+    act()
+    return max(found)
+
+
+def goes(rig: MachineHarness) -> None:
+    rig.world.broker_down(3)
+    rig.run()
+
+
+def comes(rig: MachineHarness) -> None:
+    rig.world.broker_up(4)
+    # What a broker is told is listed elsewhere.
+    rig.slow.add(4)
+    rig.run()
+
+
+def rebalances(rig: MachineHarness) -> None:
+    rig.world.events.append(Event(EventKind.LEADER_REBALANCE))
+    rig.run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", [goes, comes, rebalances])
+def test_an_event_that_concerns_no_partition_gives_way(act: Callable[[MachineHarness], None]) -> None:
+    rig = large()
+    assert longest(rig, partial(act, rig)) <= EACH * PASSED_MAX
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("look", "slice_size"),
+    [
+        (lambda context: replicas_on(context.cluster, [1]), PASSED_MAX),
+        (lambda context: controlled_shutdown._scope(context, 1), PASSED_MAX),
+        (partition_state_machine.bring_online, PASSED_MAX),
+        (imbalances, SLICE_MAX),
+    ],
+    ids=["replicas", "controlled shutdown", "bring online", "imbalances"],
+)
+def test_a_look_at_all_partitions_gives_way(
+    look: Callable[[EventContext], Handler[Any]], slice_size: int
+) -> None:
+    yields = 0
+
+    def counting(context: EventContext) -> Handler[None]:
+        nonlocal yields
+        handler = look(context)
+        for pause in handler:
+            yields += 1
+            yield pause
+
+    large().drive(counting)
+    assert yields >= PARTITIONS // slice_size
+
+
+@pytest.mark.slow
+def test_the_gauges_give_way() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        counting = asyncio.create_task(state._counted(large().cluster))
+        while not counting.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert counting.result().with_leadership == PARTITIONS
+
+    asyncio.run(count())
+    assert turns >= PARTITIONS // state.COUNTED_AT_ONCE

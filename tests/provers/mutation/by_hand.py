@@ -1,0 +1,81 @@
+"""Mistakes that a maintainer of this product could make, thought of by hand: none of the small changes of `mutants` is
+like them. ``by_hand.toml`` lists them; each is one change of text in one function."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.provers.mutation.mutants import Mutant, functions_of
+from tests.support.paths import ROOT
+
+LIST = Path(__file__).parent / "by_hand.toml"
+
+
+class StaleMistakeError(Exception):
+    """The source has moved on: what a mistake replaces is not there exactly once."""
+
+
+def files(text: str | None = None) -> list[str]:
+    """The files that any of them is in."""
+    return list(_listed(text))
+
+
+@dataclass
+class Mistakes:
+    """``stale``: what the source has moved on from, as text."""
+
+    planted: list[Mutant]
+    stale: list[str]
+
+
+def mistakes(trees: Mapping[str, ast.Module], text: str | None = None, folder: Path = ROOT) -> Mistakes:
+    """All of these files, in the order of the list. ``trees``: the syntax of the files, which a planted one changes."""
+    found = Mistakes([], [])
+    for file, rows in _listed(text).items():
+        if file in trees:
+            source = (folder / file).read_text(encoding="utf-8")
+            for row in rows:
+                try:
+                    found.planted.append(_mutant(file, source, trees[file], row))
+                except StaleMistakeError as error:
+                    found.stale.append(str(error))
+    return found
+
+
+def _listed(text: str | None) -> dict[str, list[dict[str, str]]]:
+    return tomllib.loads(LIST.read_text(encoding="utf-8") if text is None else text)
+
+
+def _mutant(file: str, source: str, tree: ast.Module, row: dict[str, str]) -> Mutant:
+    name, old = row["in"], row["old"]
+    found = [(first, end) for function, first, end in functions_of(tree) if function == name]
+    if len(found) != 1:
+        raise StaleMistakeError(f"{file}: {name}: there are {len(found)} such functions")
+    first, end = found[0]
+    lines = source.splitlines(keepends=True)
+    before, within, after = (
+        "".join(part) for part in (lines[: first - 1], lines[first - 1 : end], lines[end:])
+    )
+    if within.count(old) != 1:
+        raise StaleMistakeError(f"{file}: {name}: it has {within.count(old)} times {old!r}")
+    changed = before + within.replace(old, row["new"]) + after
+    start = first + within[: within.index(old)].count("\n")
+    line = start + _first_difference(old, row["new"])
+    return Mutant(file, name, first, line, row["what"], 0, within + old + row["new"], _putter(tree, changed))
+
+
+def _first_difference(old: str, new: str) -> int:
+    """The line of ``old`` in which they differ first."""
+    both = zip(old.splitlines(), new.splitlines(), strict=False)
+    return next((n for n, (a, b) in enumerate(both) if a != b), 0)
+
+
+def _putter(tree: ast.Module, source: str) -> Callable[[], None]:
+    def put() -> None:
+        tree.body = ast.parse(source).body
+
+    return put

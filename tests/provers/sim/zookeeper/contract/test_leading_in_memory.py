@@ -1,0 +1,249 @@
+"""Elections, claims and successions at moments that a real server does not offer: in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.core import znode_paths
+from controller.core.cluster import tenures as history
+from controller.core.cluster.tenures import Tenure
+from controller.runtime import controller_election, lease, succession, tenures
+from controller.runtime.controller_election import Lost, Won
+from controller.runtime.succession import Succession
+from controller.runtime.tenures import Patience
+from controller.runtime.zookeeper import codecs, jute, single_codecs
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from tests.provers.sim.environment import loop
+from tests.provers.sim.zookeeper.ensemble import Ensemble
+from tests.provers.sim.zookeeper.hands import Hands
+from tests.provers.sim.zookeeper.messages import Get, Operation
+from tests.provers.sim.zookeeper.network import Channel, Network
+from tests.provers.sim.zookeeper.session import sessions_on
+from tests.runtime.test_claimant import ID, ME, attempt, claimant
+from tests.runtime.test_controller_election import Watch, elect
+from tests.support.runtime.sessions import opened
+
+CHROOT = "/test"
+CONNECT = f"one:1{CHROOT}"
+Story = Callable[[Network, Session, Hands], Awaitable[None]]
+
+
+def told(story: Story) -> None:
+    async def run() -> None:
+        network = Network(Ensemble())
+        with sessions_on(network), pytest.MonkeyPatch.context() as patch:
+            for module in (succession, tenures):
+                patch.setattr(module, "time", network.clock)
+            async with opened(CONNECT) as (session, _):
+                zk = Hands(network, CHROOT)
+                for path in znode_paths.PERSISTENT:
+                    zk.ensure_path(path)
+                await story(network, session, zk)
+
+    loop.run(run())
+
+
+def heard(_kind: str, _path: str) -> None: ...
+
+
+# --- elections -----------------------------------------------------------------------------------------------
+
+
+def test_another_s_election_of_the_same_epoch_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        async def overtaken(*_args: object) -> int:
+            zk.create(znode_paths.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
+            zk.set(znode_paths.CONTROLLER_EPOCH, b"1")
+            raise ConnectionLossError
+
+        monkeypatch.setattr(session, "register_controller", overtaken)
+        assert await elect(session) == Lost(7, "h:7")
+
+    told(story)
+
+
+def test_an_epoch_that_another_has_raised_is_left_alone() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        won = await elect(session)
+        assert isinstance(won, Won)
+        zk.set(znode_paths.CONTROLLER_EPOCH, b"2")
+        await controller_election.raise_epoch(session, won, 50)
+        assert zk.get(znode_paths.CONTROLLER_EPOCH)[0] == b"2"
+
+    told(story)
+
+
+def test_a_later_epoch_is_not_this_term_s() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        won = await elect(session)
+        assert isinstance(won, Won)
+        assert await controller_election.still_ours(session, won, Watch())
+        zk.set(znode_paths.CONTROLLER_EPOCH, b"2")
+        assert not await controller_election.still_ours(session, won, Watch())
+
+    told(story)
+
+
+def test_the_same_unreadable_controller_is_logged_once_in_a_while() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create(znode_paths.CONTROLLER, b"junk")
+        with capture_logs() as logs:
+            for _n in range(3):
+                await controller_election.look(session, heard)
+        assert [line["event"] for line in logs] == ["malformed_znode"]
+
+    told(story)
+
+
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_in_between_is_noticed_by_its_epoch() -> None:
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        deliver = network.deliver
+
+        def changing(channel: Channel, op: Operation) -> None:
+            deliver(channel, op)
+            if isinstance(op, Get) and op.path.endswith(znode_paths.CONTROLLER):
+                zk.set(znode_paths.CONTROLLER_EPOCH, b"2")
+
+        await controller_election.register(session, ME, "h:2")
+        zk.create(znode_paths.CONTROLLER_EPOCH, b"1")
+        zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, ""))
+        network.deliver = changing  # type: ignore[method-assign]
+        found = await controller_election.find_holder(session, heard)
+        assert await controller_election.claim(session, None, ME, found) is None
+
+    told(story)
+
+
+def test_nobody_claims_whose_registration_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        ensure = session.ensure
+
+        async def gone(path: str) -> None:
+            await ensure(path)
+            if zk.exists(znode_paths.candidate_path(ID)):
+                zk.delete(znode_paths.candidate_path(ID))
+
+        await controller_election.register(session, ME, "h:2")
+        found = await controller_election.find_holder(session, heard)
+        monkeypatch.setattr(session, "ensure", gone)
+        assert await controller_election.claim(session, None, ME, found) is None
+        assert zk.exists(znode_paths.CONTROLLER) is None
+
+    told(story)
+
+
+def test_only_claims_over_brokers_count_also_such_of_unknown_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        async with claimant(CONNECT, "exclusive") as claims:
+            zk.create(znode_paths.CONTROLLER, codecs.encode_controller(77, "gone:1"))
+            assert isinstance(await attempt(claims, session), Won)
+            assert not claims.claims
+            zk.delete(znode_paths.CONTROLLER)
+            zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, ""))
+
+            async def lost(*_args: object) -> None:
+                raise ConnectionLossError
+
+            monkeypatch.setattr(controller_election, "claim", lost)
+            with pytest.raises(ConnectionLossError):
+                await attempt(claims, session)
+            assert len(claims.claims) == 1
+
+    told(story)
+
+
+def test_it_is_no_standby_of_its_own() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        async with claimant(CONNECT) as claims:
+            await controller_election.register(session, ME, "h:2")
+            assert await claims.standbys(session) == []
+            zk.create(znode_paths.candidate_path(5))
+            assert await claims.standbys(session) == ["5"]
+
+    told(story)
+
+
+# --- successions ---------------------------------------------------------------------------------------------
+
+
+def test_each_resignation_gives_its_successor_the_whole_time() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        me = Succession(1)
+        zk.create(znode_paths.candidate_path(2))
+        for _n in range(2):
+            zk.create(znode_paths.SUCCESSOR, b"2")
+            assert await me.leaves_to_another(session)
+            await asyncio.sleep(lease.SUCCESSOR_WAIT_S + 1)
+            assert not await me.leaves_to_another(session)
+            zk.delete(znode_paths.SUCCESSOR)
+
+    told(story)
+
+
+def test_nobody_waits_for_a_successor_that_is_not_there() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create(znode_paths.SUCCESSOR, b"2")
+        assert not await Succession(1).leaves_to_another(session)
+        zk.create(znode_paths.candidate_path(2))
+        assert await Succession(1).leaves_to_another(session)
+        assert not await Succession(2).leaves_to_another(session)
+
+    told(story)
+
+
+def test_a_former_successor_s_name_is_replaced_and_a_deposed_one_names_nobody() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create(znode_paths.CONTROLLER_EPOCH, b"1")
+        zk.create(znode_paths.SUCCESSOR, b"9")
+        await succession.appoint(session, 0, 2)
+        assert zk.get(znode_paths.SUCCESSOR)[0] == b"2"
+        with pytest.raises(jute.MultiError):
+            await succession.appoint(session, 7, 3)
+
+    told(story)
+
+
+# --- flapping ------------------------------------------------------------------------------------------------
+
+
+def test_a_flapping_candidate_waits_each_time_while_there_are_others() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        me = Patience(1)
+        assert not await me.leaves_to_another(session)
+        for _n in range(2):
+            me.failed()
+        zk.create(znode_paths.candidate_path(1))
+        assert not await me.leaves_to_another(session), "it is alone"
+        zk.create(znode_paths.candidate_path(2))
+        wait_s = history.yields_us(2) / 1e6
+        for _n in range(2):
+            zk.create(znode_paths.CONTROLLER)
+            assert not await me.leaves_to_another(session)
+            zk.delete(znode_paths.CONTROLLER)
+            assert await me.leaves_to_another(session)
+            await asyncio.sleep(wait_s * 0.9)
+            assert await me.leaves_to_another(session)
+            await asyncio.sleep(wait_s * 0.2)
+            assert not await me.leaves_to_another(session)
+
+    told(story)
+
+
+def test_who_failed_before_it_was_restarted_waits_too() -> None:
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        now_ms = network.clock.time_ns() // 1_000_000
+        terms = tuple(Tenure(1, epoch, now_ms - 1000, now_ms) for epoch in (1, 2))
+        zk.create(history.PATH, single_codecs.encode(history.PATH, terms), makepath=True)
+        zk.create(znode_paths.candidate_path(2))
+        me = Patience(1)
+        await me.learn(session)
+        assert await me.leaves_to_another(session)
+
+    told(story)

@@ -1,0 +1,174 @@
+"""Our Session at moments that a real server does not offer: in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.core import znode_paths
+from controller.runtime.observe.metrics import StandbyMetrics
+from controller.runtime.zookeeper import jute
+from controller.runtime.zookeeper import session as session_module
+from controller.runtime.zookeeper.session import Connection, ConnectionLossError, Session
+from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
+from proto.zookeeper_access import ZooKeeperAccess
+from tests.provers.sim.environment import loop
+from tests.provers.sim.zookeeper import session as memory
+from tests.provers.sim.zookeeper.ensemble import Ensemble, Options
+from tests.provers.sim.zookeeper.hands import Hands
+from tests.provers.sim.zookeeper.messages import Operation, Sync, WatchTree
+from tests.provers.sim.zookeeper.network import Channel, Loss, Network
+from tests.provers.sim.zookeeper.session import sessions_on
+from tests.support.runtime.sessions import opened, until
+
+CHROOT = "/test"
+CONNECT = f"one:1{CHROOT}"
+TIMEOUT_MS = 20_000
+Story = Callable[[Network, Session, Hands], Awaitable[None]]
+
+
+def told(story: Story) -> None:
+    async def run() -> None:
+        network = Network(Ensemble())
+        with sessions_on(network):
+            async with opened(CONNECT, TIMEOUT_MS) as (session, _):
+                await story(network, session, Hands(network, CHROOT))
+
+    loop.run(run())
+
+
+def test_a_lost_connection_renews_no_lease() -> None:
+    async def story(network: Network, session: Session, _: Hands) -> None:
+        await asyncio.sleep(5)
+        before = session.lease_remaining_s()
+        network.lose("one", Loss.REQUEST, Sync)
+        network.block("one", [0])
+        with pytest.raises(ConnectionLossError):
+            await session.ping()
+        assert session.lease_remaining_s() <= before
+
+    told(story)
+
+
+def test_the_lease_counts_from_before_a_connect_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = memory._Connection._connect
+
+    def slowly(self: Any, channel: Channel) -> tuple[float, float]:
+        self._network.clock._as_of_s += 3.0
+        return connect(self, channel)
+
+    monkeypatch.setattr(memory._Connection, "_connect", slowly)
+
+    async def story(_network: Network, session: Session, _zk: Hands) -> None:
+        assert session.lease_remaining_s() < TIMEOUT_MS / 1000 * 2 / 3
+
+    told(story)
+
+
+def test_after_a_lost_connection_a_standby_reads_all_again() -> None:
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        zk.ensure_path(znode_paths.TOPICS)
+        mirror = StateMirror(session, StandbyMetrics(CollectorRegistry()))
+        reading = asyncio.create_task(mirror.run())
+        await until(lambda: mirror.warmth is Warmth.WARM, "all to be read")
+        connections = session.connections
+        network.drop("one")
+        await until(lambda: session.connected and session.connections > connections, "another connection")
+        assert mirror.hand_over(lambda *_: None) is None
+        await until(lambda: mirror.warmth is Warmth.WARM, "all to be read again")
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    told(story)
+
+
+def test_the_next_server_is_asked_anew_whether_it_has_bulk_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "BULK_PATHS", 2)
+
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        zk.create("/a", b"1")
+        assert len(await session.bulk_get(["/a"] * 9)) == 9
+        network.ensemble.options = Options(multi_read=False)
+        network.drop("one")
+        await until(lambda: session.connections > 1 and session.connected, "another connection")
+        assert [node.data for node in await session.bulk_get(["/a"] * 9) if not isinstance(node, int)] == [
+            b"1"
+        ] * 9
+
+    told(story)
+
+
+def test_many_parts_of_a_bulk_read_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "BULK_PATHS", 2)
+
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        paths = [f"/{n}" for n in range(9)]
+        for path in paths:
+            zk.create(path, path.encode())
+        nodes = await session.bulk_get(paths)
+        assert [node.data for node in nodes if not isinstance(node, int)] == [p.encode() for p in paths]
+
+    told(story)
+
+
+def test_changes_of_a_tree_that_were_too_many_to_keep_count_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "HEARD_MAX", 2)
+
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create("/w")
+        assert await session.watch_tree("/w")
+        connections = session.connections
+        for name in ("a", "b"):
+            zk.create(f"/w/{name}")
+        await session.ping()
+        assert session.connections == connections
+        zk.create("/w/c")
+        await session.ping()
+        assert session.connections > connections
+
+    told(story)
+
+
+def test_a_tree_is_heard_of_from_the_moment_in_which_it_is_watched() -> None:
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        deliver = network.deliver
+
+        def changing(channel: Channel, op: Operation) -> None:
+            deliver(channel, op)
+            if isinstance(op, WatchTree):
+                zk.create("/w/a")
+
+        network.deliver = changing  # type: ignore[method-assign]
+        zk.create("/w")
+        assert await session.watch_tree("/w")
+        await session.ping()
+        assert "/w/a" in session.heard()
+
+    told(story)
+
+
+def test_nothing_is_said_of_a_connection_after_the_close() -> None:
+    async def run() -> None:
+        with sessions_on(Network(Ensemble())):
+            async with opened(CONNECT, TIMEOUT_MS) as (session, changes):
+                await session.ping()
+                await session.close()
+                await asyncio.sleep(30)
+                assert changes == [Connection.CONNECTED]
+
+    loop.run(run())
+
+
+def test_below_a_chroot_the_access_of_a_znode_goes_by_its_own_path() -> None:
+    async def run() -> None:
+        with sessions_on(Network(Ensemble())):
+            session = Session(CONNECT, TIMEOUT_MS, lambda _: None, None, access=ZooKeeperAccess(set_acl=True))
+            for path, acl in (("/config/users/u", jute.PRIVATE_ACL), ("/config/topics/t", jute.READABLE_ACL)):
+                assert acl in session.op_create(path, b"")
+                assert f"{CHROOT}{path}".encode() in session.op_create(path, b"")
+
+    loop.run(run())

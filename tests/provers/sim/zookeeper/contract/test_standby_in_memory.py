@@ -1,0 +1,169 @@
+"""A standby's memory at moments that a real server does not offer: in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import pytest
+
+from controller.core import znode_paths
+from controller.core.model import LeaderAndIsr, Partition, Topic
+from controller.runtime.zookeeper import codecs, state_mirror
+from tests.provers.sim.environment import loop
+from tests.provers.sim.zookeeper.ensemble import Ensemble
+from tests.provers.sim.zookeeper.hands import Hands
+from tests.provers.sim.zookeeper.messages import MultiRead, Operation
+from tests.provers.sim.zookeeper.network import Channel, Network
+from tests.provers.sim.zookeeper.session import sessions_on
+from tests.runtime.zookeeper.test_state_mirror import World, _epoch, following, world
+from tests.support.runtime.sessions import opened, until
+
+CHROOT = "/test"
+CONNECT = f"one:1{CHROOT}"
+
+
+def told(story: Callable[[Network, World], Awaitable[None]]) -> None:
+    """With a topic of three partitions."""
+
+    async def run() -> None:
+        network = Network(Ensemble())
+        with sessions_on(network), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(state_mirror, "time", network.clock)
+            async with opened(CONNECT), world(CONNECT) as made:
+                await story(network, made)
+
+    loop.run(run())
+
+
+async def handed_over(made: World, avoided: tuple[str, ...] = ()) -> None:
+    assert await made.mirror.settle()
+    made.prepared = made.mirror.hand_over(lambda _, path: made.told.append(path), avoided)
+
+
+def taken(made: World, topic: str, partitions: int) -> list[int | None]:
+    """Leader epochs of what is left out; None: to be read."""
+    states = made.mirror.take([Partition(Topic(topic), number, (1, 2)) for number in range(partitions)])
+    return [state.leader_epoch if state is not None else None for state in states]
+
+
+async def special(made: World) -> None:
+    """A topic that the failover has to read itself."""
+    await made.create("moving", 2)
+    await made.edit("moving", adding={0: (2,)})
+
+
+def test_it_is_behind_since_the_oldest_change() -> None:
+    async def story(network: Network, made: World) -> None:
+        async with following(made):
+            pass
+        for number in (0, 1, 0):
+            await made.write(number, 5)
+            await made.standby.ping()
+            made.mirror.take([])
+            await asyncio.sleep(10)
+        assert made.mirror.behind == 2
+        assert made.mirror.behind_s(network.clock.monotonic()) == pytest.approx(30, abs=1)
+
+    told(story)
+
+
+def test_a_topic_that_the_failover_avoids_is_not_handed_over_but_its_states_are_known() -> None:
+    async def story(_: Network, made: World) -> None:
+        async with following(made):
+            pass
+        await handed_over(made, (znode_paths.topic_path("t"),))
+        assert made.prepared is not None
+        assert not made.prepared.topics
+        assert taken(made, "t", 3) == [0, 0, 0]
+        assert taken(made, "t", 3) == [None] * 3, "whoever asks again wants it from ZooKeeper"
+
+    told(story)
+
+
+def test_of_a_topic_left_out_only_states_are_given_that_did_not_change() -> None:
+    async def story(_: Network, made: World) -> None:
+        await special(made)
+        async with following(made):
+            await until(lambda: _epoch(made, 1, "moving") == 0, "it to be read")
+        await made.write(0, 4, "moving")
+        await handed_over(made)
+        assert taken(made, "moving", 2) == [None, 0]
+
+    told(story)
+
+
+def test_of_a_topic_left_out_a_state_that_changes_after_the_hand_over_is_not_given() -> None:
+    async def story(_: Network, made: World) -> None:
+        await special(made)
+        async with following(made):
+            await until(lambda: _epoch(made, 1, "moving") == 0, "it to be read")
+        await handed_over(made)
+        await made.write(1, 4, "moving")
+        await made.standby.ping()
+        assert taken(made, "moving", 2) == [0, None]
+
+    told(story)
+
+
+def test_after_a_proof_that_fails_all_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_mirror, "PROVED_MAX", 1)
+
+    async def story(_: Network, made: World) -> None:
+        async with following(made):
+            for partition in made.mirror.prepared.topics["t"].partitions.values():
+                partition.leadership = LeaderAndIsr(2, 99, (2,), 3, 1)
+            await asyncio.sleep(30)
+            assert made.mirror.proved_wrong == 1
+            assert [_epoch(made, number) for number in range(3)] == [0, 0, 0]
+
+    told(story)
+
+
+def test_what_changes_while_it_is_proved_is_no_defect() -> None:
+    async def story(network: Network, made: World) -> None:
+        zk, deliver = Hands(network, CHROOT), network.deliver
+        epochs = count(1)
+
+        def changing(channel: Channel, op: Operation) -> None:
+            if isinstance(op, MultiRead) and not made.mirror.behind:
+                epoch = next(epochs)
+                state = codecs.encode_state(LeaderAndIsr(1, epoch, (1, 2), epoch, 1))
+                zk.set(znode_paths.state_path("t", epoch % 3), state)
+            deliver(channel, op)
+
+        async with following(made):
+            network.deliver = changing  # type: ignore[method-assign]
+            await asyncio.sleep(20)
+            assert next(epochs) > 5
+            assert made.mirror.proved_wrong == 0
+
+    told(story)
+
+
+def test_partitions_that_a_topic_gets_are_read_and_counted() -> None:
+    async def story(network: Network, made: World) -> None:
+        zk = Hands(network, CHROOT)
+        async with following(made):
+            path = znode_paths.state_path("t", 3)
+            zk.create(path, codecs.encode_state(LeaderAndIsr(1, 8, (1, 2), 0, 1)), makepath=True)
+            await asyncio.sleep(5)
+            await made.edit("t", partitions=dict.fromkeys(range(4), (1, 2)))
+            await until(lambda: _epoch(made, 3) == 8, "it to be read")
+            assert (made.mirror.size, made.mirror.proved_wrong) == (4, 0)
+
+    told(story)
+
+
+def test_after_the_term_no_topic_tells_it() -> None:
+    async def story(_: Network, made: World) -> None:
+        async with following(made):
+            pass
+        await handed_over(made)
+        made.mirror.release()
+        await made.edit("t", partitions={0: (1, 2)})
+        await asyncio.sleep(1)
+        assert made.told == []
+
+    told(story)

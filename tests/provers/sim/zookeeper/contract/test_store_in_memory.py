@@ -1,0 +1,253 @@
+"""The store at moments that a real server does not offer: in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.core import effects, znode_paths
+from controller.core.cluster import tenures
+from controller.core.effects import Committed, CreateState, DeleteNode, Problem, ReadStates, SetTopic
+from controller.core.model import LeaderAndIsr
+from controller.errors import LeaseExpiredError
+from controller.runtime.observe.metrics import StandbyMetrics
+from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper import session as session_module
+from controller.runtime.zookeeper import store as store_module
+from controller.runtime.zookeeper.fenced_node import FencedNode
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from controller.runtime.zookeeper.standby import Standby
+from controller.runtime.zookeeper.state_cache import StateCache
+from controller.runtime.zookeeper.state_mirror import Warmth
+from controller.runtime.zookeeper.store import Store
+from tests.provers.sim.environment import loop
+from tests.provers.sim.zookeeper.ensemble import Ensemble
+from tests.provers.sim.zookeeper.hands import Hands
+from tests.provers.sim.zookeeper.network import Network
+from tests.provers.sim.zookeeper.session import sessions_on
+from tests.runtime.zookeeper.test_state_mirror import following, world
+from tests.runtime.zookeeper.test_store import StoreHarness, info, partitions, state
+from tests.support.runtime.sessions import opened, until
+
+CHROOT = "/test"
+CONNECT = f"one:1{CHROOT}"
+Story = Callable[[Network, StoreHarness, Hands], Awaitable[None]]
+
+
+def told(story: Story) -> None:
+    async def run() -> None:
+        network = Network(Ensemble())
+        with sessions_on(network):
+            async with opened(CONNECT) as (session, _):
+                harness = await StoreHarness(session).prepare()
+                await story(network, harness, Hands(network, CHROOT))
+
+    loop.run(run())
+
+
+def answering(session: Session, monkeypatch: pytest.MonkeyPatch, path: str, code: int) -> None:
+    """Bulk reads say this of one znode."""
+    read = session.bulk_get
+
+    async def said(paths: Any) -> list[jute.Node | int]:
+        nodes = await read(paths)
+        return [code if p == path else node for p, node in zip(paths, nodes, strict=True)]
+
+    monkeypatch.setattr(session, "bulk_get", said)
+
+
+# --- the lease -----------------------------------------------------------------------------------------------
+
+
+def test_a_read_that_is_tried_again_ends_with_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: Network, harness: StoreHarness, _zk: Hands) -> None:
+        async def lost(_path: str) -> None:
+            raise ConnectionLossError
+
+        monkeypatch.setattr(harness.session, "get", lost)
+        async with asyncio.timeout(60):
+            with pytest.raises(LeaseExpiredError):
+                await harness.read(effects.ReadFeature())
+
+    told(story)
+
+
+def test_a_commit_whose_answer_is_lost_after_the_lease_is_no_conflict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(_: Network, harness: StoreHarness, _zk: Hands) -> None:
+        async def lost(_ops: object) -> None:
+            monkeypatch.setattr(harness.session, "lease_remaining_s", lambda: -0.1)
+            raise ConnectionLossError
+
+        monkeypatch.setattr(harness.session, "multi", lost)
+        with pytest.raises(LeaseExpiredError):
+            await harness.commit(DeleteNode("/admin/x"))
+
+    told(story)
+
+
+# --- reading -------------------------------------------------------------------------------------------------
+
+
+def test_an_unreadable_state_in_a_later_part_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "BULK_PATHS", 2)
+
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        zk.create("/brokers/topics/t", b"{}")
+        made = partitions("t", 5)
+        assert await harness.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
+        zk.set(znode_paths.state_path("t", 3), b"junk")
+        read = await harness.read(ReadStates(made))
+        assert [found.path for found in read if isinstance(found, Problem)] == [
+            znode_paths.state_path("t", 3)
+        ]
+
+    told(story)
+
+
+def test_an_unreadable_registration_tells_its_incarnation() -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        zk.create("/brokers/ids/2", b"{")
+        (problem,) = (await harness.read(effects.ReadBrokers())).problems
+        assert problem.czxid == zk.exists("/brokers/ids/2").czxid
+
+    told(story)
+
+
+def test_equal_contents_of_other_versions_are_other_states() -> None:
+    data, cache = codecs.encode_state(LeaderAndIsr(1, 4, (1, 2), 0, 1)), StateCache()
+    for version in (3, 5):
+        found = cache.decode("t", 0, jute.Node(data, version, 1))
+        assert isinstance(found, LeaderAndIsr)
+        assert found.partition_epoch == version
+
+
+def test_a_store_that_is_closed_hears_of_nothing() -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        await harness.read(effects.ReadTopicNames())
+        harness.store.close()
+        zk.create("/brokers/topics/t", b"{}")
+        await asyncio.sleep(1)
+        assert harness.events == []
+
+    told(story)
+
+
+def test_a_configuration_that_may_not_be_read_is_deleted_with_its_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        zk.create("/brokers/topics/t", b"{}")
+        zk.create("/config/topics/t", b"{}", makepath=True)
+        answering(harness.session, monkeypatch, "/config/topics/t", jute.NO_AUTH)
+        (tree,) = await harness.read(effects.ReadTopicTrees(["t"]))
+        assert tree == ["/brokers/topics/t", "/config/topics/t"]
+
+    told(story)
+
+
+def test_it_counts_what_came_from_memory() -> None:
+    async def run() -> None:
+        network = Network(Ensemble())
+        with sessions_on(network):
+            async with world(CONNECT) as made:
+                await made.create("moving", 2)
+                await made.edit("moving", adding={0: (2,)})
+                async with following(made):
+                    pass
+                await made.write(1, 5)
+                await made.write(1, 5, "moving")
+                assert await made.mirror.settle()
+                store = Store(made.standby, 1, lambda _: None, mirror=made.mirror)
+                await store.perform(effects.Read(1, effects.ReadPrepared()))
+                assert (store.topics_from_memory, store.from_memory, store.from_zookeeper) == (1, 2, 0)
+                left = [*partitions("t", 3)[1:2], *partitions("moving", 2)]
+                await store.perform(effects.Read(2, ReadStates(left)))
+                assert (store.from_memory, store.from_zookeeper) == (3, 2)
+
+    loop.run(run())
+
+
+def test_a_standby_that_proves_nothing_watches_nothing() -> None:
+    async def run() -> None:
+        network = Network(Ensemble())
+        with sessions_on(network):
+            async with world(CONNECT) as made:
+
+                async def digest(*_: object) -> None: ...
+
+                standby = Standby(made.standby, StandbyMetrics(CollectorRegistry()), digest)
+                standby.follow()
+                await until(lambda: standby.mirror.warmth is Warmth.WARM, "all to be read")
+                standby.mirror._connection = -1
+                assert await standby.settled() is None
+                await made.write(0, 3)
+                await made.standby.ping()
+                assert made.standby.heard() == []
+
+    loop.run(run())
+
+
+# --- writing -------------------------------------------------------------------------------------------------
+
+
+def test_many_topics_are_written_in_as_few_parts_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    infos = [info(f"t{n}", 0, 20) for n in range(6)]
+    two = 2 * (len(codecs.encode_topic(infos[0])) + 400)
+    monkeypatch.setattr(store_module, "MULTI_BYTES_MAX", two)
+
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        for one in infos:
+            zk.create(f"/brokers/topics/{one.name}", b"{}")
+        sizes: list[int] = []
+        multi = harness.session.multi
+
+        async def counted(ops: Any) -> None:
+            sizes.append(len(ops) - 1)
+            await multi(ops)
+
+        monkeypatch.setattr(harness.session, "multi", counted)
+        assert await harness.commit(*(SetTopic(one) for one in infos)) == Committed(1)
+        assert sizes == [2, 2, 2]
+
+    told(story)
+
+
+def test_a_node_that_may_not_be_read_is_deleted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        zk.create("/admin/delete_topics/b")
+        answering(harness.session, monkeypatch, "/admin/delete_topics/b", jute.NO_AUTH)
+        writes = [DeleteNode(f"/admin/delete_topics/{name}") for name in ("a", "b")]
+        assert await harness.commit(*writes) == Committed(1)
+        assert zk.get_children("/admin/delete_topics") == []
+
+    told(story)
+
+
+NODE: FencedNode[tuple[tenures.Tenure, ...]] = FencedNode(tenures.PATH, ())
+
+
+def test_a_node_of_the_controller_s_own_that_does_not_decode_is_replaced() -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        zk.create(tenures.PATH, b"junk", makepath=True)
+        value, version = await NODE.read(harness.session)
+        assert (value, version) == ((), 0)
+        term = tenures.Tenure(1, 1, 1000)
+        await NODE.write(harness.session, 1, (term,), version)
+        assert await NODE.read(harness.session) == ((term,), 1)
+
+    told(story)
+
+
+def test_a_node_of_the_controller_s_own_is_fenced() -> None:
+    async def story(_: Network, harness: StoreHarness, _zk: Hands) -> None:
+        with pytest.raises(jute.MultiError):
+            await NODE.write(harness.session, 7, (), None)
+        assert await NODE.read(harness.session) == ((), None)
+
+    told(story)

@@ -1,0 +1,58 @@
+"""How long the rounds of the event loop take."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.runtime.observe import loop_lag
+from controller.runtime.observe.loop_lag import WINDOW_S, Pause, Rounds
+
+
+class Clocks:
+    """The clock, and the processor time of this thread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s, self.cpu_s = 100.0, 5.0
+        told = SimpleNamespace(monotonic=lambda: self.now_s, thread_time=lambda: self.cpu_s)
+        monkeypatch.setattr(loop_lag, "time", told)
+
+
+def waited(rounds: Rounds, clocks: Clocks, seconds: float) -> None:
+    """Time that is spent in the selector is no pause."""
+    rounds.select(0)
+    clocks.now_s += seconds
+    rounds._began_s = clocks.now_s
+
+
+def test_the_longest_round_is_told_by_the_clock_and_by_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = Clocks(monkeypatch)
+    rounds, registry = Rounds(), CollectorRegistry()
+    rounds.show(registry)
+    for seconds, cpu_s in ((0.01, 0.01), (0.2, 0.02), (0.05, 0.05)):
+        clocks.now_s += seconds
+        clocks.cpu_s += cpu_s
+        rounds.select(0)
+    assert rounds.longest() == pytest.approx(Pause(0.2, 0.05))
+    name = "partition_controller_event_loop_pause_seconds"
+    assert registry.get_sample_value(name, {"clock": "elapsed"}) == pytest.approx(0.2)
+    assert registry.get_sample_value(name, {"clock": "cpu"}) == pytest.approx(0.05)
+    rounds.close()
+
+
+def test_a_pause_is_forgotten_after_two_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = Clocks(monkeypatch)
+    rounds = Rounds()
+    clocks.now_s += 0.2
+    rounds.select(0)
+    waited(rounds, clocks, WINDOW_S)
+    clocks.now_s += 0.1
+    rounds.select(0)
+    assert rounds.longest().elapsed == pytest.approx(0.2), "that of the window before"
+    waited(rounds, clocks, WINDOW_S)
+    assert rounds.longest().elapsed == pytest.approx(0.1)
+    waited(rounds, clocks, 2 * WINDOW_S)
+    assert rounds.longest() == Pause()
+    rounds.close()
