@@ -29,9 +29,9 @@ def intervals(records: Records, *lines: dict[str, Any]) -> DataFrame:
 
 
 def seconds(table: DataFrame) -> list[tuple[Any, ...]]:
-    """Class, beginning and length in seconds, what ended it; in order."""
+    """Class, beginning and length in seconds, what ended it; in order of these two."""
     start = f"(unix_micros(start_ts) - {ZERO_US}) / 1e6 as start"
-    found = table.selectExpr("class", start, "duration_us / 1e6 as s", "ended_by").orderBy("start")
+    found = table.selectExpr("class", start, "duration_us / 1e6 as s", "ended_by").orderBy("start", "s")
     return [(row["class"], row.start, row.s, row.ended_by) for row in found.collect()]
 
 
