@@ -28,7 +28,6 @@ from controller.core.elections import elect_leaders
 from controller.core.events import EventKind
 from controller.core.model import LeaderAndIsr, Partition
 from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
-from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase
@@ -113,12 +112,13 @@ def failover(context: EventContext) -> Handler[None]:
     context.push_brokers()
     # Before anyone is elected, and before a leader that has lost its data is told to lead.
     yield from lost_data.take_out(context, partitions)
-    offline = yield from replica_state_machine.startup(context, partitions)
-    yield from timings.done("replica_startup", prepared.replicas + sum(len(p.replicas) for p in read))
+    # Leaders first, as when a broker dies: a partition without one stands still, one with a long ISR does not.
     yield from partition_state_machine.startup(context, partitions)
-    # Only now, as when a broker dies: a partition without a leader stands still, one with a long ISR does not.
-    yield from _take_offline(context, offline)
     yield from timings.done("partition_startup", count)
+    yield from replica_state_machine.startup(context, partitions)
+    # What left ISRs may have been read with a live member that the election did not know.
+    yield from partition_state_machine.bring_online(context, partitions, only_with_live_isr=True)
+    yield from timings.done("replica_startup", prepared.replicas + sum(len(p.replicas) for p in read))
     begun = yield from part_of_failover(context, EventKind.REASSIGNMENT, process_znode(context), ())
     moved = yield from part_of_failover(
         context, EventKind.REASSIGNMENT_IN_SYNC, phases.resume(context, begun), 0
@@ -132,13 +132,6 @@ def failover(context: EventContext) -> Handler[None]:
     )
     yield from timings.done("preferred_election", elected)
     yield from timings.ready(count)
-
-
-def _take_offline(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
-    if replicas:
-        yield from replica_state_machine.to_offline(context, replicas, "found offline at failover")
-        # The removal may have read a live ISR member that the election did not know.
-        yield from partition_state_machine.bring_online(context, only_with_live_isr=True)
 
 
 def _add_brokers(context: EventContext) -> None:

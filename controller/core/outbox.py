@@ -95,6 +95,8 @@ class _Round:
 
     def drop(self, partition: Partition) -> bool:
         """Take back LeaderAndIsr of a partition; returns its is_new."""
+        if not self.leading and not self.leader_and_isr:
+            return False
         return self.leading.pop(partition, False) | self.leader_and_isr.pop(partition, False)
 
 
@@ -213,7 +215,8 @@ class _Everything(NamedTuple):
     def partitions(self, names: Collection[str]) -> Iterator[Partition]:
         """Those with a state, of these topics."""
         topics, left_out = self.topics, () if self.told_deleting else self.deleting
-        chosen = (topics[n] for n in names if n in topics and n not in left_out)
+        # In an order that is the same in each run.
+        chosen = (topics[n] for n in sorted(names) if n in topics and n not in left_out)
         return (p for topic in chosen for p in topic.partitions.values() if p.leadership is not None)
 
     def leadership(self, broker_id: int, names: Collection[str]) -> Iterator[Partition]:
@@ -292,7 +295,7 @@ class BrokerQueue:
             # The old incarnation must be deleted before the new one is created.
             round_ = _Round()
             self.rounds.append(round_)
-        else:
+        elif round_.stop_replica:
             round_.stop_replica.pop(partition, None)
         is_new |= round_.drop(partition)
         self._leave_out(partition)
@@ -369,6 +372,17 @@ class BrokerQueue:
             return True
         return not self.comparing and bool(self.whole or self.snapshot is not None or self.snapshot_open)
 
+    def size_max(self, end: int) -> int:
+        """Partitions that may be sent now, at most."""
+        size = (
+            end
+            - self.cursor
+            + sum(len(r.leading) + len(r.leader_and_isr) + len(r.stop_replica) for r in self.rounds)
+        )
+        if self.comparing:
+            return size
+        return size + len(self.whole) + (len(self.snapshot.partitions) if self.snapshot is not None else 0)
+
     def owes(self, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent."""
         if partition in self.whole or any(partition in round_ for round_ in self.rounds):
@@ -377,7 +391,8 @@ class BrokerQueue:
         return unlisted and self.broker.id in partition.replicas
 
     def _leave_out(self, partition: Partition) -> None:
-        self.whole.pop(partition, None)
+        if self.whole:
+            self.whole.pop(partition, None)
         if self.unlisted is not None:
             self.left_out.add(partition)
 
@@ -645,6 +660,13 @@ class Outbox:
         if queue is None:
             return False
         return queue.refresh or bool(next(filter(None, queue.rounds), queue.rounds[0]).leading)
+
+    def can_wait(self, broker_id: int, small: int) -> bool:
+        """Whether more than ``small`` partitions are pending for a broker, and none that is urgent."""
+        queue = self.queues.get(broker_id)
+        if queue is None or self.is_urgent(broker_id):
+            return False
+        return queue.size_max(self.metadata.end) > small
 
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""

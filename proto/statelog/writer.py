@@ -27,6 +27,8 @@ from proto.statelog.schema import SCHEMA_VERSION, TRACE_ID
 FILE_NAME = "state-change.jsonl"
 #: Records encoded before the thread yields: it shares the interpreter with the controller's decisions.
 _SLICE_RECORDS = 200
+#: Wait for further records before some are written.
+GATHER_S = 0.01
 
 Record = Mapping[str, Any]
 
@@ -167,8 +169,11 @@ class StateLogWriter:
         while True:
             self._wake.wait(1.0)
             self._wake.clear()
+            if self._queue and not self._closing:
+                # Others follow: a thread that begins anew for each record takes more than the record does.
+                time.sleep(GATHER_S)
             while self._queue:
-                self._write_entry(self._queue.popleft())
+                self._write_some()
                 self._rotate_if_due()
             self._leave_moved_file()
             self._report_dropped()
@@ -182,9 +187,23 @@ class StateLogWriter:
             self._file.close()
             self._file = None
 
-    def _write_entry(self, entry: _Entry) -> None:
-        envelope = self._envelope(entry)
+    def _write_some(self) -> None:
+        """Write the next batches, small ones together: a write takes several system calls."""
         lines: list[bytes] = []
+        taken = 0
+        while self._queue and taken < _SLICE_RECORDS:
+            entry = self._queue.popleft()
+            taken += entry.count
+            self._encode(entry, lines)
+        if lines:
+            self._write_or_drop(lines)
+        self.cpu_s = time.thread_time()
+        with self._lock:
+            self._queued -= taken
+
+    def _encode(self, entry: _Entry, lines: list[bytes]) -> None:
+        """Add the lines of a batch; as often as there are enough, they are written."""
+        envelope = self._envelope(entry)
         made = 0
         try:
             for record in entry.records:
@@ -192,17 +211,12 @@ class StateLogWriter:
                 made += 1
                 if len(lines) >= _SLICE_RECORDS:
                     self._write_or_drop(lines)
-                    lines = []
+                    lines.clear()
                     # A sleep releases the interpreter; a longer one leaves most of the time to a busy owner.
                     time.sleep(0.025 if self.owner_busy and self._queued < self._queue_max // 2 else 0)
         except Exception as error:  # noqa: BLE001  (a bug of the caller: this thread reports it and continues)
             with self._lock:
                 self._drop(max(entry.count - made, 1), f"a record could not be encoded: {error!r}")
-        if lines:
-            self._write_or_drop(lines)
-        self.cpu_s = time.thread_time()
-        with self._lock:
-            self._queued -= entry.count
 
     def _envelope(self, entry: _Entry) -> dict[str, Any]:
         return envelope(

@@ -341,13 +341,19 @@ class ControllerProcess:
         return cpu_seconds(self.process.pid)
 
     def wait_warm(self, partitions: int, timeout_s: float = 1200.0) -> None:
-        """Until it has everything in memory. It reads 20,000 states a second, where nothing else is at work."""
+        """Until it has everything in memory, and the digests of all of it: 20,000 states a second are read, and as many
+        hashed, where nothing else is at work."""
         deadline = time.monotonic() + timeout_s
-        while self.metric("partition_controller_standby_states") < partitions:
+        while not self._is_warm(partitions):
             if time.monotonic() > deadline:
                 raise TimeoutError("the standby has not read all states in time")
             time.sleep(0.5)
+
+    def _is_warm(self, partitions: int) -> bool:
+        if self.metric("partition_controller_standby_states") < partitions:
+            return False
         time.sleep(2)  # the last read is followed by the mirror's being complete
+        return self.metric("partition_controller_standby_undigested_topics") == 0
 
     def stop(self) -> None:
         self.process.terminate()

@@ -65,6 +65,11 @@ class Size(NamedTuple):
             if replicas_of(n)[0] == broker_id
         ]
 
+    def raw(self, connect: str, root: str) -> float:
+        """The roofline: fenced writes of as many states as have lost their leader. Seconds."""
+        with loop_session(connect) as (loop, session):
+            return loop.run_until_complete(cluster.raw_sets(session, root, len(self.led_by(VICTIM))))
+
     def versions(self, connect: str) -> list[int]:
         with loop_session(connect) as (loop, session):
             reading = cluster.state_versions(session, PREFIX, self.topics, self.partitions)
@@ -77,7 +82,7 @@ class Size(NamedTuple):
 
 def failure(connect: str, directory: Path, size: Size, runs: int, rows: Table) -> None:
     """One of six brokers goes: a sixth of the leaders, half of the partitions."""
-    events, raws, times, peak = [], [], [], 0.0
+    events, raws, elections, times, peak = [], [], [], [], 0.0
     for run in range(runs):
         acceptors = Acceptors(connect)
         controller = ControllerProcess(connect, directory / f"failure-{run}")
@@ -96,6 +101,7 @@ def failure(connect: str, directory: Path, size: Size, runs: int, rows: Table) -
         controller.stop()
         with loop_session(connect) as (loop, session):
             raws.append(loop.run_until_complete(cluster.raw_sets(session, f"/raw-sets-{run}", written)))
+        elections.append(size.raw(connect, f"/raw-led-{run}"))
         console.print(
             f"  run {run + 1}: {written:,} states in {events[-1]:.2f} s, raw {raws[-1]:.2f} s;"
             f" load {os.getloadavg()[0]:.0f}"
@@ -104,7 +110,7 @@ def failure(connect: str, directory: Path, size: Size, runs: int, rows: Table) -
         acceptors.stop()
         size.restore(connect)
     took, raw = statistics.median(events), statistics.median(raws)
-    _leaderless_rows("broker failure", times, rows, f"{0.3 * size.scale:g} s", "")
+    _leaderless_rows("broker failure", times, elections, rows, f"{0.3 * size.scale:g} s", "")
     rows.add_row(
         f"broker failure, {size.topics * size.partitions // 2:,} replicas, last write",
         f"{took:.2f} s",
@@ -117,7 +123,7 @@ def failure(connect: str, directory: Path, size: Size, runs: int, rows: Table) -
 
 def crash(connect: str, directory: Path, size: Size, runs: int, rows: Table) -> None:
     """The active controller and a broker are killed in the same moment; a standby has everything in memory."""
-    times = []
+    times, elections = [], []
     for run in range(runs):
         others = Acceptors(connect, first=1, count=BROKERS - 1)
         victim = Acceptors(connect, first=VICTIM, count=1, timeout_s=SESSION_MS / 1000)
@@ -139,26 +145,37 @@ def crash(connect: str, directory: Path, size: Size, runs: int, rows: Table) -> 
             standby.wait_for("BrokerChange", timeout_s=_NEVER_S)
         standby.wait_quiet(_NEVER_S)
         times.append(_times(standby, [others], directory, size.led_by(VICTIM), max(ends.values())))
+        elections.append(size.raw(connect, f"/raw-killed-{run}"))
         console.print(
-            f"  run {run + 1}: {times[-1].text()}; the broker's session ended {apart:+.2f} s after the controller's;"
-            f" load {os.getloadavg()[0]:.0f}"
+            f"  run {run + 1}: {times[-1].text()}; raw {elections[-1]:.2f} s; the broker's session ended"
+            f" {apart:+.2f} s after the controller's; load {os.getloadavg()[0]:.0f}"
         )
         console.print(f"    phases, ms: {standby.phases_ms()}", style="dim")
         standby.process.kill()
         standby.process.wait(60)
         others.stop()
         size.restore(connect)
-    _leaderless_rows("controller and broker killed", times, rows, "", f"{(1 + 4 * (size.scale > 1))} s")
+    _leaderless_rows(
+        "controller and broker killed", times, elections, rows, "", f"{(1 + 4 * (size.scale > 1))} s"
+    )
 
 
 def _leaderless_rows(
-    what: str, times: Sequence[_Times], rows: Table, led_limit: str, told_limit: str
+    what: str, times: Sequence[_Times], raws: Sequence[float], rows: Table, led_limit: str, told_limit: str
 ) -> None:
-    longest = [max(t.led) for t in times], [max(t.told) for t in times]
-    for name, field, limit in (("led", 0, led_limit), ("its leader told", 1, told_limit)):
-        middle = sorted(times, key=lambda t, field=field: max(t[field]))[len(times) // 2]  # type: ignore[misc]
-        measured = f"{statistics.median(longest[field]):.2f} s"
-        rows.add_row(f"{what}, last leaderless partition {name}", measured, _shown(middle[field]), "", limit)
+    raw = statistics.median(raws)
+    for name, found, limit in (
+        ("led", [t.led for t in times], led_limit),
+        ("its leader told", [t.told for t in times], told_limit),
+    ):
+        middle = sorted(found, key=max)[len(found) // 2]
+        rows.add_row(
+            f"{what}, last leaderless partition {name}",
+            f"{max(middle):.2f} s ({_shown(middle)})",
+            f"{raw:.2f} s raw fenced writes",
+            f"{max(middle) / raw:.1f}",
+            limit,
+        )
 
 
 def _times(

@@ -447,12 +447,15 @@ def test_each_batch_is_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> N
     assert found == [Pause.YIELD] * 4 + [Pause.WAIT] * 3 + [Pause.YIELD]
 
 
-@pytest.mark.parametrize("machine", [partition_state_machine, replica_state_machine])
-def test_initial_states_are_set_in_slices(machine: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("machine", "pauses"), [(partition_state_machine, 4), (replica_state_machine, 3)])
+def test_initial_states_are_set_in_slices(
+    machine: ModuleType, pauses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those without a leader are looked for in another one."""
     monkeypatch.setattr(machine, "SLICE_MAX", 2)
     _, rig = three(8)
     found = rig.pauses(lambda context: machine.startup(context, list(rig.cluster.partitions())))
-    assert found == [Pause.YIELD] * 3
+    assert found == [Pause.YIELD] * pauses
 
 
 def test_whoever_reads_a_mended_state_says_so() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from controller.core import failover
@@ -9,6 +11,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
+from controller.core.partitions import leader_election
 from controller.core.records import FailoverPhase, PartitionTransition
 from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
@@ -544,3 +547,25 @@ def test_each_phase_is_recorded_with_what_it_handled() -> None:
     }  # fmt: skip
     assert list(counts)[-4:] == ["reassignments", "deletions_resumed", "preferred_election", "ready"]
     assert counts["partition_startup"] == counts["ready"] == 2
+
+
+def test_partitions_that_are_alike_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1, 2, 3)
+    led(world, "t", {n: [1, 2, 3] for n in range(50)})
+    led(world, "u", {n: [2, 1, 3] for n in range(50)})
+    rig = MachineHarness.active(world)
+    decided: list[str] = []
+    for name in ("elect", "remove_from_isr"):
+        original = getattr(leader_election, name)
+
+        def counted(*args: object, name: str = name, original: Callable[..., object] = original) -> object:
+            decided.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(leader_election, name, counted)
+    world.broker_down(1)
+    rig.run()
+    for number in range(50):
+        assert rig.stored("t", number) == (2, 6, [2, 3])
+        assert rig.stored("u", number) == (2, 6, [2, 3])
+    assert decided == ["elect", "remove_from_isr"]

@@ -76,10 +76,12 @@ class Taken(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """``cpu_s``: user and system time of the controller's process until everything was quiet again."""
+    """``cpu_s``: user and system time of the controller's process until everything was quiet again; ``load``: of the
+    machine then, over the last minute."""
 
     seconds: float
     cpu_s: float
+    load: float
 
 
 class Contestant(Protocol):
@@ -256,8 +258,8 @@ class Bench:
             self._settle()
             used_s = cluster.cpu_seconds(self._contestant.pid()) - before_s
             for name, seconds in found.items():
-                figures[name] = Figure(seconds, used_s)
-                console.print(f"  {name}: {seconds:.2f} s, CPU {used_s:.1f} s, load {os.getloadavg()[0]:.0f}")
+                figures[name] = figure = Figure(seconds, used_s, os.getloadavg()[0])
+                console.print(f"  {name}: {seconds:.2f} s, CPU {used_s:.1f} s, load {figure.load:.0f}")
         return figures
 
     # figures
@@ -488,17 +490,35 @@ def measure(
 def table(found: dict[str, list[dict[str, Figure]]], title: str) -> Table:
     """Medians. ``found``: the runs of each contestant, ours first."""
     ours, kafkas = found.values()
-    rows = Table("figure", "Kafka 3.9.1", "this project", "ratio", "CPU: Kafka", "this project", title=title)
+    heads = (
+        "figure",
+        "Kafka 3.9.1",
+        "this project",
+        "ratio",
+        "CPU: Kafka",
+        "this project",
+        "load: Kafka",
+        "ours",
+    )
+    rows = Table(*heads, title=title)
     for name in ours[0]:
-        seconds = [statistics.median(run[name].seconds for run in runs) for runs in (kafkas, ours)]
-        cpus = [statistics.median(run[name].cpu_s for run in runs) for runs in (kafkas, ours)]
+        theirs, own = (_median([run[name] for run in runs]) for runs in (kafkas, ours))
         rows.add_row(
             name,
-            *(f"{s:.2f} s" for s in seconds),
-            f"{seconds[0] / seconds[1]:.1f}" if seconds[1] > 0 else "",
-            *(f"{s:.1f} s" for s in cpus),
+            f"{theirs.seconds:.2f} s",
+            f"{own.seconds:.2f} s",
+            f"{theirs.seconds / own.seconds:.1f}" if own.seconds > 0 else "",
+            f"{theirs.cpu_s:.1f} s",
+            f"{own.cpu_s:.1f} s",
+            f"{theirs.load:.0f}",
+            f"{own.load:.0f}",
         )
     return rows
+
+
+def _median(figures: Sequence[Figure]) -> Figure:
+    """Of each field by itself."""
+    return Figure(*(statistics.median(column) for column in zip(*figures, strict=True)))
 
 
 def main(arguments: list[str]) -> int:
@@ -524,7 +544,7 @@ def main(arguments: list[str]) -> int:
                 found[name].append(measure(make, Path(directory), topics, fsync=options.fsync))
     title = (
         f"{topics * PARTITIONS:,} partitions, {BROKERS} brokers, fsync {'on' if options.fsync else 'off'},"
-        f" median of {options.runs}, load {os.getloadavg()[0]:.0f} at the end"
+        f" median of {options.runs}"
     )
     console.print(table(found, title))
     return 0

@@ -14,11 +14,11 @@ from tests.support.runtime.programs import run_to_end
 
 
 def test_the_ratio_is_of_medians_and_of_kafka_to_ours() -> None:
-    ours = [{"creation": Figure(seconds, 1.0)} for seconds in (1.0, 2.0, 9.0)]
-    kafkas = [{"creation": Figure(seconds, 3.0)} for seconds in (1.0, 6.0, 7.0)]
+    ours = [{"creation": Figure(seconds, 1.0, 4.0)} for seconds in (1.0, 2.0, 9.0)]
+    kafkas = [{"creation": Figure(seconds, 3.0, 5.0)} for seconds in (1.0, 6.0, 7.0)]
     rows = table({"this project": ours, "Kafka 3.9.1": kafkas}, "title")
     row = [next(iter(column.cells)) for column in rows.columns]
-    assert row == ["creation", "6.00 s", "2.00 s", "3.0", "3.0 s", "1.0 s"]
+    assert row == ["creation", "6.00 s", "2.00 s", "3.0", "3.0 s", "1.0 s", "5", "4"]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from controller.core.context import PASSED_MAX, SLICE_MAX, EventContext, Handler
 from controller.core.elections.preferred_leader_balance import imbalances
 from controller.core.events import Event, EventKind
 from controller.core.model import Partition, PartitionState, ReplicaState, Topic, uniform_states
-from controller.core.partitions import partition_state_machine
+from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.runtime import state
 from tests.linear.steps import Steps
 from tests.support.core.harness import MachineHarness
@@ -76,6 +76,14 @@ def rebalances(rig: MachineHarness) -> None:
     rig.run()
 
 
+def all_offline(context: EventContext) -> Handler[Any]:
+    """All replicas of a broker, of partitions that need no write."""
+    replicas = [(partition, 2) for partition in context.cluster.partitions()]
+    for partition, _ in replicas:
+        partition.leadership = None
+    return replica_state_machine.to_offline(context, replicas, "its broker is gone")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("act", [goes, comes, rebalances])
 def test_an_event_that_concerns_no_partition_gives_way(act: Callable[[MachineHarness], None]) -> None:
@@ -91,8 +99,9 @@ def test_an_event_that_concerns_no_partition_gives_way(act: Callable[[MachineHar
         (lambda context: controlled_shutdown._scope(context, 1), PASSED_MAX),
         (partition_state_machine.bring_online, PASSED_MAX),
         (imbalances, SLICE_MAX),
+        (all_offline, SLICE_MAX // 4),
     ],
-    ids=["replicas", "controlled shutdown", "bring online", "imbalances"],
+    ids=["replicas", "controlled shutdown", "bring online", "imbalances", "offline"],
 )
 def test_a_look_at_all_partitions_gives_way(
     look: Callable[[EventContext], Handler[Any]], slice_size: int

@@ -153,27 +153,32 @@ def _failure(context: EventContext, ids: Collection[int], silent: Mapping[int, i
     # Before the elections, so that no LeaderAndIsr names a leader that its receiver wrongly believes dead or alive.
     # It also announces the failure of a broker that leads and follows nothing (KAFKA-13225).
     context.push_brokers()
+    yield from leaders_failed(context, "broker is gone", silent)
     replicas = yield from replicas_on(cluster, ids)
-    yield from replicas_failed(context, replicas, "broker is gone", silent)
+    yield from replicas_failed(context, replicas, "broker is gone")
     yield from deletion.brokers_failed(context, ids)
 
 
-def replicas_failed(
-    context: EventContext,
-    replicas: Sequence[tuple[Partition, int]],
-    what: str,
-    silent: Mapping[int, int] | None = None,
+def leaders_failed(
+    context: EventContext, what: str, silent: Mapping[int, int] | None = None
 ) -> Handler[None]:
-    """Handle replicas lost with their broker or disk (reference, section 6, Failure steps 2-5).
+    """Elect others for leaders lost with their broker or disk (reference, section 6, Failure steps 2 and 3).
 
-    ``replicas`` are (partition, broker id); the cluster state must already show them as not online. ``what``: what
-    happened to the broker or disk; ``silent``: by broker, how long ago its last sign was; both for the records.
+    The cluster state must already show them as not online. ``what``: what happened to the broker or disk; ``silent``:
+    by broker, how long ago its last sign was; both for the records.
     """
     # Metadata queued earlier in this event named these replicas as online.
     context.forget_notified()
     leaderless = yield from _partitions_with_offline_leader(context)
     partition_state_machine.to_offline(context, leaderless, f"its leader's {what}", silent)
     yield from partition_state_machine.bring_online(context)
+
+
+def replicas_failed(
+    context: EventContext, replicas: Sequence[tuple[Partition, int]], what: str
+) -> Handler[None]:
+    """Handle the replicas, as (partition, broker id), of such a broker or disk, once leaders are elected (steps 4 and
+    5)."""
     yield from replica_state_machine.to_offline(context, replicas, f"its {what}")
     # The removal may have read a live ISR member that the election did not know.
     yield from partition_state_machine.bring_online(context, only_with_live_isr=True)

@@ -6,7 +6,7 @@ fails over.
 
 from __future__ import annotations
 
-from controller.core.context import EventContext, Handler, Pause, slices
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.records import BrokerChange
@@ -42,9 +42,10 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     followed = [p for p in scope if not _leads(broker_id, p)]
     yield from partition_state_machine.to_online(context, led, leader_election.CONTROLLED_SHUTDOWN)
     # Queued before the ISRs shrink: the follower stops fetching first, so its leader does not propose it again.
-    for partition in followed:
-        context.push_stop(broker_id, partition, delete=False)
-    yield Pause.YIELD
+    for some in slices(followed, SLICE_MAX):
+        for partition in some:
+            context.push_stop(broker_id, partition, delete=False)
+        yield Pause.YIELD
     yield from replica_state_machine.to_offline(
         context, [(p, broker_id) for p in followed], "its broker is shutting down"
     )

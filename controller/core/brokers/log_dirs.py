@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from controller.core.brokers.changes import replicas_failed
+from controller.core.brokers.changes import leaders_failed, replicas_failed
 from controller.core.commits import delete_notifications
 from controller.core.context import EventContext, Handler, replicas_on
 from controller.core.effects import Problem, ReadLogDirEvents
@@ -68,6 +68,7 @@ def disks_reported(context: EventContext, reports: Sequence[DiskReport]) -> Hand
         if not dirs[id_]:
             del dirs[id_]
     if lost:
+        yield from leaders_failed(context, "disk failed")
         yield from replicas_failed(context, _present(context, lost), "disk failed")
         yield from deletion.replicas_failed(context, _deleting(context, lost), Unreachable.DISK_FAILED)
     if back:

@@ -6,7 +6,7 @@ partition, or elects a leader for an existing one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,10 +14,17 @@ from controller.core.commits import StateChange, refresh, write_states
 from controller.core.config_keys import UNCLEAN
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
 from controller.core.effects import Problem, ReadTopicConfigs
-from controller.core.model import DirectoryIds, LeaderAndIsr, Partition, PartitionState, shared_directories
+from controller.core.model import (
+    BrokerIds,
+    DirectoryIds,
+    LeaderAndIsr,
+    Partition,
+    PartitionState,
+    shared_directories,
+)
 from controller.core.partitions import leader_election
 from controller.core.partitions.initial_state import initialise
-from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
+from controller.core.partitions.leader_election import Ballot, Elected, ElectionKind, Strategy
 from controller.core.reasons import NewerController, NoState, Reason
 from controller.core.records import LeadershipChange, PartitionTransition, Rejection
 from controller.core.znode_paths import topic_config_path
@@ -144,25 +151,22 @@ def startup(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
         leaderless.append(PartitionTransition(partition, NON_EXISTENT, partition.state, leadership))
     context.log(leaderless, "found at failover")
     yield Pause.YIELD
-    yield from _bring_online(context, [p for p in partitions if p.state is not ONLINE])
+    yield from bring_online(context, partitions)
 
 
-def bring_online(context: EventContext, *, only_with_live_isr: bool = False) -> Handler[None]:
-    """Try to bring every New or Offline partition online, except those under deletion; unclean only where
-    configured."""
-    waiting: list[Partition] = []
-    for some in slices(context.cluster.partitions()):
-        waiting += [p for p in some if p.state is OFFLINE or p.state is NEW]
-        yield Pause.YIELD
-    yield from _bring_online(context, waiting, only_with_live_isr=only_with_live_isr)
-
-
-def _bring_online(
-    context: EventContext, partitions: Iterable[Partition], *, only_with_live_isr: bool = False
+def bring_online(
+    context: EventContext,
+    partitions: Iterable[Partition] | None = None,
+    *,
+    only_with_live_isr: bool = False,
 ) -> Handler[None]:
-    waiting = [
-        p for p in partitions if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
-    ]
+    """Try to bring every New or Offline partition (None: of all) online, except those under deletion; unclean only
+    where configured."""
+    waiting: list[Partition] = []
+    is_deleting = context.cluster.is_deleting
+    for some in slices(context.cluster.partitions() if partitions is None else partitions):
+        waiting += [p for p in some if (p.state is OFFLINE or p.state is NEW) and not is_deleting(p)]
+        yield Pause.YIELD
     if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]
     if only_with_live_isr:
@@ -199,6 +203,9 @@ class _Election:
         self.directories_told = any(b.directories for b in cluster.brokers.values())
         #: Partitions with an unclean choice: counted once they are durable, not once per attempt.
         self.chosen_unclean: set[Partition] = set()
+        #: Thousands of partitions have one of few assignments and ISRs, and those elect alike.
+        self._alike: dict[tuple[object, ...], Elected | None] = {}
+        self._has_clean: dict[tuple[BrokerIds, DirectoryIds], bool] = {}
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The next state of one partition; None (and a reason in ``failed``) when no leader can be elected."""
@@ -209,9 +216,9 @@ class _Election:
         if current.controller_epoch > self.epoch:
             self.failed[partition] = NewerController(current.controller_epoch, self.epoch)
             return None
-        ballot = self._ballot(partition, current)
-        elected = leader_election.elect(self.kind.strategy, ballot)
+        elected = self._elected(partition, current)
         if elected is None:
+            ballot = self._ballot(partition, current)
             self.failed[partition] = leader_election.why_nobody(self.kind.strategy, ballot, self.suspension)
             return None
         if elected.unclean:
@@ -222,6 +229,26 @@ class _Election:
         if self.directories_told and (elected.unclean or not new.directories or 0 in new.directories):
             new = msgspec.structs.replace(new, directories=self._directories(new, elected.unclean))
         return StateChange(partition, current, new, elected.recipients)
+
+    def _elected(self, partition: Partition, current: LeaderAndIsr) -> Elected | None:
+        if self.context.cluster.offline_dirs:
+            return leader_election.elect(self.kind.strategy, self._ballot(partition, current))
+        # All of a ballot that differs between partitions whose disks are healthy, but for epochs.
+        key = (
+            partition.replicas,
+            partition.removing,
+            current.leader,
+            current.isr,
+            current.directories,
+            current.recovery,
+            self.unclean.get(partition.topic.name, False),
+        )
+        try:
+            return self._alike[key]
+        except KeyError:
+            elected = leader_election.elect(self.kind.strategy, self._ballot(partition, current))
+            self._alike[key] = elected
+            return elected
 
     def _directories(self, new: LeaderAndIsr, unclean: bool) -> DirectoryIds:
         """Those that are unknown are taken from the registrations. Who is elected uncleanly begins with what it has."""
@@ -287,13 +314,19 @@ class _Election:
             for p in partitions
             if p.leadership is not None
             and p.topic.name not in self.unclean
-            and not (online := self.online(p)) & self._clean(p.leadership)
-            and not online.isdisjoint(p.replicas)
+            and not self._has_clean_candidate(p, p.leadership)
+            and not self.online(p).isdisjoint(p.replicas)
         ]
 
-    def _clean(self, state: LeaderAndIsr) -> Set[int]:
-        """Members of the ISR that have kept their data."""
-        return frozenset(state.isr) - self.context.cluster.without_data(state)
+    def _has_clean_candidate(self, partition: Partition, state: LeaderAndIsr) -> bool:
+        """Whether a member of the ISR is online and has kept its data."""
+        cluster = self.context.cluster
+        key = state.isr, state.directories
+        found = None if cluster.offline_dirs else self._has_clean.get(key)
+        if found is None:
+            found = bool(self.online(partition) & (frozenset(state.isr) - cluster.without_data(state)))
+            self._has_clean[key] = found
+        return found
 
     def ask(self, partitions: Iterable[Partition]) -> Handler[None]:
         """Read which topics permit unclean election (reference, section 5.2); in maintenance mode none does, unless an

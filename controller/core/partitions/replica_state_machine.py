@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from controller.core.commits import StateChange, refresh, take_effect, write_states
-from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
 from controller.core.model import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
     SHARED_LENGTH_MAX,
+    BrokerIds,
+    LeaderAndIsr,
     Partition,
     ReplicaState,
     shared_states,
@@ -194,9 +196,12 @@ def to_offline(
     Returns the partitions whose state could not be written, with the reason; their replicas keep their state.
     """
     leaving: dict[Partition, set[int]] = {}
-    allowed = legal(context, replicas, OFFLINE)
-    for partition, broker_id in allowed:
-        leaving.setdefault(partition, set()).add(broker_id)
+    allowed: list[Replica] = []
+    for some in slices(replicas, SLICE_MAX):
+        allowed += (fit := legal(context, some, OFFLINE))
+        for partition, broker_id in fit:
+            leaving.setdefault(partition, set()).add(broker_id)
+        yield Pause.YIELD
     without_leadership = [p for p in leaving if p.leadership is None]
     # Metadata of a partition without leadership is empty, but the broker list must still go out (KAFKA-6650).
     if without_leadership:
@@ -212,19 +217,27 @@ def to_offline(
         (yield from write_states(context, map(removal.decide, changed), removal.applied, removal.decide))
     )
     failed.update(removal.failed)
-    # Queued last, so that no later LeaderAndIsr replaces it; it is sent last anyway.
-    for partition, broker_id in allowed:
-        context.push_stop(broker_id, partition, delete=False)
     # Also without a write the replica is offline, and the others must be notified.
-    context.push_metadata(
-        [p for p in leaving if not context.is_notified(p) and not context.cluster.is_deleting(p)]
-    )
+    for leavers in slices(leaving, SLICE_MAX):
+        context.push_metadata(
+            [p for p in leavers if not context.is_notified(p) and not context.cluster.is_deleting(p)]
+        )
+        yield Pause.YIELD
     context.log(
         [Rejection("CONFLICT", str(why), p, ONLINE.value, OFFLINE.value) for p, why in failed.items()]
     )
     # A partition under deletion needs no state: a failed write must not block its deletion.
     deleting = context.cluster.is_deleting
-    _set(context, [r for r in allowed if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
+    for some in slices(allowed, SLICE_MAX):
+        _set(context, [r for r in some if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
+        yield Pause.YIELD
+    # Queued last, so that no later LeaderAndIsr replaces it; it is sent last anyway. What is to be deleted is told so
+    # with the same request.
+    for some in slices(allowed, SLICE_MAX):
+        for partition, broker_id in some:
+            context.push_stop(broker_id, partition, delete=False)
+        if not deleting(some[-1][0]):
+            yield Pause.YIELD
     return failed
 
 
@@ -236,6 +249,8 @@ class _Removal:
         self.epoch = context.cluster.controller_epoch
         self.live = context.cluster.live_ids()
         self.failed: dict[Partition, Reason] = {}
+        #: Of partitions with the same replicas, leader and ISR, that lose the same: the next leader and ISR.
+        self._alike: dict[tuple[object, ...], tuple[int, BrokerIds]] = {}
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The state without the leaving replicas; None when no change is needed."""
@@ -249,8 +264,7 @@ class _Removal:
         if current.leader not in leaving and leaving.isdisjoint(current.isr):
             return None
         cluster = self.context.cluster
-        online = self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
-        leader, isr = leader_election.remove_from_isr(current, leaving, partition.replicas, online)
+        leader, isr = self._without(partition, current, leaving)
         if leader == current.leader and isr == current.isr:
             return None
         new = current.successor(leader, isr, self.epoch, current.recovery)
@@ -258,6 +272,20 @@ class _Removal:
             return StateChange(partition, current, new)
         others = tuple([b for b in partition.replicas if b not in leaving])
         return StateChange(partition, current, new, others)
+
+    def _without(
+        self, partition: Partition, current: LeaderAndIsr, leaving: set[int]
+    ) -> tuple[int, BrokerIds]:
+        cluster, replicas = self.context.cluster, partition.replicas
+        if cluster.offline_dirs:
+            online = cluster.online_set(partition, self.live)
+            return leader_election.remove_from_isr(current, leaving, replicas, online)
+        key = replicas, current.leader, current.isr, frozenset(leaving)
+        found = self._alike.get(key)
+        if found is None:
+            found = leader_election.remove_from_isr(current, leaving, replicas, self.live)
+            self._alike[key] = found
+        return found
 
     def decisions(self) -> Iterator[StateChange | None]:
         return map(self.decide, self.leaving)
@@ -304,10 +332,9 @@ def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: 
         )
 
 
-def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[list[Replica]]:
+def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
     """Set initial states (section 4.4): online replicas become Online and get LeaderAndIsr; the others become
-    Ineligible, and are returned: they are to be Offline once leaders are elected. ``partitions``: those whose replicas
-    are not Online already.
+    Ineligible, then Offline. ``partitions``: those whose replicas are not Online already.
 
     Online replicas are not logged one by one: the failover's record has their number.
     """
@@ -327,7 +354,8 @@ def startup(context: EventContext, partitions: Iterable[Partition]) -> Handler[l
         offline.extend((partition, b) for b in replicas if b not in up)
     context.push_everything()
     yield Pause.YIELD
-    return offline
+    if offline:
+        yield from to_offline(context, offline, "found offline at failover")
 
 
 def stop_leader_epoch(partition: Partition, deleting: bool) -> int:

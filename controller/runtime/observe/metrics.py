@@ -102,6 +102,11 @@ class StandbyMetrics:
             "Age of the oldest such change.",
             registry=registry,
         )
+        self.undigested = Gauge(
+            "partition_controller_standby_undigested_topics",
+            "Topics whose digests are still to be computed: until then a failover has to.",
+            registry=registry,
+        )
         self.wrong = Counter(
             "partition_controller_standby_wrong",
             "States and topics that were another than in ZooKeeper although no change was heard of: a defect.",
@@ -170,6 +175,14 @@ def _leaderless_seconds(registry: CollectorRegistry) -> Histogram:
     )
 
 
+def _decision_cpu(registry: CollectorRegistry) -> Counter:
+    return Counter(
+        "partition_controller_decision_cpu_seconds",
+        "Processor time in which decisions were made.",
+        registry=registry,
+    )
+
+
 class ControllerMetrics:
     """Counters and histograms of the controller."""
 
@@ -199,11 +212,7 @@ class ControllerMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
-        self.decision_cpu = Counter(
-            "partition_controller_decision_cpu_seconds",
-            "Processor time in which decisions were made.",
-            registry=registry,
-        )
+        self.decision_cpu = _decision_cpu(registry)
         self.pushes = Counter(
             "partition_controller_pushes",
             "Control requests by broker, kind and result.",

@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 #: Partitions taken from the outbox at once: a few milliseconds of encoding.
 TAKE_PARTITIONS = 1000
-#: How long encoding waits for the current event to end before it starts anyway.
+#: While an event is being handled, one push is encoded in this time, but for those that leaders wait for.
 BUSY_PAUSE_S = 0.05
 #: So few partitions are encoded at once, whatever is being decided.
 SMALL_PARTITIONS = 100
@@ -84,17 +84,16 @@ class Senders:
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
-        self._encoding = asyncio.Lock()
-        self._idle = asyncio.Event()
+        #: An event is being handled, and the time from which on a push may be encoded meanwhile.
+        self._deciding, self._encode_at = False, 0.0
         self.status: dict[int, SenderStatus] = {}
 
     def sync(self, deciding: bool) -> None:
         """Match the senders to the outbox: start, replace or end them, and wake the rest. ``deciding``: an event is
         being handled."""
-        if deciding:
-            self._idle.clear()
-        else:
-            self._idle.set()
+        if deciding and not self._deciding:
+            self._encode_at = time.monotonic() + BUSY_PAUSE_S
+        self._deciding = deciding
         queues, end = self._outbox.queues, self._outbox.metadata.end
         for id_ in [i for i in self._tasks if i not in queues]:
             self._tasks.pop(id_)[1].cancel()
@@ -185,6 +184,7 @@ class Senders:
         wake, status = self._wake[broker.id], self.status[broker.id]
         try:
             while True:
+                await self._turn(broker.id, wake)
                 push = self._outbox.take(broker.id, TAKE_PARTITIONS)
                 if push is None:
                     status.answered()
@@ -199,20 +199,29 @@ class Senders:
                 self._busy.add(broker.id)
                 status.begin(push)
                 await self._connect(transport, push, status)
-                small = len(push.partitions) <= SMALL_PARTITIONS
-                if push.urgent or small:
-                    messages = list(transport.build(push))
-                else:
-                    messages = await self._build_in_turn(transport, push)
                 start = 0
-                for message, count in messages:
+                for message, count in list(transport.build(push)):
                     # ``part`` is exact for StopReplica only, whose messages name all partitions of the push in order.
                     await self._deliver(transport, push, message, slice(start, start + count), status)
                     start += count
-                if small and push.partitions and push.kind is PushKind.UPDATE_METADATA:
+                small = 0 < len(push.partitions) <= SMALL_PARTITIONS
+                if small and push.kind is PushKind.UPDATE_METADATA:
                     await self._rest(broker.id)
         finally:
             await transport.close()
+
+    async def _turn(self, broker_id: int, wake: asyncio.Event) -> None:
+        """Decisions have priority over encoding much that nobody waits for; who gets to lead never waits for it."""
+        while self._deciding and self._outbox.can_wait(broker_id, SMALL_PARTITIONS):
+            left_s = self._encode_at - time.monotonic()
+            if left_s <= 0:
+                self._encode_at = time.monotonic() + BUSY_PAUSE_S
+                return
+            wake.clear()
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await wake.wait()
 
     async def _rest(self, broker_id: int) -> None:
         """Let changes gather, until one comes that cannot wait."""
@@ -222,15 +231,6 @@ class Senders:
                 while not self._outbox.is_urgent(broker_id):
                     wake.clear()
                     await wake.wait()
-
-    async def _build_in_turn(self, transport: Transport, push: Push) -> list[tuple[bytes, int]]:
-        """Decisions have priority: while an event is being handled, encoding of much is slowed down."""
-        async with self._encoding:
-            # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(BUSY_PAUSE_S):
-                    await self._idle.wait()
-            return list(transport.build(push))
 
     async def _connect(self, transport: Transport, push: Push, status: SenderStatus) -> None:
         """Connect, however many attempts it takes. Raises LeadershipError when nothing may be sent any more."""

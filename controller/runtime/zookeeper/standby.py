@@ -30,7 +30,7 @@ class Standby:
         digest: Callable[[str, Topic | None], Awaitable[None]],
     ) -> None:
         """``digest`` computes ahead what brokers should hold of a topic; None: it is gone."""
-        self.mirror, self._digest = StateMirror(session, metrics), digest
+        self.mirror, self._digest, self._metrics = StateMirror(session, metrics), digest, metrics
         #: The bug that ended the reading: then all is read at the failover.
         self.bug: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
@@ -62,9 +62,11 @@ class Standby:
         while True:
             await asyncio.sleep(DIGESTS_PAUSE_S)
             while mirror.warmth is Warmth.WARM and mirror.news:
+                self._metrics.undigested.set(len(mirror.news))
                 name = next(iter(mirror.news))
                 del mirror.news[name]
                 await self._digest(name, mirror.prepared.topics.get(name))
+            self._metrics.undigested.set(len(mirror.news))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -45,10 +46,15 @@ TREE = znode_paths.BROKERS
 _TOPIC_PARTS, _STATE_PARTS = 4, 7
 #: States in one read, and the pause after it: at most 20,000 a second, so that brokers are served, too.
 READ_MAX, PAUSE_S = 1000, 0.05
+#: Changes that are noted at once.
+HEARD_MAX = 2000
 #: Topic znodes in one read: each may be large.
 TOPICS_MAX = 100
 #: States, and topics, read again each second although nothing was heard of them, to prove the mirror right.
 PROVED_MAX, TOPICS_PROVED_MAX, PROVE_S = 200, 10, 1.0
+#: A full collection is due once so many partitions were let go: they and their topics name each other, and Python's
+#: own full collections are made very rare (``controller.runtime.process.run``).
+LET_GO_MAX = 50_000
 #: Before a new attempt after a lost connection.
 RETRY_S = 1.0
 Key = tuple[str, int]
@@ -79,6 +85,8 @@ class StateMirror:
         self._stale: dict[Key, float] = {}
         #: Heard of since the read that is under way was sent.
         self._meanwhile: set[Place] = set()
+        #: Paths that were heard of, and are not looked at yet.
+        self._unheard: deque[str] = deque()
         self._connection = -1
         self._complete = False
         self._off = False
@@ -89,8 +97,8 @@ class StateMirror:
         #: Names of topics that were read, or a state of them was, since somebody asked last.
         self.news: dict[str, None] = {}
         self.proved_wrong = 0
-        #: States in memory.
-        self.size = 0
+        #: States in memory, and those that were let go since the last full collection.
+        self.size = self.let_go = 0
 
     @property
     def warmth(self) -> Warmth:
@@ -129,10 +137,9 @@ class StateMirror:
 
     async def _begin(self) -> bool:
         """Arm the watch, then read everything: what changes from then on is heard of."""
-        had = self.size
         self._drop()
-        if had:
-            # Topics and partitions name each other, so only this frees them.
+        if self.let_go >= LET_GO_MAX:
+            self.let_go = 0
             gc.collect()
         self._connection = self._session.connections
         if not await self._session.watch_tree(TREE):
@@ -163,11 +170,11 @@ class StateMirror:
         """Read topics, and arm their watches for the failover; those that change meanwhile stay stale. Returns the
         partitions whose states are to be read."""
         paths = [znode_paths.topic_path(name) for name in names]
-        self._listen()
+        await self._hear()
         self._meanwhile.clear()
         await self._session.arm_data_watches(paths, self._topic_changed)
         nodes = await self._session.bulk_get(paths)
-        self._listen()
+        await self._hear()
         keys: list[Key] = []
         for name, node in zip(names, nodes, strict=True):
             if name not in self._meanwhile:
@@ -195,10 +202,10 @@ class StateMirror:
 
     async def _read(self, keys: Sequence[Key]) -> list[LeaderAndIsr | None]:
         """Read states; those that change meanwhile stay stale. What was found, None: nothing that makes sense."""
-        self._listen()
+        await self._hear()
         self._meanwhile.clear()
         nodes = await self._session.bulk_get([state_path(*key) for key in keys])
-        self._listen()
+        await self._hear()
         found: list[LeaderAndIsr | None] = []
         for key, node in zip(keys, nodes, strict=True):
             state = self._decoder.decode(*key, node) if isinstance(node, jute.Node) else None
@@ -213,10 +220,24 @@ class StateMirror:
         await asyncio.sleep(PAUSE_S * len(keys) / READ_MAX)
         return found
 
+    async def _hear(self) -> None:
+        """As ``_listen``, in slices: many states change at once when a broker dies. What is heard of meanwhile follows
+        from changes after those of the first slice, and is stale from the next call on."""
+        self._unheard.extend(self._session.heard())
+        while len(self._unheard) > HEARD_MAX:
+            self._note(HEARD_MAX)
+            await asyncio.sleep(0)
+        self._note(HEARD_MAX)
+
     def _listen(self) -> None:
         """What was heard of is stale."""
+        self._unheard.extend(self._session.heard())
+        self._note(len(self._unheard))
+
+    def _note(self, count_max: int) -> None:
         now_s = time.monotonic()
-        for path in self._session.heard():
+        for _ in range(min(count_max, len(self._unheard))):
+            path = self._unheard.popleft()
             place = _place_of(path)
             if isinstance(place, str):
                 self._stale_topics.setdefault(place, now_s)
@@ -227,7 +248,7 @@ class StateMirror:
 
     async def _follow(self) -> None:
         """Read again what is stale, topics first: they say which states there are. Then prove some of the rest."""
-        self._listen()
+        await self._hear()
         if not self.behind:
             await self._prove()
             await asyncio.sleep(PROVE_S)
@@ -242,10 +263,10 @@ class StateMirror:
 
     async def _present(self, names: Sequence[str]) -> list[str]:
         """Those that exist; the others are forgotten. To arm the watch of one that does not makes it fire at once."""
-        self._listen()
+        await self._hear()
         self._meanwhile.clear()
         nodes = await self._session.bulk_get([znode_paths.topic_path(name) for name in names])
-        self._listen()
+        await self._hear()
         for name, node in zip(names, nodes, strict=True):
             if node == jute.NO_NODE and name not in self._meanwhile:
                 self._keep_topic(name, None)
@@ -265,7 +286,7 @@ class StateMirror:
             if old != new and key not in self._meanwhile
         ]
         nodes = await self._session.bulk_get([znode_paths.topic_path(name) for name in names])
-        self._listen()
+        await self._hear()
         for name, node in zip(names, nodes, strict=True):
             if name not in self._meanwhile and _differs(known.topics.get(name), _decoded(name, node)):
                 wrong.append(name)
@@ -293,10 +314,12 @@ class StateMirror:
         return names
 
     def _drop(self) -> None:
+        self.let_go += self.size
         self._complete, self._connection, self.size = False, -1, 0
         self.news.update(dict.fromkeys(self.prepared.topics))
         self.prepared, self._left_out = Prepared(), {}
         self._stale_topics, self._stale = {}, {}
+        self._unheard.clear()
         self._proof, self._topics_proof = iter(()), iter(())
 
     def _measure(self) -> None:

@@ -348,6 +348,10 @@ class SimulatedCluster:
             if self.violations:
                 raise Violated
 
+    async def pass_s(self, seconds: float) -> None:
+        """Let so much virtual time pass. Raises Violated."""
+        await self._until(self.loop.time() + seconds)
+
     async def audited(self, limit_s: float) -> None:
         """The active controller's audit finds that every broker holds what it was told. Raises Violated."""
         end_s = self.loop.time() + limit_s

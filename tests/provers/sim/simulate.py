@@ -16,6 +16,7 @@ import structlog
 from tests.provers.sim.checks.settling import check_clients, unsettled
 from tests.provers.sim.cluster import SimulatedCluster, Violated
 from tests.provers.sim.environment.loop import StalledError, VirtualTimeLoop, clock_of, run
+from tests.provers.sim.handovers import hand_over
 from tests.provers.sim.plans.plan import Plan
 
 #: How long clients get to finish what they are at, virtual seconds.
@@ -75,6 +76,7 @@ async def _main(outcome: Outcome, *, telling: bool) -> None:
 async def _course(cluster: SimulatedCluster, outcome: Outcome) -> None:
     await cluster.run_plan()
     outcome.settled_s = await cluster.wait_until_settled(lambda: unsettled(cluster))
+    await hand_over(cluster)
     for client in cluster.clients:
         client.stop()
     await cluster.until_ended([c.process for c in cluster.clients if c.process is not None], CLIENTS_END_S)

@@ -77,6 +77,8 @@ async def _play(arguments: argparse.Namespace, directory: Path) -> bool:
         crowd = Crowd(arguments.partitions, arguments.seed, directory, over)
         wrong = await crowd.play()
         trends = crowd.sampler.trends()
+        for words, count in crowd.refused.items():
+            console.print(f"refused {count} times: {words}", markup=False)
         console.print(f"state lost or wrong: {len(wrong)}")
         for words in wrong[:SHOWN_MAX]:
             console.print(f"FOUND {words}", markup=False, style="bold red")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,10 +39,12 @@ PREFIX = "a"
 CONTROLLERS = (1, 2, 3)
 #: Never restarted, so that what leaks slowly is seen.
 ELDER = 1
-TOPIC_PAUSE_S, ISR_PAUSE_S, MOVE_PAUSE_S, FAILOVER_PAUSE_S = 1.0, 1.0, 15.0, 60.0
+TOPIC_PAUSE_S, ISR_PAUSE_S, MOVE_PAUSE_S, FAILOVER_PAUSE_S = 1.0, 1.0, 15.0, 30.0
 #: Churning topics that are there at the same time, and partitions whose ISRs change at once.
 TOPICS_MAX, ISRS_AT_ONCE = 20, 100
-ANSWER_S, SETTLE_S = 30.0, 120.0
+ANSWER_S, SETTLE_S = 30.0, 300.0
+#: ISRs in one request.
+ALTERED_MAX = 1000
 _ALTER = "/partition_controller.v1.ControllerService/AlterPartition"
 Key = tuple[str, int]
 
@@ -63,6 +66,8 @@ class Crowd:
     over: Callable[[], bool]
     sampler: Sampler = field(init=False)
     done: dict[str, int] = field(default_factory=dict)
+    #: What the controller refused, by what it said.
+    refused: Counter[str] = field(default_factory=Counter)
 
     async def play(self) -> list[str]:
         """Everything from start to end; what is wrong with the state at the end. Raises EnvironmentFault."""
@@ -188,8 +193,10 @@ class Crowd:
                 self._count("ISRs changed", len(proposals))
 
     async def _propose(self, request: Any) -> bool:
+        if not (endpoint := await self._endpoint()):
+            return False
         with contextlib.suppress(grpc.aio.AioRpcError):
-            async with grpc.aio.insecure_channel(await self._endpoint(), options=MESSAGE_LIMITS) as channel:
+            async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
                 call: Any = channel.unary_unary(_ALTER)
                 answer = await call(request.SerializeToString(), timeout=ANSWER_S)
                 return not brokers_pb.AlterPartitionResponse.FromString(answer).error_code
@@ -219,15 +226,24 @@ class Crowd:
             await asyncio.to_thread(process.wait)
             self._launch(active)
             self._count("kills")
-        elif await self._ask("ResignController", maintenance_pb2.ResignControllerRequest(reason="soak")):
-            self._count("resignations")
+        else:
+            successor = self._random.choice([id_ for id_ in CONTROLLERS if id_ != active])
+            request = maintenance_pb2.ResignControllerRequest(
+                reason="soak", author="soak", successor=successor
+            )
+            if await self._ask("ResignController", request):
+                self._count("resignations")
 
     async def _ask(self, method: str, request: Any) -> bool:
         """Whether it was carried out; while nobody leads it is not."""
-        with contextlib.suppress(admin.RequestFailedError):
+        try:
             await admin.ask(await self._endpoint(), method, request, ANSWER_S)
+        except admin.RefusedError as error:
+            self.refused[f"{method}: {error}"] += 1
+        except admin.RequestFailedError:
+            self._count("requests not answered")
+        else:
             return True
-        self._count("requests refused or not answered")
         return False
 
     async def _endpoint(self) -> str:
@@ -270,8 +286,10 @@ class Crowd:
         while True:
             seen = await self._look()
             behind = [key for key, one in seen.items() if set(one.state.isr) != set(one.replicas)]
-            if behind:
-                await self._alter(behind[:1000], lambda one: [*one.state.isr, *one.replicas])
+            for start in range(0, len(behind), ALTERED_MAX):
+                await self._alter(
+                    behind[start : start + ALTERED_MAX], lambda one: [*one.state.isr, *one.replicas]
+                )
             if left := await self._churning():
                 await self._delete(left)
             left += await self._session.children(znode_paths.DELETE_TOPICS)

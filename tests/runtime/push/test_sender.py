@@ -538,6 +538,27 @@ async def test_encoding_of_much_waits_for_decisions_but_not_for_ever(monkeypatch
         }
 
 
+async def test_a_leader_is_told_while_what_it_had_to_be_told_before_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sender, "BUSY_PAUSE_S", 3600.0)
+    monkeypatch.setattr(sender, "SMALL_PARTITIONS", 0)
+    leader = FakeBroker(1)
+    first, second = topic("t", 1, (1,)), topic("u", 1, (1,))
+    async with sender_harness(leader) as harness:
+        harness.senders.sync(deciding=False)
+        await until(lambda: len(leader.received) == 1, "the list of brokers")
+        harness.outbox.update_metadata(first, 2, "Test")
+        harness.senders.sync(deciding=True)
+        await asyncio.sleep(0.05)
+        harness.outbox.leader_and_isr([1], second[0], False, 2, "Test")
+        harness.senders.sync(deciding=True)
+        await until(lambda: bool(leader.states("LeaderAndIsr")), "the leader")
+        assert not leader.states("UpdateMetadata")
+        harness.senders.sync(deciding=False)
+        await until(lambda: harness.idle() and bool(leader.states("UpdateMetadata")), "the rest")
+
+
 async def test_leaders_are_told_while_an_event_is_being_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Followers wait for the event's end, and so does what else a leader is told, if it is much."""
     monkeypatch.setattr(sender, "BUSY_PAUSE_S", 3600.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -42,9 +44,13 @@ class World:
     standby: Session
     mirror: StateMirror
     metrics: StandbyMetrics
+    registry: CollectorRegistry
     prepared: Prepared | None = None
     #: Topics whose watch fired since they were handed over.
     told: list[str] = field(default_factory=list)
+
+    def undigested(self) -> float | None:
+        return self.registry.get_sample_value("partition_controller_standby_undigested_topics")
 
     async def write(self, number: int, epoch: int, topic: str = "t") -> None:
         data = codecs.encode_state(LeaderAndIsr(1, epoch, (1, 2), 0, 1))
@@ -81,8 +87,8 @@ class World:
 @asynccontextmanager
 async def world(connect: str) -> AsyncIterator[World]:
     async with opened(connect) as (writer, _), opened(connect) as (standby, _):
-        metrics = StandbyMetrics(CollectorRegistry())
-        made = World(writer, standby, StateMirror(standby, metrics), metrics)
+        metrics = StandbyMetrics(registry := CollectorRegistry())
+        made = World(writer, standby, StateMirror(standby, metrics), metrics, registry)
         await writer.ensure(znode_paths.TOPICS)
         await made.create("t", 3)
         yield made
@@ -214,20 +220,60 @@ async def test_nothing_is_given_after_a_lost_connection(chroot: str) -> None:
         assert made.take() == [3, 0, 0]
 
 
+async def test_what_was_known_before_a_lost_connection_is_freed(
+    chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics and partitions name each other, and collections of all that there is are rare."""
+    monkeypatch.setattr(state_mirror, "LET_GO_MAX", 3)
+    gc.disable()
+    try:
+        async with world(chroot) as made, following(made):
+            former = weakref.ref(made.mirror.prepared)
+            before = made.standby.connections
+            made.standby._client._connection._socket.shutdown(socket.SHUT_RDWR)
+            await until(lambda: made.standby.connections > before, "another connection")
+            await until(lambda: made.mirror.warmth is Warmth.WARM, "all to be read again")
+            partitions = [each for each in gc.get_objects() if isinstance(each, Partition)]
+            assert former() is None
+            assert len({id(p.topic) for p in partitions}) == 1
+    finally:
+        gc.enable()
+
+
+async def test_many_changes_are_noted_in_slices_and_none_is_lost(
+    chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_mirror, "HEARD_MAX", 1)
+    async with world(chroot) as made:
+        async with following(made):
+            for number in range(3):
+                await made.write(number, 5 + number)
+            for number in range(3):
+                await until(lambda n=number: _epoch(made, n) == 5 + n, "the change to be read")  # type: ignore[misc]
+        # Heard of, and not looked at yet, when the election ended the reading.
+        made.mirror._unheard.append(znode_paths.state_path("t", 1))
+        assert await made.mirror.settle()
+        assert made.take() == [5, None, 7]
+
+
 async def test_nothing_is_given_before_all_is_read(chroot: str) -> None:
     async with world(chroot) as made:
         assert not await made.mirror.settle()
         assert made.take() == [None] * 3
         digested: list[str] = []
+        left: list[float | None] = []
 
         async def digest(name: str, _: Topic | None) -> None:
             digested.append(name)
+            left.append(made.undigested())
 
         standby = Standby(made.standby, made.metrics, digest)
         assert await standby.settled() is None
         standby.follow()
         await until(lambda: standby.mirror.warmth is Warmth.WARM, "all states to be read")
         await until(lambda: digested == ["t"], "its digests")
+        assert left == [1]
+        await until(lambda: made.undigested() == 0, "all digests")
         assert await standby.settled() is standby.mirror
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from broker_stub.control.metadata import MetadataCache
 from broker_stub.control.replicas import Role
+from broker_stub.daemon import Broker
 from broker_stub.data_identity import short_id
 from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.poison import TOPIC
@@ -71,37 +73,61 @@ def _brokers(cluster: SimulatedCluster) -> Iterator[str]:
     for id_, node in cluster.brokers.items():
         if str(id_) not in registered:
             yield f"{node.name} is not registered"
-        yield from _broker(cluster, node)
+        yield from differences(cluster, node)
+        if node.broker is not None:
+            yield from _stray_logs(cluster, node)
+            yield from _told_directories(cluster, node)
 
 
-def _broker(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
+def differences(
+    cluster: SimulatedCluster, node: SimBroker, absent: int = -1, unjudged: Collection[str] = ()
+) -> Iterator[str]:
+    """Between what a broker knows and what is stored. ``absent``: a broker that is gone; ``unjudged``: topics that are
+    left out."""
     if node.broker is None:
         yield f"{node.name} is not running"
         return
-    replicas, metadata = node.broker._handlers.replicas, node.broker._handlers.metadata
+    yield from _of_replicas(cluster, node, node.broker, unjudged)
+    yield from _of_metadata(cluster, node.name, node.broker._handlers.metadata, absent, unjudged)
+
+
+def _of_replicas(
+    cluster: SimulatedCluster, node: SimBroker, broker: Broker, unjudged: Collection[str]
+) -> Iterator[str]:
+    replicas = broker._handlers.replicas
     hosted = {(r.topic, r.partition): r for r in replicas if r.role in (Role.LEADER, Role.FOLLOWER)}
     for key, state in sorted(cluster.ledger.states.items()):
         name = f"{node.name}: {key[0]}-{key[1]}"
-        if node.id in cluster.ledger.topics[key[0]].partitions.get(key[1], ()):
-            mine = hosted.pop(key, None)
-            if mine is None:
-                yield f"{name}: it does not know that it has a replica"
-            elif (mine.leader, mine.leader_epoch) != (state.leader, state.leader_epoch):
-                yield f"{name}: it knows {mine}, stored is {state}"
-            elif node.id == state.leader and set(mine.isr) != set(state.isr):
-                yield f"{name}: the leader knows ISR {mine.isr}, stored is {state}"
-        known = metadata.partition(*key)
-        if known is None or (known.leader, known.leader_epoch, set(known.isr)) != _pushed(state):
-            yield f"{name}: its metadata has {known}, stored is {state}"
-        elif known.offline_replicas:
-            yield f"{name}: its metadata has offline replicas: {known}"
+        if node.id not in cluster.ledger.topics[key[0]].partitions.get(key[1], ()):
+            continue
+        mine = hosted.pop(key, None)
+        if key[0] in unjudged:
+            continue
+        if mine is None:
+            yield f"{name}: it does not know that it has a replica"
+        elif (mine.leader, mine.leader_epoch) != (state.leader, state.leader_epoch):
+            yield f"{name}: it knows {mine}, stored is {state}"
+        elif node.id == state.leader and set(mine.isr) != set(state.isr):
+            yield f"{name}: the leader knows ISR {mine.isr}, stored is {state}"
     for topic, number in sorted(hosted):
-        yield f"{node.name}: {topic}-{number}: it serves a replica that it should not have"
+        if topic not in unjudged:
+            yield f"{node.name}: {topic}-{number}: it serves a replica that it should not have"
+
+
+def _of_metadata(
+    cluster: SimulatedCluster, name: str, metadata: MetadataCache, absent: int, unjudged: Collection[str]
+) -> Iterator[str]:
+    for key, state in sorted(cluster.ledger.states.items()):
+        known = metadata.partition(*key)
+        if key[0] in unjudged:
+            continue
+        if known is None or (known.leader, known.leader_epoch, set(known.isr)) != _pushed(state):
+            yield f"{name}: {key[0]}-{key[1]}: its metadata has {known}, stored is {state}"
+        elif set(known.offline_replicas) - {absent}:
+            yield f"{name}: {key[0]}-{key[1]}: its metadata has offline replicas: {known}"
     for topic in metadata.topics():
         if topic not in cluster.ledger.topics:
-            yield f"{node.name}: its metadata has topic {topic}, which is gone"
-    yield from _stray_logs(cluster, node)
-    yield from _told_directories(cluster, node)
+            yield f"{name}: its metadata has topic {topic}, which is gone"
 
 
 def _told_directories(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:

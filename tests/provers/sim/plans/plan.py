@@ -8,7 +8,7 @@ actions leaves the others as they were.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -110,6 +110,9 @@ class Options:
     disks: int = 1
     #: Brokers start while one of several disks fails.
     start_without_disk: bool = False
+    #: Once all is mended, so many hand-overs from one controller to the next while a broker is gone
+    #: (`tests.provers.sim.handovers`). They come after all else: until then a seed's course is as it would be without.
+    handovers: int = 0
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
@@ -118,6 +121,8 @@ class Options:
 #: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``, and with ``poison`` of those
 #: without takeover.
 TAKEOVERS, SECURED, STRANGERS, NAMESAKES, POISONS = 0.15, 0.3, 0.3, 0.2, 0.1
+#: Share of the seeds with hand-overs, of those with controllers that stand by and a broker that can be missed.
+HANDOVERS = 0.5
 #: Share of the seeds with brokers of several disks.
 SEVERAL_DISKS = 0.25
 #: Of those that are secured, with ``impostor``; and of all with ``flood``, and with ``oversized``.
@@ -150,6 +155,20 @@ def _options(seed: int, rng: Random) -> Options:
     )
     takeover = Random(f"{seed}:takeover").random() < TAKEOVERS
     disks = _disks(Random(f"{seed}:disks"))
+    options = _drawn(seed, rng, brokers, initial, takeover, disks)
+    return replace(options, handovers=_handovers(Random(f"{seed}:handovers"), options))
+
+
+def _handovers(rng: Random, options: Options) -> int:
+    """A missing broker must not be what makes a cluster go into maintenance."""
+    stood_by = options.controllers > 1 and options.brokers > 1 and options.maintenance_min > 1
+    apart = options.takeover or options.poison or options.oversized
+    return rng.randint(1, 3) if rng.random() < HANDOVERS and stood_by and not apart else 0
+
+
+def _drawn(
+    seed: int, rng: Random, brokers: int, initial: tuple[tuple[int, int], ...], takeover: bool, disks: int
+) -> Options:
     return Options(
         controllers=rng.choice((1, 2, 2, 3)),
         brokers=brokers,
