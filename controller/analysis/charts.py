@@ -1,174 +1,163 @@
-"""The charts of the page, from capped rows. Labels are untrusted and escaped: plotly interprets markup in them."""
+"""The charts of the page, from capped rows."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from html import escape
-from typing import Any
+from datetime import datetime, timedelta
 
-import plotly.graph_objects as go
+from markupsafe import Markup
 
-from controller.analysis.columns import human_us
+from controller.analysis.columns import human_us, iso
+from controller.analysis.drawing import WIDTH, Bar, Drawing, Part, bars, linear, times
 from controller.analysis.summary import Findings
 from proto.statelog.schema import PHASES
 
 COLORS = ("#2f6fde", "#e07b39", "#2a9d74", "#b5539c", "#c9a227", "#5b8def", "#8c6d62", "#7f7fbf", "#4fb3bf")
 GREY, RED = "#8a8f98", "#d1453b"
 _CLASS_COLORS = {"outage": RED, "creation": COLORS[0], "deletion": GREY}
-_LABEL_CHARS_MAX = 64
 _FAILOVERS_MAX = 25
 _BARS_MAX = 15
+#: Of a chart over time: its height, and where its axes lie.
+_HEIGHT, _LEFT, _END, _TOP, _BOTTOM = 340, 70.0, WIDTH - 30.0, 34.0, 294.0
 
 
-def label(text: object) -> str:
-    """Untrusted text for a chart, shortened and escaped."""
-    plain = str(text)
-    short = plain if len(plain) <= _LABEL_CHARS_MAX else plain[: _LABEL_CHARS_MAX - 1] + "…"
-    return escape(short, quote=False)
-
-
-def leaderless_timeline(found: Findings) -> Any:
+def leaderless_timeline(found: Findings) -> Markup:
     """Number of leaderless partitions over time, with a line at every failover."""
     rows = found.rows["leaderless_over_time"]
-    figure = _figure()
-    for name in ("outage", "creation", "deletion"):
-        points = [row for row in rows if row["class"] == name]
-        if not points:
-            continue
-        figure.add_scatter(
-            x=[row["bucket_ts"] for row in points],
-            y=[row["intervals"] for row in points],
-            name=name,
-            mode="lines",
-            line={"shape": "hv", "width": 1.5, "color": _CLASS_COLORS[name]},
-            fill="tozeroy",
-        )
     failovers = found.rows["failovers"][:_FAILOVERS_MAX]
+    moments = [row["bucket_ts"] for row in rows] + [row["ts"] for row in failovers]
+    across = times(min(moments), max(moments), _LEFT, _END)
+    up = linear(0, max([1, *(row["intervals"] for row in rows)]), _BOTTOM, _TOP)
+    drawing = Drawing(_HEIGHT)
+    drawing.across(across, _TOP, _BOTTOM, "time, UTC")
+    drawing.up(up, _LEFT, _END, "partitions")
+    for name, color in _CLASS_COLORS.items():
+        points = [
+            (across.place(row["bucket_ts"].timestamp()), up.place(row["intervals"]))
+            for row in rows
+            if row["class"] == name
+        ]
+        if points:
+            steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in points)
+            drawing.path(f"M{points[0][0]:.1f} {_BOTTOM}{steps}V{_BOTTOM}Z", color, name)
+            drawing.legend[name] = color
     for row in failovers:
-        figure.add_vline(x=row["ts"].timestamp() * 1000, line={"width": 1, "dash": "dot", "color": GREY})
-    figure.add_scatter(
-        x=[row["ts"] for row in failovers],
-        y=[0] * len(failovers),
-        name="failover ready",
-        mode="markers",
-        marker={"symbol": "triangle-up", "size": 11, "color": COLORS[4]},
-        text=[f"epoch {row['controller_epoch']}, controller {row['node']}" for row in failovers],
-        hovertemplate="%{text}<br>%{x}<extra>failover</extra>",
-    )
-    figure.update_layout(yaxis_title="partitions", hovermode="closest")
-    return figure
+        x = across.place(row["ts"].timestamp())
+        tip = f"failover to epoch {row['controller_epoch']}, controller {row['node']}: {iso(row['ts'])}"
+        drawing.line((x, _TOP, x, _BOTTOM), "failover", tip)
+        drawing.legend["failover ready"] = COLORS[4]
+    return drawing.done()
 
 
-def failover_phases(found: Findings) -> Any:
+def failover_phases(found: Findings) -> Markup:
     """Duration of each failover by phase."""
     rows = sorted(found.rows["failovers"][:_FAILOVERS_MAX], key=lambda row: row["controller_epoch"])
-    names = [f"epoch {row['controller_epoch']} (controller {row['node']})" for row in rows]
-    figure = _figure(barmode="stack", height=130 + 26 * len(rows))
-    for number, phase in enumerate((*PHASES, "other")):
-        spent = [row[f"{phase}_us"] or 0 for row in rows]
-        if any(spent):
-            _bars(figure, names, spent, phase.replace("_", " "), COLORS[number % len(COLORS)])
-    return _seconds_axis(figure)
+    names = [phase for phase in (*PHASES, "other") if any(row[f"{phase}_us"] for row in rows)]
+    legend = {name.replace("_", " "): COLORS[number % len(COLORS)] for number, name in enumerate(names)}
+    shown = [
+        Bar(
+            f"epoch {row['controller_epoch']} (controller {row['node']})",
+            [
+                _lasting(row[f"{name}_us"] or 0, color, shown)
+                for name, (shown, color) in zip(names, legend.items(), strict=True)
+            ],
+        )
+        for row in rows
+    ]
+    return bars(shown, "seconds", legend)
 
 
-def leaderless_causes(found: Findings) -> Any:
+def leaderless_causes(found: Findings) -> Markup:
     """Leaderless partition-seconds by cause."""
-    rows = found.rows["cause_totals"][:_BARS_MAX]
-    causes = list(dict.fromkeys(row["cause"] for row in reversed(rows)))
-    figure = _figure(barmode="stack", height=130 + 26 * len(causes))
-    for name, color in _CLASS_COLORS.items():
-        totals = {row["cause"]: row["total_us"] or 0 for row in rows if row["class"] == name}
-        if totals:
-            known = [cause for cause in causes if cause in totals]
-            _bars(figure, [label(cause) for cause in known], [totals[cause] for cause in known], name, color)
-    figure.update_yaxes(categoryorder="array", categoryarray=[label(cause) for cause in causes])
-    return _seconds_axis(figure, "partition-seconds")
+    by_cause = defaultdict(list)
+    for row in found.rows["cause_totals"][:_BARS_MAX]:
+        by_cause[row["cause"]].append(
+            _lasting(row["total_us"] or 0, _CLASS_COLORS[row["class"]], f"{row['class']}, {row['cause']}")
+        )
+    return bars([Bar(cause, parts) for cause, parts in by_cause.items()], "partition-seconds", _CLASS_COLORS)
 
 
-def leader_moves(found: Findings) -> Any:
+def leader_moves(found: Findings) -> Markup:
     """Leaderships gained over time, by broker."""
     rows = found.rows["leader_moves"]
-    figure = _figure(barmode="stack")
-    half = timedelta(microseconds=found.bucket_us / 2)  # Bars are centred on their x.
-    brokers = sorted({row["broker"] for row in rows}, key=lambda name: (name == "others", name.zfill(10)))
-    for number, broker in enumerate(brokers):
-        points = [row for row in rows if row["broker"] == broker]
-        figure.add_bar(
-            x=[row["bucket_ts"] + half for row in points],
-            y=[row["gained"] for row in points],
-            width=found.bucket_us / 1000,
-            name=broker if broker == "others" else f"broker {broker}",
-            marker={
-                "color": GREY if broker == "others" else COLORS[number % len(COLORS)],
-                "line": {"width": 0},
-            },
-        )
-    figure.update_layout(yaxis_title="leaderships gained")
-    return figure
+    names = sorted({row["broker"] for row in rows}, key=lambda name: (name == "others", name.zfill(10)))
+    colors = {name: COLORS[n % len(COLORS)] if name != "others" else GREY for n, name in enumerate(names)}
+    heights: dict[datetime, int] = defaultdict(int)
+    for row in rows:
+        heights[row["bucket_ts"]] += row["gained"]
+    width = timedelta(microseconds=found.bucket_us)
+    across = times(min(heights), max(heights) + width, _LEFT, _END)
+    up = linear(0, max(1, *heights.values()), _BOTTOM, _TOP)
+    shown = {name: name if name == "others" else f"broker {name}" for name in names}
+    drawing = Drawing(_HEIGHT, {shown[name]: color for name, color in colors.items()})
+    drawing.across(across, _TOP, _BOTTOM, "time, UTC")
+    drawing.up(up, _LEFT, _END, "leaderships gained")
+    wide = across.place(width.total_seconds()) - across.place(0)
+    done: dict[datetime, int] = defaultdict(int)
+    for row in sorted(rows, key=lambda row: names.index(row["broker"])):
+        at, gained = row["bucket_ts"], row["gained"]
+        if gained:
+            below = up.place(done[at])
+            done[at] += gained
+            top = up.place(done[at])
+            tip = f"{shown[row['broker']]}: {gained:,} at {iso(at)}"
+            drawing.rectangle(
+                across.place(at.timestamp()), top, wide, below - top, colors[row["broker"]], tip
+            )
+    return drawing.done()
 
 
-def leader_changes(found: Findings) -> Any:
+def leader_changes(found: Findings) -> Markup:
     """Leaderships gained (right) and lost (left) by broker and reason."""
     rows = found.rows["leader_reasons"]
-    brokers = sorted({row["broker"] for row in rows}, reverse=True)
-    figure = _figure(barmode="relative", height=130 + 30 * len(brokers))
     reasons = list(dict.fromkeys(str(row["reason"]) for row in rows))[: len(COLORS)]
-    for number, reason in enumerate(reasons):
-        for direction, sign in (("gained", 1), ("lost", -1)):
-            mine = [row for row in rows if str(row["reason"]) == reason and row["direction"] == direction]
-            figure.add_bar(
-                y=[f"broker {row['broker']}" for row in mine],
-                x=[sign * row["count"] for row in mine],
-                customdata=[row["count"] for row in mine],
-                orientation="h",
-                name=label(reason),
-                legendgroup=str(number),
-                showlegend=direction == "gained"
-                or not any(str(row["reason"]) == reason and row["direction"] == "gained" for row in rows),
-                marker={"color": COLORS[number], "line": {"width": 0}},
-                hovertemplate=f"%{{y}} {direction} %{{customdata:,}}",
-            )
-    names = [f"broker {broker}" for broker in brokers]
-    figure.update_yaxes(categoryorder="array", categoryarray=names)
-    figure.update_xaxes(title="← lost     gained →")
-    return figure
+    colors = dict(zip(reasons, COLORS, strict=False))
+    parts = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row["broker"]):
+        reason, sign = str(row["reason"]), 1 if row["direction"] == "gained" else -1
+        if reason in colors:
+            tip = f"{row['direction']} {row['count']:,}: {reason}"
+            parts[f"broker {row['broker']}"].append(Part(sign * row["count"], colors[reason], tip))
+    return bars([Bar(name, given) for name, given in parts.items()], "← lost     gained →", colors)
 
 
-def transitions(found: Findings) -> Any:
+def transitions(found: Findings) -> Markup:
     """The most frequent state transitions."""
-    rows = list(reversed(found.rows["transitions"][:_BARS_MAX]))
-    names = [label(f"{row['kind']}: {row['from'] or '—'} → {row['to']} ({row['role']})") for row in rows]
-    figure = _figure(height=110 + 24 * len(rows))
-    figure.add_bar(
-        x=[row["count"] for row in rows],
-        y=names,
-        orientation="h",
-        marker={"color": COLORS[0]},
-        showlegend=False,
-    )
-    figure.update_xaxes(title="transitions (log scale)", type="log")
-    return figure
+    shown = [
+        Bar(
+            f"{row['kind']}: {row['from'] or '—'} → {row['to']} ({row['role']})",
+            [Part(row["count"], COLORS[0], f"{row['count']:,}")],
+        )
+        for row in found.rows["transitions"][:_BARS_MAX]
+    ]
+    return bars(shown, "transitions (log scale)", {}, log=True)
 
 
-def push_latency(found: Findings) -> Any:
+def push_latency(found: Findings) -> Markup:
     """Response times of brokers."""
     rows = [row for row in found.rows["pushes"] if row["request"] == "all" and row["max_us"] is not None]
-    rows = sorted(rows[:_BARS_MAX], key=lambda row: int(row["broker"]))
-    figure = _figure(barmode="group")
-    for number, (column, name) in enumerate((("p50_us", "p50"), ("p95_us", "p95"), ("p99_us", "p99"))):
-        figure.add_bar(
-            x=[f"broker {row['broker']}" for row in rows],
-            y=[row[column] / 1000 for row in rows],
-            name=name,
-            marker={"color": COLORS[number]},
+    measures = ("p50", "p95", "p99")
+    legend = dict(zip(measures, COLORS, strict=False))
+    shown = [
+        Bar(
+            f"broker {row['broker']}",
+            [
+                Part(row[f"{name}_us"] / 1000, color, f"{name}: {human_us(row[f'{name}_us'])}")
+                for name, color in legend.items()
+            ],
         )
-    figure.update_layout(yaxis_title="milliseconds")
-    return figure
+        for row in sorted(rows[:_BARS_MAX], key=lambda row: int(row["broker"]))
+    ]
+    return bars(shown, "milliseconds", legend, grouped=True)
+
+
+def _lasting(us: int, color: str, name: str) -> Part:
+    return Part(us / 1e6, color, f"{name}: {human_us(us)}")
 
 
 #: Anchor, title, name of the rows, and function that draws the chart.
-CHARTS: Sequence[tuple[str, str, str, Callable[[Findings], Any]]] = (
+CHARTS: Sequence[tuple[str, str, str, Callable[[Findings], Markup]]] = (
     (
         "timeline",
         "Partitions without a leader over time, and failovers",
@@ -182,46 +171,3 @@ CHARTS: Sequence[tuple[str, str, str, Callable[[Findings], Any]]] = (
     ("push-latency", "Time from control request to response, by broker", "pushes", push_latency),
     ("transitions", "Most frequent state transitions", "transitions", transitions),
 )
-
-
-def _figure(*, barmode: str | None = None, height: int = 340) -> Any:
-    figure = go.Figure()
-    figure.update_layout(
-        template="none",
-        height=height,
-        barmode=barmode,
-        bargap=0.25,
-        margin={"l": 60, "r": 20, "t": 40, "b": 50},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 13},
-        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
-        colorway=list(COLORS),
-    )
-    figure.update_xaxes(
-        gridcolor="rgba(128,128,128,0.25)", zerolinecolor="rgba(128,128,128,0.5)", automargin=True
-    )
-    figure.update_yaxes(
-        gridcolor="rgba(128,128,128,0.25)",
-        zerolinecolor="rgba(128,128,128,0.5)",
-        automargin=True,
-        rangemode="tozero",
-    )
-    return figure
-
-
-def _bars(figure: Any, names: list[str], spent_us: list[Any], name: str, color: str) -> None:
-    figure.add_bar(
-        y=names,
-        x=[us / 1e6 for us in spent_us],
-        customdata=[human_us(us) for us in spent_us],
-        orientation="h",
-        name=name,
-        marker={"color": color, "line": {"width": 0}},
-        hovertemplate="%{y}: %{customdata}",
-    )
-
-
-def _seconds_axis(figure: Any, title: str = "seconds") -> Any:
-    figure.update_xaxes(title=title)
-    return figure

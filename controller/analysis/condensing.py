@@ -19,14 +19,15 @@ _KEYS = {
 }
 
 
-def condense(records: DataFrame) -> DataFrame:
+def condense(records: DataFrame, *more: Column) -> DataFrame:
     """One row for records that only the tables of single lines tell apart.
 
     In: records (`staging.Staged.records`). Out: ``file``, ``role``, ``node``, ``controller_epoch``, ``kind``;
     ``from``, ``to``, ``replica``, ``error``, ``duration_us`` for the kinds of _KEYS; ``reason`` of rejects, refused
     acks and leader changes; ``second_us``: a leader change's time, to the second. And of the lines that the row stands
     for: ``lines`` (how many), ``first_ts``, ``last_ts``, ``counted`` (sum of ``count``, null if none has it), ``meant``
-    (the same with 1 where it is absent), ``spent_us``, ``longest_us`` (sum and maximum of ``duration_us``).
+    (the same with 1 where it is absent), ``spent_us``, ``longest_us`` (sum and maximum of ``duration_us``), and
+    ``more``, aggregates of the lines.
     """
     kind = F.col("kind")
 
@@ -41,13 +42,13 @@ def condense(records: DataFrame) -> DataFrame:
         kept("reason", refused),
         F.when(kind == "leader", second).alias("second_us"),
     ]
-    measured = records.select(*keys, "ts", "count", F.col("duration_us").alias("took_us"))
-    return measured.groupBy(*measured.columns[: len(keys)]).agg(
+    return records.groupBy(*keys).agg(
         F.count("*").alias("lines"),
         F.min("ts").alias("first_ts"),
         F.max("ts").alias("last_ts"),
         F.sum("count").alias("counted"),
         F.sum(F.coalesce("count", F.lit(1))).alias("meant"),
-        F.try_sum("took_us").alias("spent_us"),
-        F.max("took_us").alias("longest_us"),
+        F.try_sum(F.col("duration_us")).alias("spent_us"),
+        F.max("duration_us").alias("longest_us"),
+        *more,
     )

@@ -13,7 +13,6 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from controller.analysis.condensing import condense
 from controller.analysis.errors import ReportError
 from controller.analysis.intake import quality
 from controller.analysis.intake.files import delete, list_files, write_text
@@ -110,11 +109,10 @@ def read_input(
         progress("files of one node overlap in time: looking for copied lines")
         staged.mark_copies([file for file in files if file.shown in doubled])
         copies = staged.copies().count()
-    records = staged.records()
     spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
     return Input(
-        records=records,
-        condensed=condense(records).persist(),
+        records=staged.records(),
+        condensed=staged.condensed().persist(),
         files=files,
         file_table=quality.file_table(spark, rows),
         problem_table=quality.input_problems(staged.judged()),
@@ -154,8 +152,6 @@ def write_tables(
             built = spec.build(source, table)
             built.write.mode("overwrite").parquet(path)
             written[name] = spark.read.schema(built.schema).parquet(path)
-            if spec.progress_line is not None:
-                progress(spec.progress_line(written[name]))
         return written[name]
 
     for name in specs:

@@ -37,17 +37,21 @@ def leaderless_intervals(records: DataFrame, condensed: DataFrame, log_end_us: i
         .when(F.col("to") == NEW, _BEING_CREATED)
         .otherwise(_OFFLINE)
     )
-    ordered = Window.partitionBy("topic", "partition").orderBy(*ORDER)
-    times_led = F.count_if(state == _LED).over(ordered)
-    # OfflinePartition to NewPartition is no recovery: the state only increases until a broker leads.
-    # times_led never decreases, so the greatest pair so far is since the last leader: one sort is enough.
-    worst_since_led = F.max(F.struct("times_led", state.alias("state"))).over(ordered)["state"]
+    # The digest is a number, which sorts faster than a name.
+    ordered = Window.partitionBy("place", "topic", "partition").orderBy(*ORDER)
+    earlier = ordered.rowsBetween(Window.unboundedPreceding, -1)
+    whole = ordered.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    settled = F.last(F.when(F.col("state") != _BEING_CREATED, F.col("state")), ignorenulls=True)
     edges = (
-        moves.withColumn("times_led", times_led)
-        .withColumn("state", worst_since_led)
-        .withColumn("before", F.lag("state", 1, _LED).over(ordered))
-        .withColumn("last_epoch", F.max("controller_epoch").over(Window.partitionBy("topic", "partition")))
-        .where("state != before")
+        moves.withColumns({"place": F.xxhash64("topic", "partition"), "state": state})
+        .withColumns(
+            {
+                "before": F.lag("state", 1, _LED).over(ordered),
+                "settled": F.coalesce(settled.over(earlier), F.lit(_LED)),
+                "last_epoch": F.max("controller_epoch").over(whole),
+            }
+        )
+        .where(_is_edge())
     )
     begun = _with_next_edge(edges, ordered).where(F.col("state") != _LED)
     begun = begun.join(_first_failover_after(condensed), _epoch_in_gap(), "left")
@@ -127,6 +131,17 @@ def _measures() -> list[Column]:
         F.max("duration_us").alias("longest_us"),
         F.count_if("open").alias("open"),
     ]
+
+
+def _is_edge() -> Column:
+    """Whether the record changes the state. OfflinePartition to NewPartition is no recovery: until a broker leads, the
+    state only increases."""
+    state = F.col("state")
+    return (
+        F.when(state == _LED, F.col("before") != _LED)
+        .when(state == _BEING_CREATED, F.col("before") == _LED)
+        .otherwise(F.col("settled") != _OFFLINE)
+    )
 
 
 def _with_next_edge(edges: DataFrame, ordered: WindowSpec) -> DataFrame:

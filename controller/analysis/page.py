@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 import jinja2
-import plotly.io
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from controller.analysis.answers import Row
 from controller.analysis.charts import CHARTS
@@ -19,7 +15,6 @@ from controller.analysis.summary import Findings, ReportSummary
 from controller.analysis.tables import ROWS_MAX, TABLES, TableSpec
 
 _TEMPLATE = "report.html.j2"
-_PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "displayModeBar": False}
 
 
 @dataclass(frozen=True)
@@ -43,11 +38,11 @@ class Card:
 
 
 def render(summary: ReportSummary, found: Findings, log_dirs: Sequence[str]) -> str:
-    """The page as text. Everything from the logs is escaped: in HTML by jinja2, in scripts by plotly."""
+    """The page as text. Everything from the logs is escaped: by jinja2 and, in charts, by `drawing`."""
     source = resources.files("controller.analysis").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     charts = [
-        {"anchor": anchor, "title": title, "html": _chart(anchor, draw(found)) if found.rows[table] else None}
+        {"anchor": anchor, "title": title, "html": draw(found) if found.rows[table] else None}
         for anchor, title, table, draw in CHARTS
     ]
     tables = [Shown(spec, found.rows[spec.name], found.totals[spec.name]) for spec in TABLES if spec.columns]
@@ -62,16 +57,7 @@ def render(summary: ReportSummary, found: Findings, log_dirs: Sequence[str]) -> 
         bucket=human_us(found.bucket_us),
         input_mb=found.input_bytes / 1e6,
         log_dirs=log_dirs,
-        plotly_js=Markup(get_plotlyjs()),  # noqa: S704  (the library itself)
     )
-
-
-def _chart(anchor: str, figure: Any) -> Markup:
-    """A div and a script; plotly's JSON writes <, > and / as escapes, so no data can close the script."""
-    html = plotly.io.to_html(
-        figure, full_html=False, include_plotlyjs=False, div_id=f"chart-{anchor}", config=_PLOTLY_CONFIG
-    )
-    return Markup(html)  # noqa: S704
 
 
 def _cards(summary: ReportSummary) -> list[Card]:

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis import leaderless
-from controller.analysis.columns import ShownColumn, human_us, numbers, size, spans, texts
+from controller.analysis.columns import ShownColumn, numbers, size, spans, texts
 from controller.analysis.condensing import STATE_KINDS
 from controller.analysis.intake import quality
 from controller.analysis.local_files import LogFile
@@ -313,17 +313,6 @@ class TableSpec:
     note: str = ""
     columns: Sequence[ShownColumn] = ()
     rows_max: int = ROWS_MAX
-    #: A line of progress about the written table.
-    progress_line: Callable[[DataFrame], str] | None = None
-
-
-def _outages(intervals: DataFrame) -> str:
-    outages = intervals.where(F.col("class") == leaderless.OUTAGE).agg(
-        F.count("*").alias("n"), F.max("duration_us").alias("longest"), F.count_if("open").alias("open")
-    )
-    found = outages.collect()[0]
-    longest = human_us(found.longest or 0)
-    return f"leaderless time: {found.n:,} outages, longest {longest}, {found.open:,} still open"
 
 
 _MEASURES = [*numbers("intervals"), *spans("total_us", "p50_us", "longest_us"), *numbers("open")]
@@ -357,7 +346,6 @@ TABLES: Sequence[TableSpec] = (
             *spans("duration_us"),
             *texts("ended_by", "cause", "reason", "controller_epoch", "leader"),
         ],
-        progress_line=_outages,
     ),
     TableSpec(
         "failovers",
@@ -370,7 +358,6 @@ TABLES: Sequence[TableSpec] = (
             *spans("total_us", "gap_us", *(f"{phase}_us" for phase in PHASES)),
             *numbers("partitions_count"),
         ],
-        progress_line=lambda table: f"failovers: {table.count():,}",
     ),
     TableSpec(
         "leader_changes",

@@ -64,7 +64,8 @@ def test_a_clusters_life_becomes_tables_and_a_page(spark: SparkSession, tmp_path
     assert summary.longest_partition is not None
     assert summary.longest_partition.startswith("orders-")
     assert progress[:2] == ["starting Spark", "reading 7 files, 0.1 MB"]
-    assert f"leaderless time: 30 outages, longest {human_us(summary.longest_us)}, 10 still open" in progress
+    longest = f"{human_us(summary.longest_us)} and still open: {summary.longest_partition}"
+    assert f"leaderless 30 outages, longest {longest} (BrokerChange)" in summary.text_lines()
     assert {path.name for path in (out / "tables").iterdir()} == TABLES
     assert {path.name for path in out.iterdir()} == {"tables", "report.html"}
     for name in TABLES:
@@ -81,20 +82,17 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(spark: SparkSession, tm
     assert summary.longest_partition == f"{EVIL}-3"
     assert len(summary.troubles()) == 4
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
-    markup = re.sub(r"<script[^>]*>.*?</script>", "", page, flags=re.DOTALL)
+    assert "<script" not in page
     assert not re.search(
-        r"""(src|href)\s*=\s*["']?(?!#)""", markup.replace("src=x onerror", "").replace('href="#', "")
+        r"""(src|href)\s*=\s*["']?(?!#)""", page.replace("src=x onerror", "").replace('href="#', "")
     )
-    assert "@import" not in markup
-    assert "url(" not in markup
-    assert not re.search(r"<script[^>]+src", page)
-    assert "alert(" in markup
-    assert "<img" not in page.replace(scripts[0], "")
-    assert not [script for script in scripts if script.strip().startswith("alert")]
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in markup
-    assert "49" not in re.findall(r"onload=.{0,40}", markup)[0]
-    assert page.count("Plotly.newPlot(") >= 4 + scripts[0].count("Plotly.newPlot(")
+    assert "@import" not in page
+    assert "url(" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "49" not in re.findall(r"onload=.{0,40}", page)[0]
+    assert page.count("<svg") >= 4
+    assert len(page) < 200_000
     assert "truncated gzip" in page
     for title in (
         "Partitions without a leader over time, and failovers",
@@ -169,7 +167,7 @@ def test_spark_submit_runs_the_job(tmp_path: Path) -> None:
     done = run(tmp_path, submit, *settings, job, f"file:{tmp_path / 'logs'}", "--out", out)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "failovers  2" in done.stdout
-    assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
+    assert (tmp_path / "out" / "report.html").read_text().endswith("</html>")
     assert list((tmp_path / "out" / "tables" / "failovers").glob("*.parquet"))
     assert list((tmp_path / "cwd").iterdir()) == []
 
@@ -186,7 +184,7 @@ def test_alone_the_job_is_quiet_and_leaves_no_litter(tmp_path: Path) -> None:
     )
     done = run(tmp_path, *command, "--out", "there")
     assert done.returncode == 0, done.stderr[-3000:]
-    first_words = {"starting", "reading", "leaderless", "failovers:", "tables:", "writing", "stage"}
+    first_words = {"starting", "reading", "tables:", "writing", "stage"}
     unexpected = [line for line in done.stderr.splitlines() if line.split()[0] not in first_words]
     assert [line for line in unexpected if "lines" not in line] == []
     assert len(unexpected) == 2

@@ -616,6 +616,23 @@ def test_everything_is_listed_in_parts_and_what_changes_meanwhile_is_told_once(
     assert sorted(number for _, numbers in told for number in numbers) == [0, 1, 2, 3]
 
 
+def test_what_differs_is_told_in_the_same_order_in_each_run() -> None:
+    """Or a seed of the simulator is not the same run twice."""
+    topics: dict[str, Topic] = {}
+    for name in (f"t{n:02}" for n in range(50)):
+        topics[name] = Topic(name)
+        partition = topics[name].partitions[0] = Partition(topics[name], 0, (1,))
+        partition.leadership = state(1, (1,))
+    broker, outbox = a_broker(1, 1), outbox_module.Outbox()
+    outbox.add_broker(broker, 1, "BrokerChange")
+    outbox.everything_to([1], topics, ())
+    outbox.compared(broker, Differing(frozenset(topics), frozenset(topics)))
+    told = []
+    while (push := outbox.take(1, 1000)) is not None:
+        told.append([p.topic.name for p in push.partitions])
+    assert [names for names in told if names] == [list(topics)] * 2
+
+
 def _keys(net: Net, broker_id: int, count_max: int = 1000) -> dict[Any, list[int]]:
     return {
         p.shared_key: [one.number for one in p.partitions]
@@ -677,20 +694,3 @@ def test_a_snapshot_of_which_a_partition_changed_since_has_another_key() -> None
     assert list(first.values()) == [[0, 1]]
     net.outbox.update_metadata([topics["a"].partitions[0]], 1, "test")
     assert not first.keys() & _keys(net, 2).keys()
-
-
-def test_what_differs_is_told_in_the_same_order_in_each_run() -> None:
-    """Or a seed of the simulator is not the same run twice."""
-    topics: dict[str, Topic] = {}
-    for name in (f"t{n:02}" for n in range(50)):
-        topics[name] = Topic(name)
-        partition = topics[name].partitions[0] = Partition(topics[name], 0, (1,))
-        partition.leadership = state(1, (1,))
-    broker, outbox = a_broker(1, 1), outbox_module.Outbox()
-    outbox.add_broker(broker, 1, "BrokerChange")
-    outbox.everything_to([1], topics, ())
-    outbox.compared(broker, Differing(frozenset(topics), frozenset(topics)))
-    told = []
-    while (push := outbox.take(1, 1000)) is not None:
-        told.append([p.topic.name for p in push.partitions])
-    assert [names for names in told if names] == [list(topics)] * 2

@@ -35,21 +35,26 @@ _FILE_TYPE = """array<struct<file string, size bigint, lines bigint, ok bigint, 
  newer_schema bigint, problem string, role string, node bigint, first_us bigint, last_us bigint>>"""
 
 
-def usual_lines(lines: DataFrame) -> dict[str, Row]:
+#: What `condense` adds up beside records, for `usual_lines`.
+LINE_COUNTS = ("bytes", "texts", "odd", "untold")
+
+
+def line_counts() -> list[Column]:
+    """Aggregates of lines, in the order of LINE_COUNTS."""
+    sums = (F.sum("bytes"), F.sum("texts"), F.count("odd"), F.count_if(F.col("odd") == ""))
+    return [total.alias(name) for total, name in zip(sums, LINE_COUNTS, strict=True)]
+
+
+def usual_lines(condensed: DataFrame) -> dict[str, Row]:
     """By file: how many ``lines`` and ``bytes`` were read, the usual ones' ``texts`` and ``usual`` number, how many are
     ``odd``, ``untold`` of these without their text; ``url`` (the name in the lines); ``role``,
     ``node``, ``first_us``, ``last_us`` of the usual ones.
 
-    In: the outcome of `reading.parse_lines` or `read_records`.
+    In: `condense` with `line_counts`, of the outcome of `reading.parse_lines` or `read_records`.
     """
-    read = lines.groupBy("file").agg(
-        F.count("*").alias("lines"),
-        F.sum("bytes").alias("bytes"),
-        F.sum("texts").alias("texts"),
-        F.count_if(F.col("odd").isNull()).alias("usual"),
-        F.count("odd").alias("odd"),
-        F.count_if(F.col("odd") == "").alias("untold"),
-        *_span(),
+    sums = [F.sum(name).alias(name) for name in ("lines", *LINE_COUNTS)]
+    read = condensed.groupBy("file").agg(
+        *sums, (F.sum("lines") - F.sum("odd")).alias("usual"), *_span("first_ts", "last_ts")
     )
     named = read.withColumns({"url": F.col("file"), "file": decoded(F.col("file"))})
     return {row.file: row for row in named.collect()}
@@ -60,16 +65,16 @@ def odd_lines(judged: DataFrame) -> dict[str, Row]:
     counts = [F.count_if(F.col("status") == status).alias(status) for status in (OK, TORN, MALFORMED, NEWER)]
     ok = F.col("status") == OK
     good = judged.withColumns({name: F.when(ok, F.col(name)) for name in ("role", "node", "ts")})
-    read = good.groupBy("file").agg(*counts, *_span())
+    read = good.groupBy("file").agg(*counts, *_span("ts", "ts"))
     return {row.file: row for row in read.withColumn("file", decoded(F.col("file"))).collect()}
 
 
-def _span() -> list[Column]:
+def _span(first: str, last: str) -> list[Column]:
     return [
         F.max("role").alias("role"),
         F.max("node").alias("node"),
-        F.unix_micros(F.min("ts")).alias("first_us"),
-        F.unix_micros(F.max("ts")).alias("last_us"),
+        F.unix_micros(F.min(first)).alias("first_us"),
+        F.unix_micros(F.max(last)).alias("last_us"),
     ]
 
 

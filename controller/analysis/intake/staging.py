@@ -9,6 +9,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from controller.analysis.condensing import condense
 from controller.analysis.intake import quality, reading
 from controller.analysis.intake.files import check_files
 from controller.analysis.intake.screening import FileCheck
@@ -24,13 +25,17 @@ class Staged:
         self.odd: dict[str, Row] = {}
         self._spark, self._directory = spark, directory
         self._parts: list[DataFrame] = []
+        self._condensed: list[DataFrame] = []
         self._urls: dict[str, str] = {}
 
     def take(self, lines: DataFrame) -> dict[str, Row]:
         """Write the lines. Out: `quality.usual_lines` of them."""
-        written = self._write(f"part-{len(self._parts)}", lines)
+        number = len(self._parts)
+        written = self._write(f"part-{number}", lines)
+        condensed = self._write(f"condensed-{number}", condense(written, *quality.line_counts()))
         self._parts.append(written)
-        found = quality.usual_lines(written)
+        self._condensed.append(condensed)
+        found = quality.usual_lines(condensed)
         self._urls |= {path: row.url for path, row in found.items()}
         return found
 
@@ -38,7 +43,9 @@ class Staged:
         """What has been taken of these files does not count."""
         urls = [self._urls[file.path] for file in files if file.path in self._urls]
         if urls:
-            self._parts = [part.where(~F.col("file").isin(urls)) for part in self._parts]
+            other = ~F.col("file").isin(urls)
+            self._parts = [part.where(other) for part in self._parts]
+            self._condensed = [part.where(other) for part in self._condensed]
 
     def judge(self) -> None:
         """Judge the odd lines, if there are any."""
@@ -56,6 +63,16 @@ class Staged:
         """The ok lines without copies."""
         return self._ok().where(~F.col("copy"))
 
+    def condensed(self) -> DataFrame:
+        """`condense` of `records`."""
+        usual = reduce(DataFrame.unionByName, self._condensed).where(F.col("kind").isNotNull())
+        usual = usual.drop(*quality.LINE_COUNTS)
+        return (
+            usual.unionByName(condense(self._good_odd().where(~F.col("copy"))))
+            if self._has_good_odd()
+            else usual
+        )
+
     def copies(self) -> DataFrame:
         """The ok lines that are copies."""
         return self._ok().where("copy")
@@ -64,13 +81,21 @@ class Staged:
         """Read these files again, closely, and mark what they hold twice."""
         self.leave_out(files)
         again = reading.parse_lines(reading.read_lines(self._spark, files))
-        self._parts.append(self._write("copies", reading.mark_copies(again)))
+        marked = self._write("copies", reading.mark_copies(again))
+        self._parts.append(marked)
+        self._condensed.append(
+            self._write("condensed-copies", condense(marked.where(~F.col("copy")), *quality.line_counts()))
+        )
 
     def _ok(self) -> DataFrame:
         usual = self._all().where("odd is null").drop("odd", "bytes", "digest", "texts")
-        if not any(row.ok for row in self.odd.values()):
-            return usual
-        return usual.unionByName(self.judged().where(F.col("status") == reading.OK).select(usual.columns))
+        return usual.unionByName(self._good_odd().select(usual.columns)) if self._has_good_odd() else usual
+
+    def _has_good_odd(self) -> bool:
+        return any(row.ok for row in self.odd.values())
+
+    def _good_odd(self) -> DataFrame:
+        return self.judged().where(F.col("status") == reading.OK)
 
     def _all(self) -> DataFrame:
         marked = [
