@@ -15,9 +15,9 @@ async def test_each_is_due_once_at_its_last_deadline() -> None:
     timer = DeadlineTimer[str](
         lambda: round(loop.time() * 1000), lambda item: due.append((item, loop.time()))
     )
-    timer.set("later", 1000)
+    timer.set("later", 4000)
     timer.set("later", 5000)
-    timer.set("sooner", 4000)
+    timer.set("sooner", 3000)
     timer.set("sooner", 2000)
     timer.set("removed", 500)
     timer.set("removed", None)

@@ -214,6 +214,7 @@ def _seen(items: Sequence[pytest.Item], jobs: int) -> seen.Seen:
         return known
     began = time.monotonic()
     print(f"measuring what {len(new)} of {len(items)} tests run", flush=True)
+    jobs = min(jobs, len(new))
     parts = [new[n * len(new) // jobs : (n + 1) * len(new) // jobs] for n in range(jobs)]
     files = [f"{package}/*" for package in PRODUCT]
     pipes = []

@@ -188,7 +188,7 @@ def leads(id_: int) -> Prepare:
     def prepare(zk: Hands) -> None:
         zk.create(znode_paths.CONTROLLER_EPOCH, b"1")
         zk.create(znode_paths.CONTROLLER, codecs.encode_controller(id_, f"h:{id_}"))
-        zk.create(znode_paths.candidate_path(id_), b"{}")
+        zk.create(znode_paths.candidate_path(id_), b"{}", ephemeral=True)
 
     return prepare
 
