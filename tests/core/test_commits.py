@@ -443,8 +443,10 @@ def test_each_batch_is_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> N
     found = rig.pauses(
         lambda context: replica_state_machine.to_offline(context, [(p, 3) for p in every], "test")
     )
-    # That the third batch was the last shows by an empty one; what is read again needs no write.
-    assert found == [Pause.YIELD] * 4 + [Pause.WAIT] * 3 + [Pause.YIELD]
+    slice_, batch = [Pause.YIELD], [Pause.YIELD]
+    # That the third batch was the last shows by an empty one; what is read again needs no write. Slices: of the
+    # replicas, and then of metadata, of states and of stops.
+    assert found == slice_ + batch * 4 + [Pause.WAIT] * 3 + batch + slice_ * 3
 
 
 @pytest.mark.parametrize(("machine", "pauses"), [(partition_state_machine, 4), (replica_state_machine, 3)])
