@@ -33,9 +33,9 @@ from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 PARTITIONS = 50
 #: ``SCALE`` times a hundred thousand partitions.
-SCALE = int(os.environ.get("SCALE", "1"))
-TOPICS = int(os.environ.get("TOPICS", 2000 * SCALE))
-HEAP_MB = int(os.environ.get("HEAP_MB", max(3072, 1024 * SCALE)))
+SCALE = float(os.environ.get("SCALE", "1"))
+TOPICS = int(os.environ.get("TOPICS", round(2000 * SCALE)))
+HEAP_MB = int(os.environ.get("HEAP_MB", max(3072, round(1024 * SCALE))))
 RUNS = int(os.environ.get("RUNS", "3"))
 CONTROLLER_FIGURES = {"failover", "failure", "crash", "creation", "succession", "warm", "plain", "double"}
 #: Those that take long.

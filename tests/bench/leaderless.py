@@ -55,7 +55,7 @@ class Size(NamedTuple):
 
     topics: int
     partitions: int
-    scale: int
+    scale: float
 
     def led_by(self, broker_id: int) -> list[Key]:
         """What a broker leads while all preferred leaders lead."""
