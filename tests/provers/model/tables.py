@@ -213,12 +213,13 @@ EVENTS: dict[str, tuple[Step, ...]] = {
         Step("3.1 6", ("queued", "some offline"), "hold deletion"),
         Step("3.1 8", (), "live list"),
         Step("17 failover", ("known", "led"), "take out without data"),
+        # Leaders first (ours; the original begins with the replicas).
+        Step("5.1 startup", ("known",), "set partition"),
+        Step("5.1 elect", ("living",), "bring online"),
         Step("4.4 set", ("known",), "set replicas"),
         Step("4.4 online", ("living", "led"), "lisr to online"),
         Step("4.4 metadata", ("known", "led"), "metadata"),
         Step("4.4 offline", ("known",), "ineligible replicas", OFFLINE),
-        Step("5.1 startup", ("known",), "set partition"),
-        Step("5.1 elect", ("living",), "bring online"),
         Step("3.1 12", ("queued",), "resume deletion"),
     ),
     # Replicas known to be lost are asked again and stay Offline (ours; the original forgets the failure).

@@ -15,6 +15,7 @@ from controller.core.model import Partition
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.rpc.server import start_server
+from controller.runtime.state import Gauges
 from controller.runtime.term import Term
 from controller.runtime.zookeeper import codecs
 from proto.gen import controller_service_pb2 as pb
@@ -124,6 +125,7 @@ async def controller(
 ) -> AsyncIterator[Active]:
     """Brokers registered, topics (name to the JSON of ``partitions``) initialised, everyone told."""
     daemon = Daemon(Settings(zookeeper=connect, state_log_dir=directory))
+    Gauges(daemon)
     before(daemon)
     server, port = await start_server(daemon, "127.0.0.1", 0)
     daemon.grpc_endpoint = f"127.0.0.1:{port}"
