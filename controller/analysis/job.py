@@ -18,7 +18,7 @@ from controller.analysis.intake import quality
 from controller.analysis.intake.files import delete, list_files, write_text
 from controller.analysis.intake.staging import Staged, stage
 from controller.analysis.local_files import LogFile, check_local, has_scheme
-from controller.analysis.page import render
+from controller.analysis.page.rendering import render
 from controller.analysis.progress import Progress, stage_progress
 from controller.analysis.session import LOG_NAME, QUICK_BYTES, SMALL_BYTES, size_for, spark_session
 from controller.analysis.summary import ReportSummary, collect_findings, summarize

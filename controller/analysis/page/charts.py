@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from markupsafe import Markup
 
 from controller.analysis.columns import human_us, iso
-from controller.analysis.drawing import WIDTH, Bar, Drawing, Part, bars, linear, times
+from controller.analysis.page.drawing import WIDTH, Bar, Drawing, Part, bars, linear, times
 from controller.analysis.summary import Findings
 from proto.statelog.schema import PHASES
 

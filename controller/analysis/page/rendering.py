@@ -9,8 +9,8 @@ from importlib import resources
 import jinja2
 
 from controller.analysis.answers import Row
-from controller.analysis.charts import CHARTS
 from controller.analysis.columns import human_us, iso
+from controller.analysis.page.charts import CHARTS
 from controller.analysis.summary import Findings, ReportSummary
 from controller.analysis.tables import ROWS_MAX, TABLES, TableSpec
 
@@ -39,7 +39,7 @@ class Card:
 
 def render(summary: ReportSummary, found: Findings, log_dirs: Sequence[str]) -> str:
     """The page as text. Everything from the logs is escaped: by jinja2 and, in charts, by `drawing`."""
-    source = resources.files("controller.analysis").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+    source = resources.files("controller.analysis.page").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     charts = [
         {"anchor": anchor, "title": title, "html": draw(found) if found.rows[table] else None}
