@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from controller.analysis.intake.staging import Staged, stage
 from controller.analysis.local_files import LogFile, check_local, has_scheme
 from controller.analysis.page.rendering import render
 from controller.analysis.progress import Progress, stage_progress
+from controller.analysis.questions.asked import NOTHING_TOLD, Asked
 from controller.analysis.session import LOG_NAME, QUICK_BYTES, SMALL_BYTES, size_for, spark_session
 from controller.analysis.summary import ReportSummary, collect_findings, summarize
 from controller.analysis.tables import TABLES, Input
@@ -35,6 +37,7 @@ def run_report(
     *,
     master: str | None = None,
     progress: Progress,
+    asked: Asked = NOTHING_TOLD,
 ) -> ReportSummary:
     """Read the logs in and below ``log_dirs``; write ``out_dir``/tables and ``out_dir``/report.html.
 
@@ -58,23 +61,24 @@ def run_report(
             spark_session(master, own_log_dir, quick=quick, archived=local) as spark,
             stage_progress(spark.sparkContext, progress),
         ):
-            return _report(spark, log_dirs, out, progress)
-    except ControllerError:
-        raise
+            try:
+                return _report(spark, log_dirs, out, progress, asked)
+            except (PySparkException, Py4JError) as error:
+                # Told while Spark runs: its errors ask the JVM for their text.
+                why = f"Spark failed: {_first_line(error)} (more in {own_log_dir / LOG_NAME})"
+                raise ReportError(why) from error
     except OSError as error:
         raise ReportError(f"{error.filename or out}: {error.strerror or error}") from error
-    except (PySparkException, Py4JError) as error:
-        raise ReportError(f"Spark failed: {_first_line(error)} (more in {own_log_dir / LOG_NAME})") from error
 
 
 def _report(
-    spark: SparkSession, log_dirs: Sequence[Path | str], out: str, progress: Progress
+    spark: SparkSession, log_dirs: Sequence[Path | str], out: str, progress: Progress, asked: Asked
 ) -> ReportSummary:
     begun_s = time.monotonic()
     where = out if has_scheme(out) else f"file:{out}"
     staging = f"{where}/_staging"
     try:
-        source = read_input(spark, log_dirs, staging, progress)
+        source = replace(read_input(spark, log_dirs, staging, progress), asked=asked)
         written = write_tables(spark, source, f"{where}/tables", progress)
         progress("writing the page")
         findings = collect_findings(written, source.bucket_us)
