@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from controller.analysis.errors import ReportError
+from controller.analysis.travel.moments import Moment, parse_moment
 from controller.cli.common.options import Options, Verb
-from controller.cli.common.output import fail, note, print_fields
+from controller.cli.common.output import fail, note, print_data, print_fields, print_rows
+from controller.cli.common.record_format import parse_time
+from controller.core.names import ids_shown
 from controller.errors import ControllerError
+
+#: Partitions named, and differences printed; all are in the tables.
+_NAMED_MAX, _ROWS_MAX = 10, 50
 
 
 @click.command(cls=Verb)
@@ -22,9 +31,32 @@ from controller.errors import ControllerError
     help="directory of tables and page",
 )
 @click.option("--master", help="Spark master [default: all cores of this machine]")
+@click.option(
+    "--at",
+    metavar="MOMENT",
+    help="only the state of the cluster at a moment: a time (2026-01-14T10:15:00Z, or 10m ago: 10m), a controller epoch"
+    " (7: when its failover was over), or an event of one (7:12)",
+)
+@click.option("--diff", nargs=2, metavar="MOMENT MOMENT", help="only what changed from one moment to another")
 @click.pass_obj
-def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: str | None) -> None:
-    """Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page."""
+def report(
+    options: Options,
+    log_dirs: tuple[str, ...],
+    out_dir: Path,
+    master: str | None,
+    at: str | None,
+    diff: tuple[str, str] | None,
+) -> None:
+    """Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page.
+
+    With --at or --diff, rebuild the state of the cluster instead: leaders, ISRs, replicas, brokers and controller, as
+    far as the logs tell; tables, and a summary without a page.
+    """
+    if at is not None and diff is not None:
+        raise click.UsageError("--at and --diff: give one of them")
+    if at is not None or diff is not None:
+        _travel(options, log_dirs, out_dir, master, [at] if at is not None else list(diff or ()))
+        return
     # Imported here: importing Spark takes a second, and no other verb needs it.
     from controller.analysis.job import run_report
 
@@ -34,3 +66,73 @@ def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: s
         fail(str(error))
     fields = {name: getattr(summary, name) for name in summary.__dataclass_fields__}
     print_fields({k: str(v) if hasattr(v, "isoformat") else v for k, v in fields.items()}, options.output)
+
+
+def _travel(
+    options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: str | None, moments: Sequence[str]
+) -> None:
+    wanted = [_moment(text) for text in moments]
+    from controller.analysis.travel.job import run_travel
+
+    try:
+        summary = run_travel(log_dirs, out_dir, wanted, master=master, progress=note)
+    except ControllerError as error:
+        fail(str(error))
+    if options.output != "table":
+        print_data(summary, options.output)
+        return
+    if len(wanted) == 1:
+        _print_state(summary)
+    else:
+        _print_differences(summary)
+    print_fields({"tables": summary["tables"]}, options.output)
+
+
+def _moment(text: str) -> Moment:
+    """Raises click.BadParameter."""
+    try:
+        return parse_moment(text)
+    except ReportError:
+        return Moment(text, at_us=parse_time(text))
+
+
+def _print_state(state: dict[str, Any]) -> None:
+    expected = state["partitions_expected"]
+    partitions = f"{state['known']:,} known, {state['unknown']:,} named but unknown"
+    fields = {
+        "at": state["at"],
+        "controller": f"{state['controller']}, epoch {state['controller_epoch']}, {state['controller_state']}",
+        "ready": state["ready"],
+        "live brokers": ids_shown(state["live_brokers"]),
+        "gone brokers": ids_shown(state["gone_brokers"]),
+        "topics": state["topics"],
+        "partitions": partitions + ("" if expected is None else f", {expected:,} expected"),
+        "leaderless": _named(state["leaderless"], state["leaderless_named"]),
+        "under-replicated": state["under_replicated"],
+    }
+    print_fields(fields, "table")
+    for gap in state["gaps"]:
+        click.echo(f"not known: {gap}")
+
+
+def _named(count: int, names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED_MAX])
+    return f"{count:,}" + (f": {shown}{', ...' if count > _NAMED_MAX else ''}" if count else "")
+
+
+def _print_differences(summary: dict[str, Any]) -> None:
+    """The two moments, and what changed, first of what matters most."""
+    for state in (summary["former"], summary["later"]):
+        _print_state(state)
+        click.echo()
+    rows = [
+        *({"what": "controller", **row} for row in summary["controller"]),
+        *({"what": f"broker {row['broker']}", **row} for row in summary["brokers"]),
+        *({"what": f"{row['topic']}-{row['partition']}", **row} for row in summary["partitions"]),
+    ]
+    print_rows(
+        rows[:_ROWS_MAX], ("what", "field", "before", "after", "changed_ts", "cause", "reason"), "table"
+    )
+    total = sum(summary["differences"].values()) + len(summary["controller"]) + len(summary["brokers"])
+    if total > _ROWS_MAX:
+        click.echo(f"... {total:,} differences in all: they are in the tables")
