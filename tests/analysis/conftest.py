@@ -15,13 +15,14 @@ from controller.analysis.condensing import condense
 from controller.analysis.intake.files import list_files
 from controller.analysis.intake.reading import classify, read_lines
 from controller.analysis.session import size_for, spark_session
-from proto.statelog.schema import INT_FIELDS, TEXT_CHARS_MAX
+from proto.statelog.schema import INT_FIELDS, LIST_FIELDS, TEXT_CHARS_MAX
 from tests.support.analysis.records import text
 
 Lines = Callable[[list[str | bytes]], DataFrame]
 Records = Callable[[list[dict[str, Any]]], DataFrame]
 
 _TYPES = dict.fromkeys(TEXT_CHARS_MAX, "string") | {field.name: "bigint" for field in INT_FIELDS}
+_TYPES |= dict.fromkeys(LIST_FIELDS, "array<bigint>")
 _SCHEMA = "file string, block bigint, line bigint, ts_us bigint, " + ", ".join(
     f"`{name}` {kind}" for name, kind in _TYPES.items()
 )
