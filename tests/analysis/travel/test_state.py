@@ -26,6 +26,7 @@ from tests.support.analysis.travel_logs import Key, Life, State
 
 pytestmark = pytest.mark.slow
 
+Lines = defaultdict[Key, list[tuple[Any, dict[str, Any]]]]
 FIELDS = ("leader", "leader_epoch", "isr", "partition_epoch", "replicas")
 WHERE: dict[str, Any] = {"topic": "t", "partition": 0}
 NONE, NEW, ONLINE, OFFLINE = "NonExistentPartition", "NewPartition", "OnlinePartition", "OfflinePartition"
@@ -83,7 +84,8 @@ def test_a_clock_that_is_wrong_does_not_mix_epochs(spark: SparkSession, tmp_path
 
 def replay(root: Path, epoch: int, event: int) -> dict[Key, Any]:
     """Line by line, in the order of epochs and events: status, leader, leader epoch, ISR, partition epoch, replicas."""
-    past, later = defaultdict(list), defaultdict(list)
+    past: Lines = defaultdict(list)
+    later: Lines = defaultdict(list)
     for number, (ts_us, row) in enumerate(plain.read(plain.find([root]), lambda _bad: None)):
         decided = row["role"] == "controller" and row["kind"] in (
             "partition",
