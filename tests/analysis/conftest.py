@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,15 @@ def condensed(records: Records) -> Records:
 def rows(table: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """The columns of a table as sorted tuples."""
     return sorted((tuple(row) for row in table.select(*columns).collect()), key=str)
+
+
+def at_once(tables: Mapping[str, DataFrame]) -> dict[str, list[Any]]:
+    """The rows of several tables of the same columns, by one job."""
+    named = [table.withColumn("of", F.lit(name)) for name, table in tables.items()]
+    found: dict[str, list[Any]] = {name: [] for name in tables}
+    for row in reduce(DataFrame.unionByName, named).collect():
+        found[row["of"]].append(row)
+    return found
 
 
 def _written(tmp_path: Path, given: list[Any]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,21 +83,23 @@ def _travel(
         print_data(summary, options.output)
         return
     if len(wanted) == 1:
-        _print_state(summary)
+        _print_state(summary, summary)
     else:
         _print_differences(summary)
-    print_fields({"tables": summary["tables"]}, options.output)
 
 
 def _moment(text: str) -> Moment:
     """Raises click.BadParameter."""
     try:
         return parse_moment(text)
-    except ReportError:
-        return Moment(text, at_us=parse_time(text))
+    except ReportError as error:
+        with suppress(click.BadParameter):
+            return Moment(text, at_us=parse_time(text))
+        raise click.BadParameter(f"{error}, or an age like 10m") from None
 
 
-def _print_state(state: dict[str, Any]) -> None:
+def _print_state(state: dict[str, Any], summary: dict[str, Any]) -> None:
+    """A moment, and where all of it is."""
     expected = state["partitions_expected"]
     partitions = f"{state['known']:,} known, {state['unknown']:,} named but unknown"
     fields = {
@@ -109,7 +112,10 @@ def _print_state(state: dict[str, Any]) -> None:
         "partitions": partitions + ("" if expected is None else f", {expected:,} expected"),
         "leaderless": _named(state["leaderless"], state["leaderless_named"]),
         "under-replicated": state["under_replicated"],
+        "tables": summary["tables"],
     }
+    if corrections := summary["clock_corrections_us"]:
+        fields["clocks"] = ", ".join(f"{node}: {us / 1e6:+.6f} s" for node, us in corrections.items())
     print_fields(fields, "table")
     for gap in state["gaps"]:
         click.echo(f"not known: {gap}")
@@ -123,7 +129,7 @@ def _named(count: int, names: Sequence[str]) -> str:
 def _print_differences(summary: dict[str, Any]) -> None:
     """The two moments, and what changed, first of what matters most."""
     for state in (summary["former"], summary["later"]):
-        _print_state(state)
+        _print_state(state, summary)
         click.echo()
     rows = [
         *({"what": "controller", **row} for row in summary["controller"]),

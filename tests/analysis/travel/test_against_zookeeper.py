@@ -15,6 +15,7 @@ from controller.analysis import open_logs
 from controller.analysis.travel.moments import shown
 from controller.analysis.travel.state import partitions_expected
 from controller.runtime.zookeeper.session import Session
+from tests.analysis.conftest import at_once
 from tests.integration.conftest import StartCluster, create, session, start_cluster
 
 __all__ = ["session", "start_cluster"]
@@ -113,6 +114,8 @@ async def test_leaders_isrs_replicas_brokers_and_controller_are_those_that_zooke
     cluster.stop()
 
     with open_logs(cluster.state_logs) as logs:
+        partitions = at_once({when: logs.state_at(when) for when, _ in moments})
+        brokers = at_once({when: logs.brokers_at(when) for when, _ in moments})
         for when, true in moments:
             cut = logs.cut(when)
             assert (cut.term.node, cut.term.epoch) == (true.controller, true.epoch), when
@@ -121,8 +124,8 @@ async def test_leaders_isrs_replicas_brokers_and_controller_are_those_that_zooke
                 (row.topic, row.partition): (
                     row.leader, row.leader_epoch, row.isr, row.partition_epoch, row.replicas
                 )
-                for row in logs.state_at(when).collect()
+                for row in partitions[when]
             }  # fmt: skip
             assert rebuilt == true.partitions, when
-            assert {row.broker for row in logs.brokers_at(when).collect() if row.live} == true.brokers, when
+            assert {row.broker for row in brokers[when] if row.live} == true.brokers, when
         assert not any(logs.corrections.values()) or max(map(abs, logs.corrections.values())) < 1_000_000
