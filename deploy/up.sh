@@ -3,7 +3,7 @@
 #   deploy/up.sh              build what is missing, up, wait until all are healthy, show
 #   deploy/up.sh --build      the same, with our image built anew
 #   deploy/up.sh --drill      then create a topic, kill the active controller, stop a broker, bring both back
-#   deploy/up.sh --report     then a Spark master and two workers make the report of all logs: state-changes.html
+#   deploy/up.sh --report     then a Spark master and two workers make the report of all logs: build/report.html
 #   deploy/up.sh --down       end it; volumes stay (--down --volumes removes them)
 # COMPOSE_PROFILES says what starts: secured (without it), plain, monitoring, analysis, or secured,kafka.
 # Where no image registry is reachable, run deploy/build-base.sh first (once, as root).
@@ -193,8 +193,9 @@ zk.stop()'
 # Of what is in the logs now; the page is copied here.
 report() {
     compose run --rm report
-    docker cp "$(compose ps -q spark-worker-1):/var/lib/partition-controller/report/report.html" state-changes.html
-    echo "the page is $PWD/state-changes.html"
+    mkdir -p ../build
+    docker cp "$(compose ps -q spark-worker-1):/var/lib/partition-controller/report/report.html" ../build/report.html
+    echo "the page is $(realpath ../build/report.html)"
 }
 
 case ${1:-} in

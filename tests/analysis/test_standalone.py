@@ -22,11 +22,6 @@ pytestmark = pytest.mark.slow
 
 Tables = dict[str, list[str]]
 WAIT_S = 300
-#: A JVM that ends soon is not to compile with care.
-QUICK = [
-    "--driver-java-options=-XX:TieredStopAtLevel=1",
-    "--conf=spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
-]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +86,7 @@ def test_both_workers_are_lost_and_the_report_is_the_local_one(
     settings = [f"--conf={mounts}./{name}={folder.as_uri()}" for name, folder in folders.items()]
     with ExitStack() as stack:
         shared = ["viewfs://shared/in", "--out", "viewfs://shared/out/report"]
-        submitted = stack.enter_context(cluster.submit(shared, [*settings, *QUICK]))
+        submitted = stack.enter_context(cluster.submit(shared, settings))
         stack.callback(submitted.kill)
         hear(submitted, "reading")
         while not (cluster.executors(first) and cluster.executors(second)):

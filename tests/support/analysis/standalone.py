@@ -53,7 +53,9 @@ class Standalone:
             "PYSPARK_PYTHON": os.path.realpath(sys.executable),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
-        return {**given, **pythons, "JAVA_HOME": home, "PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}
+        # JVMs that end soon are not to compile with care.
+        java = {"JAVA_HOME": home, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+        return {**given, **pythons, **java, "PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}
 
     def make_secret(self) -> None:
         """As the service that makes the certificates does: those are there already."""
