@@ -56,7 +56,7 @@ def run_from(member: Member, tree: Path) -> None:
     member.environment = {**member.environment, "PYTHONPATH": str(tree)}
 
 
-async def upgrade(cluster: Playground, former: Path, partitions: int = 6) -> Verdict:
+async def upgrade(cluster: Playground, former: Path, rate: float = 200.0) -> Verdict:
     """All members of a prepared cluster begin as ``former``, become this version, and go back, one by one under load.
 
     Raises BadVerdictError if a record was lost or two controllers led in one epoch, PlaygroundError if anything does
@@ -70,7 +70,7 @@ async def upgrade(cluster: Playground, former: Path, partitions: int = 6) -> Ver
         member.start()
     async with cluster_reader.connected(cluster.connect, 20_000) as session:
         await cluster.active(session)
-        workload = await begin(cluster, session, partitions)
+        workload = await begin(cluster, session, rate=rate)
         for tree, words in ((ROOT, "this version"), (former, "the former version")):
             began_us = time.time_ns() // 1000
             await _roll(cluster, session, tree, words)
