@@ -77,6 +77,8 @@ async def upgrade(cluster: Playground, former: Path, rate: float = 200.0) -> Ver
             await workload.wait_for_writes(began_us, f"the change to {words}")
         verdict = await workload.verdict(session)
     lines, _ = state_changes(cluster.state_logs, [])
+    epochs = {line.record["controller_epoch"] for line in lines if line.record["role"] == "controller"}
+    assert len(epochs - {-1}) > 2, f"with each version somebody else led: {epochs}"
     if found := two_masters(lines):
         raise BadVerdictError("; ".join(map(str, found[:5])))
     if crashes := [str(path) for path in cluster.state_logs.rglob("crash-*")]:
