@@ -121,7 +121,8 @@ def _state(logs: Logs, cut: Cut, partitions: DataFrame, brokers: DataFrame) -> d
         "controller_state": "resigned" if resigned else "active" if cut.base is term else "failing over",
         "ready": None if term.ready_us is None else shown(term.ready_us),
         "live_brokers": [row["broker"] for row in rows["brokers"] if row["live"]],
-        "gone_brokers": [row["broker"] for row in rows["brokers"] if not row["live"]],
+        "gone_brokers": [row["broker"] for row in rows["brokers"] if row["live"] is False],
+        "unknown_brokers": [row["broker"] for row in rows["brokers"] if row["live"] is None],
         **counted,
         "partitions_expected": expected,
         "unaccounted": None if expected is None else expected - listed,
@@ -151,6 +152,13 @@ def _gaps(cut: Cut, counted: Row, expected: int | None, listed: int) -> list[str
     if cut.base is None:
         found.append(
             "no failover was over before it in the logs: partitions and brokers that had not changed since are missing"
+        )
+    elif not cut.base.names_all_brokers:
+        how_many = (
+            f"counted {cut.base.brokers} brokers at its failover" if cut.base.brokers else "found brokers"
+        )
+        found.append(
+            f"the controller of epoch {cut.base.epoch} {how_many}, and the logs name {cut.base.named} of them"
         )
     if counted["unknown"]:
         found.append(f"{counted['unknown']:,} partitions are named only later: their state was not known")

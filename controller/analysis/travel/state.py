@@ -114,9 +114,9 @@ def _status() -> Column:
 def state_brokers(records: DataFrame, cut: Cut, corrections: Corrections) -> DataFrame:
     """Every broker that controllers had named by then.
 
-    Out: ``broker``, ``live`` (registered in ZooKeeper, as the controller knew it), ``told`` (what was said last: found,
-    online, bounced, modified or offline; not found: it was absent at the last failover), ``since_ts`` and
-    ``controller_epoch`` of that record.
+    Out: ``broker``, ``live`` (registered in ZooKeeper, as the controller knew it; null: the logs do not tell, as the
+    last failover's brokers are not all named), ``told`` (what was said last: found, online, bounced, modified or
+    offline; not found: not at the last failover), ``since_ts`` and ``controller_epoch`` of that record.
     """
     of_brokers = (F.col("role") == "controller") & (F.col("kind") == "broker")
     named = of_brokers & F.col("to").isin(*_REGISTERED, _LEFT) & F.col("replica").isNotNull()
@@ -125,11 +125,11 @@ def state_brokers(records: DataFrame, cut: Cut, corrections: Corrections) -> Dat
         F.max_by(F.struct("to", "ts", "controller_epoch"), order()).alias("last")
     )
     epoch, to = F.col("last.controller_epoch"), F.col("last.to")
-    # At each failover every registered broker is named.
     missing = (epoch < cut.base.epoch) & (to != _LEFT) if cut.base is not None else F.lit(False)
+    absent = False if cut.base is not None and cut.base.names_all_brokers else None
     return last.select(
         "broker",
-        ((to != _LEFT) & ~missing).alias("live"),
+        F.when(~missing, to != _LEFT).otherwise(F.lit(absent).cast("boolean")).alias("live"),
         F.when(missing, F.lit("not found")).otherwise(to).alias("told"),
         F.col("last.ts").alias("since_ts"),
         epoch.alias("controller_epoch"),

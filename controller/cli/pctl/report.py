@@ -108,6 +108,7 @@ def _print_state(state: dict[str, Any], summary: dict[str, Any]) -> None:
         "ready": state["ready"],
         "live brokers": ids_shown(state["live_brokers"]),
         "gone brokers": ids_shown(state["gone_brokers"]),
+        **({"unknown brokers": ids_shown(state["unknown_brokers"])} if state["unknown_brokers"] else {}),
         "topics": state["topics"],
         "partitions": partitions + ("" if expected is None else f", {expected:,} expected"),
         "leaderless": _named(state["leaderless"], state["leaderless_named"]),
