@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +12,12 @@ import click
 
 from controller.analysis.errors import ReportError
 from controller.analysis.travel.moments import Moment, parse_moment
-from controller.cli.common.options import Options, Verb
+from controller.cli.common.options import FILE, Options, Verb
 from controller.cli.common.output import fail, note, print_data, print_fields, print_rows
 from controller.cli.common.record_format import parse_time
 from controller.core.names import ids_shown
 from controller.errors import ControllerError
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 
 #: Partitions named, and differences printed; all are in the tables.
 _NAMED_MAX, _ROWS_MAX = 10, 50
@@ -32,6 +34,10 @@ _NAMED_MAX, _ROWS_MAX = 10, 50
     help="directory of tables and page",
 )
 @click.option("--master", help="Spark master [default: all cores of this machine]")
+@click.option("--slo", type=float, metavar="PERCENT", help="availability that topics should have, as 99.95")
+@click.option("--brokers", type=FILE, help="output of pctl brokers -o json, which tells racks")
+@click.option("--json", "as_json", is_flag=True, help="the summary as JSON, also if there is no report")
+@click.option("--strict", is_flag=True, help="exit code 3 if something needs attention")
 @click.option(
     "--at",
     metavar="MOMENT",
@@ -45,6 +51,10 @@ def report(
     log_dirs: tuple[str, ...],
     out_dir: Path,
     master: str | None,
+    slo: float | None,
+    brokers: Path | None,
+    as_json: bool,
+    strict: bool,
     at: str | None,
     diff: tuple[str, str] | None,
 ) -> None:
@@ -53,24 +63,42 @@ def report(
     With --at or --diff, rebuild the state of the cluster instead: leaders, ISRs, replicas, brokers and controller, as
     far as the logs tell; tables, and a summary without a page.
     """
+    style = "json" if as_json else options.output
     if at is not None and diff is not None:
         raise click.UsageError("--at and --diff: give one of them")
     if at is not None or diff is not None:
-        _travel(options, log_dirs, out_dir, master, [at] if at is not None else list(diff or ()))
+        if slo is not None or brokers is not None or strict:
+            raise click.UsageError("--slo, --brokers and --strict: not with --at or --diff")
+        _travel(log_dirs, out_dir, master, [at] if at is not None else list(diff or ()), style)
         return
     # Imported here: importing Spark takes a second, and no other verb needs it.
-    from controller.analysis.job import run_report
+    from controller.analysis.machine_summary import failure_data, summary_data
+    from controller.analysis.progress_bar import shown
+    from controller.analysis.questions.asked import Asked, read_racks
 
+    status = EXIT_USAGE
     try:
-        summary = run_report(log_dirs, out_dir, master=master, progress=note)
+        asked = Asked(slo, {} if brokers is None else read_racks(brokers))
+        status = EXIT_FAILED
+        from controller.analysis.job import run_report
+
+        with shown() as progress:
+            summary = run_report(log_dirs, out_dir, master=master, progress=progress, asked=asked)
     except ControllerError as error:
-        fail(str(error))
-    fields = {name: getattr(summary, name) for name in summary.__dataclass_fields__}
-    print_fields({k: str(v) if hasattr(v, "isoformat") else v for k, v in fields.items()}, options.output)
+        if style in ("json", "yaml"):
+            print_data(failure_data(str(error), status), style)
+        fail(str(error), status)
+    status = EXIT_REFUSED if strict and summary.problems() else 0
+    if style in ("json", "yaml"):
+        print_data(summary_data(summary, status), style)
+    else:
+        fields = {name: getattr(summary, name) for name in summary.__dataclass_fields__}
+        print_fields({k: str(v) if hasattr(v, "isoformat") else v for k, v in fields.items()}, style)
+    sys.exit(status)
 
 
 def _travel(
-    options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: str | None, moments: Sequence[str]
+    log_dirs: tuple[str, ...], out_dir: Path, master: str | None, moments: Sequence[str], style: str
 ) -> None:
     wanted = [_moment(text) for text in moments]
     from controller.analysis.travel.job import run_travel
@@ -79,8 +107,8 @@ def _travel(
         summary = run_travel(log_dirs, out_dir, wanted, master=master, progress=note)
     except ControllerError as error:
         fail(str(error))
-    if options.output != "table":
-        print_data(summary, options.output)
+    if style != "table":
+        print_data(summary, style)
         return
     if len(wanted) == 1:
         _print_state(summary, summary)
