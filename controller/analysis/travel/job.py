@@ -7,19 +7,16 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis.answers import Query, Row, fetch
 from controller.analysis.errors import ReportError
 from controller.analysis.local_files import has_scheme
-from controller.analysis.notebook.logs import Logs, open_logs
-from controller.analysis.progress import Progress
+from controller.analysis.notebook.logs import Logs, open_logs, spark_errors
+from controller.analysis.progress import Phase, Progress, entered, stage_progress
 from controller.analysis.travel import differences, state
 from controller.analysis.travel.moments import Cut, Moment, cut_at, shown
-from controller.errors import ControllerError
 from proto.statelog.schema import NEW
 
 #: Differences, and partitions without a leader, that the summary names; all are in the tables.
@@ -40,15 +37,16 @@ def run_travel(
     """
     try:
         progress("starting Spark")
-        with open_logs(*log_dirs, master=master, progress=progress) as logs:
+        entered(progress, Phase.SPARK)
+        with (
+            open_logs(*log_dirs, master=master, progress=progress) as logs,
+            stage_progress(logs.spark.sparkContext, progress),
+            spark_errors(),
+        ):
             tables = _Tables(logs, f"{_location(out_dir)}/tables")
             return _travel(logs, tables, moments, progress) | {"tables": f"{out_dir}/tables"}
-    except ControllerError:
-        raise
     except OSError as error:
         raise ReportError(f"{error.filename or out_dir}: {error.strerror or error}") from error
-    except (PySparkException, Py4JError) as error:
-        raise ReportError(f"Spark failed: {str(error).strip().partition(chr(10))[0][:300]}") from error
 
 
 class _Tables:

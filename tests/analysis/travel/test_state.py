@@ -209,8 +209,14 @@ def test_a_write_whose_record_was_lost_with_its_controller_is_known_from_the_bro
             partition(1, ONLINE, OFFLINE, 2, **state(1, 4, [1, 2], 9)),
             record("replica", 2, event_id=3, **WHERE, **told, **state(2, 5, [2], 10)),
             record("replica", 3, event_id=3, **WHERE, **{**told, "reason": "older"}, **state(9, 9, [9], 11)),
+            record("isr", 4, event_id=4, cause="Why", **WHERE, **state(2, 5, [2, 1], 11)),
+            record("replica", 5, event_id=4, **WHERE, **told, **state(2, 5, [2, 1], 11)),
         ]
     )
+    # Where the controller's own record is there, that one tells why.
+    assert rows(state_partitions(given, cut(given, "1:4"), {}), "isr", "role", "cause") == [
+        ([2, 1], "controller", "Why")
+    ]
     found = state_partitions(given, cut(given, "1:3"), {})
     assert rows(found, "leader", "leader_epoch", "isr", "role", "replicas") == [(2, 5, [2], "broker", None)]
     assert rows(state_partitions(given, cut(given, "1:2"), {}), "leader", "role") == [(1, "controller")]
