@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis.answers import Query, Row, fetch
 from controller.analysis.errors import ReportError
-from controller.analysis.local_files import has_scheme
+from controller.analysis.local_files import check_local, has_scheme
 from controller.analysis.notebook.logs import Logs, open_logs, spark_errors
 from controller.analysis.progress import Phase, Progress, entered, stage_progress
 from controller.analysis.travel import differences, state
@@ -35,15 +35,17 @@ def run_travel(
 
     Out: the summary, ready for JSON. Raises ReportError, EnvironmentFault without Java.
     """
+    check_local(log_dirs)
     try:
+        where = _location(out_dir)
         progress("starting Spark")
         entered(progress, Phase.SPARK)
         with (
-            open_logs(*log_dirs, master=master, progress=progress) as logs,
+            open_logs(*log_dirs, master=master, staging=f"{where}/_staging", progress=progress) as logs,
             stage_progress(logs.spark.sparkContext, progress),
             spark_errors(),
         ):
-            tables = _Tables(logs, f"{_location(out_dir)}/tables")
+            tables = _Tables(logs, f"{where}/tables")
             return _travel(logs, tables, moments, progress) | {"tables": f"{out_dir}/tables"}
     except OSError as error:
         raise ReportError(f"{error.filename or out_dir}: {error.strerror or error}") from error
