@@ -21,6 +21,7 @@ from tests.broker_stub.test_storage import _errors
 from tests.support.broker.builders import RecordedLog, leader_state, stop_state
 
 STORAGE_ERROR = 56
+KEY = ("t", 0)
 
 
 @pytest.fixture
@@ -176,6 +177,36 @@ def test_logs_and_checkpoints_are_where_the_replicas_are(paths: list[Path]) -> N
     shutil.rmtree(paths[1] / "t-1")
     assert second.missing() == [("t", 1)]
     dirs.close()
+
+
+def test_a_replica_put_elsewhere_is_in_the_checkpoint_of_its_present_directory_only(tmp_path: Path) -> None:
+    """Else a later start may take the high watermark of a log that was deleted."""
+    a, b = (tmp_path / name for name in "ab")
+    place = {KEY: a}
+    for path in (a, b):
+        (path / "t-0").mkdir(parents=True)
+    logs = LogDirectories([a, b], LogConfig(), place.__getitem__)
+    logs.recover([KEY])
+    assert logs.close({KEY: 7}) == {a: None, b: None}
+
+    logs = LogDirectories([a, b], LogConfig(), place.__getitem__)
+    logs.recover([KEY])
+    logs.forget(KEY)
+    place[KEY] = b
+    logs.open(KEY)
+    first, second = logs.working()
+    assert (logs.own(first, {KEY: 0}), logs.own(second, {KEY: 0})) == ({}, {KEY: 0})
+    logs.close({KEY: 0})
+
+
+def test_a_broker_that_ends_before_it_opened_its_logs_keeps_their_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    for recovered in (True, False):
+        logs = LogDirectories([tmp_path], LogConfig(), lambda _: tmp_path)
+        if recovered:
+            logs.recover([KEY])
+        logs.close({KEY: 7} if recovered else logs.high_watermarks)
+    assert LogDirectories([tmp_path], LogConfig(), lambda _: tmp_path).high_watermarks == {KEY: 7}
 
 
 @pytest.mark.parametrize("directories", [(), (5,), (7, 5), (1, 2**32 - 1, 12345)])

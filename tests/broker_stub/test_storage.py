@@ -100,6 +100,7 @@ def test_a_folder_that_holds_another_topic_is_not_taken_over(opener: Opener) -> 
     data = opener()
     make(data, LEADER)
     assert "topic id" in make(data, Replica("foo", 0, topic_id=ID_Y))[LEADER.key]
+    assert read(data.path / FILE_NAME)[0] == {LEADER.key: LEADER}, "what was refused is no state of it"
 
 
 def test_names_are_in_the_directory_for_good_before_the_answer(opener: Opener, tmp_path: Path) -> None:
@@ -246,9 +247,11 @@ class TestJournal:
         for _ in range(100):
             log.append([LEADER, PLAIN])
         assert path.stat().st_size < 2000
+        # One of the two follows a rewrite.
         log.append([Replica("foo", 0, role=Role.DELETED)])
+        log.append([Replica("new", 0)])
         log.close()
-        assert read(path)[0] == {PLAIN.key: PLAIN}
+        assert read(path)[0] == {PLAIN.key: PLAIN, ("new", 0): Replica("new", 0)}
 
     def test_a_rewritten_file_has_what_was_not_appended_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

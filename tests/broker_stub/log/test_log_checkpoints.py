@@ -109,3 +109,25 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         write_offsets(file, {("t", 0): 6})
     assert read_offsets(file) == {("t", 0): 5}
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_gets_its_name_once_its_bytes_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut may leave the new name with nothing in it."""
+    synced: set[tuple[int, int]] = set()
+    fsync, rename = os.fsync, os.rename
+
+    def syncing(fd: int) -> None:
+        fsync(fd)
+        synced.add((os.fstat(fd).st_ino, os.fstat(fd).st_size))
+
+    def renaming(source: Path, target: Path) -> None:
+        there = os.stat(source)
+        assert (there.st_ino, there.st_size) in synced
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "rename", renaming)
+    write_offsets(tmp_path / "file", {("t", 0): 5})
+    assert read_offsets(tmp_path / "file") == {("t", 0): 5}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,25 @@ def test_a_folder_that_is_a_file_fails_alone(tmp_path: Path) -> None:
     with pytest.raises(LogError):
         logs.open(OTHER)
     logs.close({})
+    assert not logs.all_flushed, "nobody knows what is on stable storage of the other"
+
+
+def test_a_log_that_failed_and_went_leaves_no_clean_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs that close well after it make nothing of it good."""
+    logs = opened(tmp_path, KEY, OTHER)
+    failing = logs.open(KEY)
+    failing.append_as_leader(RECORDS, 3)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(LogError):
+        failing.flush()
+    monkeypatch.undo()
+    logs.forget(KEY)
+    logs.forget(OTHER)
+    logs.close({})
+    assert not logs.all_flushed
