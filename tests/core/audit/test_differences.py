@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.core.audit.differences import tell_again
 from controller.core.events import TellAgain
 from controller.core.handlers import event_of
 from tests.support.core.harness import MachineHarness
@@ -49,6 +50,17 @@ def test_a_floor_raises_the_leader_epoch_above_it() -> None:
     tell(rig, 2, floors=[(rig.partition("t", 0), 9)])
     assert rig.stored("t", 0) == (1, 10, [1, 2])
     rig.check_converged()
+
+
+def test_of_two_brokers_the_higher_leader_epoch_counts() -> None:
+    rig = cluster()
+    rig.world.edited.add(("t", 0))
+    reports = [
+        TellAgain(broker_id, rig.world.brokers[broker_id].epoch, floors=[(rig.partition("t", 0), floor)])
+        for broker_id, floor in ((1, 9), (2, 5))
+    ]
+    rig.drive(lambda context: tell_again(context, reports))
+    assert rig.stored("t", 0) == (1, 10, [1, 2])
 
 
 def test_what_does_not_exist_is_sent_as_deleted() -> None:

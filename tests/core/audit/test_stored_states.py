@@ -77,6 +77,15 @@ def test_versions_that_start_again_are_taken_over_and_said() -> None:
     assert "until they are restarted" in finding.reason
 
 
+def test_an_isr_under_an_older_version_is_not_one_that_the_leader_wrote() -> None:
+    """Brokers skip a version below the one they know: only a new leader epoch makes them take it."""
+    rig = cluster()
+    rig.slow = {1, 2, 3}
+    edit(rig, state(1, [1, 2], 5, 0))
+    check(rig)
+    assert (rig.stored(), findings(rig)) == ((1, 6, [1, 2]), [(None, "taken_over")])
+
+
 def test_the_isr_that_a_leader_wrote_itself_costs_no_leader_epoch() -> None:
     rig = cluster()
     rig.world.put_state("t", 0, state(1, [1, 2], 5, 8))
@@ -148,6 +157,9 @@ def test_a_deleted_state_is_reported_and_not_made_again() -> None:
     assert rig.rejects() == ["STATE_GONE"]
     assert PATH in rig.cluster.problems
     assert rig.commits() == []
+    rig.world.put_state("t", 0, state(1, [1, 2, 3], 5, 7))
+    check(rig)
+    assert rig.cluster.problems == {}, "it is back as it was"
     check(rig)
     assert rig.rejects() == ["STATE_GONE"]
 

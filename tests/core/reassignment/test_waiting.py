@@ -93,6 +93,40 @@ def test_a_refused_deletion_is_tried_again_until_done() -> None:
     check_moved(rig, T, [2])
 
 
+def test_a_deletion_refused_again_and_again_is_tried_ever_more_rarely() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.stop_error = lambda *_: "KAFKA_STORAGE_ERROR"
+    join(rig, [1, 2])
+    pauses_s = []
+    for _ in range(4):
+        ((_, held),) = rig.cluster.reassignments.strays[rig.partition()].items()
+        assert held.retry_at_us is not None
+        pauses_s.append(round((held.retry_at_us - rig.now_us) / 10**6))
+        rig.now_us = held.retry_at_us
+        rig.world.events.append(RETRY)
+        rig.run()
+    assert pauses_s == [10, 20, 40, 80]
+
+
+def test_deletions_are_recorded_some_time_after_the_first_answer_whoever_else_answers() -> None:
+    rig = active(1, 2, 3, 4, t=[[1, 2, 3]])
+    ask(rig, {T: [4]})
+    rig.hold_stops = True
+    join(rig, [1, 2, 3, 4])
+    answers = {report.broker_id: report for report in rig.stops}
+    assert sorted(answers) == [1, 2, 3]
+    for broker_id in (1, 2):
+        assert rig.world.topics["t"].stray == {0: (1, 2, 3)}
+        rig.stops = [answers[broker_id]]
+        rig.answer_stops()
+        rig.run()
+        rig.now_us += 600_000
+    rig.world.events.append(RETRY)
+    rig.run()
+    assert rig.world.topics["t"].stray == {0: (3,)}
+
+
 def test_a_broker_away_is_told_when_it_returns_by_whoever_leads_then() -> None:
     rig = active(1, 2, t=[[1, 2]])
     rig.world.broker_down(2)
@@ -211,6 +245,17 @@ def test_a_waiting_move_of_a_topic_that_is_deleted_is_dropped() -> None:
     assert "u" not in rig.world.topics
     copy_all(rig)
     check_moved(rig, T, [2])
+
+
+def test_room_left_by_a_topic_that_is_deleted_goes_to_the_next_at_once() -> None:
+    settings = CoreSettings(reassignment_concurrent_moves_max=1)
+    rig = active(1, 2, settings=settings, u=[[1], [1]], v=[[1]])
+    ask(rig, {("u", 0): [2], ("u", 1): [2], ("v", 0): [2]})
+    rig.world.mark_for_deletion("u")
+    rig.run()
+    assert [name for name, move in ongoing(rig).items() if move.queued] == ["u-1", "v-0"]
+    join(rig, [1, 2], "u")
+    assert not ongoing(rig)["v-0"].queued
 
 
 def test_a_target_whose_disk_is_back_is_told_again() -> None:
