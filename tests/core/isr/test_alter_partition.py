@@ -234,6 +234,22 @@ def test_the_writing_controllers_epoch_is_stored() -> None:
     assert rig.world.states[("t", 0)].controller_epoch == 9
 
 
+def test_who_stays_in_sync_keeps_the_directory_that_is_known_and_who_joins_has_that_of_its_registration() -> (
+    None
+):
+    world = World()
+    for broker_id, registered in ((1, (10, 11)), (2, (20,)), (3, (30,))):
+        world.broker_up(broker_id, directories=registered)
+    world.create_topic("t", {0: [1, 2, 3]})
+    before = state(1, (1, 2), LEADER_EPOCH, PARTITION_EPOCH)
+    world.put_state("t", 0, msgspec.structs.replace(before, directories=(11, 20)))
+    rig = MachineHarness.active(world)
+    epochs = tuple(world.brokers[b].epoch for b in (1, 3))
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 3], isr_epochs=epochs)))
+    assert errors(answer) == [ErrorCode.NONE]
+    assert world.states[("t", 0)].directories == (11, 30)
+
+
 def test_recovery_ends_by_the_leaders_word() -> None:
     rig = led_by_one(isr=(1,), recovery=RECOVERING)
     (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2])))
