@@ -130,7 +130,7 @@ def read_input(
         condensed=staged.condensed().persist(),
         files=files,
         file_table=quality.file_table(spark, rows),
-        problem_table=quality.input_problems(staged.judged()),
+        problem_table=staged.problems(),
         lines=count,
         copies=copies,
         first_us=min(first for first, _ in spans),

@@ -99,7 +99,7 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
             "replica": chance.randrange(3),
             "old": chance.choice(["online", "offline"]),
             "to": chance.choice(
-                ["offline", "offline", "bounced", "online", "online", "shutting_down", "modified"]
+                ["offline", "offline", "bounced", "online", "online", "shutting_down", "modified", "found"]
             ),
             **({"silent_us": chance.randrange(5_000_000)} if chance.random() < 0.3 else {}),
         },

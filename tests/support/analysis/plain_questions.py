@@ -170,7 +170,7 @@ def availability(rows: Mapping[Any, Any], slo: float) -> dict[Any, Any]:
 def departures(lines: Sequence[Line], found: Rows, together_us: int) -> Rows:
     moves: dict[int, list[Line]] = defaultdict(list)
     for ts_us, row in in_order(lines, ["broker"]):
-        if row["to"] in ("offline", "bounced", "online", "shutting_down"):
+        if row["to"] in ("offline", "bounced", "online", "shutting_down", "found"):
             moves[row["replica"]].append((ts_us, row))
     left: Rows = []
     for broker, told in moves.items():
@@ -183,6 +183,7 @@ def departures(lines: Sequence[Line], found: Rows, together_us: int) -> Rows:
                 back = ts_us
             elif following and (following[1].get("from"), following[1]["to"]) == ("offline", "online"):
                 back = following[0]
+            before = [r["to"] for _, r in told[:place] if r["to"] != "found"]
             began = ts_us - row.get("silent_us", 0)
             event = (broker, row["controller_epoch"], row["event_id"])
             caused = [
@@ -197,7 +198,7 @@ def departures(lines: Sequence[Line], found: Rows, together_us: int) -> Rows:
                     "recorded": ts_us,
                     "to": row["to"],
                     "back": back,
-                    "controlled": place > 0 and told[place - 1][1]["to"] == "shutting_down",
+                    "controlled": before[-1:] == ["shutting_down"],
                     "away": None if back is None else max(0, back - began),
                     "returned": bounced or following is not None,
                     "detection": row.get("silent_us"),
