@@ -73,7 +73,22 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
     kind = chance.choice(kinds)
     where = {"topic": chance.choice(["a", "5"]), "partition": chance.randrange(3)}
     state = chance.choice([ONLINE, NEW, GONE, "OfflinePartition"])
-    fields: dict[str, dict[str, Any]] = {
+    more = random_fields(chance, at, where, state)[kind]
+    if kind in ("topic", "reassignment") and chance.random() < 0.5:
+        more = {**more, "reason": f"reason {at:.9f}"}
+    if kind == "reject" and role == "controller" and chance.random() < 0.5:
+        more = {**more, **where, "error": "REASSIGNMENT_HELD_UP"}
+    if kind == "ack" and chance.random() < 0.2:
+        more = {**more, "error": "X", "reason": f"reason {at:.9f}"}
+    told = {"node": node, "role": role, "controller_epoch": epoch, "event_id": chance.randrange(40)}
+    return record(kind, at, **{"cause": "Test", **told, **more})
+
+
+def random_fields(
+    chance: random.Random, at: float, where: dict[str, Any], state: str
+) -> dict[str, dict[str, Any]]:
+    """By kind of record, what one of it has."""
+    return {
         "replica": {**where, "to": chance.choice(["leader", "follower"]), "count": chance.randrange(3)},
         "reject": {"error": chance.choice(["X", "Y"]), "reason": f"reason {at:.9f}"},
         "unchanged": {"to": "LeaderAndIsr"},
@@ -81,7 +96,7 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
         "partition": {
             **where,
             "to": state,
-            "old": "x",
+            "old": chance.choice([GONE, "x"]),
             "cause": chance.choice(["BrokerChange", "TopicDeletion"]),
             "leader": chance.randrange(-1, 3),
             **({"silent_us": chance.randrange(5_000_000)} if chance.random() < 0.3 else {}),
@@ -115,15 +130,6 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
             "to": chance.choice(["queued", "moving", "settling", "moved", "cancelled", "[1, 2]"]),
         },
     }
-    more = fields[kind]
-    if kind in ("topic", "reassignment") and chance.random() < 0.5:
-        more = {**more, "reason": f"reason {at:.9f}"}
-    if kind == "reject" and role == "controller" and chance.random() < 0.5:
-        more = {**more, **where, "error": "REASSIGNMENT_HELD_UP"}
-    if kind == "ack" and chance.random() < 0.2:
-        more = {**more, "error": "X", "reason": f"reason {at:.9f}"}
-    told = {"node": node, "role": role, "controller_epoch": epoch, "event_id": chance.randrange(40)}
-    return record(kind, at, **{"cause": "Test", **told, **more})
 
 
 def good_lines(root: Path) -> list[Line]:
