@@ -98,7 +98,7 @@ def test_the_page_answers_questions_alone_in_any_light_and_stays_small(
     partitions = partitions[: partitions.index("</section>")]
     assert "<summary>rows 26 to 50</summary>" in partitions
     assert "The first 50 of 300 rows; all are in <code>tables/partitions</code>." in partitions
-    assert '1 of <a href="#t-leaderless_intervals">longest leaderless intervals</a></summary>' in partitions
+    assert re.search('<summary>[1-9] of <a href="#t-leaderless_intervals">longest leaderless', partitions)
     assert summary.topics_below_slo > 0
     assert f"{summary.topics_below_slo} topics are below 99.95 %" in page
 
