@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from controller.analysis.errors import ReportError
 from controller.analysis.intake import quality
 from controller.analysis.intake.files import delete, list_files, write_text
 from controller.analysis.intake.staging import Staged, stage
+from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
 from controller.analysis.local_files import LogFile, check_local, has_scheme
 from controller.analysis.page import render
 from controller.analysis.progress import Progress, stage_progress
@@ -33,17 +34,20 @@ def run_report(
     log_dirs: Sequence[Path | str],
     out_dir: Path | str,
     *,
+    lake: Path | None = None,
     master: str | None = None,
     progress: Progress,
 ) -> ReportSummary:
-    """Read the logs in and below ``log_dirs``; write ``out_dir``/tables and ``out_dir``/report.html.
+    """Read the logs in and below ``log_dirs``, or what ``lake`` has of them; write ``out_dir``/tables and
+    ``out_dir``/report.html.
 
     ``master``: Spark's (default: all cores of this machine, or spark-submit's). ``progress`` gets lines of text,
     from two threads, one at a time.
 
     Raises ReportError if the report cannot be made, EnvironmentFault without Java.
     """
-    size = check_local(log_dirs)
+    snapshot = None if lake is None else open_snapshot(lake)
+    size = check_local(log_dirs) if snapshot is None else log_bytes(snapshot)
     local = size is not None
     quick = size is not None and size <= QUICK_BYTES
     out = str(out_dir)
@@ -58,29 +62,38 @@ def run_report(
             spark_session(master, own_log_dir, quick=quick, archived=local) as spark,
             stage_progress(spark.sparkContext, progress),
         ):
-            return _report(spark, log_dirs, out, progress)
+            if lake is None or snapshot is None:
+                read, named = partial(read_input, spark, log_dirs), log_dirs
+            else:
+                size_for(spark, log_bytes(snapshot))
+                read, named = partial(lake_input, spark, lake, snapshot), [lake]
+            return _report(spark, read, named, out, progress)
     except ControllerError:
         raise
     except OSError as error:
         raise ReportError(f"{error.filename or out}: {error.strerror or error}") from error
     except (PySparkException, Py4JError) as error:
-        raise ReportError(f"Spark failed: {_first_line(error)} (more in {own_log_dir / LOG_NAME})") from error
+        raise ReportError(f"Spark failed: {first_line(error)} (more in {own_log_dir / LOG_NAME})") from error
 
 
 def _report(
-    spark: SparkSession, log_dirs: Sequence[Path | str], out: str, progress: Progress
+    spark: SparkSession,
+    read: Callable[[str, Progress], Input],
+    named: Sequence[Path | str],
+    out: str,
+    progress: Progress,
 ) -> ReportSummary:
     begun_s = time.monotonic()
     where = out if has_scheme(out) else f"file:{out}"
     staging = f"{where}/_staging"
     try:
-        source = read_input(spark, log_dirs, staging, progress)
+        source = read(staging, progress)
         written = write_tables(spark, source, f"{where}/tables", progress)
         progress("writing the page")
         findings = collect_findings(written, source.bucket_us)
         findings.copies, findings.input_bytes = source.copies, sum(file.size for file in source.files)
         summary = summarize(findings, page=f"{out}/report.html", tables_dir=f"{out}/tables")
-        write_text(spark, summary.page, render(summary, findings, [str(path) for path in log_dirs]))
+        write_text(spark, summary.page, render(summary, findings, [str(path) for path in named]))
     finally:
         delete(spark, staging)
     seconds = time.monotonic() - begun_s
@@ -160,7 +173,8 @@ def write_tables(
     return written
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an exception of Spark says, without the stack."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
 
 
