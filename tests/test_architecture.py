@@ -137,7 +137,8 @@ ROOMS: dict[str, set[str]] = {
         "controller.core.znode_paths", "controller.runtime.zookeeper",
     },
     "controller.analysis": {
-        "controller.errors", "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema",
+        "controller.errors", "controller.exit_codes", "controller.embedded_zookeeper.ensemble.find_java",
+        "proto.statelog.schema",
     },
     "controller.workload": {
         "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors", "proto",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 Show = Callable[[Any], str]
@@ -62,6 +63,18 @@ def size(value: Any) -> str:
     return f"{value / 1e6:,.1f} MB"
 
 
+def percent(value: Any) -> str:
+    """Rounded down to four digits after the point, so that only what is whole is shown as 100 %."""
+    if value is None:
+        return "—"
+    return f"{Decimal(repr(value)).quantize(Decimal('0.0001'), ROUND_FLOOR).normalize():,f} %"
+
+
+def named(absent: str) -> Show:
+    """As `text`, with a name for what is null."""
+    return lambda value: absent if value is None else text(value)
+
+
 def texts(*names: str) -> list[ShownColumn]:
     return [ShownColumn(name.replace("_", " "), name, text) for name in names]
 
@@ -74,3 +87,7 @@ def spans(*names: str) -> list[ShownColumn]:
     return [
         ShownColumn(name.removesuffix("_us").replace("_", " "), name, span, numeric=True) for name in names
     ]
+
+
+def percents(*names: str) -> list[ShownColumn]:
+    return [ShownColumn(name.replace("_", " "), name, percent, numeric=True) for name in names]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,12 +21,15 @@ from controller.analysis.intake.files import delete, list_files, write_text
 from controller.analysis.intake.staging import Staged, stage
 from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
 from controller.analysis.local_files import LogFile, check_local, has_scheme
-from controller.analysis.page import render
-from controller.analysis.progress import Progress, stage_progress
+from controller.analysis.machine_summary import failure_data, summary_data
+from controller.analysis.page.rendering import render
+from controller.analysis.progress import Phase, Progress, entered, estimated_lines, stage_progress, stepped
+from controller.analysis.questions.asked import NOTHING_TOLD, Asked, read_racks
 from controller.analysis.session import LOG_NAME, QUICK_BYTES, SMALL_BYTES, size_for, spark_session
 from controller.analysis.summary import ReportSummary, collect_findings, summarize
 from controller.analysis.tables import TABLES, Input
 from controller.errors import ControllerError
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 
 #: Listings of the logs at most; they are listed again if a file is rotated between listing and opening.
 _LISTINGS_MAX = 3
@@ -37,6 +42,7 @@ def run_report(
     lake: Path | None = None,
     master: str | None = None,
     progress: Progress,
+    asked: Asked = NOTHING_TOLD,
 ) -> ReportSummary:
     """Read the logs in and below ``log_dirs``, or what ``lake`` has of them; write ``out_dir``/tables and
     ``out_dir``/report.html.
@@ -58,6 +64,7 @@ def run_report(
             own_log_dir.mkdir(parents=True, exist_ok=True)
             out = str(own_log_dir.resolve())
         progress("starting Spark")
+        entered(progress, Phase.SPARK)
         with (
             spark_session(master, own_log_dir, quick=quick, archived=local) as spark,
             stage_progress(spark.sparkContext, progress),
@@ -67,13 +74,14 @@ def run_report(
             else:
                 size_for(spark, log_bytes(snapshot))
                 read, named = partial(lake_input, spark, lake, snapshot), [lake]
-            return _report(spark, read, named, out, progress)
-    except ControllerError:
-        raise
+            try:
+                return _report(spark, read, named, out, progress, asked)
+            except (PySparkException, Py4JError) as error:
+                # Told while Spark runs: its errors ask the JVM for their text.
+                why = f"Spark failed: {first_line(error)} (more in {own_log_dir / LOG_NAME})"
+                raise ReportError(why) from error
     except OSError as error:
         raise ReportError(f"{error.filename or out}: {error.strerror or error}") from error
-    except (PySparkException, Py4JError) as error:
-        raise ReportError(f"Spark failed: {first_line(error)} (more in {own_log_dir / LOG_NAME})") from error
 
 
 def _report(
@@ -82,14 +90,16 @@ def _report(
     named: Sequence[Path | str],
     out: str,
     progress: Progress,
+    asked: Asked,
 ) -> ReportSummary:
     begun_s = time.monotonic()
     where = out if has_scheme(out) else f"file:{out}"
     staging = f"{where}/_staging"
     try:
-        source = read(staging, progress)
+        source = replace(read(staging, progress), asked=asked)
         written = write_tables(spark, source, f"{where}/tables", progress)
         progress("writing the page")
+        entered(progress, Phase.PAGE)
         findings = collect_findings(written, source.bucket_us)
         findings.copies, findings.input_bytes = source.copies, sum(file.size for file in source.files)
         summary = summarize(findings, page=f"{out}/report.html", tables_dir=f"{out}/tables")
@@ -116,6 +126,7 @@ def read_input(
     if not good:
         what = "; ".join([f"{len(files)} files, {count:,} lines, none of them usable", *damaged[:3]])
         raise ReportError(f"nothing to report on in {', '.join(map(str, log_dirs))}: {what}")
+    entered(progress, Phase.TABLES, count)
     progress(f"{count:,} lines, {count - good:,} unreadable, {len(damaged)} damaged files")
     copies, doubled = 0, quality.overlapping(rows)
     if doubled:
@@ -144,6 +155,7 @@ def _stage(
         size = sum(file.size for file in files)
         progress(f"reading {len(files)} file{'s'[: len(files) > 1]}, {size / 1e6:,.1f} MB")
         size_for(spark, size)
+        entered(progress, Phase.READ, estimated_lines(files))
         try:
             return files, stage(spark, files, staging, closely=size <= SMALL_BYTES)
         except AnalysisException as error:
@@ -165,6 +177,7 @@ def write_tables(
             built = spec.build(source, table)
             built.write.mode("overwrite").parquet(path)
             written[name] = spark.read.schema(built.schema).parquet(path)
+            stepped(progress, len(written), len(specs))
         return written[name]
 
     for name in specs:
@@ -182,15 +195,35 @@ def first_line(error: BaseException) -> str:
 @click.argument("log_dirs", metavar="LOGDIR...", nargs=-1, required=True)
 @click.option("--out", "out_dir", default="report", show_default=True, help="Directory for tables and page.")
 @click.option("--master", default=None, help="Spark master; default: spark-submit's, else local[*].")
-def main(log_dirs: tuple[str, ...], out_dir: str, master: str | None) -> None:
+@click.option("--slo", type=float, metavar="PERCENT", help="Availability that topics should have.")
+@click.option("--brokers", type=Path, help="Output of pctl brokers -o json, which tells racks.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON, also if there is no report.")
+@click.option("--strict", is_flag=True, help="Exit code 3 if something needs attention.")
+def main(
+    log_dirs: tuple[str, ...],
+    out_dir: str,
+    master: str | None,
+    slo: float | None,
+    brokers: Path | None,
+    as_json: bool,
+    strict: bool,
+) -> None:
     """Aggregate the state-change logs in and below LOGDIR... into tables and a page."""
+    status = EXIT_USAGE
     try:
-        summary = run_report(log_dirs, out_dir, master=master, progress=partial(click.echo, err=True))
+        asked = Asked(slo, {} if brokers is None else read_racks(brokers))
+        status = EXIT_FAILED
+        say = partial(click.echo, err=True)
+        summary = run_report(log_dirs, out_dir, master=master, progress=say, asked=asked)
     except ControllerError as error:
+        if as_json:
+            click.echo(json.dumps(failure_data(str(error), status)))
         click.echo(f"error: {error}", err=True)
-        sys.exit(1)
-    for line in summary.text_lines():
-        click.echo(line)
+        sys.exit(status)
+    status = EXIT_REFUSED if strict and summary.problems() else 0
+    lines = [json.dumps(summary_data(summary, status))] if as_json else summary.text_lines()
+    click.echo("\n".join(lines))
+    sys.exit(status)
 
 
 if __name__ == "__main__":

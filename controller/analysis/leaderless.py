@@ -14,7 +14,6 @@ OUTAGE, CREATION, DELETION = "outage", "creation", "deletion"
 #: The order of records across files, nodes and controllers.
 ORDER = ("controller_epoch", "event_id", "ts", "file", "block", "line")
 
-_MEASURES = ("intervals", "total_us", "p50_us", "longest_us", "open")
 _LED, _BEING_CREATED, _OFFLINE = 0, 1, 2
 
 
@@ -25,7 +24,8 @@ def leaderless_intervals(records: DataFrame, condensed: DataFrame, log_end_us: i
     ``start_ts`` (`_start`), ``end_ts``, ``duration_us``, ``ended_by`` (online, deleted, offline: a failed creation,
     failover, nothing), ``open`` (nothing ended it: measured to ``log_end_us``, microseconds since 1970),
     ``cause`` and ``reason`` of the record that began it, its ``controller_epoch``, ``event_id`` and ``node``,
-    ``end_cause``, ``end_epoch``, ``leader`` (the leader afterwards).
+    ``end_cause``, ``end_epoch``, ``leader`` (the leader afterwards), ``lost_leader`` (the one before; null: the record
+    names none), ``detection_us`` (from that one's last sign to the record; null: not known).
 
     ended_by failover: the log has no end of the interval. But a later controller, which records each partition
     that it finds without a leader, did not record this one. So the partition had a leader by then: the previous
@@ -74,24 +74,22 @@ def leaderless_intervals(records: DataFrame, condensed: DataFrame, log_end_us: i
         "end_cause",
         "end_epoch",
         F.when(F.col("end_state") == ONLINE, F.col("end_leader")).alias("leader"),
+        F.when(F.col("leader") >= 0, F.col("leader")).alias("lost_leader"),
+        F.col("silent_us").alias("detection_us"),
     )
 
 
 def by_partition(intervals: DataFrame) -> DataFrame:
     """In: `leaderless_intervals`. Out: ``class``, ``topic``, ``partition``, and `_measures`."""
     keys = ("class", "topic", "partition")
-    return _ranked(intervals, keys).groupBy(*keys).agg(*_measures())
+    return ranked(intervals, keys).groupBy(*keys).agg(*_measures())
 
 
 def by_cause(intervals: DataFrame) -> DataFrame:
     """In: `leaderless_intervals`. Out: ``class``, ``cause``, ``reason``, ``partitions`` and `_measures`."""
     keys = ("class", "cause", "reason")
-    measured = _ranked(intervals, keys).groupBy(*keys).agg(*_measures())
-    named = [F.col(name).alias(f"of_{name}") for name in keys]
-    distinct = intervals.select(*named, "topic", "partition").distinct()
-    counted = distinct.groupBy(*(f"of_{name}" for name in keys)).agg(F.count("*").alias("partitions"))
-    same = [F.col(name).eqNullSafe(F.col(f"of_{name}")) for name in keys]
-    return measured.join(counted, same).select(*keys, "partitions", *_MEASURES)
+    counted = F.count_distinct("topic", "partition").alias("partitions")
+    return ranked(intervals, keys).groupBy(*keys).agg(counted, *_measures())
 
 
 def over_time(intervals: DataFrame, bucket_us: int) -> DataFrame:
@@ -115,11 +113,16 @@ def over_time(intervals: DataFrame, bucket_us: int) -> DataFrame:
     return changes.select("class", at.alias("bucket_ts"), running.alias("intervals"))
 
 
-def _ranked(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
+def ranked(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
     """With ``rank`` by duration among those of equal keys, and ``of`` how many. Exact, where a sketch is not."""
     group = Window.partitionBy(*keys)
     rank = F.row_number().over(group.orderBy("duration_us"))
-    return intervals.withColumn("rank", rank).withColumn("of", F.count("*").over(group))
+    return intervals.withColumns({"rank": rank, "of": F.count("*").over(group)})
+
+
+def value_at(percent: int) -> Column:
+    """Whether a row of `ranked` has its group's percentile: rank ceil(percent / 100 * of)."""
+    return F.col("rank") == F.floor((F.col("of") * percent + 99) / 100)
 
 
 def _measures() -> list[Column]:
@@ -127,7 +130,7 @@ def _measures() -> list[Column]:
     return [
         F.count("*").alias("intervals"),
         F.try_sum("duration_us").alias("total_us"),
-        F.max(F.when(F.col("rank") == F.floor((F.col("of") + 1) / 2), F.col("duration_us"))).alias("p50_us"),
+        F.max(F.when(value_at(50), F.col("duration_us"))).alias("p50_us"),
         F.max("duration_us").alias("longest_us"),
         F.count_if("open").alias("open"),
     ]

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis import leaderless
-from controller.analysis.columns import ShownColumn, numbers, size, spans, texts
+from controller.analysis.answers import Row
+from controller.analysis.columns import ShownColumn, named, numbers, percents, size, spans, texts, yes
 from controller.analysis.condensing import STATE_KINDS
 from controller.analysis.intake import quality
 from controller.analysis.local_files import LogFile
+from controller.analysis.questions import departures, operations, outages
+from controller.analysis.questions.asked import NOTHING_TOLD, Asked
 from proto.statelog.schema import PHASES, READY
 
 #: Points of a time axis.
@@ -27,6 +32,9 @@ ROWS_MAX, POINTS_MAX = 50, 5_000
 #: Records of committed writes, and all records that only the active controller writes.
 _COMMIT_KINDS = ("partition", "leader", "isr")
 _ACTING_KINDS = (*_COMMIT_KINDS, "replica", "push", "ack", "failover")
+#: Fewer lines are read again sooner than kept.
+_LINES_QUICKLY_READ = 100_000
+_EVENT_KINDS = ("broker", "topic", "reassignment", "request")
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,14 @@ class Input:
     copies: int
     first_us: int
     last_us: int
+    asked: Asked = NOTHING_TOLD
+
+    @cached_property
+    def events(self) -> DataFrame:
+        """The records of rare kinds, of which each counts for itself."""
+        held_up = (F.col("kind") == "reject") & (F.col("error") == operations.HELD_UP)
+        events = self.records.where(F.col("kind").isin(*_EVENT_KINDS) | held_up)
+        return events if self.lines < _LINES_QUICKLY_READ else events.persist()
 
     @property
     def bucket_us(self) -> int:
@@ -153,13 +169,13 @@ def rejects(condensed: DataFrame) -> DataFrame:
     )
 
 
-def requests(records: DataFrame) -> DataFrame:
+def requests(events: DataFrame) -> DataFrame:
     """Requests that changed something, and denied ones: the audit log.
 
-    In: records. Out: ``ts``, ``role``, ``node``, ``request``, ``principal``, ``address``, ``subject``, ``outcome``
-    (done or the error), ``count`` (denials that the line stands for), ``reason``.
+    In: `Input.events`. Out: ``ts``, ``role``, ``node``, ``request``, ``principal``, ``address``, ``subject``,
+    ``outcome`` (done or the error), ``count`` (denials that the line stands for), ``reason``.
     """
-    return records.where(F.col("kind") == "request").select(
+    return events.where(F.col("kind") == "request").select(
         "ts",
         "role",
         "node",
@@ -302,9 +318,18 @@ def _commits(records: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
+class Details:
+    """``belongs``: takes a row of this table and one of ``table``; whether the second counts in the first."""
+
+    table: str
+    belongs: Callable[[Row, Row], bool]
+
+
+@dataclass(frozen=True)
 class TableSpec:
     """One table. ``build``: makes it from the input and from other tables by name. ``order``: order of the rows if not
-    all are shown (a function, as columns need a running Spark). A table with ``columns`` is shown on the page."""
+    all are shown (a function, as columns need a running Spark). A table with ``columns`` is shown on the page.
+    ``details``: of which rows of another table a row is the sum, where the page has them."""
 
     name: str
     build: Callable[[Input, Callable[[str], DataFrame]], DataFrame]
@@ -313,12 +338,163 @@ class TableSpec:
     note: str = ""
     columns: Sequence[ShownColumn] = ()
     rows_max: int = ROWS_MAX
+    details: Details | None = None
 
 
 _MEASURES = [*numbers("intervals"), *spans("total_us", "p50_us", "longest_us"), *numbers("open")]
 
+
+def _in_dimension(row: Row, interval: Row) -> bool:
+    """Whether an interval counts in a row of `outages.by_dimension`; an interval does not tell its rack."""
+    broker = interval["lost_leader"]
+    values = {outages.ALL: outages.ALL, outages.CAUSE: interval["cause"]}
+    values[outages.BROKER] = None if broker is None else str(broker)
+    counts = interval["class"] == leaderless.OUTAGE and row["dimension"] in values
+    return counts and bool(values[row["dimension"]] == row["value"])
+
+
+def _in_hour(row: Row, interval: Row) -> bool:
+    begin: datetime = row["hour_ts"]
+    begun: datetime = interval["start_ts"]
+    lasting = begun < begin + timedelta(hours=1) and interval["end_ts"] >= begin
+    return lasting and bool(interval["class"] == leaderless.OUTAGE)
+
+
 #: In the order of the page.
 TABLES: Sequence[TableSpec] = (
+    TableSpec(
+        "availability",
+        lambda source, table: outages.availability(table("partitions"), source.asked),
+        lambda: [F.col("topic").isNotNull(), F.col("availability"), F.col("topic")],
+        "Availability by topic",
+        "The share of the time in which the partitions that the log names had a leader. Creation and deletion do not "
+        "count against it.",
+        [
+            ShownColumn("topic", "topic", named("all topics")),
+            *numbers("partitions", "outages"),
+            *spans("leaderless_us"),
+            *percents("availability", "slo", "budget_used"),
+            *spans("budget_us"),
+        ],
+        details=Details("partitions", lambda row, of: bool(of["outages"] and row["topic"] == of["topic"])),
+    ),
+    TableSpec(
+        "outages_by",
+        lambda source, table: outages.by_dimension(table("leaderless_intervals"), source.asked),
+        lambda: [
+            F.desc(F.col("dimension") == outages.ALL),
+            F.col("dimension"),
+            F.desc("total_us"),
+            F.col("value"),
+        ],
+        "Time without a leader, and time to repair",
+        "Outages in all, by cause, by the broker that was lost, and by its rack (with --brokers). Detection: the part "
+        "that passed before the controller recorded the loss. Mean, p50, p95 and max: of outages that were repaired.",
+        [
+            *texts("dimension"),
+            ShownColumn("value", "value", named("not known")),
+            *numbers("outages", "open"),
+            *spans("total_us", "detection_us"),
+            *numbers("repaired"),
+            *spans("mean_us", "p50_us", "p95_us", "max_us"),
+        ],
+        rows_max=2 * ROWS_MAX,
+        details=Details("leaderless_intervals", _in_dimension),
+    ),
+    TableSpec(
+        "outages_by_hour",
+        lambda _, table: outages.by_hour(table("leaderless_intervals")),
+        lambda: [F.desc("leaderless_us"), F.col("hour_ts")],
+        "Worst hours",
+        "Time without a leader that lies in the hour, of all partitions, and the outages that began in it.",
+        [*texts("hour_ts"), *numbers("begun"), *spans("leaderless_us")],
+        details=Details("leaderless_intervals", _in_hour),
+    ),
+    TableSpec(
+        "partitions",
+        lambda source, table: outages.partitions(
+            source.records, table("leaderless_intervals"), source.first_us, source.last_us
+        ),
+        lambda: [F.desc("leaderless_us"), F.desc("leader_changes"), F.col("topic"), F.col("partition")],
+        "Partitions with the most time without a leader",
+        "And how often leader and in-sync set changed.",
+        [
+            *texts("topic", "partition"),
+            *numbers("outages"),
+            *spans("leaderless_us", "longest_us"),
+            ShownColumn("open", "open", yes),
+            *numbers("leader_changes", "isr_changes"),
+        ],
+        details=Details(
+            "leaderless_intervals",
+            lambda row, of: (row["topic"], row["partition"]) == (of["topic"], of["partition"]),
+        ),
+    ),
+    TableSpec(
+        "broker_stability",
+        lambda _, table: departures.stability(table("broker_departures")),
+        lambda: [F.desc("flapping"), F.desc("lost"), F.desc("departures"), F.col("broker")],
+        "Brokers that left",
+        f"Flapping: lost {departures.FLAPPING_LOSSES} times within an hour, each without a controlled shutdown.",
+        [
+            *texts("broker"),
+            ShownColumn("flapping", "flapping", yes),
+            *numbers("departures", "controlled", "lost", "most_lost"),
+            *texts("most_lost_ts"),
+            *spans("away_us", "longest_away_us"),
+            *numbers("partitions"),
+            *spans("leaderless_us"),
+        ],
+        details=Details("broker_departures", lambda row, of: bool(row["broker"] == of["broker"])),
+    ),
+    TableSpec(
+        "rolling_restarts",
+        lambda _, table: departures.rolling_restarts(table("broker_departures")),
+        lambda: [F.desc(F.size("findings")), F.desc("first_ts")],
+        "Rolling restarts",
+        "Brokers that left one after the other, at most ten minutes after the last return. Clean: each once, by a "
+        "controlled shutdown, none while another was away, no partition without a leader, all back.",
+        [
+            *texts("first_ts", "last_ts", "brokers"),
+            *numbers("departures", "controlled", "overlapping"),
+            *spans("longest_away_us", "detection_us"),
+            *numbers("partitions"),
+            *spans("leaderless_us"),
+            ShownColumn("findings", "findings", lambda found: "; ".join(found) or "clean"),
+        ],
+        details=Details("broker_departures", lambda row, of: bool(row["together"] == of["together"])),
+    ),
+    TableSpec(
+        "broker_departures",
+        lambda source, table: departures.departures(
+            source.events.where(F.col("kind") == "broker"), table("leaderless_intervals")
+        ),
+        lambda: [F.desc("leaderless_us"), F.desc("left_ts"), F.col("broker")],
+        "Departures of brokers",
+        "Those with the most time without a leader first. Overlapping: another broker was away.",
+        [
+            *texts("broker", "left_ts", "to"),
+            *(ShownColumn(name, name, yes) for name in ("controlled", "overlapping", "returned")),
+            *texts("back_ts"),
+            *spans("away_us", "detection_us"),
+            *numbers("partitions"),
+            *spans("leaderless_us"),
+        ],
+        rows_max=2 * ROWS_MAX,
+    ),
+    TableSpec(
+        "operations",
+        lambda source, _: operations.operations(source.events, source.last_us),
+        lambda: [F.desc(F.col("outcome") == operations.OPEN), F.desc("took_us"), F.col("topic")],
+        "Reassignments and deletions",
+        "Those without an end in the log first, then the slowest.",
+        [
+            *texts("operation", "topic", "partition", "outcome", "asked_ts"),
+            *spans("waited_us", "took_us"),
+            *numbers("begun", "held_up"),
+            *texts("reason"),
+        ],
+    ),
     TableSpec(
         "leaderless_by_partition",
         lambda _, table: leaderless.by_partition(table("leaderless_intervals")),
@@ -343,9 +519,10 @@ TABLES: Sequence[TableSpec] = (
         "Open intervals have no end in the log and are measured to its last line.",
         [
             *texts("topic", "partition", "class", "start_ts"),
-            *spans("duration_us"),
-            *texts("ended_by", "cause", "reason", "controller_epoch", "leader"),
+            *spans("duration_us", "detection_us"),
+            *texts("ended_by", "cause", "reason", "controller_epoch", "lost_leader", "leader"),
         ],
+        rows_max=4 * ROWS_MAX,
     ),
     TableSpec(
         "failovers",
@@ -377,7 +554,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "requests",
-        lambda source, _: requests(source.records),
+        lambda source, _: requests(source.events),
         lambda: [F.desc("ts"), F.col("node"), F.col("request")],
         "Who asked for what",
         "Requests that changed something, and those that were denied, newest first.",

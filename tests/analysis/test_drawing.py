@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from controller.analysis.drawing import Bar, Part, bars, linear, times
+from controller.analysis.page.drawing import Bar, Part, bars, linear, times
 
 _BAR = re.compile(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="[\d.]+" fill="(\w+)">')
 

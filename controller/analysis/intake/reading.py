@@ -192,18 +192,19 @@ _INTS = tuple(field.name for field in INT_FIELDS if field.name != "schema")
 _UNUSED = ("leader_epoch", "partition_epoch")
 _STATES = ("partition", "replica", "controller", "broker", "leader")
 _COMMITS = ("partition", "leader", "isr")
+_STEPS = ("topic", "reassignment")
 #: Kinds of which a table needs the field; of the others all need it. Absent values cost nothing.
 _KINDS_WITH = {
-    "from": _STATES,
-    "to": (*_STATES, "push", "ack", "failover", "request", "log"),
+    "from": (*_STATES, "topic"),
+    "to": (*_STATES, *_STEPS, "push", "ack", "failover", "request", "log"),
     "cause": ("partition",),
-    "reason": ("partition", "leader", "reject", "ack", "request"),
-    "topic": _COMMITS,
-    "partition": _COMMITS,
+    "reason": ("partition", "leader", "reject", "ack", "request", *_STEPS),
+    "topic": (*_COMMITS, *_STEPS, "reject"),
+    "partition": (*_COMMITS, "reassignment", "reject"),
     "leader": ("partition",),
-    "event_id": ("partition",),
-    "silent_us": ("partition",),
-    "replica": ("push", "ack"),
+    "event_id": ("partition", "broker", "reject", *_STEPS),
+    "silent_us": ("partition", "broker"),
+    "replica": ("push", "ack", "broker"),
     "principal": ("request",),
     "address": ("request",),
     "subject": ("request",),

@@ -15,7 +15,7 @@ from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.loading import UNREAD, read_rows, taken_files
 from controller.analysis.local_files import LogFile
-from controller.analysis.progress import Progress
+from controller.analysis.progress import Phase, Progress, entered
 from controller.analysis.tables import Input
 
 #: Log files up to this number are named by a literal map, more by a join.
@@ -46,6 +46,7 @@ def lake_input(
     rows = [_file_row(file) for file in files]
     count, good = sum(row.lines for row in rows), sum(row.ok for row in rows)
     damaged = sum(row.problem is not None for row in rows)
+    entered(progress, Phase.TABLES, count)
     progress(f"{count:,} lines, {count - good:,} unreadable, {damaged} damaged files")
     everything = _with_file(spark, read_rows(spark, root, snapshot.files), files)
     doubled = quality.overlapping(rows)

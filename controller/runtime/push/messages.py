@@ -1,87 +1,21 @@
 """Serialisation of pushes: content that goes to many brokers is serialised once.
 
-Protobuf messages concatenate: a request is its header's bytes, followed by the bytes of each partition's entry.
-So one partition's LeaderAndIsr entry is encoded once for all its replicas, and one chunk of metadata once for
-all brokers; only the short header differs.
+Protobuf messages concatenate: a request is its header's bytes, followed by the bytes of each partition's entry
+(``entries``). So one chunk of metadata is encoded once for all brokers; only the short header differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
-from controller.core.model import LEADER_DURING_DELETE, BrokerIds, Cluster, LeaderAndIsr, Partition
+from controller.core.model import Cluster, Partition
 from controller.core.outbox import Push, PushKind
 from controller.core.partitions.replica_state_machine import stop_leader_epoch
+from controller.runtime.push import entries
 from proto.gen import broker_control_pb2 as pb
 
-_LeaderAndIsrState = pb.LeaderAndIsrPartitionState
-_MetadataState = pb.UpdateMetadataPartitionState
-
-#: The protobuf tag of field ``partition_states`` in each request: number 5, length-delimited.
-_ENTRY_TAG = b"\x2a"
 #: How many chunks of shared metadata are kept for brokers that need them a little later.
 _SHARED_CHUNKS_MAX = 64
-_ENTRIES_MAX = 200_000
-
-_IS_NEW = _LeaderAndIsrState(is_new=True).SerializeToString()
-
-
-def _length_prefix(size: int) -> bytes:
-    """A protobuf varint."""
-    out = bytearray()
-    while size > 0x7F:
-        out.append(size & 0x7F | 0x80)
-        size >>= 7
-    out.append(size)
-    return bytes(out)
-
-
-_PREFIXES = tuple(_ENTRY_TAG + _length_prefix(size) for size in range(1024))
-
-
-def _framed(entry: bytes) -> bytes:
-    size = len(entry)
-    return (_PREFIXES[size] if size < 1024 else _ENTRY_TAG + _length_prefix(size)) + entry
-
-
-class _Contents(msgspec.Struct, frozen=True, gc=False):
-    """The content of a partition's LeaderAndIsr entry, without its name and ``is_new``."""
-
-    state: LeaderAndIsr
-    replicas: BrokerIds
-    adding: BrokerIds
-    removing: BrokerIds
-
-    @classmethod
-    def of(cls, partition: Partition) -> _Contents:
-        assert partition.leadership is not None
-        return cls(partition.leadership, partition.replicas, partition.adding, partition.removing)
-
-    def encoded(self, topic: str, number: int) -> bytes:
-        state = self.state
-        return _LeaderAndIsrState(
-            topic=topic,
-            partition=number,
-            controller_epoch=state.controller_epoch,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=state.isr,
-            partition_epoch=state.partition_epoch,
-            replicas=self.replicas,
-            adding_replicas=self.adding,
-            removing_replicas=self.removing,
-            leader_recovery_state=state.recovery,  # type: ignore[arg-type]
-        ).SerializeToString()
-
-
-class _Entry(msgspec.Struct, frozen=True, gc=False):
-    """The last encoding of an entry: ``known`` for an existing replica, ``new`` with ``is_new``."""
-
-    contents: _Contents
-    known: bytes
-    new: bytes
 
 
 class MessageBuilder:
@@ -90,7 +24,6 @@ class MessageBuilder:
     def __init__(self, cluster: Cluster, bytes_max: int) -> None:
         self._cluster = cluster
         self._bytes_max = bytes_max
-        self._entries: dict[Partition, _Entry] = {}
         self._chunks: dict[tuple[int, int, int, int], list[tuple[bytes, int]]] = {}
         self._brokers_part: tuple[int, bytes] = (-1, b"")
 
@@ -105,8 +38,7 @@ class MessageBuilder:
                 return self._stop_replica(push)
 
     def forget(self) -> None:
-        """Free the cached entries and chunks, once nothing is pending for any broker."""
-        self._entries.clear()
+        """Free the chunks that are kept, once nothing is pending for any broker."""
         self._chunks.clear()
 
     # LeaderAndIsr
@@ -118,30 +50,18 @@ class MessageBuilder:
             broker_epoch=push.broker.epoch,
             event_id=push.event_id,
         ).SerializeToString()
-        known = [
-            (p, is_new)
+        known = [p for p in push.partitions if p.leadership is not None]
+        frames = [
+            entries.leader_and_isr(p, p.leadership, is_new)
             for p, is_new in zip(push.partitions, push.flags, strict=True)
             if p.leadership is not None
         ]
-        frames = [self._leader_and_isr_entry(p, is_new) for p, is_new in known]
         for start, stop in self._parts(frames):
             part = known[start:stop]
             extra = pb.LeaderAndIsrRequest(
-                topic_ids=_topic_ids([p for p, _ in part]), live_leaders=self._leaders([p for p, _ in part])
+                topic_ids=_topic_ids(part), live_leaders=self._leaders(part)
             ).SerializeToString()
             yield b"".join((header, extra, *frames[start:stop])), stop - start
-
-    def _leader_and_isr_entry(self, partition: Partition, is_new: bool) -> bytes:
-        contents = _Contents.of(partition)
-        entry = self._entries.get(partition)
-        if entry is None or entry.contents != contents:
-            encoded = contents.encoded(partition.topic.name, partition.number)
-            # A field that is false takes no bytes, and fields may come in any order.
-            entry = _Entry(contents, _framed(encoded), _framed(encoded + _IS_NEW))
-            if len(self._entries) >= _ENTRIES_MAX:
-                self._entries.clear()
-            self._entries[partition] = entry
-        return entry.new if is_new else entry.known
 
     def _leaders(self, partitions: Sequence[Partition]) -> list[pb.LiveLeader]:
         leaders = {p.leadership.leader for p in partitions if p.leadership is not None}
@@ -183,33 +103,12 @@ class MessageBuilder:
         # in the same message that could be the id of a recreated topic. A partition deleted twice is listed once.
         removed = list({p.name: p for p in known if cluster.is_deleting(p)}.values())
         for part in (removed, [p for p in known if not cluster.is_deleting(p)]) if removed else (known,):
-            frames = [self._metadata_entry(p, live) for p in part]
+            frames = [
+                entries.metadata(cluster, p, p.leadership, live) for p in part if p.leadership is not None
+            ]
             for start, stop in self._parts(frames):
                 extra = pb.UpdateMetadataRequest(topic_ids=_topic_ids(part[start:stop])).SerializeToString()
                 yield b"".join((extra, *frames[start:stop])), stop - start
-
-    def _metadata_entry(self, partition: Partition, live: frozenset[int]) -> bytes:
-        cluster = self._cluster
-        state = partition.leadership
-        assert state is not None
-        deleting = cluster.is_deleting(partition)
-        if live.issuperset(partition.replicas) and not cluster.offline_dirs:
-            offline: Sequence[int] = ()
-        else:
-            offline = [b for b in partition.replicas if not cluster.is_online(partition, b)]
-        return _framed(
-            _MetadataState(
-                topic=partition.topic.name,
-                partition=partition.number,
-                controller_epoch=state.controller_epoch,
-                leader=LEADER_DURING_DELETE if deleting else state.leader,
-                leader_epoch=0 if deleting else state.leader_epoch,
-                isr=state.isr,
-                partition_epoch=0 if deleting else state.partition_epoch,
-                replicas=partition.replicas,
-                offline_replicas=offline,
-            ).SerializeToString()
-        )
 
     def _live_brokers(self, version: int) -> bytes:
         if self._brokers_part[0] != version:
@@ -245,14 +144,7 @@ class MessageBuilder:
             event_id=push.event_id,
         ).SerializeToString()
         frames = [
-            _framed(
-                pb.StopReplicaPartitionState(
-                    topic=p.topic.name,
-                    partition=p.number,
-                    leader_epoch=stop_leader_epoch(p, cluster.is_deleting(p)),
-                    delete_partition=delete,
-                ).SerializeToString()
-            )
+            entries.stop_replica(p, stop_leader_epoch(p, cluster.is_deleting(p)), delete)
             for p, delete in zip(push.partitions, push.flags, strict=True)
         ]
         for start, stop in self._parts(frames):

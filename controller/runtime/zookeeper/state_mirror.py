@@ -353,10 +353,15 @@ class StateMirror:
         prepared.close([p for key in self._stale if (p := prepared.partition(*key)) is not None])
         return prepared
 
+    async def unwatch(self) -> None:
+        """After ``hand_over``, before anything is written: a leader hears of each of its own writes otherwise, and an
+        election of a hundred thousand leaders would wait for what it is told of them."""
+        with suppress(ConnectionLossError, LeadershipError):
+            await self._session.forget_tree(TREE)
+
     def take(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | None]:
-        """Of topics that were not handed over: the states that are known as they are, in order; None: to be read. Each
-        is given once: whoever asks again, wants it from ZooKeeper."""
-        self._listen()
+        """Of topics that were not handed over: the states that were known as they were then, in order; None: to be
+        read. Each is given once: whoever asks again, wants it from ZooKeeper."""
         if not self._valid or not self._left_out:
             return [None] * len(partitions)
         stale = self._stale
@@ -370,10 +375,9 @@ class StateMirror:
         return found
 
     async def end(self) -> None:
-        """Watch no more and forget everything: a leader hears of its own writes otherwise."""
+        """Watch no more and forget everything."""
         self._drop()
-        with suppress(ConnectionLossError, LeadershipError):
-            await self._session.forget_tree(TREE)
+        await self.unwatch()
 
     def release(self) -> None:
         """The term is over: nobody is told of topics."""

@@ -151,13 +151,14 @@ class Store:
 
     async def _read_for_a_failover(self, query: ReadFeature | ReadKafkaIds | ReadPrepared) -> object:
         if isinstance(query, ReadPrepared):
-            return self._take_prepared()
+            return await self._take_prepared()
         return await (self._read_kafka_ids() if isinstance(query, ReadKafkaIds) else self._read_feature())
 
-    def _take_prepared(self) -> Prepared | None:
+    async def _take_prepared(self) -> Prepared | None:
         if self._mirror is None:
             return None
         prepared = self._mirror.hand_over(self._changed, self._quarantined)
+        await self._mirror.unwatch()
         if prepared is not None:
             self.topics_from_memory = len(prepared.topics)
             held = sum(len(topic.partitions) for topic in prepared.topics.values())
@@ -321,7 +322,7 @@ class Store:
             return Problem(znode_paths.FEATURE, single_codecs.NOT_PERMITTED)
 
     async def forget_mirror(self) -> None:
-        """The failover is done: read everything from now on, and hear of no changes of states."""
+        """The failover is done: read everything from now on."""
         mirror, self._mirror = self._mirror, None
         if mirror is not None:
             await mirror.end()

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from controller.core.outbox import PushKind
-from controller.runtime.push import sender
+from controller.runtime.push import entries, sender
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 from tests.support.runtime.pushes import FakeBroker, StatusError, decide, sender_harness, topic
@@ -508,13 +508,13 @@ async def test_metadata_is_encoded_once_for_all_brokers(monkeypatch: pytest.Monk
     partitions = topic("t", 300)
     encoded: list[int] = []
     async with sender_harness(*brokers) as harness:
-        encode = harness.builder._metadata_entry
+        encode = entries.metadata
 
-        def counting(partition: Any, live: frozenset[int]) -> bytes:
+        def counting(cluster: Any, partition: Any, *rest: Any) -> bytes:
             encoded.append(partition.number)
-            return encode(partition, live)
+            return encode(cluster, partition, *rest)
 
-        monkeypatch.setattr(harness.builder, "_metadata_entry", counting)
+        monkeypatch.setattr(entries, "metadata", counting)
         harness.push([], partitions)
         await until(
             lambda: harness.idle() and all(len(b.states("UpdateMetadata")) == 300 for b in brokers), "all"

@@ -116,8 +116,8 @@ class Cluster:
         led = [where for where, leader in self.leader.items() if leader == broker]
         for topic, partition in led:
             where = {"topic": topic, "partition": partition}
-            reason = {"reason": "leader's broker is gone"}
-            self.write(cause, _moved("partition", where, "OnlinePartition", "OfflinePartition", **reason))
+            lost = {"leader": broker, "reason": "leader's broker is gone"}
+            self.write(cause, _moved("partition", where, "OnlinePartition", "OfflinePartition", **lost))
         self.pass_time(40_000)
         others = [other for other in range(1, self.brokers + 1) if other != broker]
         for topic, partition in led if survivors else []:

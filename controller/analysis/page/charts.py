@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from markupsafe import Markup
 
 from controller.analysis.columns import human_us, iso
-from controller.analysis.drawing import WIDTH, Bar, Drawing, Part, bars, linear, times
+from controller.analysis.page.drawing import WIDTH, Bar, Drawing, Part, bars, linear, times
+from controller.analysis.questions.operations import OPEN
 from controller.analysis.summary import Findings
 from proto.statelog.schema import PHASES
 
@@ -20,6 +21,8 @@ _FAILOVERS_MAX = 25
 _BARS_MAX = 15
 #: Of a chart over time: its height, and where its axes lie.
 _HEIGHT, _LEFT, _END, _TOP, _BOTTOM = 340, 70.0, WIDTH - 30.0, 34.0, 294.0
+#: Of a chart with a row for each name: where the rows begin, and their height.
+_NAMES, _ROW = 400.0, 26
 
 
 def leaderless_timeline(found: Findings) -> Markup:
@@ -152,6 +155,32 @@ def push_latency(found: Findings) -> Markup:
     return bars(shown, "milliseconds", legend, grouped=True)
 
 
+def operations(found: Findings) -> Markup:
+    """Reassignments and deletions from request to end, in the order of their requests."""
+    rows = sorted(found.rows["operations"][:_FAILOVERS_MAX], key=lambda row: row["asked_ts"])
+    ends = [row["asked_ts"] + timedelta(microseconds=row["took_us"]) for row in rows]
+    across = times(rows[0]["asked_ts"], max(ends), _NAMES, _END)
+    bottom = _TOP + _ROW * len(rows)
+    colors = {"waited": GREY, "reassignment": COLORS[0], "deletion": COLORS[1], OPEN: RED}
+    drawing = Drawing(bottom + 46, colors)
+    drawing.across(across, _TOP, bottom, "time, UTC")
+    for number, (row, end) in enumerate(zip(rows, ends, strict=True)):
+        name = row["topic"] if row["partition"] is None else f"{row['topic']}-{row['partition']}"
+        y = _TOP + _ROW * number + 4
+        drawing.text(_NAMES - 8, y + 13, "end", name)
+        begun = row["asked_ts"] + timedelta(microseconds=row["waited_us"])
+        color = colors[OPEN if row["outcome"] == OPEN else row["operation"]]
+        for first, last, fill, what in (
+            (row["asked_ts"], begun, GREY, "waited"),
+            (begun, end, color, row["outcome"]),
+        ):
+            if last > first:
+                x = across.place(first.timestamp())
+                tip = f"{row['operation']} of {name}: {what} {human_us((last - first) / timedelta(microseconds=1))}"
+                drawing.rectangle(x, y, across.place(last.timestamp()) - x, _ROW - 8, fill, tip)
+    return drawing.done()
+
+
 def _lasting(us: int, color: str, name: str) -> Part:
     return Part(us / 1e6, color, f"{name}: {human_us(us)}")
 
@@ -169,5 +198,6 @@ CHARTS: Sequence[tuple[str, str, str, Callable[[Findings], Markup]]] = (
     ("leader-moves", "Leaderships gained over time, by broker", "leader_moves", leader_moves),
     ("leader-changes", "Leaderships gained and lost by broker and reason", "leader_reasons", leader_changes),
     ("push-latency", "Time from control request to response, by broker", "pushes", push_latency),
+    ("operations", "Reassignments and deletions over time", "operations", operations),
     ("transitions", "Most frequent state transitions", "transitions", transitions),
 )
