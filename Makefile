@@ -65,6 +65,10 @@ LANES ?= 3
 crashes: java ## kill -9 the controller at every commit of deletions and reassignments; compare each end state with that of an undisturbed run
 	$(BIN)/python -m tests.provers.durability crashes $(LANES)
 
+.PHONY: upgrade
+upgrade: java ## rolling upgrade under load from the former version (REVISION=...) to this one, and back; check records and epochs
+	$(BIN)/python -m tests.provers.durability upgrade $(REVISION)
+
 MINUTES ?= 5
 chaos: java ## inject faults of all kinds into real processes for about MINUTES=5, from SEED=1; check the records; ARGS: --plan, --report FILE, ...
 	$(BIN)/python -m tests.provers.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
@@ -128,6 +132,10 @@ deb: $(READY) ## build a Debian package into build/packages
 
 dist: $(READY) ## build wheel and source distribution into build/packages
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/packages
+
+.PHONY: spark-archive
+spark-archive: ## write what spark-submit needs for a report on a Spark cluster into build/spark (docs/report.md)
+	$(PYTHON) deploy/spark_archive.py build/spark
 
 .PHONY: screenshots
 screenshots: java ## make the pictures of the console in docs/images, with Debian's Chromium

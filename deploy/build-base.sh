@@ -4,7 +4,8 @@
 #   partition-controller-prometheus:local      Debian's Prometheus, called like prom/prometheus
 #   deploy/build/wheelhouse                    the locked packages, so that `docker build` needs no network
 # Needs root, debootstrap, a Docker engine, and Python of the base's version (3.11) with pip as PYTHON.
-# Further arguments go to debootstrap, e.g. --keyring=FILE; MIRROR names another Debian mirror.
+# Further arguments go to debootstrap, e.g. --keyring=FILE; MIRROR names another Debian mirror. RELEASE_SHA256: the only state
+# of Debian's archive that is taken, by the checksum of its Release file, which has those of all packages in turn.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,6 +30,13 @@ bootstrap() {
     local root=$scratch/$1
     debootstrap --variant=minbase --include="$2" "${extra[@]}" "$SUITE" "$root" ${MIRROR:+"$MIRROR"} >"$scratch/$1.log" ||
         { tail -20 "$scratch/$1.log" >&2; exit 1; }
+    local release
+    release=$(cat "$root"/var/lib/apt/lists/*_Release | sha256sum | cut -d " " -f 1)
+    echo "Debian's Release file: sha256 $release"
+    [ "${RELEASE_SHA256:-$release}" = "$release" ] || {
+        echo "build-base.sh: RELEASE_SHA256 = $RELEASE_SHA256: the mirror has another state of $SUITE" >&2
+        exit 1
+    }
     rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/{doc,man,locale}/*
 }
 extra=("$@")

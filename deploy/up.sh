@@ -3,7 +3,9 @@
 #   deploy/up.sh              build what is missing, up, wait until all are healthy, show
 #   deploy/up.sh --build      the same, with our image built anew
 #   deploy/up.sh --drill      then create a topic, kill the active controller, stop a broker, bring both back
+#   deploy/up.sh --report     then a Spark master and two workers make the report of all logs: build/report.html
 #   deploy/up.sh --down       end it; volumes stay (--down --volumes removes them)
+# COMPOSE_PROFILES says what starts: secured (without it), plain, monitoring, analysis, or secured,kafka.
 # Where no image registry is reachable, run deploy/build-base.sh first (once, as root).
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -12,6 +14,7 @@ PROJECT=partition-controller
 LOCAL_BASE=partition-controller-base:bookworm
 LOCAL_PROMETHEUS=partition-controller-prometheus:local
 export IMAGE=${IMAGE:-partition-controller:local}
+export COMPOSE_PROFILES=${COMPOSE_PROFILES:-secured}
 export HTTP_1_PORT=${HTTP_1_PORT:-9191} HTTP_2_PORT=${HTTP_2_PORT:-9192} PROMETHEUS_PORT=${PROMETHEUS_PORT:-9090}
 
 fail() { echo "up.sh: $*" >&2; exit 1; }
@@ -46,10 +49,10 @@ build() {
 # Every container running, and healthy where it has a health check; within 3 minutes.
 wait_healthy() {
     local deadline=$((SECONDS + 180)) waiting
-    # The one-shot that makes the certificates has ended.
+    # The one-shots that make certificates and report have ended.
     while :; do
         waiting=$(docker inspect -f '{{.Name}} {{if .State.Health}}{{.State.Health.Status}}{{else}}{{.State.Status}}{{end}}' \
-            $(compose ps -q) | grep -Ev ' (healthy|running)$|certificates' || true)
+            $(compose ps -q) | grep -Ev ' (healthy|running)$|certificates|report' || true)
         [ -n "$waiting" ] || return 0
         [ $SECONDS -lt $deadline ] || { compose logs --tail 20; fail "not healthy: $waiting"; }
         sleep 1
@@ -98,8 +101,12 @@ certificates() {
         docker cp "$from:/etc/partition-controller/$name" "$own/$name" >/dev/null
     done
 }
+plain() { [ "$COMPOSE_PROFILES" = plain ]; }
 # get PORT PATH, from a controller.
-get() { curl -sS "${@:3}" --cacert "$own/ca.pem" --cert "$own/admin.pem" --key "$own/admin.key" "https://127.0.0.1:$1$2"; }
+get() {
+    if plain; then curl -sS "${@:3}" "http://127.0.0.1:$1$2"; else secured_get "$@"; fi
+}
+secured_get() { curl -sS "${@:3}" --cacert "$own/ca.pem" --cert "$own/admin.pem" --key "$own/admin.key" "https://127.0.0.1:$1$2"; }
 
 show() {
     compose ps
@@ -107,6 +114,7 @@ show() {
     for port in $HTTP_1_PORT $HTTP_2_PORT; do
         echo "127.0.0.1:$port: $(get "$port" /leader), $(get "$port" /ready)"
     done
+    if plain; then return; fi
     echo "Prometheus, at http://127.0.0.1:$PROMETHEUS_PORT: up and active controllers"
     await "first scrapes" scraped
     query up
@@ -182,19 +190,34 @@ zk.stop()'
     echo "== end of the drill"
 }
 
+# Of what is in the logs now; the page is copied here.
+report() {
+    compose run --rm report
+    mkdir -p ../build
+    docker cp "$(compose ps -q spark-worker-1):/var/lib/partition-controller/report/report.html" ../build/report.html
+    echo "the page is $(realpath ../build/report.html)"
+}
+
 case ${1:-} in
 --down)
     shift
+    export COMPOSE_PROFILES=secured,plain,monitoring,analysis,kafka
     compose down --timeout 60 "$@"
     exit
     ;;
-"" | --build | --drill) ;;
+"" | --build) ;;
+--drill) [ "$COMPOSE_PROFILES" != plain ] || fail "the drill wants certificates: not with the profile plain" ;;
+--report) [ "$COMPOSE_PROFILES" != plain ] && COMPOSE_PROFILES+=,analysis || fail "no report with the profile plain" ;;
 *) fail "unknown argument $1; see the top of this file" ;;
 esac
 
 if [ "${1:-}" = --build ] || ! have "$IMAGE"; then build; fi
-compose up -d --no-build || fail "not everything was started$(hint)"
+# The report that is asked for comes when all else is well.
+scale=()
+[ "${1:-}" = --report ] && scale=(--scale report=0)
+compose up -d --no-build "${scale[@]}" || fail "not everything was started$(hint)"
 wait_healthy
-certificates
+plain || certificates
 if [ "${1:-}" = --drill ]; then drill; fi
 show
+if [ "${1:-}" = --report ]; then report; fi

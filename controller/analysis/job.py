@@ -112,13 +112,18 @@ def _report(
 
 
 def read_input(
-    spark: SparkSession, log_dirs: Sequence[Path | str], staging: str, progress: Progress
+    spark: SparkSession,
+    log_dirs: Sequence[Path | str],
+    staging: str,
+    progress: Progress,
+    *,
+    complete: bool = False,
 ) -> Input:
-    """List, check and parse the logs into ``staging``.
+    """List, check and parse the logs into ``staging``. ``complete``: with all fields of all records.
 
     Raises ReportError if there is no log or no usable line in it.
     """
-    files, staged = _stage(spark, log_dirs, staging, progress)
+    files, staged = _stage(spark, log_dirs, staging, progress, complete)
     rows = quality.input_files(files, staged.checks, staged.usual, staged.odd)
     count = sum(row.lines for row in rows)
     good = sum(row.ok for row in rows)
@@ -148,7 +153,7 @@ def read_input(
 
 
 def _stage(
-    spark: SparkSession, log_dirs: Sequence[Path | str], staging: str, progress: Progress
+    spark: SparkSession, log_dirs: Sequence[Path | str], staging: str, progress: Progress, complete: bool
 ) -> tuple[list[LogFile], Staged]:
     for attempt in range(1, _LISTINGS_MAX + 1):
         files = list_files(spark, log_dirs)
@@ -157,7 +162,7 @@ def _stage(
         size_for(spark, size)
         entered(progress, Phase.READ, estimated_lines(files))
         try:
-            return files, stage(spark, files, staging, closely=size <= SMALL_BYTES)
+            return files, stage(spark, files, staging, closely=size <= SMALL_BYTES, complete=complete)
         except AnalysisException as error:
             if attempt == _LISTINGS_MAX or error.getCondition() != "PATH_NOT_FOUND":
                 raise

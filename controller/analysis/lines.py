@@ -22,7 +22,7 @@ from proto.statelog.schema import (
     BROKER_ID,
     INT_FIELDS,
     KINDS,
-    LIST_FIELD,
+    LIST_FIELDS,
     SCHEMA_VERSION,
     STRING_FIELDS,
     STRINGS_REQUIRED,
@@ -168,7 +168,7 @@ def _line_type() -> type[msgspec.Struct]:
         text = _TEXTS.get(name, str)
         # The underscore: some names are Python keywords.
         fields.append((f"{name}_", text) if name in STRINGS_REQUIRED else (f"{name}_", text, ""))
-    fields.append((LIST_FIELD, list[int], []))
+    fields += [(name, list[int], []) for name in LIST_FIELDS]
     return msgspec.defstruct(
         "_Line", fields, kw_only=True, rename={f"{name}_": name for name in STRING_FIELDS}
     )

@@ -79,16 +79,15 @@ def spark_session(
 
 
 def size_for(session: SparkSession, input_bytes: int) -> None:
-    """Set the number of shuffle partitions for the input, if Spark runs locally."""
-    if (session.sparkContext.master or "").startswith("local"):
-        if input_bytes <= SMALL_BYTES:
-            session.conf.set("spark.sql.codegen.wholeStage", "false")
-            session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-            session.conf.set("spark.sql.adaptive.enabled", "false")
-            session.conf.set("spark.sql.shuffle.partitions", "1")
-            session.conf.set("spark.sql.files.minPartitionNum", "1")
-            session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
-            return
+    """Settings for the input: for little of it those that spare work, else how it is divided, if Spark runs locally."""
+    if input_bytes <= SMALL_BYTES:
+        session.conf.set("spark.sql.codegen.wholeStage", "false")
+        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+        session.conf.set("spark.sql.shuffle.partitions", "1")
+        session.conf.set("spark.sql.files.minPartitionNum", "1")
+        session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
+    elif (session.sparkContext.master or "").startswith("local"):
         wanted = min(SHUFFLE_PARTITIONS_MAX, max(SHUFFLE_PARTITIONS_MIN, input_bytes // _SHUFFLE_BYTES))
         session.conf.set("spark.sql.shuffle.partitions", str(wanted))
         session.conf.set("spark.sql.files.maxPartitionBytes", str(32 << 20))

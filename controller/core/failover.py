@@ -30,7 +30,7 @@ from controller.core.model import LeaderAndIsr, Partition
 from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
-from controller.core.records import FailoverPhase
+from controller.core.records import BrokerChange, FailoverPhase
 from controller.core.standby.prepared import Prepared
 from controller.core.topics import deletion, forgotten, phantom
 from controller.core.topics.changes import add_topic, assign_missing_ids, unreadable, with_own_ids
@@ -97,6 +97,12 @@ def failover(context: EventContext) -> Handler[None]:
         context.problem(problem)
     yield from phantom.forget(context, answer.brokers)
     cluster.brokers.update(answer.brokers)
+    context.log(
+        [
+            BrokerChange(b, "found", reason=f"broker epoch {found.epoch}")
+            for b, found in cluster.brokers.items()
+        ]
+    )
     yield from timings.done("brokers", len(cluster.brokers))
     prepared = yield from _load_topics(context)
     yield from timings.done("topics", len(cluster.topics))

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, cast
 
 import msgspec
 
-from controller.core.model import LeaderAndIsr, PartitionState, ReplicaState, Topic
+from controller.core.model import BrokerIds, LeaderAndIsr, PartitionState, ReplicaState, Topic
 
 
 class NamedPartition(Protocol):
@@ -25,13 +25,15 @@ class NamedPartition(Protocol):
 
 class PartitionTransition(msgspec.Struct, frozen=True, gc=False):
     """``leadership``: the one known after the transition; None: the partition has no durable state yet. ``silent_us``:
-    how long ago its leader, which is gone, gave its last sign; None: not known, or another reason."""
+    how long ago its leader, which is gone, gave its last sign; None: not known, or another reason. ``replicas``: of a
+    new partition."""
 
     partition: NamedPartition
     before: PartitionState
     after: PartitionState
     leadership: LeaderAndIsr | None
     silent_us: int | None = None
+    replicas: BrokerIds | None = None
 
 
 class ReplicaTransition(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +45,7 @@ class ReplicaTransition(msgspec.Struct, frozen=True, gc=False):
 
 class LeadershipChange(msgspec.Struct, frozen=True, gc=False):
     """A durable change; ``old`` None: the first state. It makes one line for the leader and one for the ISR, where they
-    changed."""
+    changed; one where only epochs did."""
 
     partition: NamedPartition
     old: LeaderAndIsr | None
@@ -61,9 +63,12 @@ class Rejection(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReassignmentStep(msgspec.Struct, frozen=True, gc=False):
+    """``replicas``: those that the step gave the partition; None: it kept its own."""
+
     partition: NamedPartition
     to: str
     reason: str
+    replicas: BrokerIds | None = None
 
 
 class ControllerChange(msgspec.Struct, frozen=True, gc=False):

@@ -63,8 +63,8 @@ INT_FIELDS = (
     IntField("silent_us", 0, DURATION_US_MAX),
 )
 STRING_FIELDS = ("ts", *TEXT_CHARS_MAX)
-#: The one field that is a list of integers.
-LIST_FIELD = "isr"
+#: Fields that are lists of integers.
+LIST_FIELDS = ("isr", "replicas")
 STRINGS_REQUIRED = ("ts", "role", "cause", "kind")
 
 #: Every kind of record, and the fields that it requires beyond the envelope.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from controller.analysis.condensing import condense
 from controller.analysis.intake.files import list_files
 from controller.analysis.intake.reading import classify, read_lines
 from controller.analysis.session import size_for, spark_session
-from proto.statelog.schema import INT_FIELDS, TEXT_CHARS_MAX
+from proto.statelog.schema import INT_FIELDS, LIST_FIELDS, TEXT_CHARS_MAX
 from tests.support.analysis.records import text
 
 Lines = Callable[[list[str | bytes]], DataFrame]
 Records = Callable[[list[dict[str, Any]]], DataFrame]
 
 _TYPES = dict.fromkeys(TEXT_CHARS_MAX, "string") | {field.name: "bigint" for field in INT_FIELDS}
+_TYPES |= dict.fromkeys(LIST_FIELDS, "array<bigint>")
 _SCHEMA = "file string, block bigint, line bigint, ts_us bigint, " + ", ".join(
     f"`{name}` {kind}" for name, kind in _TYPES.items()
 )
@@ -72,6 +74,15 @@ def condensed(records: Records) -> Records:
 def rows(table: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """The columns of a table as sorted tuples."""
     return sorted((tuple(row) for row in table.select(*columns).collect()), key=str)
+
+
+def at_once(tables: Mapping[str, DataFrame]) -> dict[str, list[Any]]:
+    """The rows of several tables of the same columns, by one job."""
+    named = [table.withColumn("of", F.lit(name)) for name, table in tables.items()]
+    found: dict[str, list[Any]] = {name: [] for name in tables}
+    for row in reduce(DataFrame.unionByName, named).collect():
+        found[row["of"]].append(row)
+    return found
 
 
 def _written(tmp_path: Path, given: list[Any]) -> Path:

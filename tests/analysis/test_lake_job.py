@@ -25,6 +25,7 @@ from controller.analysis.lake.job import LakeSummary, run_update
 from controller.analysis.lake.loading import Lake, read_rows, taken_files
 from controller.analysis.lake.source import lake_input, open_snapshot
 from controller.analysis.lake.spool import Spool
+from controller.analysis.notebook.logs import Logs
 from controller.analysis.tables import TABLES, Input
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
@@ -63,7 +64,7 @@ def tables_of(source: Input) -> dict[str, list[Any]]:
 
 
 def from_logs(spark: SparkSession, logs: Path, work: Path) -> Input:
-    return read_input(spark, [logs], f"file:{work / 'staging'}", quiet)
+    return read_input(spark, [logs], f"file:{work / 'staging'}", quiet, complete=True)
 
 
 def from_lake(spark: SparkSession, lake: Path) -> Input:
@@ -122,6 +123,8 @@ def test_tables_from_the_lake_equal_those_from_the_logs(spark: SparkSession, tmp
     tables = tables_of(expected)
     assert tables["input_problems"]
     assert tables_of(found) == tables
+    states = [Logs(spark, source).state_at(3).collect() for source in (expected, found)]
+    assert sorted(map(str, states[1])) == sorted(map(str, states[0])) != []
     third = update(logs, lake)
     assert (third.version, third.added_lines) == (second.version, 0)
 

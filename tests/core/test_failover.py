@@ -12,7 +12,7 @@ from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read,
 from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.partitions import leader_election
-from controller.core.records import FailoverPhase, PartitionTransition
+from controller.core.records import BrokerChange, FailoverPhase, PartitionTransition
 from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state, state_path
@@ -535,6 +535,14 @@ def test_what_has_no_leader_at_a_failover_is_recorded() -> None:
     rig = MachineHarness.active(world)
     found = [(t.partition.number, t.after) for t in rig.recorded(PartitionTransition)]
     assert found == [(1, PartitionState.OFFLINE)]
+
+
+def test_brokers_that_are_registered_at_a_failover_are_recorded() -> None:
+    rig = MachineHarness.active(World(1, 2))
+    assert [(change.broker_id, change.to) for change in rig.recorded(BrokerChange)] == [
+        (1, "found"),
+        (2, "found"),
+    ]
 
 
 def test_each_phase_is_recorded_with_what_it_handled() -> None:

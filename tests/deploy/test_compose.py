@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -10,9 +11,10 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -28,9 +30,13 @@ from proto.security.grpc_channels import daemon_tls
 from proto.zookeeper_access import OPEN_ACCESS, Client, ZooKeeperSettings
 from tests.support.paths import ROOT
 from tests.support.runtime.programs import BIN, run_to_end
+from tests.tools.installation import REQUIREMENTS, IndexOutOfReachError, install
 
 DEPLOY = ROOT / "deploy"
 COMPOSE = (DEPLOY / "docker-compose.yml").read_text()
+SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE)["services"]
+#: They do their work and end.
+ONCE = ("certificates", "report")
 #: Where the image has it.
 RULES = "/opt/partition-controller/deploy/rules.toml"
 
@@ -44,7 +50,7 @@ def block(name: str) -> str:
 
 def environment(prefix: str, name: str) -> dict[str, str]:
     """The variables of a service with this prefix, where the files are that the image has."""
-    given = yaml.safe_load(COMPOSE)["services"][name]["environment"]
+    given = SERVICES[name]["environment"]
     return {
         key: value.replace(RULES, str(DEPLOY / "rules.toml"))
         for key, value in given.items()
@@ -53,12 +59,13 @@ def environment(prefix: str, name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_controllers_get_settings_they_know(number: int) -> None:
-    environ = environment("PARTITION_CONTROLLER_", f"controller-{number}")
+@pytest.mark.parametrize("prefix", ["", "plain-"])
+def test_controllers_get_settings_they_know(prefix: str, number: int) -> None:
+    environ = environment("PARTITION_CONTROLLER_", f"{prefix}controller-{number}")
     loaded = config.load({}, None, environ)
     assert loaded.controller_id == number
     # It registers the address it listens on: that must be one that the others can reach.
-    assert loaded.grpc_listen.startswith(f"controller-{number}:")
+    assert loaded.grpc_listen.startswith(f"{prefix}controller-{number}:")
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -78,6 +85,8 @@ def test_controllers_of_kafka_brokers_get_settings_they_know(number: int) -> Non
         # The listener of Kafka's protocol is plain, and its callers are nobody in particular.
         ("kafka-controller-1", Openness.BY_SETTING),
         ("kafka-controller-2", Openness.BY_SETTING),
+        ("plain-controller-1", Openness.BY_SETTING),
+        ("plain-controller-2", Openness.BY_SETTING),
     ],
 )
 def test_controllers_may_listen_where_they_do(name: str, openness: Openness) -> None:
@@ -107,10 +116,13 @@ def test_kafka_brokers_are_those_that_the_controllers_lead(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_brokers_get_settings_they_know(number: int) -> None:
-    environ = environment("BROKER_STUB_", f"broker-{number}")
+@pytest.mark.parametrize("prefix", ["", "plain-"])
+def test_brokers_get_settings_they_know(prefix: str, number: int) -> None:
+    environ = environment("BROKER_STUB_", f"{prefix}broker-{number}")
     loaded = broker_settings.load({}, environ)
-    assert (loaded.broker_id, loaded.advertised_host) == (number, f"broker-{number}")
+    assert (loaded.broker_id, loaded.advertised_host) == (number, f"{prefix}broker-{number}")
+    servers = SERVICES[f"{prefix}controller-1"]["environment"]["PARTITION_CONTROLLER_ZOOKEEPER"]
+    assert loaded.zookeeper == servers
     assert broker_settings.unknown_variables(environ) == []
 
 
@@ -122,7 +134,7 @@ def test_prometheus_scrapes_every_controller() -> None:
 
 
 def test_grafana_finds_its_dashboards_and_lets_nobody_change_them() -> None:
-    service = yaml.safe_load(COMPOSE)["services"]["grafana"]
+    service = SERVICES["grafana"]
     mounted = {source: target for source, target, _ in (v.split(":") for v in service["volumes"][:2])}
     provider = yaml.safe_load(
         (DEPLOY / "grafana/provisioning/dashboards/partition-controller.yml").read_text()
@@ -141,15 +153,15 @@ def test_grafana_finds_its_dashboards_and_lets_nobody_change_them() -> None:
 def test_every_certificate_that_is_named_is_made(tmp_path: Path) -> None:
     """By the command of the service that makes them; what Prometheus reads, its group may read."""
     folder = "/etc/partition-controller"
-    script = yaml.safe_load(COMPOSE)["services"]["certificates"]["command"][-1]
+    script = SERVICES["certificates"]["command"][-1]
     script = script.replace("$$", "$").replace(folder, str(tmp_path))
     for _ in range(2):
         done = run_to_end(["sh", "-ec", script], tmp_path, {"PATH": f"{BIN}:{os.environ['PATH']}"})
         assert done.returncode == 0, done.stderr
     prometheus = (DEPLOY / "prometheus.yml").read_text()
     named = re.findall(rf"{folder}/([\w.-]+)", COMPOSE + prometheus)
-    assert len(set(named)) == 1 + 2 * (4 + 3 + 3) + 4, (
-        "authority; controllers, brokers, Prometheus, admin and cluster; those that Java reads"
+    assert len(set(named)) == 1 + 2 * (4 + 3 + 3) + 4 + 1, (
+        "authority; controllers, brokers, Prometheus, admin and cluster; those that Java reads; Spark's secret"
     )
     for name in named:
         mode = stat.S_IMODE((tmp_path / name).stat().st_mode)
@@ -166,18 +178,56 @@ def test_every_certificate_that_is_named_is_made(tmp_path: Path) -> None:
         assert daemon_tls(loaded) is not None
 
 
-def test_every_container_is_hardened_and_waits_for_what_it_needs() -> None:
-    hardened = block("x-hardened")
-    for line in ("read_only: true", "cap_drop: [ALL]", "no-new-privileges:true", "restart: unless-stopped"):
-        assert line in hardened
-    assert "<<: *hardened" in block("x-app")
-    assert "<<: *hardened" in block("prometheus")
-    for name in ("x-zookeeper", "x-controller", "x-broker"):
-        text = block(name)
-        assert "<<: *app" in text
-        assert "healthcheck:" in text
-        assert "mem_limit:" in text
-    assert COMPOSE.count("condition: service_healthy") == 5
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_is_hardened_and_waits_for_what_it_needs(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["mem_limit"]
+    assert service["restart"] == ("no" if name in ONCE else "unless-stopped")
+    ours = "build" in service
+    assert ("healthcheck" in service) == (ours and name not in ONCE)
+    needed = service.get("depends_on") or {}
+    for other, how in needed.items() if isinstance(needed, dict) else ():
+        condition = "service_completed_successfully" if other in ONCE else "service_healthy"
+        assert how == {"condition": condition}
+
+
+def test_every_profile_has_what_its_services_need() -> None:
+    """Each alone: another one need not be named beside it."""
+    profiles = {name: set(service["profiles"]) for name, service in SERVICES.items()}
+    assert set.union(*profiles.values()) == {"secured", "plain", "analysis", "monitoring", "kafka"}
+    for name, service in SERVICES.items():
+        for other in service.get("depends_on") or ():
+            assert profiles[name] <= profiles[other], (name, other)
+    assert profiles["grafana"] < profiles["prometheus"]
+    assert "COMPOSE_PROFILES=secured\n" in (DEPLOY / ".env").read_text()
+
+
+@pytest.mark.slow
+def test_the_compose_specification_accepts_the_file(compose_spec: Path, tmp_path: Path) -> None:
+    try:
+        tool = install(REQUIREMENTS / "kubernetes-validate.txt")
+    except IndexOutOfReachError as error:
+        pytest.skip(f"the package index is out of reach, so jsonschema is not here: {error}")
+    code = (
+        "import json, sys, jsonschema; jsonschema.validate(*(json.load(open(name)) for name in sys.argv[1:]))"
+    )
+    given = tmp_path / "compose.json"
+
+    def check(changed: Any) -> subprocess.CompletedProcess[str]:
+        given.write_text(json.dumps(changed))
+        return tool.run("python", "-c", code, str(given), str(compose_spec))
+
+    whole = yaml.safe_load(COMPOSE)
+    done = check(whole)
+    assert done.returncode == 0, done.stderr[-2000:]
+    whole["services"]["report"]["mem_limits"] = "2g"
+    assert "mem_limits" in check(whole).stderr
+
+
+def test_nothing_is_published_beyond_this_machine_and_nobody_is_root() -> None:
     assert re.findall(r'ports: \["(?!127\.0\.0\.1:)', COMPOSE) == [], "published beyond this machine"
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     assert re.search(r"^USER 10001:10001$", dockerfile, re.MULTILINE)
@@ -200,6 +250,72 @@ def test_scripts_parse_and_may_be_run(script: str) -> None:
     bash = shutil.which("bash")
     assert bash is not None, "the scripts need bash"
     subprocess.run([bash, "-n", DEPLOY / script], check=True)
+
+
+#: Stand in for the engine and for what answers in the containers, and note what was asked of them.
+ENGINE = """#!/bin/sh
+echo "$COMPOSE_PROFILES: docker $*" >>"$ASKED"
+case "$*" in
+*"ps -q"*) echo 1234 ;;
+inspect*) echo "/one healthy" ;;
+esac
+"""
+CURL = """#!/bin/sh
+echo "curl $*" >>"$ASKED"
+echo '{"data": {"result": [{"metric": {}, "value": [0, "1"]}]}}'
+"""
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
+    """up.sh with an engine that does nothing. Out: exit code, what it said, what it asked of the engine."""
+    for name, text in (("docker", ENGINE), ("curl", CURL)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "deploy").mkdir()
+    shutil.copy(DEPLOY / "up.sh", tmp_path / "deploy")
+    asked = tmp_path / "asked"
+
+    def run(*arguments: str, **variables: str) -> tuple[int, str, str]:
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        command = [str(tmp_path / "deploy" / "up.sh"), *arguments]
+        done = run_to_end(command, tmp_path, {"PATH": path, "ASKED": str(asked), **variables})
+        return done.returncode, done.stdout + done.stderr, asked.read_text() if asked.exists() else ""
+
+    return run
+
+
+@pytest.mark.slow
+def test_up_starts_the_profile_that_is_named(up: Callable[..., tuple[int, str, str]]) -> None:
+    code, said, asked = up()
+    assert code == 0, said
+    assert "\nsecured: docker compose -p partition-controller up -d --no-build\n" in asked
+    assert "https://127.0.0.1:9191/ready" in asked
+    code, said, asked = up(COMPOSE_PROFILES="plain")
+    assert code == 0, said
+    asked = asked[asked.index("plain: ") :]
+    assert "http://127.0.0.1:9192/ready" in asked
+    assert "https:" not in asked
+    assert "docker cp" not in asked
+    for argument, words in (
+        ("--drill", "wants certificates"),
+        ("--report", "no report"),
+        ("--what", "unknown"),
+    ):
+        code, said, _ = up(argument, COMPOSE_PROFILES="plain")
+        assert (code, words in said) == (1, True), said
+
+
+@pytest.mark.slow
+def test_up_makes_the_report_and_fetches_its_page(up: Callable[..., tuple[int, str, str]]) -> None:
+    code, said, asked = up("--report")
+    assert code == 0, said
+    compose = "\nsecured,analysis: docker compose -p partition-controller"
+    started, made = (
+        asked.index(f"{compose} up -d --no-build --scale report=0\n"),
+        asked.index(f"{compose} run --rm report\n"),
+    )
+    assert started < made < asked.index("/report/report.html ../build/report.html")
 
 
 @pytest.fixture
@@ -277,7 +393,7 @@ HOSTS = ("127.26.5.1", "127.26.5.2", "127.26.5.3")
 @pytest.fixture
 def composed(entrypoint: ModuleType, tmp_path: Path) -> Iterator[Path]:
     """The three servers of the compose file, as it starts them; the folder of the certificates that it makes."""
-    folder, script = tmp_path / "etc", yaml.safe_load(COMPOSE)["services"]["certificates"]["command"][-1]
+    folder, script = tmp_path / "etc", SERVICES["certificates"]["command"][-1]
     folder.mkdir()
     script = script.replace("$$", "$").replace("/etc/partition-controller", str(folder))
     script = script.replace("--name cluster", " ".join(["--name cluster", *(f"--host {h}" for h in HOSTS)]))

@@ -19,7 +19,7 @@ from proto.statelog.schema import (
     BROKER_ID,
     INT_FIELDS,
     KINDS,
-    LIST_FIELD,
+    LIST_FIELDS,
     SAMPLE_CHARS_MAX,
     SCHEMA_VERSION,
     STRING_FIELDS,
@@ -43,7 +43,7 @@ _RECORD_START = '{"schema"'
 
 
 def _type_of(name: str) -> DataType:
-    if name == LIST_FIELD:
+    if name in LIST_FIELDS:
         return ArrayType(LongType())
     return StringType() if name in STRING_FIELDS else LongType()
 
@@ -52,7 +52,7 @@ LINE_TYPE = StructType(
     [
         *(StructField(name, _type_of(name)) for name in STRING_FIELDS),
         *(StructField(field.name, LongType()) for field in INT_FIELDS),
-        StructField(LIST_FIELD, _type_of(LIST_FIELD)),
+        *(StructField(name, _type_of(name)) for name in LIST_FIELDS),
         StructField(_CORRUPT, StringType()),
     ]
 )
@@ -90,7 +90,7 @@ def classify(lines: DataFrame) -> DataFrame:
 
     In: `read_lines`. Out: ``file``, ``block``, ``line``; ``status`` (ok, torn, malformed, newer_schema), ``problem``
     (null when ok; names the field), ``sample`` (the line's beginning, null when ok); and the record: ``ts`` as a
-    timestamp and the other fields of the log except ``schema`` and ``isr``, strings cut to TEXT_CHARS_MAX.
+    timestamp and the other fields of the log except ``schema``, strings cut to TEXT_CHARS_MAX.
     """
     parsed = lines.withColumn("r", F.from_json("raw", LINE_TYPE, _JSON_OPTIONS)).withColumn("at", _at("r.ts"))
     judged = parsed.withColumn("problem", _problem()).withColumn("status", _status())
@@ -101,7 +101,7 @@ def _typed(*more: str | Column) -> list[str | Column]:
     """Of judged lines: what `classify` gives, after ``more``."""
     ok = F.col("status") == OK
     fields = [F.substring(f"r.{name}", 1, size).alias(name) for name, size in TEXT_CHARS_MAX.items()]
-    fields += [F.col(f"r.{field.name}").alias(field.name) for field in INT_FIELDS if field.name != "schema"]
+    fields += [F.col(f"r.{name}").alias(name) for name in (*_INTS, *LIST_FIELDS)]
     return [
         *more,
         "status",
@@ -112,10 +112,12 @@ def _typed(*more: str | Column) -> list[str | Column]:
     ]
 
 
-def parse_lines(lines: DataFrame) -> DataFrame:
+def parse_lines(lines: DataFrame, *, complete: bool = False) -> DataFrame:
     """Every line, whatever is in it. In: `read_lines`. Out: `_narrow`; ``odd``: the line, if it is not usual."""
     raw = F.col("raw")
-    return _narrow(_with_usual(lines), "r.", (F.octet_length(raw) + 1).cast("bigint"), F.xxhash64(raw))
+    return _narrow(
+        _with_usual(lines), "r.", (F.octet_length(raw) + 1).cast("bigint"), F.xxhash64(raw), complete
+    )
 
 
 def _with_usual(lines: DataFrame) -> DataFrame:
@@ -126,7 +128,7 @@ def _with_usual(lines: DataFrame) -> DataFrame:
     return parsed.withColumn("usual", F.coalesce(_usual("r.") & whole, F.lit(False)))
 
 
-def read_records(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
+def read_records(spark: SparkSession, files: Sequence[LogFile], *, complete: bool = False) -> DataFrame:
     """Every line of files of which `screening` says that they hold nothing but records and torn lines, at the price of
     Spark's own JSON scan.
 
@@ -140,7 +142,7 @@ def read_records(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
         _at("ts").alias("at"),
     )
     usual = parsed.withColumn("usual", F.coalesce(_usual(""), F.lit(False)))
-    return _narrow(usual, "", F.lit(None).cast("bigint"), F.lit(None).cast("bigint"))
+    return _narrow(usual, "", F.lit(None).cast("bigint"), F.lit(None).cast("bigint"), complete)
 
 
 def type_lines(lines: DataFrame) -> DataFrame:
@@ -154,14 +156,12 @@ def type_lines(lines: DataFrame) -> DataFrame:
     judged = usual.withColumn("problem", F.when(~F.col("usual"), _problem())).withColumn("status", _status())
     columns = [name for name in lines.columns if name != "raw"]
     return judged.select(
-        *_typed(*columns, F.xxhash64("raw").alias("digest")),
-        f"r.{LIST_FIELD}",
-        F.col("r.schema").alias("schema"),
+        *_typed(*columns, F.xxhash64("raw").alias("digest")), F.col("r.schema").alias("schema")
     )
 
 
-def _narrow(parsed: DataFrame, prefix: str, size: Column, digest: Column) -> DataFrame:
-    """What the tables need of each line, and null where they do not.
+def _narrow(parsed: DataFrame, prefix: str, size: Column, digest: Column, complete: bool) -> DataFrame:
+    """What the tables need of each line, and null where they do not; ``complete``: all fields of all kinds.
 
     Out: ``file``, ``block``, ``line``; ``bytes`` (with its newline) and ``digest``, where known; ``texts`` (the number
     of string values of a usual line); ``odd`` (the line, to be judged by `classify`, null if it is usual); and of a
@@ -169,10 +169,10 @@ def _narrow(parsed: DataFrame, prefix: str, size: Column, digest: Column) -> Dat
     """
     usual, kind = F.col("usual"), F.col(f"{prefix}kind")
     texts = reduce(add, (F.col(f"{prefix}{name}").isNotNull().cast("int") for name in STRING_FIELDS))
-    names = [name for name in (*TEXT_CHARS_MAX, *_INTS) if name not in _UNUSED]
+    names = [name for name in (*TEXT_CHARS_MAX, *_INTS, *LIST_FIELDS) if complete or name not in _UNUSED]
     fields = []
     for name in names:
-        value, kinds = F.col(f"{prefix}{name}"), _KINDS_WITH.get(name)
+        value, kinds = F.col(f"{prefix}{name}"), None if complete else _KINDS_WITH.get(name)
         fields.append(F.when(usual if kinds is None else usual & kind.isin(*kinds), value).alias(name))
     return parsed.select(
         "file",
@@ -189,7 +189,7 @@ def _narrow(parsed: DataFrame, prefix: str, size: Column, digest: Column) -> Dat
 
 _INTS = tuple(field.name for field in INT_FIELDS if field.name != "schema")
 #: Fields that no table shows.
-_UNUSED = ("leader_epoch", "partition_epoch")
+_UNUSED = ("leader_epoch", "partition_epoch", *LIST_FIELDS)
 _STATES = ("partition", "replica", "controller", "broker", "leader")
 _COMMITS = ("partition", "leader", "isr")
 _STEPS = ("topic", "reassignment")
@@ -253,8 +253,8 @@ def _usual(prefix: str) -> Column:
         (at >= F.lit(TS_MIN).cast("timestamp")) & (at < F.lit(TS_END).cast("timestamp")),
         of("role").isin("controller", "broker"),
         of("cause").isNotNull(),
-        # Read, so that Spark parses it: it must be a list of integers.
-        F.coalesce(F.size(of(LIST_FIELD)), F.lit(0)) >= -1,
+        # Read, so that Spark parses them: they must be lists of integers.
+        *(F.coalesce(F.size(of(name)), F.lit(0)) >= -1 for name in LIST_FIELDS),
     ]
     for name, size in TEXT_CHARS_MAX.items():
         tests.append(of(name).isNull() | (F.octet_length(of(name)) <= size))
@@ -326,7 +326,10 @@ def _wrong_type() -> Column:
         chain.append(
             F.when(F.col(f"r.{field.name}").isNull() & given, F.lit(f"{field.name}: not an integer"))
         )
-    return F.coalesce(*chain, F.lit(f"{LIST_FIELD}: not a list of integers"))
+    for name in LIST_FIELDS[1:]:
+        given = F.get_json_object("raw", f"$.{name}").isNotNull()
+        chain.append(F.when(F.col(f"r.{name}").isNull() & given, F.lit(f"{name}: not a list of integers")))
+    return F.coalesce(*chain, F.lit(f"{LIST_FIELDS[0]}: not a list of integers"))
 
 
 def _missing() -> Column:

@@ -17,10 +17,13 @@ from controller.analysis.local_files import LogFile
 
 
 class Staged:
-    """Parsed lines of files. ``checks``, ``usual``, ``odd``: by path of file (`check_files`, `quality`)."""
+    """Parsed lines of files. ``checks``, ``usual``, ``odd``: by path of file (`check_files`, `quality`).
+    ``complete``: with all fields, not only those of the report's tables."""
 
-    def __init__(self, spark: SparkSession, directory: str, checks: Mapping[str, FileCheck]) -> None:
-        self.checks = checks
+    def __init__(
+        self, spark: SparkSession, directory: str, checks: Mapping[str, FileCheck], complete: bool = False
+    ) -> None:
+        self.checks, self.complete = checks, complete
         self.usual: dict[str, Row] = {}
         self.odd: dict[str, Row] = {}
         self._spark, self._directory = spark, directory
@@ -80,7 +83,7 @@ class Staged:
     def mark_copies(self, files: Sequence[LogFile]) -> None:
         """Read these files again, closely, and mark what they hold twice."""
         self.leave_out(files)
-        again = reading.parse_lines(reading.read_lines(self._spark, files))
+        again = reading.parse_lines(reading.read_lines(self._spark, files), complete=self.complete)
         marked = self._write("copies", reading.mark_copies(again))
         self._parts.append(marked)
         self._condensed.append(
@@ -109,7 +112,9 @@ class Staged:
         return self._spark.read.schema(lines.schema).parquet(path)
 
 
-def stage(spark: SparkSession, files: Sequence[LogFile], directory: str, *, closely: bool) -> Staged:
+def stage(
+    spark: SparkSession, files: Sequence[LogFile], directory: str, *, closely: bool, complete: bool = False
+) -> Staged:
     """Parse all lines. ``closely``: each from its text, which is the shorter way for a small log.
 
     Otherwise files that hold nothing but our writers' records and torn lines, by their bytes, are read by Spark's JSON
@@ -118,10 +123,10 @@ def stage(spark: SparkSession, files: Sequence[LogFile], directory: str, *, clos
 
     Raises AnalysisException if a file has vanished since it was listed (rotation): list again.
     """
-    staged = Staged(spark, directory, check_files(spark, files))
+    staged = Staged(spark, directory, check_files(spark, files), complete)
     plain = [] if closely else [file for file in files if _is_plain(staged.checks.get(file.path))]
     if plain:
-        found = staged.take(reading.read_records(spark, plain))
+        found = staged.take(reading.read_records(spark, plain, complete=complete))
         staged.usual = {
             file.path: found[file.path]
             for file in plain
@@ -130,7 +135,7 @@ def stage(spark: SparkSession, files: Sequence[LogFile], directory: str, *, clos
         staged.leave_out(file for file in plain if file.path not in staged.usual)
     rest = [file for file in files if file.path not in staged.usual]
     if rest:
-        staged.usual |= staged.take(reading.parse_lines(reading.read_lines(spark, rest)))
+        staged.usual |= staged.take(reading.parse_lines(reading.read_lines(spark, rest), complete=complete))
     staged.judge()
     return staged
 

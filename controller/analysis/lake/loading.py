@@ -35,7 +35,7 @@ from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.spool import Piece, Spool
 from controller.analysis.local_files import LogFile
-from proto.statelog.schema import INT_FIELDS, KINDS, LIST_FIELD, TEXT_CHARS_MAX
+from proto.statelog.schema import INT_FIELDS, KINDS, LIST_FIELDS, TEXT_CHARS_MAX
 
 #: Partitions by kind for lines that cannot be read, and for records of kinds unknown to this version.
 UNREAD, OTHER = "unread", "other"
@@ -58,7 +58,7 @@ COLUMNS = StructType(
         StructField("ts", TimestampType()),
         *(StructField(name, StringType()) for name in TEXT_CHARS_MAX if name != "kind"),
         *(StructField(field.name, LongType()) for field in INT_FIELDS),
-        StructField(LIST_FIELD, ArrayType(LongType())),
+        *(StructField(name, ArrayType(LongType())) for name in LIST_FIELDS),
         StructField("other_kind", StringType()),
         StructField("day", DateType()),
         StructField("kind", StringType()),

@@ -18,6 +18,7 @@ from controller.analysis.local_files import LogFile
 from controller.analysis.progress import Phase, Progress, entered
 from controller.analysis.tables import Input
 
+_NOT_OF_RECORDS = ("log_file", "digest", "status", "problem", "sample", "other_kind", "day", "copy", "schema")
 #: Log files up to this number are named by a literal map, more by a join.
 _LITERAL_MAX = 1000
 
@@ -60,7 +61,7 @@ def lake_input(
         copies = marked.where((F.col("kind") != UNREAD) & F.col("copy")).count()
     else:
         marked = everything.withColumn("copy", F.lit(False))
-    records = marked.where((F.col("kind") != UNREAD) & ~F.col("copy"))
+    records = marked.where((F.col("kind") != UNREAD) & ~F.col("copy")).drop(*_NOT_OF_RECORDS)
     spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
     return Input(
         records=records,

@@ -71,7 +71,10 @@ def _move(
         if partition.state is not target:
             known = partition.leadership
             silent_us = silent.get(known.leader) if silent and known is not None else None
-            records.append(PartitionTransition(partition, partition.state, target, known, silent_us))
+            replicas = partition.replicas if target is NEW else None
+            records.append(
+                PartitionTransition(partition, partition.state, target, known, silent_us, replicas)
+            )
             partition.state = target
     context.log(records, reason)
 
@@ -148,7 +151,11 @@ def startup(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
             continue
         else:
             partition.state = OFFLINE
-        leaderless.append(PartitionTransition(partition, NON_EXISTENT, partition.state, leadership))
+        leaderless.append(
+            PartitionTransition(
+                partition, NON_EXISTENT, partition.state, leadership, replicas=partition.replicas
+            )
+        )
     context.log(leaderless, "found at failover")
     yield Pause.YIELD
     yield from bring_online(context, partitions)

@@ -192,7 +192,7 @@ def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Han
         planned = members(plan.replicas)
         gone = [b for b in partition.replicas if b not in planned]
         to = "moving" if plan.being_reassigned else "settling"
-        begun.append(ReassignmentStep(partition, to, _plan_text(plan)))
+        begun.append(ReassignmentStep(partition, to, _plan_text(plan), plan.replicas))
         partition.reassign(*plan)
         for broker_id in plan.replicas:
             known.drop_stray(partition, broker_id)
@@ -386,7 +386,7 @@ def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     for partition in done:
         known.ongoing.pop(partition, None)
         known.problems.pop(partition, None)
-    context.log([ReassignmentStep(p, "moved", f"replicas {ids_shown(p.replicas)}") for p in done])
+    context.log([ReassignmentStep(p, "moved", f"replicas {ids_shown(p.replicas)}", p.replicas) for p in done])
     context.push_metadata(done)
     if any(p.topic.name in context.cluster.deletions_waiting for p in done):
         context.later(FollowUp.DELETIONS)

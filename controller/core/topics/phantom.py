@@ -200,7 +200,9 @@ def repair(context: EventContext, partitions: Sequence[Partition]) -> Handler[li
     repaired = [(p, entry) for p, entry in entries.items() if p not in failed]
     for partition, entry in repaired:
         _remember(cluster, partition, entry)
-    context.log([ReassignmentStep(p, str(list(entry.replicas)), REPAIRED) for p, entry in repaired])
+    context.log(
+        [ReassignmentStep(p, str(list(entry.replicas)), REPAIRED, entry.replicas) for p, entry in repaired]
+    )
     return list(partitions)
 
 

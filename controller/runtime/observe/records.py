@@ -55,6 +55,8 @@ def _partition(records: Iterable[PartitionTransition], reason: str) -> Iterator[
         line["from"], line["to"] = record.before.value, record.after.value
         if record.silent_us is not None:
             line["silent_us"] = record.silent_us
+        if record.replicas is not None:
+            line["replicas"] = record.replicas
         yield _with_state(line, record.leadership)
 
 
@@ -68,13 +70,16 @@ def _replica(records: Iterable[ReplicaTransition], reason: str) -> Iterator[Reco
 def _leadership(records: Iterable[LeadershipChange], reason: str) -> Iterator[Record]:
     for record in records:
         old, new = record.old, record.new
-        old_leader = old.leader if old else -1
-        if old_leader != new.leader:
+        old_leader, old_isr = (old.leader, old.isr) if old else (-1, ())
+        led, synced = old_leader != new.leader, old_isr != new.isr
+        if old is not None and not led and not synced:
+            led = old.leader_epoch != new.leader_epoch
+            synced = not led and old.partition_epoch != new.partition_epoch
+        if led:
             line = _of(record.partition, "leader", reason)
             line["from"], line["to"] = str(old_leader), str(new.leader)
             yield _with_state(line, new)
-        old_isr = old.isr if old else ()
-        if old_isr != new.isr:
+        if synced:
             line = _of(record.partition, "isr", reason)
             line["from"], line["to"] = _list(old_isr), _list(new.isr)
             yield _with_state(line, new)
@@ -94,7 +99,8 @@ def _reject(records: Iterable[Rejection], _: str) -> Iterator[Record]:
 
 def _reassignment(record: ReassignmentStep) -> Record:
     named = {"topic": record.partition.topic.name, "partition": record.partition.number}
-    return {**named, "to": record.to, "reason": record.reason}
+    replicas = {} if record.replicas is None else {"replicas": record.replicas}
+    return {**named, "to": record.to, "reason": record.reason, **replicas}
 
 
 def _audit(record: AuditFinding) -> Record:

@@ -10,7 +10,7 @@ from controller.runtime.observe.records import WRITTEN_KINDS
 from proto.statelog.schema import (
     INT_FIELDS,
     KINDS,
-    LIST_FIELD,
+    LIST_FIELDS,
     PHASES,
     READY,
     STRING_FIELDS,
@@ -23,7 +23,7 @@ from tests.support.core.world import World
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "state-change-log.md").read_text(encoding="utf-8")
-FIELDS = {*STRING_FIELDS, *(field.name for field in INT_FIELDS), LIST_FIELD}
+FIELDS = {*STRING_FIELDS, *(field.name for field in INT_FIELDS), *LIST_FIELDS}
 REQUIRED = {*STRINGS_REQUIRED, *(field.name for field in INT_FIELDS if field.required)}
 
 

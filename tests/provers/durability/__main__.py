@@ -1,5 +1,6 @@
 """``make kills ROUNDS=50 SEED=1``: kill -9 of each broker in turn under load, and the verdict.
-``make crashes``: kill -9 of the active controller at every commit of deletions and moves, and the end compared."""
+``make crashes``: kill -9 of the active controller at every commit of deletions and moves, and the end compared.
+``make upgrade REVISION=...``: from an earlier version to this one and back, process by process, under load."""
 
 from __future__ import annotations
 
@@ -11,12 +12,19 @@ from pathlib import Path
 from rich.table import Table
 
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
-from controller.playground.cluster import Playground, console
+from controller.playground.cluster import Playground, PlaygroundError, console
 from controller.playground.verdict import BadVerdictError
 from tests.provers.durability.crashes import Outcome, run
 from tests.provers.durability.kills import BROKERS, kill_brokers
+from tests.provers.durability.upgrade import (
+    CONTROLLERS,
+    FORMER,
+    NoHistoryError,
+    former_version,
+    upgrade,
+)
 
-USAGE = "usage: python -m tests.provers.durability kills ROUNDS SEED | crashes LANES"
+USAGE = "usage: python -m tests.provers.durability kills ROUNDS SEED | crashes LANES | upgrade [REVISION]"
 
 
 def kills(rounds: int, seed: int) -> int:
@@ -44,6 +52,21 @@ def crashes(lanes: int) -> int:
     return 0
 
 
+def roll(revision: str) -> int:
+    with tempfile.TemporaryDirectory(prefix="pc-upgrade-") as name:
+        cluster = Playground(Path(name) / "cluster", CONTROLLERS, BROKERS)
+        try:
+            former = former_version(revision, Path(name) / "former")
+            cluster.prepare()
+            asyncio.run(upgrade(cluster, former))
+        except (NoHistoryError, PlaygroundError) as error:
+            cluster.say(f"{revision}: {error}", "bold red")
+            return 1
+        finally:
+            cluster.stop()
+    return 0
+
+
 def _table(outcomes: list[Outcome]) -> Table:
     rows = Table("story", "commits", "kills", "longest, kill to end", title="every end the undisturbed one")
     for outcome in outcomes:
@@ -59,6 +82,10 @@ def main(argv: list[str]) -> int:
             return kills(int(rounds), int(seed))
         case ["crashes", lanes]:
             return crashes(int(lanes))
+        case ["upgrade"]:
+            return roll(FORMER)
+        case ["upgrade", revision]:
+            return roll(revision)
         case _:
             console.print(USAGE)
             return 2

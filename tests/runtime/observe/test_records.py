@@ -73,7 +73,7 @@ BATCHES = {
     "ack": LogBatch([PushAcknowledged(2, "LeaderAndIsr", 40, 3000)]),
     "broker": LogBatch([BrokerChange(1, "offline", "online")]),
     "topic": LogBatch([TopicChange("orders", "known", "vanished")]),
-    "reassignment": LogBatch([ReassignmentStep(partition(3), "moving", MOVING)]),
+    "reassignment": LogBatch([ReassignmentStep(partition(3), "moving", MOVING, (3, 4, 1, 2))]),
     "config": LogBatch([EntityAltered("topics/orders", 2)]),
     "feature": LogBatch([FeatureChange("group.version", 1, 2)]),
 }
@@ -165,6 +165,20 @@ def test_a_leadership_row_is_a_leader_record_and_an_isr_record_where_they_change
     assert first == {"kind": "leader", "from": "1", "to": "2", **common}
     assert second == {"kind": "isr", "from": "[1,2,3]", "to": "[2,3]", **common}
     assert records.count_of(batch) == 4  # at most
+
+
+@pytest.mark.parametrize(
+    ("new", "kind", "value"),
+    [
+        (LeaderAndIsr(1, 5, (1, 2, 3), 10, 7), "leader", "1"),
+        (LeaderAndIsr(1, 4, (1, 2, 3), 10, 7), "isr", "[1,2,3]"),
+    ],
+    ids=["leader epoch", "partition epoch"],
+)
+def test_a_change_of_epochs_alone_is_one_record(new: LeaderAndIsr, kind: str, value: str) -> None:
+    (found,) = records.expand(LogBatch([LeadershipChange(partition(3), STATE_3, new)], "audit"))
+    assert (found["kind"], found["from"], found["to"]) == (kind, value, value)
+    assert (found["leader_epoch"], found["partition_epoch"]) == (new.leader_epoch, new.partition_epoch)
 
 
 def test_the_first_leadership_comes_from_none() -> None:

@@ -1,0 +1,80 @@
+"""``pctl report --at`` and ``--diff`` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from controller.cli.pctl.main import main
+from tests.support.analysis.travel_logs import Life
+
+
+def report(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            ("--at", "yesterday"),
+            2,
+            "'yesterday': must be a time like 2026-01-14T10:15:00Z, a controller epoch",
+        ),
+        (("--at", "7:x"), 2, "an event of one like 7:12, or an age like 10m"),
+        (("--at", "9" * 20), 2, "must be a time like"),
+        (("--diff", "1", ""), 2, "'': must be a time like"),
+        (("--diff", "1"), 2, "requires 2 arguments"),
+        (("--at", "1", "--diff", "1", "2"), 2, "--at and --diff: give one of them"),
+        (("--at", "1"), 1, "no such directory"),
+    ],
+)
+def test_bad_moments_are_refused_before_spark_is_started(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    found = report("report", str(tmp_path / "nowhere"), *arguments)
+    assert found.exit_code == code
+    assert message in " ".join(found.stderr.split())
+
+
+@pytest.mark.slow
+def test_a_state_and_differences_are_printed_and_written(spark: SparkSession, tmp_path: Path) -> None:
+    life = Life(tmp_path / "logs", 9)
+    logs, out = str(tmp_path / "logs"), str(tmp_path / "out")
+    epoch, event, _, state = life.states[-1]
+    told = report("report", logs, "--out", out, "--at", f"{epoch}:{event}")
+    assert told.exit_code == 0, told.stderr
+    lines = dict(line.split("  ", 1) for line in told.stdout.splitlines() if "  " in line)
+    shown = {name: value.strip() for name, value in lines.items()}
+    assert shown["controller"] == f"{state.controller}, epoch {epoch}, active"
+    assert shown["live brokers"] == str(sorted(state.live))
+    assert shown["partitions"].endswith(f"{len(state.partitions)} expected")
+    tables = {path.name for path in Path(out, "tables").iterdir()}
+    assert tables == {"state_partitions", "state_brokers", "clock_skew"}
+
+    early, late = life.states[3], life.states[-1]
+    moments = [f"{one[0]}:{one[1]}" for one in (early, late)]
+    told = report("-o", "json", "report", logs, "--out", out, "--diff", *moments)
+    assert told.exit_code == 0, told.stderr
+    summary = json.loads(told.stdout)
+    assert (summary["former"]["at"], summary["later"]["at"]) == tuple(moments)
+    written = spark.read.parquet(f"{out}/tables/state_differences")
+    assert written.count() == len(summary["partitions"]) == sum(summary["differences"].values())
+    leaders = {
+        (row["topic"], row["partition"]): (row["before"], row["after"])
+        for row in summary["partitions"]
+        if row["field"] == "leader" and row["topic"] != "old"
+    }
+    both = early[3].partitions.keys() & late[3].partitions.keys()
+    of = [{key: one[3].partitions[key][0] for key in both if key[0] != "old"} for one in (early, late)]
+    assert leaders == {key: (str(of[0][key]), str(of[1][key])) for key in of[0] if of[0][key] != of[1][key]}
+    table = report("report", logs, "--out", out, "--diff", *moments)
+    assert "WHAT" in table.stdout
+    assert "clocks" not in table.stdout
+
+    missing = report("report", logs, "--out", out, "--at", "99")
+    assert (missing.exit_code, "controller epoch 99: not in the logs" in missing.stderr) == (1, True)

@@ -1,0 +1,89 @@
+"""Moments, and which epoch was the last before them; no Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from controller.analysis.errors import ReportError
+from controller.analysis.travel.moments import Moment, Term, cut_at, parse_moment
+
+ZERO_US = 1_768_384_800_000_000
+ZERO = "2026-01-14T10:00:00Z"
+#: Epoch 2 was not ready when epoch 3 began; epoch 4 is of a clock that is an hour behind.
+TERMS = [
+    Term(1, 1, 1_000, ready_us=2_000, ready_event=1, brokers=3, partitions=5, counted_us=1_500),
+    Term(2, 2, 10_000),
+    Term(3, 1, 20_000, ready_us=21_000, ready_event=4),
+    Term(4, 2, 30_000 - 3_600_000_000, ready_us=31_000 - 3_600_000_000, ready_event=1),
+]
+BEHIND = {("controller", 2): 3_600_000_000}
+
+
+@pytest.mark.parametrize(
+    ("given", "moment"),
+    [
+        (7, Moment("7", epoch=7)),
+        ("7", Moment("7", epoch=7)),
+        ("7:12", Moment("7:12", epoch=7, event=12)),
+        (ZERO, Moment(ZERO, at_us=ZERO_US)),
+        (datetime(2026, 1, 14, 10, tzinfo=UTC), Moment("2026-01-14T10:00:00+00:00", at_us=ZERO_US)),
+        (
+            datetime(2026, 1, 14, 12, tzinfo=timezone(timedelta(hours=2))),
+            Moment("2026-01-14T10:00:00+00:00", at_us=ZERO_US),
+        ),
+    ],
+)
+def test_a_moment_is_a_time_an_epoch_or_an_event(given: str | int | datetime, moment: Moment) -> None:
+    assert parse_moment(given) == moment
+
+
+@pytest.mark.parametrize("given", ["yesterday", "2026-01-14T10:00:00", "7:", "-1", datetime(2026, 1, 14)])  # noqa: DTZ001
+def test_anything_else_is_refused_with_what_is_allowed(given: str | datetime) -> None:
+    with pytest.raises(ReportError, match=r"must be a time like|needs its offset"):
+        parse_moment(given)
+
+
+@pytest.mark.parametrize(
+    ("at_us", "epoch", "base"),
+    [(1_000, 1, None), (2_000, 1, 1), (15_000, 2, 1), (20_500, 3, 1), (21_000, 3, 3)],
+)
+def test_the_last_epoch_that_had_begun_and_the_last_failover_that_was_over(
+    at_us: int, epoch: int, base: int | None
+) -> None:
+    cut = cut_at(Moment("t", at_us=at_us), TERMS[:3], {})
+    assert (cut.term.epoch, cut.base and cut.base.epoch) == (epoch, base)
+
+
+def test_a_clock_that_is_behind_is_corrected_first() -> None:
+    assert cut_at(Moment("t", at_us=25_000), TERMS, {}).term.epoch == 4
+    assert cut_at(Moment("t", at_us=25_000), TERMS, BEHIND).term.epoch == 3
+    assert cut_at(Moment("t", at_us=30_000), TERMS, BEHIND).term.epoch == 4
+
+
+def test_an_epoch_is_its_end_of_failover_and_an_event_what_it_says() -> None:
+    assert cut_at(Moment("3", epoch=3), TERMS, {}).event == 4
+    assert cut_at(Moment("3:2", epoch=3, event=2), TERMS, {}).base is TERMS[0]
+    assert cut_at(Moment("3:9", epoch=3, event=9), TERMS, {}).base is TERMS[2]
+
+
+@pytest.mark.parametrize(
+    ("moment", "message"),
+    [
+        (Moment("9", epoch=9), "controller epoch 9: not in the logs, which have 1 to 4"),
+        (Moment("2", epoch=2), "controller epoch 2: .* end of its failover; an event of it is 2:EVENT"),
+        (
+            Moment("long ago", at_us=999),
+            "long ago: before the logs' first record .* 1970-01-01T00:00:00.001000Z",
+        ),
+    ],
+)
+def test_what_the_logs_do_not_have_is_an_error_that_says_what_they_have(moment: Moment, message: str) -> None:
+    with pytest.raises(ReportError, match=message):
+        cut_at(moment, TERMS, BEHIND)
+
+
+def test_brokers_logs_alone_tell_no_moment() -> None:
+    with pytest.raises(ReportError, match="no controller's records"):
+        cut_at(Moment("1", epoch=1), [], {})
