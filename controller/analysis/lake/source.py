@@ -51,16 +51,13 @@ def lake_input(
     progress(f"{count:,} lines, {count - good:,} unreadable, {damaged} damaged files")
     everything = _with_file(spark, read_rows(spark, root, snapshot.files), files)
     doubled = quality.overlapping(rows)
-    copies = 0
+    marked, copies = everything.withColumn("copy", F.lit(False)), 0
     if doubled:
         progress("files of one node overlap in time: looking for copied lines")
-        marked = _with_copies(
-            everything, [file.id for file in files if LogFile(file.path, 0).shown in doubled]
-        )
-        marked = marked.persist()
-        copies = marked.where((F.col("kind") != UNREAD) & F.col("copy")).count()
-    else:
-        marked = everything.withColumn("copy", F.lit(False))
+        ids = [file.id for file in files if LogFile(file.path, 0).shown in doubled]
+        if _has_copies(everything, ids):
+            marked = _with_copies(everything, ids).persist()
+            copies = marked.where((F.col("kind") != UNREAD) & F.col("copy")).count()
     records = marked.where((F.col("kind") != UNREAD) & ~F.col("copy")).drop(*_NOT_OF_RECORDS)
     spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
     return Input(
@@ -107,6 +104,13 @@ def _with_file(spark: SparkSession, rows: DataFrame, files: list[TakenFile]) -> 
         return rows.withColumn("file", F.create_map(*literals)[F.col("log_file")])
     table = spark.createDataFrame(list(names.items()), "log_file string, file string")
     return rows.join(F.broadcast(table), "log_file", "left")
+
+
+def _has_copies(rows: DataFrame, ids: list[str]) -> bool:
+    """Whether two of these files have a line in common: told by few columns, unlike which one it is."""
+    lines = rows.where(F.col("log_file").isin(ids)).groupBy("digest", "ts")
+    ends = lines.agg(F.min("log_file").alias("first"), F.max("log_file").alias("last"))
+    return not ends.where(F.col("first") != F.col("last")).isEmpty()
 
 
 def _with_copies(rows: DataFrame, ids: list[str]) -> DataFrame:
