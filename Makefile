@@ -53,7 +53,7 @@ format: $(READY) ## format the sources and fix what ruff can fix
 man: $(READY) ## write manual pages of pctl and partition-controller into build/man/man1
 	$(BIN)/pctl man build/man/man1
 
-bench: java ## run benchmarks against raw ZooKeeper access; ARGS selects some: failover warm (SCALE=10: a million partitions) failure crash creation deletion election shutdown reassignment ...
+bench: java ## run benchmarks against raw ZooKeeper access; ARGS selects some: failover warm (SCALE=10: a million partitions) failure crash creation deletion election shutdown reassignment report-executors ...
 	$(BIN)/python -m tests.bench $(ARGS)
 
 ROUNDS ?= 50

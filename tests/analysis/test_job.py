@@ -20,7 +20,6 @@ from controller.analysis.job import run_report
 from controller.errors import ControllerError
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
-from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -152,24 +151,6 @@ def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
-
-
-def test_spark_submit_runs_the_job(tmp_path: Path) -> None:
-    write_cluster(tmp_path / "logs", partitions=8, rounds=1)
-    shipped = str(tmp_path / "controller.zip")
-    subprocess.run(
-        [sys.executable, "-m", "zipfile", "-c", shipped, "controller", "proto"], cwd=ROOT, check=True
-    )
-    submit = str(Path(sys.executable).with_name("spark-submit"))
-    job = str(ROOT / "controller" / "analysis" / "job.py")
-    settings = ("--conf", "spark.ui.enabled=false", "--master", "local[2]", "--py-files", shipped)
-    out = f"file:{tmp_path / 'out'}"
-    done = run(tmp_path, submit, *settings, job, f"file:{tmp_path / 'logs'}", "--out", out)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "failovers  2" in done.stdout
-    assert (tmp_path / "out" / "report.html").read_text().endswith("</html>")
-    assert list((tmp_path / "out" / "tables" / "failovers").glob("*.parquet"))
-    assert list((tmp_path / "cwd").iterdir()) == []
 
 
 def test_alone_the_job_is_quiet_and_leaves_no_litter(tmp_path: Path) -> None:

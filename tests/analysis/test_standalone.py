@@ -72,10 +72,10 @@ def hear(submitted: subprocess.Popen[str], word: str) -> None:
     pytest.fail("".join(heard[-50:]))
 
 
-def test_both_workers_are_lost_and_the_report_is_the_local_one(
+def test_executors_and_a_worker_are_lost_and_the_report_is_the_local_one(
     cluster: Standalone, spark: SparkSession, logs: Path, local: tuple[Tables, str], tmp_path: Path
 ) -> None:
-    """Each with its executor: the one while lines are parsed, the other when parts of the tables are with it.
+    """One executor while lines are parsed, the other, with its worker, when parts of the tables are with it.
 
     By a file system that only Spark reads: files are listed, checked, staged and written through Hadoop. The workers'
     Python has our archive and nothing else.
@@ -92,12 +92,12 @@ def test_both_workers_are_lost_and_the_report_is_the_local_one(
         while not (cluster.executors(first) and cluster.executors(second)):
             assert submitted.poll() is None
             time.sleep(0.02)
-        cluster.kill(first)
-        cluster.start(first)
+        assert cluster.kill(first, executors_only=True)
         hear(submitted, "unreadable")
         assert cluster.kill(second)
         rest, _ = submitted.communicate(timeout=WAIT_S)
         assert submitted.returncode == 0, rest[-5000:]
+    assert "failovers  3" in rest
     tables, shown = local
     expected = {name: [row.replace(str(logs), shared[0]) for row in rows] for name, rows in tables.items()}
     assert read(spark, tmp_path / "report") == {name: sorted(rows) for name, rows in expected.items()}

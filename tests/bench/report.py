@@ -17,6 +17,7 @@ from controller.analysis.intake import reading
 from controller.analysis.intake.files import list_files
 from controller.analysis.session import QUICK_BYTES, size_for, spark_session
 from tests.support.analysis.make_log import write_cluster
+from tests.support.analysis.standalone import standalone
 
 #: Name of the figure: partitions and rounds of the made-up cluster (about 21 lines a partition), runs.
 SIZES = {
@@ -24,7 +25,9 @@ SIZES = {
     "report-3m": {"3-million": (150_000, 10, 1)},
     "report-10m": {"10-million": (500_000, 10, 1)},
 }
-FIGURES = set(SIZES)
+#: The same on a Spark cluster of this machine, by one executor and by two, of a core each.
+EXECUTORS, EXECUTORS_RUNS = "report-executors", 2
+FIGURES = {*SIZES, EXECUTORS}
 
 
 class Spent(NamedTuple):
@@ -36,11 +39,40 @@ class Spent(NamedTuple):
 
 
 def measure(directory: Path, wanted: set[str], rows: Table) -> None:
-    for figure in sorted(FIGURES & wanted):
+    for figure in sorted(SIZES.keys() & wanted):
         for name, (partitions, rounds, runs) in SIZES[figure].items():
             logs = directory / name
             cluster = write_cluster(logs, partitions=partitions, rounds=rounds)
             _measure_one(directory, logs, sum(w.written for w in cluster.writers.values()), runs, rows)
+    if EXECUTORS in wanted:
+        _measure_executors(directory, rows)
+
+
+def _measure_executors(directory: Path, rows: Table) -> None:
+    partitions, rounds, _ = SIZES["report"]["million"]
+    logs, folder = directory / EXECUTORS, directory / "standalone"
+    cluster = write_cluster(logs, partitions=partitions, rounds=rounds)
+    lines = sum(w.written for w in cluster.writers.values())
+    spent: dict[int, list[float]] = {1: [], 2: []}
+    folder.mkdir()
+    with standalone(folder) as spark:
+        for _ in range(EXECUTORS_RUNS):
+            for executors, seconds in spent.items():
+                began = time.perf_counter()
+                out = str(directory / "report")
+                submitted = spark.submit([str(logs), "--out", out], [f"--conf=spark.cores.max={executors}"])
+                said, _ = submitted.communicate()
+                if submitted.returncode:
+                    raise RuntimeError(f"spark-submit ended with {submitted.returncode}: {said[-2000:]}")
+                seconds.append(time.perf_counter() - began)
+    one, two = (statistics.median(spent[executors]) for executors in (1, 2))
+    rows.add_row(
+        f"report of {lines:,} lines, 2 executors",
+        f"{two:.1f} s",
+        f"{one:.1f} s, 1 executor",
+        f"{two / one:.2f}",
+        "",
+    )
 
 
 def _measure_one(directory: Path, logs: Path, lines: int, runs: int, rows: Table) -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis.errors import ReportError
+from controller.analysis.intake.files import delete
 from controller.analysis.job import read_input
 from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
 from controller.analysis.local_files import check_local
-from controller.analysis.progress import Progress
+from controller.analysis.progress import Progress, stage_progress
 from controller.analysis.session import QUICK_BYTES, size_for, spark_session
 from controller.analysis.tables import TABLES, Input
 from controller.analysis.travel import clocks, differences, state
@@ -123,16 +126,28 @@ class Logs:
         self.close()
 
 
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Raise Spark's errors as ReportError, told while Spark runs: they ask the JVM for their text."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise ReportError(f"Spark failed: {why[:300]}") from error
+
+
 def open_logs(
     *log_dirs: str | Path,
     lake: Path | None = None,
     master: str | None = None,
+    staging: str | None = None,
     progress: Progress = lambda _: None,
 ) -> Logs:
     """Read the state-change logs in and below directories, or what ``lake`` has of them.
 
     A Spark that runs is used, else a local one is started (``master``: Spark's). Use it in a ``with`` statement, or
-    call ``close``.
+    call ``close``. ``staging``: a directory that all of Spark's workers reach, for the parsed lines until then
+    (default: a temporary one of this machine, which is right for a local Spark only).
 
     Raises ReportError if there is no log, or no usable line; EnvironmentFault without Java.
     """
@@ -144,10 +159,13 @@ def open_logs(
         spark = stack.enter_context(
             spark_session(master, Path(directory), quick=quick, archived=size is not None)
         )
-        if lake is None or snapshot is None:
-            source = read_input(spark, log_dirs, f"file:{directory}/_staging", progress, complete=True)
-        else:
-            size_for(spark, log_bytes(snapshot))
-            source = lake_input(spark, lake, snapshot, "", progress)
+        parsed = staging or f"file:{directory}/_staging"
+        stack.callback(delete, spark, parsed)
+        with spark_errors(), stage_progress(spark.sparkContext, progress):
+            if lake is None or snapshot is None:
+                source = read_input(spark, log_dirs, parsed, progress, complete=True)
+            else:
+                size_for(spark, log_bytes(snapshot))
+                source = lake_input(spark, lake, snapshot, parsed, progress)
         return Logs(spark, source, stack.pop_all().close)
     raise AssertionError("an ExitStack without callbacks that suppress does not end here")

@@ -30,10 +30,11 @@ def partition_differences(former: DataFrame, later: DataFrame) -> DataFrame:
 
 def broker_differences(former: DataFrame, later: DataFrame) -> DataFrame:
     """In: `state_brokers` of two moments. Out: ``broker``, ``field`` (live), ``before``, ``after`` as text (a broker
-    that nobody had named is absent), ``changed_ts``, ``controller_epoch``."""
+    that nobody had named is absent), ``changed_ts``, ``controller_epoch``. Where it is not known, it is no change."""
     both = _joined(former, later, ("broker",))
+    known = [F.col(side).isNull() | F.col(f"{side}.live").isNotNull() for side in "ab"]
     causes = {"changed_ts": "since_ts", "controller_epoch": "controller_epoch"}
-    return _exploded(both, ("broker",), [_change("live", F.lit(True), F.lit(ABSENT))], causes)
+    return _exploded(both, ("broker",), [_change("live", known[0] & known[1], F.lit(ABSENT))], causes)
 
 
 def _joined(former: DataFrame, later: DataFrame, keys: Sequence[str]) -> DataFrame:

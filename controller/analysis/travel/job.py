@@ -7,19 +7,16 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis.answers import Query, Row, fetch
 from controller.analysis.errors import ReportError
-from controller.analysis.local_files import has_scheme
-from controller.analysis.notebook.logs import Logs, open_logs
-from controller.analysis.progress import Progress
+from controller.analysis.local_files import check_local, has_scheme
+from controller.analysis.notebook.logs import Logs, open_logs, spark_errors
+from controller.analysis.progress import Phase, Progress, entered, stage_progress
 from controller.analysis.travel import differences, state
 from controller.analysis.travel.moments import Cut, Moment, cut_at, shown
-from controller.errors import ControllerError
 from proto.statelog.schema import NEW
 
 #: Differences, and partitions without a leader, that the summary names; all are in the tables.
@@ -39,17 +36,23 @@ def run_travel(
 
     Out: the summary, ready for JSON. Raises ReportError, EnvironmentFault without Java.
     """
+    if lake is None:
+        check_local(log_dirs)
     try:
+        where = _location(out_dir)
         progress("starting Spark")
-        with open_logs(*log_dirs, lake=lake, master=master, progress=progress) as logs:
-            tables = _Tables(logs, f"{_location(out_dir)}/tables")
+        entered(progress, Phase.SPARK)
+        with (
+            open_logs(
+                *log_dirs, lake=lake, master=master, staging=f"{where}/_staging", progress=progress
+            ) as logs,
+            stage_progress(logs.spark.sparkContext, progress),
+            spark_errors(),
+        ):
+            tables = _Tables(logs, f"{where}/tables")
             return _travel(logs, tables, moments, progress) | {"tables": f"{out_dir}/tables"}
-    except ControllerError:
-        raise
     except OSError as error:
         raise ReportError(f"{error.filename or out_dir}: {error.strerror or error}") from error
-    except (PySparkException, Py4JError) as error:
-        raise ReportError(f"Spark failed: {str(error).strip().partition(chr(10))[0][:300]}") from error
 
 
 class _Tables:
@@ -122,7 +125,8 @@ def _state(logs: Logs, cut: Cut, partitions: DataFrame, brokers: DataFrame) -> d
         "controller_state": "resigned" if resigned else "active" if cut.base is term else "failing over",
         "ready": None if term.ready_us is None else shown(term.ready_us),
         "live_brokers": [row["broker"] for row in rows["brokers"] if row["live"]],
-        "gone_brokers": [row["broker"] for row in rows["brokers"] if not row["live"]],
+        "gone_brokers": [row["broker"] for row in rows["brokers"] if row["live"] is False],
+        "unknown_brokers": [row["broker"] for row in rows["brokers"] if row["live"] is None],
         **counted,
         "partitions_expected": expected,
         "unaccounted": None if expected is None else expected - listed,
@@ -152,6 +156,13 @@ def _gaps(cut: Cut, counted: Row, expected: int | None, listed: int) -> list[str
     if cut.base is None:
         found.append(
             "no failover was over before it in the logs: partitions and brokers that had not changed since are missing"
+        )
+    elif not cut.base.names_all_brokers:
+        how_many = (
+            f"counted {cut.base.brokers} brokers at its failover" if cut.base.brokers else "found brokers"
+        )
+        found.append(
+            f"the controller of epoch {cut.base.epoch} {how_many}, and the logs name {cut.base.named} of them"
         )
     if counted["unknown"]:
         found.append(f"{counted['unknown']:,} partitions are named only later: their state was not known")

@@ -32,7 +32,7 @@ class Term:
     logs.
 
     ``last_us``: its last decision; ``ready_us`` and ``ready_event``: the end of its failover; ``brokers`` and
-    ``partitions``: how many it found then, the latter at ``counted_us``.
+    ``partitions``: how many it found then, the latter at ``counted_us``; ``named``: of how many brokers it says so.
     """
 
     epoch: int
@@ -45,6 +45,12 @@ class Term:
     brokers: int | None = None
     partitions: int | None = None
     counted_us: int | None = None
+    named: int = 0
+
+    @property
+    def names_all_brokers(self) -> bool:
+        """False: lines are lost, or of a version that did not name them."""
+        return self.brokers is not None and self.named >= self.brokers
 
 
 @dataclass(frozen=True)

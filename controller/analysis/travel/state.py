@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -25,8 +28,9 @@ def state_partitions(records: DataFrame, cut: Cut, corrections: Corrections) -> 
     Out: ``topic``, ``partition``; ``status``: known, or unknown (the logs name the partition, but not its state
     then: the other columns are null); ``state`` (of the partition state machine, null if the logs do not tell);
     ``leader`` (-1: none; null of a known partition: it had no state yet), ``leader_epoch``, ``isr``,
-    ``partition_epoch``; ``replicas`` (null: the logs do not tell); and of the record that told leader and ISR:
-    ``changed_ts``, ``controller_epoch``, ``event_id``, ``cause``, ``reason``, ``role``, ``node``.
+    ``partition_epoch``; ``replicas`` (null: the logs do not tell); and of the record of that change of leader or ISR
+    (of the last that told them, if the logs do not have it): ``changed_ts``, ``controller_epoch``, ``event_id``,
+    ``cause``, ``reason``, ``role``, ``node``.
 
     A broker's record of what it was told counts, too: it is there where a controller was killed between its write and
     its record.
@@ -35,6 +39,7 @@ def state_partitions(records: DataFrame, cut: Cut, corrections: Corrections) -> 
     past, controller, kind = F.col("past"), F.col("role") == "controller", F.col("kind")
     machine, told = past & controller & (kind == "partition"), past & F.col("leader").isNotNull()
     assigned = past & F.col("replicas").isNotNull()
+    change = controller & kind.isin("leader", "isr")
 
     def at(when: Column) -> Column:
         return F.when(when, F.col("at"))
@@ -43,6 +48,8 @@ def state_partitions(records: DataFrame, cut: Cut, corrections: Corrections) -> 
         F.max(at(past)).alias("said_at"),
         F.max_by(F.struct(*_STATE, *_SOURCE), at(told)).alias("told"),
         F.max(at(told)).alias("told_at"),
+        F.max_by(F.struct(*_STATE, *_SOURCE), at(told & change)).alias("decided"),
+        F.max(at(told & change)).alias("decided_at"),
         F.max_by("replicas", at(assigned)).alias("replicas"),
         F.max(at(assigned)).alias("assigned_at"),
         F.max_by("to", at(machine)).alias("state"),
@@ -54,6 +61,7 @@ def state_partitions(records: DataFrame, cut: Cut, corrections: Corrections) -> 
     )
     judged = found.withColumn("status", _status()).where(F.col("status") != ABSENT)
     known = F.col("status") == KNOWN
+    judged = judged.withColumn("told", F.when(_is_decided(), F.col("decided")).otherwise(F.col("told")))
     since = [
         F.when(known & _since_gone("told_at"), F.col(f"told.{name}"))
         .alias("changed_ts" if name == "ts" else name)
@@ -68,6 +76,12 @@ def state_partitions(records: DataFrame, cut: Cut, corrections: Corrections) -> 
         F.when(known & _since_gone("assigned_at"), F.col("replicas")).alias("replicas"),
         *since[len(_STATE) :],
     )
+
+
+def _is_decided() -> Column:
+    """Whether the last change that a controller recorded is the state: then that record tells why."""
+    same = (F.col(f"told.{name}").eqNullSafe(F.col(f"decided.{name}")) for name in _STATE)
+    return F.coalesce(reduce(and_, same, _since_gone("decided_at")), F.lit(False))
 
 
 def _evidence(records: DataFrame) -> DataFrame:
@@ -114,9 +128,9 @@ def _status() -> Column:
 def state_brokers(records: DataFrame, cut: Cut, corrections: Corrections) -> DataFrame:
     """Every broker that controllers had named by then.
 
-    Out: ``broker``, ``live`` (registered in ZooKeeper, as the controller knew it), ``told`` (what was said last: found,
-    online, bounced, modified or offline; not found: it was absent at the last failover), ``since_ts`` and
-    ``controller_epoch`` of that record.
+    Out: ``broker``, ``live`` (registered in ZooKeeper, as the controller knew it; null: the logs do not tell, as the
+    last failover's brokers are not all named), ``told`` (what was said last: found, online, bounced, modified or
+    offline; not found: not at the last failover), ``since_ts`` and ``controller_epoch`` of that record.
     """
     of_brokers = (F.col("role") == "controller") & (F.col("kind") == "broker")
     named = of_brokers & F.col("to").isin(*_REGISTERED, _LEFT) & F.col("replica").isNotNull()
@@ -125,11 +139,11 @@ def state_brokers(records: DataFrame, cut: Cut, corrections: Corrections) -> Dat
         F.max_by(F.struct("to", "ts", "controller_epoch"), order()).alias("last")
     )
     epoch, to = F.col("last.controller_epoch"), F.col("last.to")
-    # At each failover every registered broker is named.
     missing = (epoch < cut.base.epoch) & (to != _LEFT) if cut.base is not None else F.lit(False)
+    absent = False if cut.base is not None and cut.base.names_all_brokers else None
     return last.select(
         "broker",
-        ((to != _LEFT) & ~missing).alias("live"),
+        F.when(~missing, to != _LEFT).otherwise(F.lit(absent).cast("boolean")).alias("live"),
         F.when(missing, F.lit("not found")).otherwise(to).alias("told"),
         F.col("last.ts").alias("since_ts"),
         epoch.alias("controller_epoch"),

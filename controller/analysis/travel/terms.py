@@ -37,6 +37,7 @@ def terms_of(records: DataFrame) -> list[Term]:
             F.max(F.when(failover & (to == "brokers"), F.col("count"))).alias("brokers"),
             F.max(F.when(counts, F.col("count"))).alias("partitions"),
             F.max(F.when(counts, us)).alias("counted_us"),
+            F.count_distinct(F.when((kind == "broker") & (to == "found"), F.col("replica"))).alias("named"),
         )
     )
     return sorted((Term(**row.asDict()) for row in found.collect()), key=lambda term: term.epoch)

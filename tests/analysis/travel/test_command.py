@@ -36,7 +36,9 @@ def report(*arguments: str) -> Result:
 def test_bad_moments_are_refused_before_spark_is_started(
     tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    found = report("report", str(tmp_path / "nowhere"), *arguments)
+    out = tmp_path / "out"
+    found = report("report", str(tmp_path / "nowhere"), "--out", str(out), *arguments)
+    assert not out.exists()
     assert found.exit_code == code
     assert message in " ".join(found.stderr.split())
 
@@ -53,6 +55,7 @@ def test_a_state_and_differences_are_printed_and_written(spark: SparkSession, tm
     assert shown["controller"] == f"{state.controller}, epoch {epoch}, active"
     assert shown["live brokers"] == str(sorted(state.live))
     assert shown["partitions"].endswith(f"{len(state.partitions)} expected")
+    assert [path.name for path in Path(out).iterdir()] == ["tables"]
     tables = {path.name for path in Path(out, "tables").iterdir()}
     assert tables == {"state_partitions", "state_brokers", "clock_skew"}
 

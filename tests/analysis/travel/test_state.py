@@ -209,8 +209,14 @@ def test_a_write_whose_record_was_lost_with_its_controller_is_known_from_the_bro
             partition(1, ONLINE, OFFLINE, 2, **state(1, 4, [1, 2], 9)),
             record("replica", 2, event_id=3, **WHERE, **told, **state(2, 5, [2], 10)),
             record("replica", 3, event_id=3, **WHERE, **{**told, "reason": "older"}, **state(9, 9, [9], 11)),
+            record("isr", 4, event_id=4, cause="Why", **WHERE, **state(2, 5, [2, 1], 11)),
+            record("replica", 5, event_id=4, **WHERE, **told, **state(2, 5, [2, 1], 11)),
         ]
     )
+    # Where the controller's own record is there, that one tells why.
+    assert rows(state_partitions(given, cut(given, "1:4"), {}), "isr", "role", "cause") == [
+        ([2, 1], "controller", "Why")
+    ]
     found = state_partitions(given, cut(given, "1:3"), {})
     assert rows(found, "leader", "leader_epoch", "isr", "role", "replicas") == [(2, 5, [2], "broker", None)]
     assert rows(state_partitions(given, cut(given, "1:2"), {}), "leader", "role") == [(1, "controller")]
@@ -221,12 +227,16 @@ def test_a_broker_that_a_new_controller_does_not_find_is_gone(records: Records) 
         [
             record("broker", 1, replica=1, to="found"),
             record("broker", 1, replica=2, to="found"),
+            record("failover", 2, to="brokers", count=2),
             record("failover", 2, to="ready"),
             record("broker", 3, replica=3, to="online", event_id=2),
             record("broker", 3, replica=1, to="shutting_down", event_id=2),
             record("broker", 4, replica=1, to="offline", event_id=3),
             record("broker", 5, replica=3, to="found", node=2, controller_epoch=2),
+            record("failover", 6, to="brokers", count=1, node=2, controller_epoch=2),
             record("failover", 6, to="ready", node=2, controller_epoch=2),
+            record("failover", 7, to="brokers", count=1, controller_epoch=3),
+            record("failover", 7, to="ready", controller_epoch=3),
         ]
     )
     columns = ("broker", "live", "told")
@@ -234,6 +244,10 @@ def test_a_broker_that_a_new_controller_does_not_find_is_gone(records: Records) 
     later = state_brokers(given, cut(given, "2"), {})
     assert rows(first, *columns) == [(1, True, "found"), (2, True, "found"), (3, True, "online")]
     assert rows(later, *columns) == [(1, False, "offline"), (2, False, "not found"), (3, True, "found")]
+    # The third controller counted a broker, and names none.
+    third = state_brokers(given, cut(given, "3"), {})
+    assert rows(third, *columns) == [(1, False, "offline"), (2, None, "not found"), (3, None, "not found")]
+    assert rows(broker_differences(first, third), "broker", "before", "after") == [(1, "true", "false")]
     changed = broker_differences(first, later)
     assert rows(changed, "broker", "field", "before", "after") == [
         (1, "live", "true", "false"),

@@ -20,12 +20,14 @@ BROKERS = 3
 AWAY_S = (0.0, 6.0)
 
 
-async def begin(cluster: Playground, session: Session, partitions: int = 6) -> WorkloadCheck:
-    """All brokers are there, the topic (RF 3, min ISR 2) is led, the load is on."""
+async def begin(
+    cluster: Playground, session: Session, partitions: int = 6, rate: float = 200.0
+) -> WorkloadCheck:
+    """All brokers are there, the topic (RF 3, min ISR 2) is led, the load is on: ``rate`` records a second."""
     await cluster.until(session, "all brokers", lambda s: len(s.brokers) == BROKERS)
     await cluster.create_topic(session, TOPIC, (partitions, BROKERS), {"min.insync.replicas": "2"})
     await cluster.until(session, "the topic is led", whole)
-    workload = WorkloadCheck(cluster, TOPIC, partitions)
+    workload = WorkloadCheck(cluster, TOPIC, partitions, rate)
     await workload.start()
     return workload
 

@@ -42,7 +42,7 @@ async def test_a_rolling_upgrade_and_the_way_back_lose_nothing(zookeeper: str, t
     cluster = Playground(tmp_path / "cluster", CONTROLLERS, BROKERS, zookeeper)
     try:
         cluster.prepare()
-        verdict = await upgrade(cluster, former)
+        verdict = await upgrade(cluster, former, rate=50.0)
     finally:
         cluster.stop()
     assert verdict.ok

@@ -56,7 +56,7 @@ def run_from(member: Member, tree: Path) -> None:
     member.environment = {**member.environment, "PYTHONPATH": str(tree)}
 
 
-async def upgrade(cluster: Playground, former: Path, partitions: int = 6) -> Verdict:
+async def upgrade(cluster: Playground, former: Path, rate: float = 200.0) -> Verdict:
     """All members of a prepared cluster begin as ``former``, become this version, and go back, one by one under load.
 
     Raises BadVerdictError if a record was lost or two controllers led in one epoch, PlaygroundError if anything does
@@ -70,13 +70,15 @@ async def upgrade(cluster: Playground, former: Path, partitions: int = 6) -> Ver
         member.start()
     async with cluster_reader.connected(cluster.connect, 20_000) as session:
         await cluster.active(session)
-        workload = await begin(cluster, session, partitions)
+        workload = await begin(cluster, session, rate=rate)
         for tree, words in ((ROOT, "this version"), (former, "the former version")):
             began_us = time.time_ns() // 1000
             await _roll(cluster, session, tree, words)
             await workload.wait_for_writes(began_us, f"the change to {words}")
         verdict = await workload.verdict(session)
     lines, _ = state_changes(cluster.state_logs, [])
+    epochs = {line.record["controller_epoch"] for line in lines if line.record["role"] == "controller"}
+    assert len(epochs - {-1}) > 2, f"with each version somebody else led: {epochs}"
     if found := two_masters(lines):
         raise BadVerdictError("; ".join(map(str, found[:5])))
     if crashes := [str(path) for path in cluster.state_logs.rglob("crash-*")]:

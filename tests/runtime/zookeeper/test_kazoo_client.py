@@ -1,8 +1,11 @@
-"""Waking kazoo's thread never blocks who asks."""
+"""Waking kazoo's thread never blocks who asks; what it waits for is what kazoo's own handler would wait for."""
 
 from __future__ import annotations
 
 import os
+import socket
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
@@ -42,3 +45,42 @@ def test_each_byte_wakes_once_and_a_closed_end_says_so() -> None:
     # Never the descriptor's number, which by then belongs to another file.
     with pytest.raises(ValueError, match="closed"):
         write.send(b"\0")
+
+
+def what_is_ready(handler: SequentialThreadingHandler, case: str) -> Any:
+    """Of a socket's two ends in some case: which can be read, which written; or what is raised."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        match case:
+            case "arrived":
+                theirs.send(b"x")
+            case "hung up":
+                theirs.close()
+            case "half closed":
+                theirs.shutdown(socket.SHUT_WR)
+            case "full":
+                with suppress(BlockingIOError):
+                    while ours.send(bytes(65536)):
+                        pass
+            case "closed":
+                ours.close()
+        found: list[Any] = []
+        for reads, writes, timeout in (
+            ([ours], [], 0.001),
+            ([], [ours], 0.001),
+            ([ours], [theirs], 0),
+            ([], [], 0.001),
+            ([ours], [], -1),
+        ):
+            try:
+                readable, writable, failed = handler.select(reads, writes, [], timeout)
+                found.append((len(readable), len(writable), failed))
+            except (TypeError, ValueError) as error:
+                found.append((type(error), str(error).partition(":")[0]))
+        return found
+
+
+@pytest.mark.parametrize("case", ["nothing", "arrived", "hung up", "half closed", "full", "closed"])
+def test_it_waits_for_what_kazoo_waits_for(case: str) -> None:
+    assert what_is_ready(WakingHandler(), case) == what_is_ready(SequentialThreadingHandler(), case)

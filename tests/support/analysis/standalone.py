@@ -94,14 +94,14 @@ class Standalone:
         """Ids of the processes that a worker has started."""
         return children(self.running[worker].process.pid)
 
-    def kill(self, worker: str) -> list[int]:
-        """SIGKILL to a worker and its executors; the ids of these."""
+    def kill(self, worker: str, *, executors_only: bool = False) -> int:
+        """SIGKILL to a worker's executors, and to itself, who would start others; how many executors there were."""
         executors = self.executors(worker)
-        self.running[worker].process.kill()
+        if not executors_only:
+            self.running.pop(worker).process.kill()
         for pid in executors:
             os.kill(pid, signal.SIGKILL)
-        self.running.pop(worker).process.wait()
-        return executors
+        return len(executors)
 
 
 @contextmanager

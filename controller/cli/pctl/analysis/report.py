@@ -13,7 +13,7 @@ import click
 from controller.analysis.errors import ReportError
 from controller.analysis.travel.moments import Moment, parse_moment
 from controller.cli.common.options import FILE, Options, Verb
-from controller.cli.common.output import fail, note, print_data, print_fields, print_rows
+from controller.cli.common.output import fail, print_data, print_fields, print_rows
 from controller.cli.common.record_format import parse_time
 from controller.core.names import ids_shown
 from controller.errors import ControllerError
@@ -110,11 +110,16 @@ def _travel(
     style: str,
 ) -> None:
     wanted = [_moment(text) for text in moments]
+    from controller.analysis.machine_summary import failure_data
+    from controller.analysis.progress_bar import shown
     from controller.analysis.travel.job import run_travel
 
     try:
-        summary = run_travel(log_dirs, out_dir, wanted, lake=lake, master=master, progress=note)
+        with shown() as progress:
+            summary = run_travel(log_dirs, out_dir, wanted, lake=lake, master=master, progress=progress)
     except ControllerError as error:
+        if style in ("json", "yaml"):
+            print_data(failure_data(str(error), EXIT_FAILED), style)
         fail(str(error))
     if style != "table":
         print_data(summary, style)
@@ -145,6 +150,7 @@ def _print_state(state: dict[str, Any], summary: dict[str, Any]) -> None:
         "ready": state["ready"],
         "live brokers": ids_shown(state["live_brokers"]),
         "gone brokers": ids_shown(state["gone_brokers"]),
+        **({"unknown brokers": ids_shown(state["unknown_brokers"])} if state["unknown_brokers"] else {}),
         "topics": state["topics"],
         "partitions": partitions + ("" if expected is None else f", {expected:,} expected"),
         "leaderless": _named(state["leaderless"], state["leaderless_named"]),
