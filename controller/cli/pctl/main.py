@@ -62,7 +62,7 @@ VERBS = {
     "report": Later("analysis.report",
         "Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page."),
     "lake": Later("analysis.lake",
-        "Keep what the logs of all nodes say in a table, from which reports are made quickly: update, follow."),
+        "Keep what the logs of all nodes say in a table, which outlives rotated logs: update, follow."),
 }
 # fmt: on
 #: Verbs that brokers can answer, some of them in part.

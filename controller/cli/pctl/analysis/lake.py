@@ -17,7 +17,7 @@ from controller.errors import ControllerError
 
 @click.group(cls=Verbs)
 def lake() -> None:
-    """Keep what the logs of all nodes say in a table, from which reports are made quickly: update, follow."""
+    """Keep what the logs of all nodes say in a table, which outlives rotated logs: update, follow."""
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
