@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from controller.analysis.errors import ReportError
 from controller.analysis.intake import quality
 from controller.analysis.intake.files import delete, list_files, write_text
 from controller.analysis.intake.staging import Staged, stage
+from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
 from controller.analysis.local_files import LogFile, check_local, has_scheme
 from controller.analysis.machine_summary import failure_data, summary_data
 from controller.analysis.page.rendering import render
@@ -38,18 +39,21 @@ def run_report(
     log_dirs: Sequence[Path | str],
     out_dir: Path | str,
     *,
+    lake: Path | None = None,
     master: str | None = None,
     progress: Progress,
     asked: Asked = NOTHING_TOLD,
 ) -> ReportSummary:
-    """Read the logs in and below ``log_dirs``; write ``out_dir``/tables and ``out_dir``/report.html.
+    """Read the logs in and below ``log_dirs``, or what ``lake`` has of them; write ``out_dir``/tables and
+    ``out_dir``/report.html.
 
     ``master``: Spark's (default: all cores of this machine, or spark-submit's). ``progress`` gets lines of text,
     from two threads, one at a time.
 
     Raises ReportError if the report cannot be made, EnvironmentFault without Java.
     """
-    size = check_local(log_dirs)
+    snapshot = None if lake is None else open_snapshot(lake)
+    size = check_local(log_dirs) if snapshot is None else log_bytes(snapshot)
     local = size is not None
     quick = size is not None and size <= QUICK_BYTES
     out = str(out_dir)
@@ -65,31 +69,41 @@ def run_report(
             spark_session(master, own_log_dir, quick=quick, archived=local) as spark,
             stage_progress(spark.sparkContext, progress),
         ):
+            if lake is None or snapshot is None:
+                read, named = partial(read_input, spark, log_dirs), log_dirs
+            else:
+                size_for(spark, log_bytes(snapshot))
+                read, named = partial(lake_input, spark, lake, snapshot), [lake]
             try:
-                return _report(spark, log_dirs, out, progress, asked)
+                return _report(spark, read, named, out, progress, asked)
             except (PySparkException, Py4JError) as error:
                 # Told while Spark runs: its errors ask the JVM for their text.
-                why = f"Spark failed: {_first_line(error)} (more in {own_log_dir / LOG_NAME})"
+                why = f"Spark failed: {first_line(error)} (more in {own_log_dir / LOG_NAME})"
                 raise ReportError(why) from error
     except OSError as error:
         raise ReportError(f"{error.filename or out}: {error.strerror or error}") from error
 
 
 def _report(
-    spark: SparkSession, log_dirs: Sequence[Path | str], out: str, progress: Progress, asked: Asked
+    spark: SparkSession,
+    read: Callable[[str, Progress], Input],
+    named: Sequence[Path | str],
+    out: str,
+    progress: Progress,
+    asked: Asked,
 ) -> ReportSummary:
     begun_s = time.monotonic()
     where = out if has_scheme(out) else f"file:{out}"
     staging = f"{where}/_staging"
     try:
-        source = replace(read_input(spark, log_dirs, staging, progress), asked=asked)
+        source = replace(read(staging, progress), asked=asked)
         written = write_tables(spark, source, f"{where}/tables", progress)
         progress("writing the page")
         entered(progress, Phase.PAGE)
         findings = collect_findings(written, source.bucket_us)
         findings.copies, findings.input_bytes = source.copies, sum(file.size for file in source.files)
         summary = summarize(findings, page=f"{out}/report.html", tables_dir=f"{out}/tables")
-        write_text(spark, summary.page, render(summary, findings, [str(path) for path in log_dirs]))
+        write_text(spark, summary.page, render(summary, findings, [str(path) for path in named]))
     finally:
         delete(spark, staging)
     seconds = time.monotonic() - begun_s
@@ -130,7 +144,7 @@ def read_input(
         condensed=staged.condensed().persist(),
         files=files,
         file_table=quality.file_table(spark, rows),
-        problem_table=quality.input_problems(staged.judged()),
+        problem_table=staged.problems(),
         lines=count,
         copies=copies,
         first_us=min(first for first, _ in spans),
@@ -177,7 +191,8 @@ def write_tables(
     return written
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an exception of Spark says, without the stack."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
 
 

@@ -191,6 +191,8 @@ def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive |
         "spark.pyspark.python": sys.executable,
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
+        # The usual one, with checksums, starts a process (chmod) for each file and directory that it makes.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         # These tell where a column was made, at a price for each function of it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",

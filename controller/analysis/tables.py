@@ -102,7 +102,6 @@ def failovers(condensed: DataFrame) -> DataFrame:
         rows.join(_signs_of_previous(condensed), "controller_epoch", "left")
         .withColumn("gap_us", gap)
         .drop("last_sign")
-        .orderBy("controller_epoch", "node")
     )
 
 

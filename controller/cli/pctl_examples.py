@@ -50,6 +50,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "history --since 2h --kind leader --kind controller",
         "history --state-log-dir /var/lib/controller/state-log --since 2026-01-14T10:15:00Z",
     ),
+    "lake follow": ("lake follow /var/lib/controller/state-log --lake /var/lib/controller/lake",),
+    "lake update": ("lake update /var/lib/controller/state-log --lake /var/lib/controller/lake",),
     "maintenance cancel-shutdown": ("maintenance cancel-shutdown 3",),
     "maintenance drain": ("maintenance drain 3 --reason 'new disks'",),
     "maintenance enter": ("maintenance enter --reason 'rack 2 is moved'",),
@@ -78,7 +80,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "reassign list": ("reassign list -w",),
     "reassign verify": ("reassign verify plan.json",),
-    "report": ("report /var/lib/controller/state-log --out report",),
+    "report": (
+        "report /var/lib/controller/state-log --out report",
+        "report /var/lib/controller/state-log --slo 99.95 --json --strict",
+        "report /var/lib/controller/state-log --diff 2026-01-14T10:00:00Z 2026-01-14T10:05:00Z",
+    ),
     "stoppable": ("stoppable 1", "stoppable 1 --approve --reason 'kernel update'"),
     "topics alter": ("topics alter orders --partitions 12",),
     "topics create": (

@@ -9,16 +9,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from controller.analysis.columns import percent
 from controller.analysis.errors import ReportError
+from controller.analysis.job import main
 from controller.analysis.local_files import LogFile
 from controller.analysis.machine_summary import failure_data, summary_data
 from controller.analysis.progress import Meter, Phase, Reading, entered, estimated_lines, stepped
 from controller.analysis.progress_bar import pace
 from controller.analysis.questions.asked import Asked, read_racks
 from controller.analysis.summary import Problem, ReportSummary
+from controller.cli.pctl.main import main as pctl
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "report.md"
 MOMENT = datetime(2026, 1, 14, 10, 0, 1, 250_000, tzinfo=UTC)
@@ -191,3 +195,29 @@ def test_lines_are_estimated_from_the_first_of_a_file(tmp_path: Path) -> None:
 def test_pace_is_told_as_far_as_it_is_known() -> None:
     assert pace(Reading(Phase.SPARK, 0.0, None, None)) == ""
     assert pace(Reading(Phase.READ, 0.5, 125.4, 22_600.4)) == "22,600 lines/s, about 2:05 left"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["--slo", "101"], 2, "SLO of 101 percent: must be above 0 and at most 100"),
+        (["--slo", "nan"], 2, "SLO of nan percent: must be above 0 and at most 100"),
+        (["--brokers", "none.json"], 2, "none.json: No such file or directory"),
+        ([], 1, "logs: no such directory"),
+    ],
+)
+@pytest.mark.parametrize("command", [pctl, main], ids=["pctl", "spark-submit"])
+def test_without_a_report_programs_get_the_reason_too(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: click.Command,
+    words: list[str],
+    status: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    verb = ["report"] if command is pctl else []
+    done = CliRunner().invoke(command, [*verb, "logs", "--json", *words])
+    assert done.exit_code == status
+    assert json.loads(done.stdout) == {"schema": 1, "exit_status": status, "error": message}
+    assert message in done.stderr

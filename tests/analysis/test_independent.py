@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,20 @@ from pyspark.sql import SparkSession
 from controller.analysis import lines as plain
 from controller.analysis import session as spark_sessions
 from controller.analysis.job import run_report
+from controller.analysis.questions import departures
+from controller.analysis.questions.asked import Asked
+from controller.analysis.questions.outages import HOUR_US
+from controller.analysis.summary import ReportSummary
 from proto.statelog.schema import GONE, NEW, ONLINE
+from tests.support.analysis import plain_questions
 from tests.support.analysis.records import ZERO_US, record, text
 
 pytestmark = pytest.mark.slow
 
 Line = tuple[int, dict[str, Any]]
+#: Short ones, as these logs are.
+TOGETHER_US, WINDOW_US = 3_000_000, 10_000_000
+SLO, RACKS = 50.0, {1: "a", 2: "b"}
 
 
 def random_log(root: Path, seed: int) -> None:
@@ -56,11 +65,30 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
             "ack",
             "failover",
             "request",
+            "broker",
+            "broker",
+            "topic",
+            "reassignment",
         ]
     kind = chance.choice(kinds)
     where = {"topic": chance.choice(["a", "5"]), "partition": chance.randrange(3)}
     state = chance.choice([ONLINE, NEW, GONE, "OfflinePartition"])
-    fields: dict[str, dict[str, Any]] = {
+    more = random_fields(chance, at, where, state)[kind]
+    if kind in ("topic", "reassignment") and chance.random() < 0.5:
+        more = {**more, "reason": f"reason {at:.9f}"}
+    if kind == "reject" and role == "controller" and chance.random() < 0.5:
+        more = {**more, **where, "error": "REASSIGNMENT_HELD_UP"}
+    if kind == "ack" and chance.random() < 0.2:
+        more = {**more, "error": "X", "reason": f"reason {at:.9f}"}
+    told = {"node": node, "role": role, "controller_epoch": epoch, "event_id": chance.randrange(40)}
+    return record(kind, at, **{"cause": "Test", **told, **more})
+
+
+def random_fields(
+    chance: random.Random, at: float, where: dict[str, Any], state: str
+) -> dict[str, dict[str, Any]]:
+    """By kind of record, what one of it has."""
+    return {
         "replica": {**where, "to": chance.choice(["leader", "follower"]), "count": chance.randrange(3)},
         "reject": {"error": chance.choice(["X", "Y"]), "reason": f"reason {at:.9f}"},
         "unchanged": {"to": "LeaderAndIsr"},
@@ -68,8 +96,9 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
         "partition": {
             **where,
             "to": state,
-            "old": "x",
+            "old": chance.choice([GONE, "x"]),
             "cause": chance.choice(["BrokerChange", "TopicDeletion"]),
+            "leader": chance.randrange(-1, 3),
             **({"silent_us": chance.randrange(5_000_000)} if chance.random() < 0.3 else {}),
         },
         "leader": {**where, "old": chance.choice(["-1", "1", "2"]), "to": chance.choice(["-1", "1", "2"])},
@@ -81,12 +110,26 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
             "duration_us": chance.randrange(99),
         },
         "request": {"to": "CreateTopics", "principal": "User:a"},
+        "broker": {
+            "replica": chance.randrange(3),
+            "old": chance.choice(["online", "offline"]),
+            "to": chance.choice(
+                ["offline", "offline", "bounced", "online", "online", "shutting_down", "modified", "found"]
+            ),
+            **({"silent_us": chance.randrange(5_000_000)} if chance.random() < 0.3 else {}),
+        },
+        "topic": {
+            "topic": where["topic"],
+            "old": chance.choice(["known", "deleting", "created"]),
+            "to": chance.choice(
+                ["deleting", "waiting for deletion", "ineligible for deletion", "deleted", "vanished"]
+            ),
+        },
+        "reassignment": {
+            **where,
+            "to": chance.choice(["queued", "moving", "settling", "moved", "cancelled", "[1, 2]"]),
+        },
     }
-    more = fields[kind]
-    if kind == "ack" and chance.random() < 0.2:
-        more = {**more, "error": "X", "reason": f"reason {at:.9f}"}
-    told = {"node": node, "role": role, "controller_epoch": epoch, "event_id": chance.randrange(40)}
-    return record(kind, at, **{"cause": "Test", **told, **more})
 
 
 def good_lines(root: Path) -> list[Line]:
@@ -148,44 +191,17 @@ def pushes(lines: list[Line]) -> dict[Any, Any]:
     }
 
 
-def outages(lines: list[Line], end_us: int) -> dict[Any, Any]:
-    """By class: number of intervals, microseconds in sum. No failover in these logs ends one by its silence."""
-    moves = defaultdict(list)
-    for number, (ts_us, row) in enumerate(lines):
-        if row["kind"] == "partition" and row["role"] == "controller":
-            order = (row["controller_epoch"], row["event_id"], ts_us, number)
-            moves[row["topic"], row["partition"]].append((order, ts_us, row))
-    ready: dict[int, int] = {}
-    for ts_us, row in lines:
-        if row["kind"] == "failover" and row["to"] == "ready":
-            epoch = row["controller_epoch"]
-            ready[epoch] = min(ready.get(epoch, ts_us), ts_us)
+def by_class(intervals: list[dict[str, Any]]) -> dict[Any, Any]:
+    """By class: number of intervals, microseconds in sum."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for rows in moves.values():
-        rows.sort(key=lambda move: move[0])
-        edges: list[tuple[int, dict[str, Any], int]] = []
-        worst = 0
-        for _, ts_us, row in rows:
-            state = {ONLINE: 0, GONE: 0, NEW: 1}.get(row["to"], 2)
-            now = 0 if state == 0 else max(worst, state)
-            if now != worst:
-                edges.append((ts_us, row, now))
-            worst = now
-        last_epoch = max(row["controller_epoch"] for _, _, row in rows)
-        for place, (ts_us, row, state) in enumerate(edges):
-            if state == 0:
-                continue
-            following = edges[place + 1] if place + 1 < len(edges) else None
-            later = sorted(epoch for epoch in ready if epoch > last_epoch)
-            until = following[0] if following else ready[later[0]] if later else end_us
-            same = following and all(
-                following[1][name] == row[name] for name in ("controller_epoch", "event_id")
-            )
-            deleted = (same and following and following[1]["to"] == GONE) or "delet" in row["cause"].lower()
-            name = "creation" if state == 1 else "deletion" if deleted else "outage"
-            found[name][0] += 1
-            found[name][1] += max(0, until - ts_us + row.get("silent_us", 0))
+    for row in intervals:
+        found[row["class"]][0] += 1
+        found[row["class"]][1] += row["duration"]
     return {name: tuple(sums) for name, sums in found.items()}
+
+
+def keyed(rows: list[Any], keys: int) -> dict[Any, Any]:
+    return {row[:keys]: row[keys] if len(row) == keys + 1 else row[keys:] for row in rows}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -198,15 +214,15 @@ def test_every_table_is_as_counted_line_by_line(
         assert spark_sessions.SMALL_BYTES > 0
     random_log(tmp_path / "logs", seed)
     lines = good_lines(tmp_path / "logs")
-    summary = run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None)
+    monkeypatch.setattr(departures, "TOGETHER_US", TOGETHER_US)
+    monkeypatch.setattr(departures, "FLAPPING_WINDOW_US", WINDOW_US)
+    asked = Asked(slo=SLO, racks=RACKS)
+    summary = run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None, asked=asked)
     end_us = max(ts_us for ts_us, _ in lines)
 
     def table(name: str, *columns: str) -> list[Any]:
         frame = spark.read.parquet(f"{tmp_path}/out/tables/{name}")
         return [tuple(row) for row in frame.selectExpr(*columns).collect()]
-
-    def keyed(rows: list[Any], keys: int) -> dict[Any, Any]:
-        return {row[:keys]: row[keys] if len(row) == keys + 1 else row[keys:] for row in rows}
 
     assert (summary.lines, summary.unread) == (480, 480 - len(lines))
     assert summary.unread > 0
@@ -234,7 +250,63 @@ def test_every_table_is_as_counted_line_by_line(
     for name, duration in table("leaderless_intervals", "class", "duration_us"):
         intervals[name][0] += 1
         intervals[name][1] += duration
-    assert {name: tuple(sums) for name, sums in intervals.items()} == outages(lines, end_us)
+    found = plain_questions.intervals(lines, end_us)
+    assert {name: tuple(sums) for name, sums in intervals.items()} == by_class(found)
     nodes = Counter((row["role"], row["node"]) for _, row in lines)
     assert keyed(table("input_nodes", "role", "node", "lines"), 2) == nodes
     assert end_us > ZERO_US
+    questions_are_as_counted(table, lines, found, summary)
+
+
+def questions_are_as_counted(
+    table: Callable[..., list[Any]], lines: list[Line], found: list[dict[str, Any]], summary: ReportSummary
+) -> None:
+    first_us, end_us = (end(ts_us for ts_us, _ in lines) for end in (min, max))
+    sums = ("dimension", "value", "outages", "open", "total_us", "detection_us", "detected", "repaired")
+    by_value = plain_questions.by_dimension(found, RACKS)
+    assert keyed(table("outages_by", *sums, "p50_us", "p95_us", "max_us"), 2) == by_value
+    assert by_value["all", "all"][2] == summary.outage_us
+    hours = table("outages_by_hour", f"unix_micros(hour_ts) div {HOUR_US}", "begun", "leaderless_us")
+    assert keyed(hours, 1) == keyed([(at, *of) for at, of in plain_questions.by_hour(found).items()], 1)
+    named = plain_questions.partitions(lines, found, first_us, end_us)
+    told = ("leader_changes", "isr_changes", "outages", "leaderless_us", "longest_us", "open", "observed_us")
+    assert keyed(table("partitions", "topic", "partition", *told), 2) == named
+    judged = table("availability", "topic", "partitions", "outages", "availability", "budget_used")
+    expected = plain_questions.availability(named, SLO)
+    assert {row[0]: row[1:] for row in judged} == {
+        topic: pytest.approx(row) for topic, row in expected.items()
+    }
+    assert summary.topics_below_slo == sum(
+        row[2] < SLO for topic, row in expected.items() if topic is not None
+    )
+
+    left = plain_questions.departures(lines, found, TOGETHER_US)
+    micros = [f"unix_micros({name})" for name in ("left_ts", "recorded_ts", "back_ts")]
+    facts = ("to", "controlled", "away_us", "returned", "detection_us", "overlapping", "together")
+    read = ("broker", *micros, *facts, "partitions", "leaderless_us")
+    facts = ("to", "controlled", "away", "returned", "detection", "overlapping", "together")
+    names = ("broker", "left", "recorded", "back", *facts, "partitions", "leaderless")
+    assert sorted(table("broker_departures", *read), key=str) == sorted(
+        (tuple(row[name] for name in names) for row in left), key=str
+    )
+    counts = ("departures", "controlled", "lost", "away_us", "longest_away_us", "most_lost")
+    more = ("unix_micros(most_lost_ts)", "flapping", "partitions", "leaderless_us")
+    stable = plain_questions.stability(left, WINDOW_US, departures.FLAPPING_LOSSES)
+    assert {row[0]: row[1:] for row in table("broker_stability", "broker", *counts, *more)} == stable
+    assert summary.flapping_brokers == sum(row[7] for row in stable.values())
+    series = table("rolling_restarts", "together", "brokers", *counts[:2], "overlapping", "findings")
+    assert {row[0]: row[1:] for row in series} == plain_questions.rolling_restarts(left)
+    assert len(left) > 5
+    assert series
+    lasted = (
+        "operation",
+        "topic",
+        "partition",
+        "outcome",
+        "waited_us",
+        "took_us",
+        "begun",
+        "held_up",
+        "reason",
+    )
+    assert sorted(table("operations", *lasted), key=str) == plain_questions.operations(lines, end_us)

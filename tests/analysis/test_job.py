@@ -17,6 +17,7 @@ from controller.analysis import tables
 from controller.analysis.columns import human_us
 from controller.analysis.errors import ReportError
 from controller.analysis.job import run_report
+from controller.analysis.questions.asked import Asked
 from controller.errors import ControllerError
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
@@ -71,6 +72,34 @@ def test_a_clusters_life_becomes_tables_and_a_page(spark: SparkSession, tmp_path
         spark.read.parquet(f"{out}/tables/{name}").collect()
     again = run_report([logs], out, progress=progress.append)
     assert (again.lines, again.outages) == (written, 30)
+
+
+def test_the_page_answers_questions_alone_in_any_light_and_stays_small(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """More partitions than the page shows; whatever the page names is in it."""
+    write_cluster(tmp_path / "logs", partitions=300, rounds=2)
+    asked = Asked(slo=99.95, racks={1: "a", 2: "b"})
+    summary = run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None, asked=asked)
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert len(page.encode()) < 2_000_000
+    assert not re.search(
+        r"(?i)https?://|[\"'(]//|<(script|link|img|iframe|object|embed|base|form)\b|@import|url\(", page
+    )
+    assert "default-src 'none'" in page
+    assert "@media (prefers-color-scheme: dark)" in page
+    targets = set(re.findall(r'href="([^"]*)"', page))
+    assert {target for target in targets if not target.startswith("#")} == set()
+    assert targets <= {f"#{anchor}" for anchor in re.findall(r' id="([^"]*)"', page)}
+    for name in ("availability", "outages_by", "rolling_restarts", "operations", "broker_stability"):
+        assert f'<section id="t-{name}">' in page
+    partitions = page[page.index('<section id="t-partitions">') :]
+    partitions = partitions[: partitions.index("</section>")]
+    assert "<summary>rows 26 to 50</summary>" in partitions
+    assert "The first 50 of 300 rows; all are in <code>tables/partitions</code>." in partitions
+    assert re.search('<summary>[1-9] of <a href="#t-leaderless_intervals">longest leaderless', partitions)
+    assert summary.topics_below_slo > 0
+    assert f"{summary.topics_below_slo} topics are below 99.95 %" in page
 
 
 def test_the_page_stands_alone_and_escapes_what_it_shows(spark: SparkSession, tmp_path: Path) -> None:

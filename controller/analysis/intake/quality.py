@@ -136,6 +136,22 @@ def input_problems(judged: DataFrame) -> DataFrame:
     )
 
 
+def no_problems(spark: SparkSession) -> DataFrame:
+    """`input_problems` of a log without unusable lines, which need not be looked at for that."""
+    return spark.range(0).select(
+        *(F.lit(None).cast(kind).alias(name) for name, kind in _PROBLEM_COLUMNS.items())
+    )
+
+
+_PROBLEM_COLUMNS = {
+    "file": "string",
+    "status": "string",
+    "problem": "string",
+    "count": "bigint",
+    "sample": "string",
+}
+
+
 def input_nodes(condensed: DataFrame) -> DataFrame:
     """Input by node.
 

@@ -94,26 +94,38 @@ def classify(lines: DataFrame) -> DataFrame:
     """
     parsed = lines.withColumn("r", F.from_json("raw", LINE_TYPE, _JSON_OPTIONS)).withColumn("at", _at("r.ts"))
     judged = parsed.withColumn("problem", _problem()).withColumn("status", _status())
+    return judged.select(*_typed(*(name for name in lines.columns if name != "raw")))
+
+
+def _typed(*more: str | Column) -> list[str | Column]:
+    """Of judged lines: what `classify` gives, after ``more``."""
     ok = F.col("status") == OK
     fields = [F.substring(f"r.{name}", 1, size).alias(name) for name, size in TEXT_CHARS_MAX.items()]
     fields += [F.col(f"r.{name}").alias(name) for name in (*_INTS, *LIST_FIELDS)]
-    return judged.select(
-        *(name for name in lines.columns if name != "raw"),
+    return [
+        *more,
         "status",
         "problem",
         F.when(~ok, F.substring(F.make_valid_utf8(F.col("raw")), 1, SAMPLE_CHARS_MAX)).alias("sample"),
         F.col("at").alias("ts"),
         *fields,
-    )
+    ]
 
 
 def parse_lines(lines: DataFrame, *, complete: bool = False) -> DataFrame:
     """Every line, whatever is in it. In: `read_lines`. Out: `_narrow`; ``odd``: the line, if it is not usual."""
     raw = F.col("raw")
+    return _narrow(
+        _with_usual(lines), "r.", (F.octet_length(raw) + 1).cast("bigint"), F.xxhash64(raw), complete
+    )
+
+
+def _with_usual(lines: DataFrame) -> DataFrame:
+    """Lines with their record ``r``, its time ``at``, and whether they are ``usual``."""
+    raw = F.col("raw")
     parsed = lines.withColumn("r", F.from_json("raw", LINE_TYPE, _JSON_OPTIONS)).withColumn("at", _at("r.ts"))
     whole = raw.endswith("}") & ~raw.contains("}{") & F.is_valid_utf8(raw) & ~_unusual_string()
-    usual = parsed.withColumn("usual", F.coalesce(_usual("r.") & whole, F.lit(False)))
-    return _narrow(usual, "r.", (F.octet_length(raw) + 1).cast("bigint"), F.xxhash64(raw), complete)
+    return parsed.withColumn("usual", F.coalesce(_usual("r.") & whole, F.lit(False)))
 
 
 def read_records(spark: SparkSession, files: Sequence[LogFile], *, complete: bool = False) -> DataFrame:
@@ -131,6 +143,21 @@ def read_records(spark: SparkSession, files: Sequence[LogFile], *, complete: boo
     )
     usual = parsed.withColumn("usual", F.coalesce(_usual(""), F.lit(False)))
     return _narrow(usual, "", F.lit(None).cast("bigint"), F.lit(None).cast("bigint"), complete)
+
+
+def type_lines(lines: DataFrame) -> DataFrame:
+    """Every line judged, with all fields of its record: `classify`, at little more than `parse_lines` costs.
+
+    In: `read_lines`. Out: the columns of ``lines`` but ``raw``; ``digest``, ``status``, ``problem``, ``sample``, ``ts``
+    as there; all fields of the log.
+    """
+    usual = _with_usual(lines)
+    # Spark judges only where the condition holds.
+    judged = usual.withColumn("problem", F.when(~F.col("usual"), _problem())).withColumn("status", _status())
+    columns = [name for name in lines.columns if name != "raw"]
+    return judged.select(
+        *_typed(*columns, F.xxhash64("raw").alias("digest")), F.col("r.schema").alias("schema")
+    )
 
 
 def _narrow(parsed: DataFrame, prefix: str, size: Column, digest: Column, complete: bool) -> DataFrame:

@@ -52,15 +52,20 @@ class Staged:
 
     def judge(self) -> None:
         """Judge the odd lines, if there are any."""
-        if any(row.odd for row in self.usual.values()):
+        if self._any_odd():
             self.odd = quality.odd_lines(self.judged())
 
     def judged(self) -> DataFrame:
         """The odd lines: `classify`, with ``copy``."""
         odd = self._all().where("odd is not null")
-        if not any(row.odd for row in self.usual.values()):
-            odd = odd.where(F.lit(False))
         return reading.classify(odd.select("file", "block", "line", "copy", F.col("odd").alias("raw")))
+
+    def problems(self) -> DataFrame:
+        """`quality.input_problems`."""
+        return quality.input_problems(self.judged()) if self._any_odd() else quality.no_problems(self._spark)
+
+    def _any_odd(self) -> bool:
+        return any(row.odd for row in self.usual.values())
 
     def records(self) -> DataFrame:
         """The ok lines without copies."""

@@ -18,9 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from controller.analysis.errors import ReportError
 from controller.analysis.intake.files import delete
 from controller.analysis.job import read_input
+from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
 from controller.analysis.local_files import check_local
 from controller.analysis.progress import Progress, stage_progress
-from controller.analysis.session import QUICK_BYTES, spark_session
+from controller.analysis.session import QUICK_BYTES, size_for, spark_session
 from controller.analysis.tables import TABLES, Input
 from controller.analysis.travel import clocks, differences, state
 from controller.analysis.travel.moments import Cut, Term, Writer, cut_at, parse_moment
@@ -137,11 +138,12 @@ def spark_errors() -> Iterator[None]:
 
 def open_logs(
     *log_dirs: str | Path,
+    lake: Path | None = None,
     master: str | None = None,
     staging: str | None = None,
     progress: Progress = lambda _: None,
 ) -> Logs:
-    """Read the state-change logs in and below directories.
+    """Read the state-change logs in and below directories, or what ``lake`` has of them.
 
     A Spark that runs is used, else a local one is started (``master``: Spark's). Use it in a ``with`` statement, or
     call ``close``. ``staging``: a directory that all of Spark's workers reach, for the parsed lines until then
@@ -149,7 +151,8 @@ def open_logs(
 
     Raises ReportError if there is no log, or no usable line; EnvironmentFault without Java.
     """
-    size = check_local(log_dirs)
+    snapshot = None if lake is None else open_snapshot(lake)
+    size = check_local(log_dirs) if snapshot is None else log_bytes(snapshot)
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="state-change-logs-"))
         quick = size is not None and size <= QUICK_BYTES
@@ -159,6 +162,10 @@ def open_logs(
         parsed = staging or f"file:{directory}/_staging"
         stack.callback(delete, spark, parsed)
         with spark_errors(), stage_progress(spark.sparkContext, progress):
-            source = read_input(spark, log_dirs, parsed, progress, complete=True)
+            if lake is None or snapshot is None:
+                source = read_input(spark, log_dirs, parsed, progress, complete=True)
+            else:
+                size_for(spark, log_bytes(snapshot))
+                source = lake_input(spark, lake, snapshot, parsed, progress)
         return Logs(spark, source, stack.pop_all().close)
     raise AssertionError("an ExitStack without callbacks that suppress does not end here")

@@ -18,6 +18,8 @@ TOGETHER_US = 600_000_000
 #: What a broker's records say that move it between live and gone.
 _LEFT = ("offline", "bounced")
 _MOVES = (*_LEFT, "online", "shutting_down")
+#: A new controller saw it registered: it is alive, and may be shutting down all the same.
+_FOUND = "found"
 
 
 def departures(events: DataFrame, intervals: DataFrame) -> DataFrame:
@@ -32,10 +34,12 @@ def departures(events: DataFrame, intervals: DataFrame) -> DataFrame:
     ``event_id``, ``node``.
     """
     of_broker = Window.partitionBy("replica").orderBy(*ORDER)
-    moves = events.where((F.col("role") == "controller") & F.col("to").isin(*_MOVES)).where("replica >= 0")
-    around = moves.withColumns(
+    told = (F.col("role") == "controller") & F.col("to").isin(*_MOVES, _FOUND) & (F.col("replica") >= 0)
+    moved = F.when(F.col("to") != _FOUND, F.col("to"))
+    earlier_of_broker = of_broker.rowsBetween(Window.unboundedPreceding, -1)
+    around = events.where(told).withColumns(
         {
-            "before": F.lag("to").over(of_broker),
+            "before": F.last(moved, ignorenulls=True).over(earlier_of_broker),
             "following": F.lead(F.struct("from", "to", "ts")).over(of_broker),
         }
     )
@@ -71,8 +75,8 @@ def departures(events: DataFrame, intervals: DataFrame) -> DataFrame:
         .agg(F.count("*").alias("partitions"), F.try_sum("duration_us").alias("leaderless_us"))
     )
     away_us = F.unix_micros("back_ts") - F.unix_micros("left_ts")
-    told = numbered.join(caused, ["broker", "controller_epoch", "event_id"], "left")
-    return told.select(
+    costly = numbered.join(caused, ["broker", "controller_epoch", "event_id"], "left")
+    return costly.select(
         *("broker", "left_ts", "recorded_ts", "to", "controlled", "back_ts"),
         F.when(F.col("back_ts").isNotNull(), F.greatest(away_us, F.lit(0))).alias("away_us"),
         *("returned", "detection_us", "overlapping", "together"),

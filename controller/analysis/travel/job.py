@@ -28,20 +28,24 @@ def run_travel(
     out_dir: Path | str,
     moments: Sequence[Moment],
     *,
+    lake: Path | None = None,
     master: str | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """The state at one moment, or at two with the differences: tables in ``out_dir``/tables.
+    """The state at one moment, or at two with the differences: tables in ``out_dir``/tables. From logs or a lake.
 
     Out: the summary, ready for JSON. Raises ReportError, EnvironmentFault without Java.
     """
-    check_local(log_dirs)
+    if lake is None:
+        check_local(log_dirs)
     try:
         where = _location(out_dir)
         progress("starting Spark")
         entered(progress, Phase.SPARK)
         with (
-            open_logs(*log_dirs, master=master, staging=f"{where}/_staging", progress=progress) as logs,
+            open_logs(
+                *log_dirs, lake=lake, master=master, staging=f"{where}/_staging", progress=progress
+            ) as logs,
             stage_progress(logs.spark.sparkContext, progress),
             spark_errors(),
         ):

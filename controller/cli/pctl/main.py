@@ -59,8 +59,10 @@ VERBS = {
     "history": Later("history",
         "Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason."),
     "watch": Later("history", "Print new state-change records until Ctrl-C."),
-    "report": Later("report",
+    "report": Later("analysis.report",
         "Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page."),
+    "lake": Later("analysis.lake",
+        "Keep what the logs of all nodes say in a table, which outlives rotated logs: update, follow."),
 }
 # fmt: on
 #: Verbs that brokers can answer, some of them in part.

@@ -24,7 +24,7 @@ def documented(table: str) -> list[str]:
 
 
 def test_the_command_line_starts_without_spark() -> None:
-    code = "import sys, controller.analysis, controller.cli.pctl.report; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, controller.analysis, controller.cli.pctl.analysis.report; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

@@ -24,7 +24,8 @@ _NAMED_MAX, _ROWS_MAX = 10, 50
 
 
 @click.command(cls=Verb)
-@click.argument("log_dirs", nargs=-1, required=True, metavar="LOGDIR...")
+@click.argument("log_dirs", nargs=-1, metavar="LOGDIR...")
+@click.option("--lake", type=FILE, help="read this lake (pctl lake) instead of logs")
 @click.option(
     "--out",
     "out_dir",
@@ -49,6 +50,7 @@ _NAMED_MAX, _ROWS_MAX = 10, 50
 def report(
     options: Options,
     log_dirs: tuple[str, ...],
+    lake: Path | None,
     out_dir: Path,
     master: str | None,
     slo: float | None,
@@ -64,12 +66,14 @@ def report(
     far as the logs tell; tables, and a summary without a page.
     """
     style = "json" if as_json else options.output
+    if bool(log_dirs) == bool(lake):
+        raise click.UsageError("give either LOGDIR... or --lake DIR")
     if at is not None and diff is not None:
         raise click.UsageError("--at and --diff: give one of them")
     if at is not None or diff is not None:
         if slo is not None or brokers is not None or strict:
             raise click.UsageError("--slo, --brokers and --strict: not with --at or --diff")
-        _travel(log_dirs, out_dir, master, [at] if at is not None else list(diff or ()), style)
+        _travel(log_dirs, lake, out_dir, master, [at] if at is not None else list(diff or ()), style)
         return
     # Imported here: importing Spark takes a second, and no other verb needs it.
     from controller.analysis.machine_summary import failure_data, summary_data
@@ -83,7 +87,7 @@ def report(
         from controller.analysis.job import run_report
 
         with shown() as progress:
-            summary = run_report(log_dirs, out_dir, master=master, progress=progress, asked=asked)
+            summary = run_report(log_dirs, out_dir, lake=lake, master=master, progress=progress, asked=asked)
     except ControllerError as error:
         if style in ("json", "yaml"):
             print_data(failure_data(str(error), status), style)
@@ -98,7 +102,12 @@ def report(
 
 
 def _travel(
-    log_dirs: tuple[str, ...], out_dir: Path, master: str | None, moments: Sequence[str], style: str
+    log_dirs: tuple[str, ...],
+    lake: Path | None,
+    out_dir: Path,
+    master: str | None,
+    moments: Sequence[str],
+    style: str,
 ) -> None:
     wanted = [_moment(text) for text in moments]
     from controller.analysis.machine_summary import failure_data
@@ -107,7 +116,7 @@ def _travel(
 
     try:
         with shown() as progress:
-            summary = run_travel(log_dirs, out_dir, wanted, master=master, progress=progress)
+            summary = run_travel(log_dirs, out_dir, wanted, lake=lake, master=master, progress=progress)
     except ControllerError as error:
         if style in ("json", "yaml"):
             print_data(failure_data(str(error), EXIT_FAILED), style)

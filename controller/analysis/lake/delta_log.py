@@ -1,0 +1,332 @@
+"""The commits of a Delta Lake table, in plain Python (Delta Transaction Log Protocol, reader 3, writer 7).
+
+A table is a directory of Parquet files and ``_delta_log``, whose numbered JSON files say which of them count. A commit
+is one such file, which appears whole or not at all; whoever finds its number taken has lost the race. Every
+`CHECKPOINT_EVERY` commits one file (a V2 checkpoint in JSON) tells the whole state; earlier commits go after a day.
+
+What is known of each log file lives in the same commits, as domain metadata. Imports no Spark.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.analysis.lake.errors import LakeError
+
+LOG_DIR = "_delta_log"
+CHECKPOINT_EVERY = 20
+#: How long readers of an earlier version may still open its files.
+RETENTION_MS = 24 * 3600 * 1000
+PARTITION_COLUMNS = ("day", "kind")
+#: Of the columns and of what is kept of each log file; a greater one was written by a newer version.
+LAKE_VERSION = 1
+_VERSION_KEY = "statelog.lakeVersion"
+_LAST_CHECKPOINT = "_last_checkpoint"
+_LOCK = "_lock"
+_FEATURES = {"readerFeatures": {"v2Checkpoint"}, "writerFeatures": {"v2Checkpoint", "domainMetadata"}}
+_PROTOCOL = {"minReaderVersion": 3, "minWriterVersion": 7} | {
+    name: sorted(features) for name, features in _FEATURES.items()
+}
+
+Action = dict[str, Any]
+
+
+@dataclass
+class Snapshot:
+    """A version of the table (-1: there is none yet): ``files`` and ``removed`` by path, `add` and `remove` actions;
+    ``domains``: domain metadata by name; ``transactions``: last version by application id."""
+
+    version: int = -1
+    metadata: Action = field(default_factory=dict)
+    protocol: Action = field(default_factory=dict)
+    files: dict[str, Action] = field(default_factory=dict)
+    removed: dict[str, Action] = field(default_factory=dict)
+    domains: dict[str, str] = field(default_factory=dict)
+    transactions: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, action: Action) -> None:
+        """Unknown actions tell nothing about the state."""
+        name, value = next(iter(action.items()))
+        if name == "add":
+            self.files[value["path"]] = value
+            self.removed.pop(value["path"], None)
+        elif name == "remove":
+            self.files.pop(value["path"], None)
+            self.removed[value["path"]] = value
+        elif name == "metaData":
+            self.metadata = value
+        elif name == "protocol":
+            self.protocol = value
+        elif name == "txn":
+            self.transactions[value["appId"]] = value["version"]
+        elif name == "domainMetadata":
+            if value["removed"]:
+                self.domains.pop(value["domain"], None)
+            else:
+                self.domains[value["domain"]] = value["configuration"]
+
+    def actions(self, now_ms: int) -> Iterator[Action]:
+        """The state as actions, without removals that no reader needs any more."""
+        yield {"protocol": self.protocol}
+        yield {"metaData": self.metadata}
+        for app, version in self.transactions.items():
+            yield {"txn": {"appId": app, "version": version}}
+        for domain, configuration in self.domains.items():
+            yield domain_action(domain, configuration)
+        for added in self.files.values():
+            yield {"add": added | {"dataChange": False}}
+        for removed in self.removed.values():
+            if removed["deletionTimestamp"] > now_ms - RETENTION_MS:
+                yield {"remove": removed | {"dataChange": False}}
+
+    @property
+    def bytes(self) -> int:
+        return sum(added["size"] for added in self.files.values())
+
+
+def domain_action(domain: str, configuration: str) -> Action:
+    return {"domainMetadata": {"domain": domain, "configuration": configuration, "removed": False}}
+
+
+def add_action(path: str, partition: Mapping[str, str | None], size: int, *, new_data: bool = True) -> Action:
+    """``path``: relative to the table. ``partition``: value by partition column."""
+    return {
+        "add": {
+            "path": path,
+            "partitionValues": dict(partition),
+            "size": size,
+            "modificationTime": now_ms(),
+            "dataChange": new_data,
+        }
+    }
+
+
+def remove_action(added: Action, *, new_data: bool = False) -> Action:
+    kept = {name: added[name] for name in ("path", "partitionValues", "size")}
+    return {
+        "remove": kept | {"deletionTimestamp": now_ms(), "dataChange": new_data, "extendedFileMetadata": True}
+    }
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class DeltaLog:
+    """The commits of the table in ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.directory = root, root / LOG_DIR
+
+    def read(self) -> Snapshot:
+        """The newest version. Raises LakeError if commits are missing or damaged, or another program's."""
+        for attempt in range(3):
+            try:
+                return self._read()
+            except FileNotFoundError:
+                # A writer has written a checkpoint and deleted what came before it.
+                if attempt == 2:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    def _read(self) -> Snapshot:
+        snapshot = Snapshot()
+        checkpoint = self._last_checkpoint()
+        if checkpoint is not None:
+            for action in _actions(self.directory / checkpoint["v2Checkpoint"]["path"]):
+                snapshot.apply(action)
+            snapshot.version = checkpoint["version"]
+        versions = sorted(v for v in self._versions() if v > snapshot.version)
+        for version in versions:
+            if version != snapshot.version + 1:
+                raise LakeError(f"{self.root}: not whole: commit {snapshot.version + 1} is missing")
+            for action in _actions(self._path(version)):
+                snapshot.apply(action)
+            snapshot.version = version
+        self._check(snapshot)
+        return snapshot
+
+    def create(self, schema: str) -> Snapshot:
+        """Make an empty table. ``schema``: Spark's StructType as JSON, which is Delta's."""
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema,
+            "partitionColumns": list(PARTITION_COLUMNS),
+            "configuration": {
+                _VERSION_KEY: str(LAKE_VERSION),
+                "delta.checkpointPolicy": "v2",
+                "delta.logRetentionDuration": "interval 1 days",
+                "delta.deletedFileRetentionDuration": "interval 1 days",
+            },
+            "createdTime": now_ms(),
+        }
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return self.commit(Snapshot(), [{"protocol": _PROTOCOL}, {"metaData": metadata}], "CREATE TABLE")
+
+    def change_schema(self, snapshot: Snapshot, schema: str) -> Snapshot:
+        """Give the table the columns of this version; what was written before has null in new ones."""
+        configuration = snapshot.metadata["configuration"] | {_VERSION_KEY: str(LAKE_VERSION)}
+        metadata = snapshot.metadata | {"schemaString": schema, "configuration": configuration}
+        return self.commit(snapshot, [{"metaData": metadata}], "CHANGE SCHEMA")
+
+    def commit(self, before: Snapshot, actions: Iterable[Action], operation: str) -> Snapshot:
+        """Make the version after ``before``, all of it or nothing. Out: that version.
+
+        Raises LakeError if another program has committed it: nothing has changed then.
+        """
+        version, actions = before.version + 1, list(actions)
+        info = {"commitInfo": {"timestamp": now_ms(), "operation": operation, "engineInfo": "pctl lake"}}
+        if not self._write_new(self._path(version), [info, *actions]):
+            raise LakeError(
+                f"{self.root}: version {version} was committed by another program; nothing was written"
+            )
+        for action in actions:
+            before.apply(action)
+        before.version = version
+        if version and version % CHECKPOINT_EVERY == 0:
+            self._checkpoint(before)
+        return before
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only writer. Raises LakeError if another process is one."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = (self.root / _LOCK).open("a+")
+        except OSError as error:
+            raise LakeError(f"{self.root}: {error.strerror or error}") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise LakeError(
+                    f"{self.root}: process {lock.read(20).strip() or '?'} is writing this lake; one writer at a time"
+                ) from None
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            yield
+
+    def sweep(self, snapshot: Snapshot) -> int:
+        """Delete Parquet files that no commit names (a writer was killed), or that were removed long ago, and commits
+        that a checkpoint of long ago covers. For the only writer. Out: the number of files deleted."""
+        oldest_ms = now_ms() - RETENTION_MS
+        kept = set(snapshot.files)
+        kept |= {path for path, gone in snapshot.removed.items() if gone["deletionTimestamp"] > oldest_ms}
+        swept = 0
+        for path in self.root.glob("day=*/kind=*/*.parquet"):
+            if path.relative_to(self.root).as_posix() not in kept:
+                path.unlink()
+                swept += 1
+        for draft in self.directory.glob(".draft-*"):
+            draft.unlink()
+        checkpoint = self._last_checkpoint()
+        if checkpoint is not None:
+            newest = self.directory / checkpoint["v2Checkpoint"]["path"]
+            for path in self.directory.glob("[0-9]*.json"):
+                covered = int(path.name[:20]) <= checkpoint["version"] and path != newest
+                if covered and path.stat().st_mtime_ns // 1_000_000 < oldest_ms:
+                    path.unlink()
+        return swept
+
+    def _check(self, snapshot: Snapshot) -> None:
+        if snapshot.version < 0:
+            return
+        version = snapshot.metadata.get("configuration", {}).get(_VERSION_KEY)
+        if version is None:
+            raise LakeError(f"{self.root}: a Delta Lake table, but not of state-change logs")
+        if int(version) > LAKE_VERSION:
+            raise LakeError(
+                f"{self.root}: made by a newer version: lake version {version}, known is {LAKE_VERSION}"
+            )
+        for name, known in _FEATURES.items():
+            foreign = set(snapshot.protocol.get(name, [])) - known
+            if foreign:
+                raise LakeError(f"{self.root}: another program has turned on {', '.join(sorted(foreign))}")
+
+    def _checkpoint(self, snapshot: Snapshot) -> None:
+        name = f"{snapshot.version:020}.checkpoint.{uuid.uuid4()}.json"
+        actions = [{"checkpointMetadata": {"version": snapshot.version}}, *snapshot.actions(now_ms())]
+        self._write_new(self.directory / name, actions)
+        about = {
+            "version": snapshot.version,
+            "size": len(actions),
+            "v2Checkpoint": {
+                "path": name,
+                "sizeInBytes": (self.directory / name).stat().st_size,
+                "modificationTime": now_ms(),
+                "nonFileActions": [],
+                "sidecarFiles": [],
+            },
+        }
+        draft = self._draft([about])
+        draft.replace(self.directory / _LAST_CHECKPOINT)
+        _sync_directory(self.directory)
+
+    def _last_checkpoint(self) -> Action | None:
+        try:
+            return next(_actions(self.directory / _LAST_CHECKPOINT))
+        except FileNotFoundError:
+            return None
+
+    def _versions(self) -> Iterator[int]:
+        with suppress(FileNotFoundError):
+            for name in os.listdir(self.directory):
+                if len(name) == 25 and name.endswith(".json") and name[:20].isdigit():
+                    yield int(name[:20])
+
+    def _path(self, version: int) -> Path:
+        return self.directory / f"{version:020}.json"
+
+    def _write_new(self, path: Path, actions: Iterable[Action]) -> bool:
+        """Write a file that appears whole; False if it is there already."""
+        draft = self._draft(actions)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        _sync_directory(self.directory)
+        return True
+
+    def _draft(self, actions: Iterable[Action]) -> Path:
+        path = self.directory / f".draft-{uuid.uuid4()}"
+        with path.open("w", encoding="utf-8") as draft:
+            for action in actions:
+                draft.write(json.dumps(action, separators=(",", ":")) + "\n")
+            draft.flush()
+            os.fsync(draft.fileno())
+        return path
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _actions(path: Path) -> Iterator[Action]:
+    """Raises LakeError if the file is not lines of JSON objects, FileNotFoundError if it is absent."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                action = json.loads(line)
+                if not isinstance(action, dict) or not action:
+                    raise LakeError(f"{path}: damaged: a line is not an object")
+                yield action
+    except ValueError as error:
+        raise LakeError(f"{path}: damaged: {error}") from error

@@ -1,0 +1,120 @@
+"""The report's input from the table: the same tables as from the raw logs, without reading a line of text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from controller.analysis.condensing import condense
+from controller.analysis.intake import quality, reading
+from controller.analysis.lake.delta_log import DeltaLog, Snapshot
+from controller.analysis.lake.errors import LakeError
+from controller.analysis.lake.identity import TakenFile
+from controller.analysis.lake.loading import UNREAD, read_rows, taken_files
+from controller.analysis.local_files import LogFile
+from controller.analysis.progress import Phase, Progress, entered
+from controller.analysis.tables import Input
+
+_NOT_OF_RECORDS = ("log_file", "digest", "status", "problem", "sample", "other_kind", "day", "copy", "schema")
+#: Log files up to this number are named by a literal map, more by a join.
+_LITERAL_MAX = 1000
+
+
+def open_snapshot(directory: Path) -> Snapshot:
+    """The newest version. Raises LakeError if there is no lake or nothing in it. Needs no Spark."""
+    snapshot = DeltaLog(directory).read()
+    if snapshot.version < 0:
+        raise LakeError(f"{directory}: no lake; pctl lake update LOGDIR... --lake {directory} makes it")
+    if not any(file.ok for file in taken_files(snapshot)):
+        raise LakeError(f"{directory}: nothing to report on: no usable line")
+    return snapshot
+
+
+def log_bytes(snapshot: Snapshot) -> int:
+    """Bytes of log that the table stands for."""
+    return sum(file.taken for file in taken_files(snapshot))
+
+
+def lake_input(
+    spark: SparkSession, directory: Path, snapshot: Snapshot, _staging: str, progress: Progress
+) -> Input:
+    """The input of the report, from one version of the table. Nothing is staged."""
+    root = directory.resolve()
+    files = sorted(taken_files(snapshot), key=lambda file: file.path)
+    rows = [_file_row(file) for file in files]
+    count, good = sum(row.lines for row in rows), sum(row.ok for row in rows)
+    damaged = sum(row.problem is not None for row in rows)
+    entered(progress, Phase.TABLES, count)
+    progress(f"{count:,} lines, {count - good:,} unreadable, {damaged} damaged files")
+    everything = _with_file(spark, read_rows(spark, root, snapshot.files), files)
+    doubled = quality.overlapping(rows)
+    marked, copies = everything.withColumn("copy", F.lit(False)), 0
+    if doubled:
+        progress("files of one node overlap in time: looking for copied lines")
+        ids = [file.id for file in files if LogFile(file.path, 0).shown in doubled]
+        if _has_copies(everything, ids):
+            marked = _with_copies(everything, ids).persist()
+            copies = marked.where((F.col("kind") != UNREAD) & F.col("copy")).count()
+    records = marked.where((F.col("kind") != UNREAD) & ~F.col("copy")).drop(*_NOT_OF_RECORDS)
+    spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
+    return Input(
+        records=records,
+        condensed=condense(records).persist(),
+        files=[LogFile(file.path, file.size) for file in files],
+        file_table=quality.file_table(spark, rows),
+        problem_table=quality.input_problems(everything.where(F.col("kind") == UNREAD)),
+        lines=count,
+        copies=copies,
+        first_us=min(first for first, _ in spans),
+        last_us=max(last or first for first, last in spans),
+    )
+
+
+def _file_row(file: TakenFile) -> quality.FileRow:
+    left = (
+        f"{file.pending:,} bytes of an unfinished last line are left for the next update"
+        if file.pending
+        else None
+    )
+    return quality.FileRow(
+        LogFile(file.path, 0).shown,
+        file.size,
+        file.lines,
+        file.ok,
+        file.torn,
+        file.malformed,
+        file.newer_schema,
+        file.problem or left,
+        file.role,
+        file.node,
+        file.first_us,
+        file.last_us,
+    )
+
+
+def _with_file(spark: SparkSession, rows: DataFrame, files: list[TakenFile]) -> DataFrame:
+    """With ``file``: the present name of the log, as `reading.read_lines` has it, on which the order of records of
+    one event and time depends."""
+    names = {file.id: quote(file.path, safe="/:") for file in files}
+    if len(names) <= _LITERAL_MAX:
+        literals = [F.lit(text) for pair in names.items() for text in pair]
+        return rows.withColumn("file", F.create_map(*literals)[F.col("log_file")])
+    table = spark.createDataFrame(list(names.items()), "log_file string, file string")
+    return rows.join(F.broadcast(table), "log_file", "left")
+
+
+def _has_copies(rows: DataFrame, ids: list[str]) -> bool:
+    """Whether two of these files have a line in common: told by few columns, unlike which one it is."""
+    lines = rows.where(F.col("log_file").isin(ids)).groupBy("digest", "ts")
+    ends = lines.agg(F.min("log_file").alias("first"), F.max("log_file").alias("last"))
+    return not ends.where(F.col("first") != F.col("last")).isEmpty()
+
+
+def _with_copies(rows: DataFrame, ids: list[str]) -> DataFrame:
+    """With ``copy`` (`reading.mark_copies`) for the lines of these files."""
+    among = F.col("log_file").isin(ids)
+    marked = reading.mark_copies(rows.where(among))
+    return rows.where(~among).withColumn("copy", F.lit(False)).unionByName(marked)

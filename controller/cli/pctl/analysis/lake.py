@@ -1,0 +1,66 @@
+"""``pctl lake``: the lines of all logs, typed and in columns, kept up to date for reports (docs/lake.md)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from controller.cli.common.options import FILE, Options, Seconds, Verb, Verbs
+from controller.cli.common.output import fail, note, print_fields
+from controller.errors import ControllerError
+
+
+@click.group(cls=Verbs)
+def lake() -> None:
+    """Keep what the logs of all nodes say in a table, which outlives rotated logs: update, follow."""
+
+
+def _common(command: Callable[..., None]) -> Callable[..., None]:
+    for add in (
+        click.option("--master", help="Spark master [default: all cores of this machine]"),
+        click.option(
+            "--lake", "directory", type=FILE, required=True, metavar="DIR", help="the table's directory"
+        ),
+        click.argument("log_dirs", nargs=-1, required=True, metavar="LOGDIR..."),
+    ):
+        command = add(command)
+    return click.pass_obj(command)
+
+
+@lake.command(cls=Verb)
+@_common
+def update(options: Options, log_dirs: tuple[str, ...], directory: Path, master: str | None) -> None:
+    """Take what is new in the logs in and below LOGDIR... into the lake."""
+    from controller.analysis.lake.job import run_update
+
+    try:
+        summary = run_update(log_dirs, directory, master=master, progress=note)
+    except ControllerError as error:
+        fail(str(error))
+    print_fields(asdict(summary), options.output)
+
+
+@lake.command(cls=Verb)
+@click.option(
+    "--every", "every_s", type=Seconds(0.1, 3600), default=10, show_default=True, help="seconds between looks"
+)
+@_common
+def follow(
+    options: Options, log_dirs: tuple[str, ...], directory: Path, master: str | None, every_s: float
+) -> None:
+    """Take what is written to the logs in and below LOGDIR... into the lake until Ctrl-C or SIGTERM."""
+    from controller.analysis.lake.job import run_follow
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        summary = run_follow(log_dirs, directory, master=master, every_s=every_s, stop=stop, progress=note)
+    except ControllerError as error:
+        fail(str(error))
+    print_fields(asdict(summary), options.output)

@@ -1,0 +1,293 @@
+"""The lake without Spark: commits, identities of files, what is set aside of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from controller.analysis.errors import ReportError
+from controller.analysis.lake import delta_log
+from controller.analysis.lake.delta_log import DeltaLog, Snapshot, add_action, domain_action, remove_action
+from controller.analysis.lake.errors import LakeError
+from controller.analysis.lake.identity import TakenFile
+from controller.analysis.lake.source import open_snapshot
+from controller.analysis.lake.spool import Piece, Spool
+
+PARTITION = {"day": "2026-01-14", "kind": "leader"}
+
+
+def lines(first: int, last: int) -> bytes:
+    return b"".join(b'{"schema":1,"event_id":%d}\n' % number for number in range(first, last))
+
+
+def table(root: Path) -> tuple[DeltaLog, Snapshot]:
+    log = DeltaLog(root)
+    return log, log.create('{"type":"struct","fields":[]}')
+
+
+# --- commits ---------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_read_back_and_a_removed_file_is_not_there(tmp_path: Path) -> None:
+    log, snapshot = table(tmp_path)
+    log.commit(snapshot, [add_action("a", PARTITION, 10), add_action("b", PARTITION, 20)], "WRITE")
+    log.commit(snapshot, [domain_action("d", "x"), remove_action(snapshot.files["a"])], "WRITE")
+    read = log.read()
+    assert (read.version, set(read.files), set(read.removed), read.bytes) == (2, {"b"}, {"a"}, 20)
+    assert read.domains == {"d": "x"}
+    assert read == snapshot
+
+
+def test_of_two_writers_of_one_version_the_second_is_told(tmp_path: Path) -> None:
+    log, snapshot = table(tmp_path)
+    other = log.read()
+    log.commit(snapshot, [add_action("a", PARTITION, 1)], "WRITE")
+    with pytest.raises(LakeError, match="version 1 was committed by another program; nothing was written"):
+        log.commit(other, [add_action("b", PARTITION, 1)], "WRITE")
+    assert set(log.read().files) == {"a"}
+    assert not list(log.directory.glob(".draft-*"))
+
+
+def test_a_checkpoint_tells_what_the_commits_before_it_told(tmp_path: Path) -> None:
+    log, snapshot = table(tmp_path)
+    for number in range(delta_log.CHECKPOINT_EVERY + 2):
+        log.commit(
+            snapshot, [add_action(f"f{number}", PARTITION, 1), domain_action("n", str(number))], "WRITE"
+        )
+    for path in log.directory.glob("[0-9]*.json"):
+        if ".checkpoint." not in path.name and int(path.name[:20]) <= delta_log.CHECKPOINT_EVERY:
+            path.unlink()
+    read = log.read()
+    assert len(list(log.directory.glob("*.checkpoint.*.json"))) == 1
+    assert (read.version, set(read.files), read.domains) == (
+        snapshot.version,
+        set(snapshot.files),
+        {"n": "21"},
+    )
+
+
+def test_a_missing_commit_and_a_damaged_one_are_errors(tmp_path: Path) -> None:
+    log, snapshot = table(tmp_path)
+    for name in "ab":
+        log.commit(snapshot, [add_action(name, PARTITION, 1)], "WRITE")
+    second = log.directory / f"{1:020}.json"
+    text = second.read_text()
+    second.write_text(text[:-20])
+    with pytest.raises(LakeError, match=r"00001\.json: damaged"):
+        log.read()
+    second.unlink()
+    with pytest.raises(LakeError, match="not whole: commit 1 is missing"):
+        log.read()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"statelog.lakeVersion": "2"}, "made by a newer version: lake version 2, known is 1"),
+        ({}, "a Delta Lake table, but not of state-change logs"),
+    ],
+)
+def test_a_table_of_another_kind_or_a_newer_version_is_left_alone(
+    tmp_path: Path, change: dict[str, str], message: str
+) -> None:
+    log, snapshot = table(tmp_path)
+    log.commit(snapshot, [{"metaData": snapshot.metadata | {"configuration": change}}], "WRITE")
+    with pytest.raises(LakeError, match=message):
+        log.read()
+
+
+def test_a_feature_that_another_program_turned_on_is_not_ignored(tmp_path: Path) -> None:
+    log, snapshot = table(tmp_path)
+    features = [*snapshot.protocol["readerFeatures"], "deletionVectors"]
+    log.commit(snapshot, [{"protocol": snapshot.protocol | {"readerFeatures": features}}], "WRITE")
+    with pytest.raises(LakeError, match="turned on deletionVectors"):
+        log.read()
+
+
+def test_files_that_no_commit_names_are_deleted_and_removed_ones_after_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, snapshot = table(tmp_path)
+    directory = tmp_path / "day=2026-01-14" / "kind=leader"
+    directory.mkdir(parents=True)
+    names = {name: f"{directory.relative_to(tmp_path)}/{name}.parquet" for name in ("kept", "old", "left")}
+    for name in names:
+        (directory / f"{name}.parquet").touch()
+    log.commit(snapshot, [add_action(names[name], PARTITION, 1) for name in ("kept", "old")], "WRITE")
+    log.commit(snapshot, [remove_action(snapshot.files[names["old"]])], "OPTIMIZE")
+    assert log.sweep(snapshot) == 1
+    assert {path.stem for path in directory.iterdir()} == {"kept", "old"}
+    later = delta_log.now_ms() + delta_log.RETENTION_MS + 1
+    monkeypatch.setattr(delta_log, "now_ms", lambda: later)
+    assert log.sweep(snapshot) == 1
+    assert {path.stem for path in directory.iterdir()} == {"kept"}
+
+
+def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from controller.analysis.lake.delta_log import DeltaLog\n"
+        "from controller.analysis.lake.errors import LakeError\n"
+        "try:\n    with DeltaLog(Path(sys.argv[1])).writing(): print('writes')\n"
+        "except LakeError as error: print(error)"
+    )
+
+    def second() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+        ).stdout
+
+    with DeltaLog(tmp_path).writing():
+        assert "is writing this lake; one writer at a time" in second()
+        with pytest.raises(LakeError, match=r"process \d+ is writing"), DeltaLog(tmp_path).writing():
+            pass
+    assert second() == "writes\n"
+
+
+def test_a_report_without_a_lake_is_an_error_that_tells_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match=r"no lake; pctl lake update LOGDIR... --lake .* makes it"):
+        open_snapshot(tmp_path)
+    table(tmp_path)
+    with pytest.raises(LakeError, match="no usable line"):
+        open_snapshot(tmp_path)
+
+
+# --- identities and the spool -------------------------------------------------------------------------------------
+
+
+class Taker:
+    """Sets aside what is new in a directory, and takes it as if it had been committed."""
+
+    def __init__(self, root: Path) -> None:
+        self.logs = root / "logs"
+        self.logs.mkdir()
+        self.spool = Spool(root / "spool")
+        self.known: dict[str, TakenFile] = {}
+
+    def fill(self) -> list[Piece]:
+        self.spool.clear()
+        return self.spool.fill([self.logs], list(self.known.values()))
+
+    def take(self) -> bytes:
+        """Out: the content of the pieces, in the order of their names' files."""
+        found = b""
+        for piece in self.fill():
+            self.known[piece.after.id] = piece.after
+            if piece.name:
+                data = (self.spool.directory / piece.name).read_bytes()
+                found += gzip.decompress(data) if piece.name.endswith(".gz") else data
+        return found
+
+    @property
+    def names(self) -> set[str]:
+        return {one.path.rpartition("/")[2] for one in self.known.values()}
+
+
+@pytest.fixture
+def taker(tmp_path: Path) -> Taker:
+    return Taker(tmp_path)
+
+
+def test_only_what_was_appended_is_taken_and_an_unfinished_line_later(taker: Taker) -> None:
+    log = taker.logs / "state-change.jsonl"
+    log.write_bytes(lines(0, 300) + b'{"schema"')
+    assert taker.take() == lines(0, 300)
+    assert [one.pending for one in taker.known.values()] == [9]
+    assert taker.fill() == []
+    with log.open("ab") as file:
+        file.write(b':1}\n{"tor')
+    assert taker.take() == b'{"schema":1}\n'
+    assert taker.take() == b""
+
+
+def test_a_renamed_and_gzipped_log_is_the_same_log(taker: Taker) -> None:
+    log = taker.logs / "state-change.jsonl"
+    log.write_bytes(lines(0, 300))
+    taker.take()
+    with log.open("ab") as file:
+        file.write(lines(300, 400) + b'{"torn"')
+    rotated = taker.logs / "state-change.20260114T101500.000000Z.jsonl"
+    log.rename(rotated)
+    log.write_bytes(lines(1000, 1100))
+    # By name, the rotated log comes first.
+    assert taker.take() == lines(300, 400) + b'{"torn"' + lines(1000, 1100)
+    packed = Path(f"{rotated}.gz")
+    packed.write_bytes(gzip.compress(rotated.read_bytes()))
+    assert taker.fill() == []  # Beside its plain file it is no log of its own.
+    rotated.unlink()
+    assert taker.take() == b""
+    assert taker.names == {log.name, packed.name}
+    assert [one.lines for one in taker.known.values()] == [0, 0]  # Spark counts.
+
+
+def test_a_log_that_was_gzipped_between_two_looks_gives_its_rest(taker: Taker) -> None:
+    log = taker.logs / "state-change.jsonl"
+    log.write_bytes(lines(0, 1000))
+    taker.take()
+    log.unlink()
+    packed = taker.logs / "state-change.20260114T101500.000000Z.jsonl.gz"
+    packed.write_bytes(gzip.compress(lines(0, 1200)))
+    assert taker.take() == lines(1000, 1200)
+    assert len(taker.known) == 1
+    assert taker.fill() == []
+
+
+def test_a_damaged_gzip_file_is_taken_to_the_damage_and_named(taker: Taker) -> None:
+    packed = taker.logs / "state-change.20260114T101500.000000Z.jsonl.gz"
+    packed.write_bytes(gzip.compress(lines(0, 1000))[:-100])
+    (piece,) = taker.fill()
+    assert piece.after.problem == "truncated gzip; what came before the damage was read"
+    assert 0 < piece.after.taken < len(lines(0, 1000))
+
+
+def test_a_copy_beside_its_original_is_a_log_of_its_own_and_a_moved_directory_is_not(taker: Taker) -> None:
+    (taker.logs / "a").mkdir()
+    (taker.logs / "a" / "state-change.jsonl").write_bytes(lines(0, 10))
+    taker.take()
+    (taker.logs / "a").rename(taker.logs / "b")
+    assert taker.take() == b""
+    assert len(taker.known) == 1
+    (taker.logs / "c").mkdir()
+    (taker.logs / "c" / "state-change.jsonl").write_bytes(lines(0, 10))
+    assert taker.take() == lines(0, 10)
+    assert len(taker.known) == 2
+
+
+def test_another_file_of_the_same_name_or_the_same_first_line_is_another_log(taker: Taker) -> None:
+    log = taker.logs / "state-change.jsonl"
+    log.write_bytes(lines(0, 10))
+    taker.take()
+    log.write_bytes(lines(5, 30))
+    assert taker.take() == lines(5, 30)
+    log.write_bytes(lines(5, 6) + lines(100, 130))
+    assert taker.take() == lines(5, 6) + lines(100, 130)
+    assert len(taker.known) == 3
+
+
+def test_a_large_log_is_taken_in_parts(taker: Taker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.analysis.lake.spool.BATCH_BYTES", 2 << 20)
+    (taker.logs / "state-change.jsonl").write_bytes(lines(0, 100_000))
+    parts = [taker.take()]
+    while taker.spool.full:
+        parts.append(taker.take())
+    assert len(parts) == 2
+    assert b"".join(parts) == lines(0, 100_000)
+
+
+def test_an_unreadable_and_an_empty_log_are_known_and_no_log_is_an_error(taker: Taker) -> None:
+    with pytest.raises(ReportError, match="no state-change log"):
+        taker.fill()
+    (taker.logs / "state-change.jsonl").touch()
+    assert taker.take() == b""
+    assert taker.names == {"state-change.jsonl"}
+    assert taker.fill() == []
+
+
+def test_what_is_known_of_a_file_survives_as_json() -> None:
+    known = TakenFile.new("file:/a/state-change.jsonl", "ab")
+    assert msgspec.json.decode(json.dumps(msgspec.to_builtins(known)), type=TakenFile) == known
