@@ -118,7 +118,7 @@ def failure(connect: str, directory: Path, size: Size, runs: int, rows: Table) -
         f"{took:.2f} s",
         f"{raw:.2f} s raw fenced writes",
         f"{took / raw:.2f}",
-        "4, 2 s" if size.scale == 1 else "4",
+        "8, 2 s" if size.scale == 1 else "8",
     )
     rows.add_row("controller memory after broker failure, peak", f"{peak:.0f} MB", "", "", "400 MB")
 
