@@ -30,7 +30,7 @@ run: java ## run a whole cluster on this machine: failures, recovery, Spark repo
 
 test: java ## check format, lint and types, run all tests
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not kafka_long and not browser_long and not gameday_long"
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not kafka_long and not browser_long and not gameday_long and not spark_long"
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick
@@ -132,6 +132,10 @@ deb: $(READY) ## build a Debian package into build/packages
 
 dist: $(READY) ## build wheel and source distribution into build/packages
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/packages
+
+.PHONY: spark-cluster
+spark-cluster: java ## a report on a Spark cluster of two workers, which are killed
+	$(PYTEST) tests/analysis -m spark_long
 
 .PHONY: spark-archive
 spark-archive: ## write what spark-submit needs for a report on a Spark cluster into build/spark (docs/report.md)

@@ -501,7 +501,7 @@ FAULTS = (
 
 
 #: Faults of the short form.
-SHORT = 5
+SHORT = 3
 
 
 async def gameday(playground: Playground, session: Session, faults: Sequence[Fault] = FAULTS) -> None:

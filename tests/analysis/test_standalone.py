@@ -18,7 +18,7 @@ from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
 from tests.support.analysis.standalone import WORKERS, Standalone, standalone
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.spark_long]
 
 Tables = dict[str, list[str]]
 WAIT_S = 300

@@ -10,7 +10,7 @@ from controller.embedded_kafka import jars
 from tests.kafka import chaos
 from tests.kafka.conftest import require
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 
 #: Begins with faults of all kinds but ZooKeeper's: a broker and our controllers, alone and at once.
 SEED = 1

@@ -63,6 +63,7 @@ def test_a_live_controller_is_taken_over_and_a_leader_killed(make_kafka: MakeClu
     assert len(cluster.elections_by_brokers()) == elected
 
 
+@pytest.mark.kafka_long
 def test_a_standby_takes_over_and_no_broker_becomes_controller(make_kafka: MakeCluster) -> None:
     cluster = make_kafka()
     cluster.create_topic("t", 3, 3)
