@@ -40,13 +40,13 @@ def planted(self, broker):
 EventContext.add_broker = planted
 """
 PUSH = """
-from controller.runtime.push.messages import MessageBuilder
-original = MessageBuilder._leader_and_isr_entry
-def planted(self, partition, is_new):
+from controller.runtime.push import entries as module
+original = module.leader_and_isr
+def planted(partition, *rest):
     if partition.topic.name == "poison":
         raise TypeError("planted")
-    return original(self, partition, is_new)
-MessageBuilder._leader_and_isr_entry = planted
+    return original(partition, *rest)
+module.leader_and_isr = planted
 """
 REQUEST = """
 from controller.core.topics import create_topics as module
@@ -141,10 +141,16 @@ class Cluster:
 
 
 @contextmanager
-def started(zookeeper: str, zk: KazooClient, directory: Path, planted: str) -> Iterator[Cluster]:
-    """Three controllers with the same fault, three brokers, and a producer on a topic that is none of its business."""
+def started(
+    zookeeper: str, zk: KazooClient, directory: Path, planted: str, *, warm: bool = True
+) -> Iterator[Cluster]:
+    """Three controllers with the same fault, three brokers, and a producer on a topic that is none of its business.
+    Not ``warm``: a failover adds each topic, also one that a standby could have had in memory."""
+    changes = {} if warm else {"PARTITION_CONTROLLER_WARM_STANDBY": "false"}
     with ExitStack() as stack:
-        controllers = [stack.enter_context(controller(zookeeper, directory, n, planted)) for n in (1, 2, 3)]
+        controllers = [
+            stack.enter_context(controller(zookeeper, directory, n, planted, changes)) for n in (1, 2, 3)
+        ]
         running = Cluster(zookeeper, directory, zk, controllers, [])
         running.brokers = stack.enter_context(brokers(zookeeper, directory, 2))
         running.ok("topics", "create", "good", "--partitions", "2", "--replication-factor", "2")
@@ -225,7 +231,7 @@ def nothing(running: Cluster) -> int:
 def test_what_raises_twice_is_left_out(
     planted: str, meet: Callable[[Cluster], int], name: str, zookeeper: str, zk: KazooClient, tmp_path: Path
 ) -> None:
-    with started(zookeeper, zk, tmp_path, planted) as running:
+    with started(zookeeper, zk, tmp_path, planted, warm=planted is not TOPIC) as running:
         before = running.epoch()
         before += meet(running)
         running.until(lambda: len(running.cluster()["in_quarantine"]) == 1)
@@ -277,7 +283,7 @@ def test_what_is_released_is_taken_in_again(zookeeper: str, zk: KazooClient, tmp
     planted = TOPIC.replace(
         'info.name == "poison"', f'info.name == "poison" and not Path({str(fixed)!r}).exists()'
     )
-    with started(zookeeper, zk, tmp_path, "from pathlib import Path\n" + planted) as running:
+    with started(zookeeper, zk, tmp_path, "from pathlib import Path\n" + planted, warm=False) as running:
         topic_by_hand(running)
         running.until(lambda: running.cluster()["in_quarantine"] == ["topic/poison"])
         running.until(lambda: running.cluster().get("controller_answers") == "yes")

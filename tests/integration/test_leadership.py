@@ -146,7 +146,7 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
     resigned = [
         r
         for r in read_records(cluster.state_logs / f"controller-{active}")
-        if r["kind"] == "controller" and r["to"] == "resigned"
+        if r["kind"] == "controller" and r["to"] == "resigned" and r["controller_epoch"] == old_epoch
     ]
     assert len(resigned) == 1
 
