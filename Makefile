@@ -30,7 +30,7 @@ run: java ## run a whole cluster on this machine: failures, recovery, Spark repo
 
 test: java ## check format, lint and types, run all tests
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not kafka_long and not browser_long and not gameday_long and not spark_long"
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not kafka_long and not browser_long and not gameday_long and not spark_long and not containers_long"
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick
@@ -142,7 +142,7 @@ spark-archive: ## write what spark-submit needs for a report on a Spark cluster 
 	$(PYTHON) deploy/spark_archive.py build/spark
 
 .PHONY: screenshots
-screenshots: java ## make the pictures of the console in docs/images, with Debian's Chromium
+screenshots: java ## make the pictures of console and report in docs/images, with Debian's Chromium
 	$(BIN)/python -m tests.browser.screenshots
 
 .PHONY: kafka
@@ -190,6 +190,10 @@ up: ## start the cluster in containers (needs docker; see docs/deploy.md)
 
 down: ## stop the cluster in containers
 	deploy/up.sh --down
+
+.PHONY: containers
+containers: $(READY) ## build the image and start every profile of the compose file on this machine's container engine, with failures; skipped where none answers; ARGS as pytest's
+	$(PYTEST) tests/deploy/test_containers.py -rP $(ARGS)
 
 proto: $(READY) ## generate the gRPC code from proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. proto/*.proto

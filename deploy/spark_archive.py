@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("controller", "proto")
-JOB = ROOT / "controller" / "analysis" / "job.py"
+JOB = ROOT / "controller" / "cli" / "pctl" / "analysis" / "submitted.py"
 #: The earliest time that a ZIP file knows.
 TIME = (1980, 1, 1, 0, 0, 0)
 

@@ -6,20 +6,31 @@
 #   deploy/up.sh --report     then a Spark master and two workers make the report of all logs: build/report.html
 #   deploy/up.sh --down       end it; volumes stay (--down --volumes removes them)
 # COMPOSE_PROFILES says what starts: secured (without it), plain, monitoring, analysis, or secured,kafka.
+# COMPOSE_PROJECT_NAME: by this name its containers begin; another one is another cluster, which needs other ports.
 # Where no image registry is reachable, run deploy/build-base.sh first (once, as root).
 set -euo pipefail
 cd "$(dirname "$0")"
 
-PROJECT=partition-controller
+PROJECT=${COMPOSE_PROJECT_NAME:-partition-controller}
 LOCAL_BASE=partition-controller-base:bookworm
 LOCAL_PROMETHEUS=partition-controller-prometheus:local
+LOCAL_KAFKA=partition-controller-kafka:local
 export IMAGE=${IMAGE:-partition-controller:local}
 export COMPOSE_PROFILES=${COMPOSE_PROFILES:-secured}
 export HTTP_1_PORT=${HTTP_1_PORT:-9191} HTTP_2_PORT=${HTTP_2_PORT:-9192} PROMETHEUS_PORT=${PROMETHEUS_PORT:-9090}
 
 fail() { echo "up.sh: $*" >&2; exit 1; }
+chosen() { [[ ",$COMPOSE_PROFILES," = *",$1,"* ]]; }
 have() { docker image inspect "$1" >/dev/null 2>&1; }
 
+for profile in ${COMPOSE_PROFILES//,/ }; do
+    case $profile in
+    secured | plain | monitoring | analysis | kafka) ;;
+    *) fail "COMPOSE_PROFILES = $COMPOSE_PROFILES: there are secured, plain, monitoring, analysis and kafka" ;;
+    esac
+done
+! chosen plain || [ "$COMPOSE_PROFILES" = plain ] || fail "COMPOSE_PROFILES = $COMPOSE_PROFILES: plain has the ports of the others"
+[ "$COMPOSE_PROFILES" != kafka ] || fail "COMPOSE_PROFILES = kafka: say secured,kafka"
 command -v curl >/dev/null && command -v python3 >/dev/null || fail "curl and python3 are needed"
 docker info >/dev/null 2>&1 || fail "no Docker engine answers (docker info): install docker.io and start it"
 if docker compose version >/dev/null 2>&1; then
@@ -29,21 +40,28 @@ elif command -v docker-compose >/dev/null; then
 else
     fail "neither 'docker compose' nor docker-compose is there: install docker-compose-plugin or docker-compose"
 fi
+have "$LOCAL_BASE" && export BASE=${BASE:-$LOCAL_BASE}
+have "$LOCAL_PROMETHEUS" && export PROMETHEUS_IMAGE=${PROMETHEUS_IMAGE:-$LOCAL_PROMETHEUS}
+have "$LOCAL_KAFKA" && export KAFKA_IMAGE=${KAFKA_IMAGE:-$LOCAL_KAFKA}
 # What is likely wrong when an image was to be pulled and no local one is there.
 hint() {
     have "$LOCAL_PROMETHEUS" || echo "; where no image registry can be reached, run deploy/build-base.sh first, once, as root"
+    ! chosen kafka || have "${KAFKA_IMAGE:-apache/kafka:3.9.1}" ||
+        echo "; an image of Kafka without a registry: deploy/build-base.sh --kafka, or KAFKA_IMAGE"
+    ! chosen monitoring || have "${GRAFANA_IMAGE:-grafana/grafana:11.3.0}" ||
+        echo "; Grafana's image must come from a registry (GRAFANA_IMAGE names it); without Grafana: COMPOSE_PROFILES=secured"
 }
-have "$LOCAL_BASE" && export BASE=${BASE:-$LOCAL_BASE}
-have "$LOCAL_PROMETHEUS" && export PROMETHEUS_IMAGE=${PROMETHEUS_IMAGE:-$LOCAL_PROMETHEUS}
 
 # What Dockerfile.dockerignore lets in, for engines without BuildKit too.
 build() {
     local wheelhouse=()
     [ -d build/wheelhouse ] && wheelhouse=(deploy/build/wheelhouse)
     tar -C .. -c --exclude=__pycache__ LICENSE README.md broker_stub controller deploy/Dockerfile \
-        deploy/zookeeper_entrypoint.py "${wheelhouse[@]}" proto pyproject.toml requirements-dev.txt requirements.txt |
+        deploy/health.py deploy/rules.toml deploy/zookeeper_entrypoint.py "${wheelhouse[@]}" proto pyproject.toml requirements-dev.txt requirements.txt |
         docker build ${BASE:+--build-arg BASE="$BASE"} -f deploy/Dockerfile -t "$IMAGE" - ||
         fail "no image was built$(hint)"
+    # Without BuildKit the stage that only builds stays behind: more than a gigabyte.
+    docker image prune --force --filter label=partition-controller.stage=build >/dev/null
 }
 
 # Every container running, and healthy where it has a health check; within 3 minutes.
@@ -64,8 +82,8 @@ query() {
     curl -fsS "http://127.0.0.1:$PROMETHEUS_PORT/api/v1/query" --data-urlencode "query=$1" |
         python3 -c 'import json, sys
 for series in json.load(sys.stdin)["data"]["result"]:
-    labels = {k: v for k, v in series["metric"].items() if k not in ("__name__", "job")}
-    print("  ", labels, series["value"][1])'
+    metric = series["metric"]
+    print("  ", metric.get("__name__", ""), metric.get("instance", ""), series["value"][1])'
 }
 
 # Whether Prometheus has asked both controllers; it does so every 5 s.
@@ -108,13 +126,23 @@ get() {
 }
 secured_get() { curl -sS "${@:3}" --cacert "$own/ca.pem" --cert "$own/admin.pem" --key "$own/admin.key" "https://127.0.0.1:$1$2"; }
 
+name_of() { docker inspect -f '{{slice .Name 1}}' "$(compose ps -q "$1")"; }
 show() {
     compose ps
-    local port
+    local port prefix=
+    ! plain || prefix=plain-
     for port in $HTTP_1_PORT $HTTP_2_PORT; do
         echo "127.0.0.1:$port: $(get "$port" /leader), $(get "$port" /ready)"
     done
-    if plain; then return; fi
+    echo "try: docker exec $(name_of ${prefix}controller-1) pctl cluster"
+    if chosen kafka; then
+        echo "Kafka's brokers, as the controllers see them: docker exec $(name_of kafka-controller-1) pctl cluster"
+        compose exec -T kafka-controller-1 pctl cluster
+    fi
+    if plain; then
+        echo "the console: http://127.0.0.1:$HTTP_1_PORT/ui"
+        return
+    fi
     echo "Prometheus, at http://127.0.0.1:$PROMETHEUS_PORT: up and active controllers"
     await "first scrapes" scraped
     query up

@@ -10,7 +10,7 @@ STATE_KINDS = ("partition", "replica", "controller", "broker")
 SECOND_US = 1_000_000
 
 #: The kinds of which a field tells rows apart.
-_KEYS = {
+_KINDS_OF = {
     "from": (*STATE_KINDS, "leader"),
     "to": (*STATE_KINDS, "leader", "push", "ack", "failover", "log"),
     "replica": ("push", "ack"),
@@ -18,12 +18,15 @@ _KEYS = {
     "duration_us": ("ack",),
 }
 
+#: What tells rows apart.
+_KEYS = ("file", "role", "node", "controller_epoch", "kind", *_KINDS_OF, "reason", "second_us")
+
 
 def condense(records: DataFrame, *more: Column) -> DataFrame:
     """One row for records that only the tables of single lines tell apart.
 
     In: records (`staging.Staged.records`). Out: ``file``, ``role``, ``node``, ``controller_epoch``, ``kind``;
-    ``from``, ``to``, ``replica``, ``error``, ``duration_us`` for the kinds of _KEYS; ``reason`` of rejects, refused
+    ``from``, ``to``, ``replica``, ``error``, ``duration_us`` for the kinds of _KINDS_OF; ``reason`` of rejects, refused
     acks and leader changes; ``second_us``: a leader change's time, to the second. And of the lines that the row stands
     for: ``lines`` (how many), ``first_ts``, ``last_ts``, ``counted`` (sum of ``count``, null if none has it), ``meant``
     (the same with 1 where it is absent), ``spent_us``, ``longest_us`` (sum and maximum of ``duration_us``), and
@@ -38,7 +41,7 @@ def condense(records: DataFrame, *more: Column) -> DataFrame:
     refused = kind.isin("reject", "leader") | ((kind == "ack") & F.col("error").isNotNull())
     keys = [
         *(F.col(name) for name in ("file", "role", "node", "controller_epoch", "kind")),
-        *(kept(name, kind.isin(*kinds)) for name, kinds in _KEYS.items()),
+        *(kept(name, kind.isin(*kinds)) for name, kinds in _KINDS_OF.items()),
         kept("reason", refused),
         F.when(kind == "leader", second).alias("second_us"),
     ]
@@ -50,5 +53,17 @@ def condense(records: DataFrame, *more: Column) -> DataFrame:
         F.sum(F.coalesce("count", F.lit(1))).alias("meant"),
         F.try_sum(F.col("duration_us")).alias("spent_us"),
         F.max("duration_us").alias("longest_us"),
+        *more,
+    )
+
+
+def merge(condensed: DataFrame, *more: Column) -> DataFrame:
+    """Rows of `condense` of several parts as those of the whole. ``more``: aggregates of their ``more``."""
+    return condensed.groupBy(*_KEYS).agg(
+        F.min("first_ts").alias("first_ts"),
+        F.max("last_ts").alias("last_ts"),
+        F.max("longest_us").alias("longest_us"),
+        F.try_sum("spent_us").alias("spent_us"),
+        *(F.sum(name).alias(name) for name in ("lines", "counted", "meant")),
         *more,
     )

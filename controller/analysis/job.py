@@ -1,16 +1,13 @@
-"""The Spark job behind `pctl report`, and the main file for spark-submit (docs/report.md)."""
+"""The Spark job behind `pctl report`."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import click
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -21,18 +18,17 @@ from controller.analysis.intake.files import delete, list_files, write_text
 from controller.analysis.intake.staging import Staged, stage
 from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
 from controller.analysis.local_files import LogFile, check_local, has_scheme
-from controller.analysis.machine_summary import failure_data, summary_data
 from controller.analysis.page.rendering import render
 from controller.analysis.progress import Phase, Progress, entered, estimated_lines, stage_progress, stepped
-from controller.analysis.questions.asked import NOTHING_TOLD, Asked, read_racks
+from controller.analysis.questions.asked import NOTHING_TOLD, Asked
 from controller.analysis.session import LOG_NAME, QUICK_BYTES, SMALL_BYTES, size_for, spark_session
 from controller.analysis.summary import ReportSummary, collect_findings, summarize
 from controller.analysis.tables import TABLES, Input
-from controller.errors import ControllerError
-from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 
 #: Listings of the logs at most; they are listed again if a file is rotated between listing and opening.
 _LISTINGS_MAX = 3
+#: How a JVM's stack begins what caused an exception, the last one being the first cause.
+_CAUSE = "Caused by: "
 
 
 def run_report(
@@ -192,44 +188,10 @@ def write_tables(
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception of Spark says, without the stack."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
-
-
-@click.command()
-@click.argument("log_dirs", metavar="LOGDIR...", nargs=-1, required=True)
-@click.option("--out", "out_dir", default="report", show_default=True, help="Directory for tables and page.")
-@click.option("--master", default=None, help="Spark master; default: spark-submit's, else local[*].")
-@click.option("--slo", type=float, metavar="PERCENT", help="Availability that topics should have.")
-@click.option("--brokers", type=Path, help="Output of pctl brokers -o json, which tells racks.")
-@click.option("--json", "as_json", is_flag=True, help="The summary as JSON, also if there is no report.")
-@click.option("--strict", is_flag=True, help="Exit code 3 if something needs attention.")
-def main(
-    log_dirs: tuple[str, ...],
-    out_dir: str,
-    master: str | None,
-    slo: float | None,
-    brokers: Path | None,
-    as_json: bool,
-    strict: bool,
-) -> None:
-    """Aggregate the state-change logs in and below LOGDIR... into tables and a page."""
-    status = EXIT_USAGE
-    try:
-        asked = Asked(slo, {} if brokers is None else read_racks(brokers))
-        status = EXIT_FAILED
-        say = partial(click.echo, err=True)
-        summary = run_report(log_dirs, out_dir, master=master, progress=say, asked=asked)
-    except ControllerError as error:
-        if as_json:
-            click.echo(json.dumps(failure_data(str(error), status)))
-        click.echo(f"error: {error}", err=True)
-        sys.exit(status)
-    status = EXIT_REFUSED if strict and summary.problems() else 0
-    lines = [json.dumps(summary_data(summary, status))] if as_json else summary.text_lines()
-    click.echo("\n".join(lines))
-    sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()
+    """What an exception of Spark says, without the stack; of one of the JVM its cause: no space, no memory."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, Py4JError) and len(lines) > 1:
+        # The first line names the call, which says nothing to anybody.
+        causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+        return (causes[-1] if causes else lines[1].removeprefix(": "))[:300]
+    return next(iter(lines), type(error).__name__)[:300]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -38,6 +39,8 @@ _TEXTS: dict[str, Any] = {
     "role": Literal["controller", "broker"],
 }
 _ROTATED = "%Y%m%dT%H%M%S.%fZ"
+_AGE = re.compile(r"(\d{1,9})([smhd])")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -114,6 +117,14 @@ def time_of(text: str) -> int:
     if at.tzinfo is None:
         raise ValueError("no offset from UTC")
     return _micros(at)
+
+
+def time_or_age(text: str) -> int:
+    """`time_of`, or of an age (``30s``, ``10m``, ``2h``, ``1d``) the time then. Raises ValueError."""
+    ago = _AGE.fullmatch(text)
+    if ago is None:
+        return time_of(text)
+    return max(time.time_ns() // 1000 - int(ago[1]) * _UNITS_S[ago[2]] * 1_000_000, 1)
 
 
 def _decode(line: bytes) -> tuple[int, Record]:

@@ -72,7 +72,7 @@ def is_log(name: str) -> bool:
 
 def walk_local(log_dir: str) -> Iterator[LogFile]:
     """Log files in and below a directory. Follows symbolic links, but not in cycles; a file with two names has one
-    path."""
+    path. Raises ReportError for a name that Spark cannot be told."""
     if os.path.isfile(log_dir):
         yield _local_file(log_dir)
         return
@@ -91,4 +91,8 @@ def walk_local(log_dir: str) -> Iterator[LogFile]:
 
 def _local_file(path: str) -> LogFile:
     real = os.path.realpath(path)
+    try:
+        real.encode()
+    except UnicodeEncodeError:
+        raise ReportError(f"{real!r}: names of log files and their directories must be UTF-8") from None
     return LogFile(f"file:{real}", os.path.getsize(real))

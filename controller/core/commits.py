@@ -24,8 +24,8 @@ from controller.core.effects import (
     Unconfirmed,
     write_node,
 )
-from controller.core.model import LeaderAndIsr, Partition
-from controller.core.reasons import NewerController, NotWritten, Reason, StateGone, Unreadable
+from controller.core.model import EPOCH_MAX, LeaderAndIsr, Partition
+from controller.core.reasons import NewerController, NoEpochLeft, NotWritten, Reason, StateGone, Unreadable
 from controller.core.records import LeadershipChange
 from controller.core.znode_paths import NodePath
 from controller.core.znode_sizes import ZNODE_BYTES_MAX
@@ -83,7 +83,7 @@ def write_states(
     exhausted = False
     while True:
         while not exhausted and len(in_flight) < WINDOW_BATCHES:
-            batch, exhausted = _next_batch(source)
+            batch, exhausted = _next_batch(source, failed)
             if batch:
                 in_flight[context.submit_commit([SetState(c.partition, c.new) for c in batch])] = batch
             yield Pause.YIELD
@@ -103,13 +103,17 @@ def write_states(
             exhausted = False
 
 
-def _next_batch(source: Iterator[StateChange | None]) -> tuple[list[StateChange], bool]:
+def _next_batch(
+    source: Iterator[StateChange | None], failed: dict[Partition, Reason]
+) -> tuple[list[StateChange], bool]:
     """Take decisions until a batch is full or ``EXAMINED_MAX`` is reached; True if the source is exhausted."""
     batch: list[StateChange] = []
     examined = 0
     for change in islice(source, EXAMINED_MAX):
         examined += 1
-        if change is not None:
+        if change is not None and change.new.leader_epoch > EPOCH_MAX:
+            failed[change.partition] = NoEpochLeft(change.old.leader_epoch)
+        elif change is not None:
             batch.append(change)
             if len(batch) == BATCH_WRITES:
                 return batch, False

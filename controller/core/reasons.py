@@ -52,6 +52,15 @@ class NewerController(Reason, frozen=True):
         return f"its state was written by controller epoch {self.epoch}, newer than ours, {self.ours}"
 
 
+class NoEpochLeft(Reason, frozen=True):
+    """Somebody has written the highest leader epoch that there is."""
+
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"its leader epoch is {self.epoch}, which leaves none for another decision: delete the topic"
+
+
 class NotWritten(Reason, frozen=True):
     """All attempts to write failed; ``last``: the last error of ZooKeeper or the session."""
 

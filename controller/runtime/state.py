@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import msgspec
 
 from controller import __version__
 from controller.core.brokers import stop_approvals
-from controller.core.model import Cluster, Maintenance, PartitionState
+from controller.core.model import Cluster, Maintenance, Partition, PartitionState
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.znode_paths import broker_path
 from controller.runtime.audit.auditor import BrokerAudit
 from controller.runtime.audit.problems import all_problems
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.kafka.endpoints import kafka_brokers
+from controller.runtime.observe.loop_lag import in_turns
 from controller.runtime.observe.metrics import ZOOKEEPER, GaugeSource, state_of
 from controller.runtime.term import Term, now_us
 from proto.security.expiry import Expiry, expiries
 
 #: Partitions that /state lists by name; the counts cover all.
 _NAMED_MAX = 100
-#: Partitions counted between two turns of others, and the rest after a count, in times of what it took.
-COUNTED_AT_ONCE, REST = 5000, 10
+#: The rest after a count of all partitions, in times of what it took.
+REST = 10
 
 Gauge = tuple[str, str, dict[str, str], float]
 
 
-def state(daemon: Daemon) -> dict[str, Any]:
-    """The whole state as JSON values (documented in docs/operations.md)."""
+async def state(daemon: Daemon) -> dict[str, Any]:
+    """The whole state as JSON values (documented in docs/operations.md), counted in turns with others."""
     settings, session, term = daemon.settings, daemon.session, daemon.term
     view: dict[str, Any] = {
         "version": __version__,
@@ -65,7 +66,7 @@ def state(daemon: Daemon) -> dict[str, Any]:
         for found in _expiries(daemon)
     ]
     if term is not None:
-        view["term"] = _term(daemon, term)
+        view["term"] = await _term(daemon, term)
     return view
 
 
@@ -120,15 +121,12 @@ def _not_led(term: Term) -> dict[str, str]:
     return {broker_path(broker.id): why for broker in kafka_brokers(term.machine.cluster)}
 
 
-def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
+async def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
     machine, cluster = term.machine, term.machine.cluster
+    offline: list[Partition] = []
+    async for some in in_turns(cluster.partitions()):
+        offline += [p for p in some if p.state is not PartitionState.ONLINE]
     not_led = _not_led(term)
-    offline = [
-        p
-        for t in cluster.topics.values()
-        for p in t.partitions.values()
-        if p.state is not PartitionState.ONLINE
-    ]
     return {
         "controller_epoch": term.won.epoch,
         "cluster_id": cluster.cluster_id,
@@ -203,17 +201,24 @@ def _broker(term: Term, broker_id: int) -> dict[str, Any]:
     }
 
 
-def replica_counts(term: Term) -> tuple[dict[int, int], dict[int, int]]:
-    """(partitions led, replicas held) by broker id."""
-    led: dict[int, int] = {}
-    held: dict[int, int] = {}
-    for partition in term.machine.cluster.partitions():
-        for broker_id in partition.replicas:
-            held[broker_id] = held.get(broker_id, 0) + 1
-        if partition.leadership is not None:
-            leader = partition.leadership.leader
-            led[leader] = led.get(leader, 0) + 1
-    return led, held
+class Census(NamedTuple):
+    """``led``, ``held``: partitions led and replicas held, by broker id."""
+
+    led: Counter[int]
+    held: Counter[int]
+    offline: int
+    imbalanced: int
+
+
+async def census(cluster: Cluster) -> Census:
+    """Count all partitions, in turns with others."""
+    led, held, offline, imbalanced = Counter[int](), Counter[int](), 0, 0
+    async for some in in_turns(cluster.partitions()):
+        led.update(p.leadership.leader for p in some if p.leadership is not None)
+        held.update(chain.from_iterable(p.replicas for p in some))
+        offline += sum(map(cluster.counts_as_offline, some))
+        imbalanced += sum(map(cluster.is_imbalanced, some))
+    return Census(led, held, offline, imbalanced)
 
 
 class _Counts(NamedTuple):
@@ -255,16 +260,8 @@ class Gauges:
 
 
 async def _counted(cluster: Cluster) -> _Counts:
-    with_leadership = offline = imbalanced = looked = 0
-    for topic in list(cluster.topics.values()):
-        partitions = topic.partitions.values()
-        with_leadership += sum(p.leadership is not None for p in partitions)
-        offline += sum(map(cluster.counts_as_offline, partitions))
-        imbalanced += sum(map(cluster.is_imbalanced, partitions))
-        if (looked := looked + len(partitions)) >= COUNTED_AT_ONCE:
-            looked = 0
-            await asyncio.sleep(0)
-    return _Counts(with_leadership, offline, imbalanced, tuple(deletions(cluster)))
+    found = await census(cluster)
+    return _Counts(found.led.total(), found.offline, found.imbalanced, tuple(deletions(cluster)))
 
 
 def _gauges(daemon: Daemon, counts: _Counts) -> Iterator[Gauge]:

@@ -9,17 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from controller.analysis.columns import percent
 from controller.analysis.errors import ReportError
-from controller.analysis.job import main
 from controller.analysis.local_files import LogFile
 from controller.analysis.machine_summary import failure_data, summary_data
 from controller.analysis.progress import Meter, Phase, Reading, entered, estimated_lines, stepped
 from controller.analysis.progress_bar import pace
+from controller.analysis.questions import asked
 from controller.analysis.questions.asked import Asked, read_racks
 from controller.analysis.summary import Problem, ReportSummary
 from controller.cli.pctl.main import main as pctl
@@ -136,6 +135,13 @@ def test_racks_are_read_from_a_list_of_brokers(tmp_path: Path) -> None:
         read_racks(tmp_path / "none")
 
 
+def test_a_list_of_brokers_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device or a pipe, whose size is 0."""
+    monkeypatch.setattr(asked, "_LIST_MAX", 4 << 20)
+    with pytest.raises(ReportError, match="/dev/zero: 4 MB at most"):
+        read_racks(Path("/dev/zero"))
+
+
 def test_a_meter_goes_from_nothing_to_all_and_never_back() -> None:
     seen: list[Reading] = []
     now = [0.0]
@@ -206,18 +212,15 @@ def test_pace_is_told_as_far_as_it_is_known() -> None:
         ([], 1, "logs: no such directory"),
     ],
 )
-@pytest.mark.parametrize("command", [pctl, main], ids=["pctl", "spark-submit"])
 def test_without_a_report_programs_get_the_reason_too(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    command: click.Command,
     words: list[str],
     status: int,
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    verb = ["report"] if command is pctl else []
-    done = CliRunner().invoke(command, [*verb, "logs", "--json", *words])
+    done = CliRunner().invoke(pctl, ["report", "logs", "--json", *words])
     assert done.exit_code == status
     assert json.loads(done.stdout) == {"schema": 1, "exit_status": status, "error": message}
     assert message in done.stderr

@@ -6,20 +6,24 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis import lines as plain
 from controller.analysis import session as spark_sessions
-from controller.analysis.job import run_report
+from controller.analysis.answers import Query, fetch
+from controller.analysis.job import read_input, run_report
 from controller.analysis.questions import departures
 from controller.analysis.questions.asked import Asked
 from controller.analysis.questions.outages import HOUR_US
-from controller.analysis.summary import ReportSummary
+from controller.analysis.tables import TABLES
 from proto.statelog.schema import GONE, NEW, ONLINE
 from tests.support.analysis import plain_questions
 from tests.support.analysis.records import ZERO_US, record, text
@@ -30,14 +34,62 @@ Line = tuple[int, dict[str, Any]]
 #: Short ones, as these logs are.
 TOGETHER_US, WINDOW_US = 3_000_000, 10_000_000
 SLO, RACKS = 50.0, {1: "a", 2: "b"}
+#: Columns of tables that are compared, by one test; then those of the questions' tables.
+COUNTED = {
+    "transitions": ("kind", "role", "`from`", "`to`", "count", "lines"),
+    "leader_changes": ("broker", "direction", "reason", "count"),
+    "rejects": ("error", "role", "node", "count", "unix_micros(first_ts) as first_us", "examples"),
+    "pushes": (
+        *("broker", "request", "pushes", "partitions", "acks", "errors"),
+        *("p50_us", "p95_us", "p99_us", "max_us"),
+    ),
+    "input_nodes": ("role", "node", "lines"),
+}
+QUESTIONS = {
+    "leaderless_intervals": (
+        *(
+            "topic",
+            "partition",
+            "class",
+            "unix_micros(start_ts) as start_us",
+            "duration_us",
+            "ended_by",
+            "open",
+        ),
+        *("cause", "lost_leader"),
+    ),
+    "outages_by": (
+        *("dimension", "value", "outages", "open", "total_us", "detection_us", "detected", "repaired"),
+        *("p50_us", "p95_us", "max_us"),
+    ),
+    "outages_by_hour": (f"unix_micros(hour_ts) div {HOUR_US} as hour", "begun", "leaderless_us"),
+    "partitions": (
+        *("topic", "partition", "leader_changes", "isr_changes", "outages", "leaderless_us", "longest_us"),
+        *("open", "observed_us"),
+    ),
+    "availability": ("topic", "partitions", "outages", "availability", "budget_used"),
+    "broker_departures": (
+        "broker",
+        *(f"unix_micros({name}_ts) as {name}_us" for name in ("left", "recorded", "back")),
+        *("to", "controlled", "away_us", "returned", "detection_us", "overlapping", "together"),
+        *("partitions", "leaderless_us"),
+    ),
+    "broker_stability": (
+        *("broker", "departures", "controlled", "lost", "away_us", "longest_away_us", "most_lost"),
+        *("unix_micros(most_lost_ts) as most_lost_us", "flapping", "partitions", "leaderless_us"),
+    ),
+    "rolling_restarts": ("together", "brokers", "departures", "controlled", "overlapping", "findings"),
+    "operations": (
+        *("operation", "topic", "partition", "outcome", "waited_us", "took_us", "begun", "held_up", "reason"),
+    ),
+}
 
 
-def random_log(root: Path, seed: int) -> None:
-    """Two controllers and two brokers, half an hour, every kind of record in any order, some lines damaged."""
-    chance = random.Random(seed)
+def random_log(root: Path, chance: random.Random, lines_each: int) -> None:
+    """Two controllers and two brokers, every kind of record in any order, some lines damaged."""
     for role, node in (("controller", 1), ("controller", 2), ("broker", 1), ("broker", 2)):
         rows, at = [], float(node)
-        for _ in range(120):
+        for _ in range(lines_each):
             at += chance.random()
             line = text(random_record(chance, role, node, at))
             damage = chance.random()
@@ -73,7 +125,7 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
     kind = chance.choice(kinds)
     where = {"topic": chance.choice(["a", "5"]), "partition": chance.randrange(3)}
     state = chance.choice([ONLINE, NEW, GONE, "OfflinePartition"])
-    more = random_fields(chance, at, where, state)[kind]
+    more = random_fields(chance, at, where, state)[kind]()
     if kind in ("topic", "reassignment") and chance.random() < 0.5:
         more = {**more, "reason": f"reason {at:.9f}"}
     if kind == "reject" and role == "controller" and chance.random() < 0.5:
@@ -86,14 +138,18 @@ def random_record(chance: random.Random, role: str, node: int, at: float) -> dic
 
 def random_fields(
     chance: random.Random, at: float, where: dict[str, Any], state: str
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Callable[[], dict[str, Any]]]:
     """By kind of record, what one of it has."""
     return {
-        "replica": {**where, "to": chance.choice(["leader", "follower"]), "count": chance.randrange(3)},
-        "reject": {"error": chance.choice(["X", "Y"]), "reason": f"reason {at:.9f}"},
-        "unchanged": {"to": "LeaderAndIsr"},
-        "log": {"to": chance.choice(["dropped", "other"]), "count": chance.randrange(9)},
-        "partition": {
+        "replica": lambda: {
+            **where,
+            "to": chance.choice(["leader", "follower"]),
+            "count": chance.randrange(3),
+        },
+        "reject": lambda: {"error": chance.choice(["X", "Y"]), "reason": f"reason {at:.9f}"},
+        "unchanged": lambda: {"to": "LeaderAndIsr"},
+        "log": lambda: {"to": chance.choice(["dropped", "other"]), "count": chance.randrange(9)},
+        "partition": lambda: {
             **where,
             "to": state,
             "old": chance.choice([GONE, "x"]),
@@ -101,16 +157,24 @@ def random_fields(
             "leader": chance.randrange(-1, 3),
             **({"silent_us": chance.randrange(5_000_000)} if chance.random() < 0.3 else {}),
         },
-        "leader": {**where, "old": chance.choice(["-1", "1", "2"]), "to": chance.choice(["-1", "1", "2"])},
-        "isr": where,
-        "push": {"replica": chance.randrange(2), "to": "StopReplica", "count": chance.randrange(5)},
-        "ack": {"replica": chance.randrange(2), "to": "StopReplica", "duration_us": chance.randrange(50)},
-        "failover": {
+        "leader": lambda: {
+            **where,
+            "old": chance.choice(["-1", "1", "2"]),
+            "to": chance.choice(["-1", "1", "2"]),
+        },
+        "isr": lambda: where,
+        "push": lambda: {"replica": chance.randrange(2), "to": "StopReplica", "count": chance.randrange(5)},
+        "ack": lambda: {
+            "replica": chance.randrange(2),
+            "to": "StopReplica",
+            "duration_us": chance.randrange(50),
+        },
+        "failover": lambda: {
             "to": chance.choice(["election", "topics", "ready"]),
             "duration_us": chance.randrange(99),
         },
-        "request": {"to": "CreateTopics", "principal": "User:a"},
-        "broker": {
+        "request": lambda: {"to": "CreateTopics", "principal": "User:a"},
+        "broker": lambda: {
             "replica": chance.randrange(3),
             "old": chance.choice(["online", "offline"]),
             "to": chance.choice(
@@ -118,14 +182,14 @@ def random_fields(
             ),
             **({"silent_us": chance.randrange(5_000_000)} if chance.random() < 0.3 else {}),
         },
-        "topic": {
+        "topic": lambda: {
             "topic": where["topic"],
             "old": chance.choice(["known", "deleting", "created"]),
             "to": chance.choice(
                 ["deleting", "waiting for deletion", "ineligible for deletion", "deleted", "vanished"]
             ),
         },
-        "reassignment": {
+        "reassignment": lambda: {
             **where,
             "to": chance.choice(["queued", "moving", "settling", "moved", "cancelled", "[1, 2]"]),
         },
@@ -191,13 +255,15 @@ def pushes(lines: list[Line]) -> dict[Any, Any]:
     }
 
 
-def by_class(intervals: list[dict[str, Any]]) -> dict[Any, Any]:
-    """By class: number of intervals, microseconds in sum."""
-    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for row in intervals:
-        found[row["class"]][0] += 1
-        found[row["class"]][1] += row["duration"]
-    return {name: tuple(sums) for name, sums in found.items()}
+def told(tables: Mapping[str, DataFrame], columns: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
+    """Columns of tables as tuples, by one job."""
+    asked = {name: Query(tables[name].selectExpr(*given), [], 100_000) for name, given in columns.items()}
+    return {name: [tuple(row.values()) for row in rows] for name, rows in fetch(asked).items()}
+
+
+def shorter_times(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(departures, "TOGETHER_US", TOGETHER_US)
+    patched.setattr(departures, "FLAPPING_WINDOW_US", WINDOW_US)
 
 
 def keyed(rows: list[Any], keys: int) -> dict[Any, Any]:
@@ -212,101 +278,92 @@ def test_every_table_is_as_counted_line_by_line(
     if seed == 2:
         monkeypatch.setattr("controller.analysis.job.SMALL_BYTES", 0)
         assert spark_sessions.SMALL_BYTES > 0
-    random_log(tmp_path / "logs", seed)
+    random_log(tmp_path / "logs", random.Random(seed), lines_each=120)
     lines = good_lines(tmp_path / "logs")
-    monkeypatch.setattr(departures, "TOGETHER_US", TOGETHER_US)
-    monkeypatch.setattr(departures, "FLAPPING_WINDOW_US", WINDOW_US)
+    shorter_times(monkeypatch)
     asked = Asked(slo=SLO, racks=RACKS)
     summary = run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None, asked=asked)
-    end_us = max(ts_us for ts_us, _ in lines)
-
-    def table(name: str, *columns: str) -> list[Any]:
-        frame = spark.read.parquet(f"{tmp_path}/out/tables/{name}")
-        return [tuple(row) for row in frame.selectExpr(*columns).collect()]
+    names = {spec.name for spec in TABLES}
+    written = {name: spark.read.parquet(f"{tmp_path}/out/tables/{name}") for name in names}
+    table = told(written, {**COUNTED, **QUESTIONS})
 
     assert (summary.lines, summary.unread) == (480, 480 - len(lines))
     assert summary.unread > 0
-    moved = ("kind", "role", "`from`", "`to`", "count", "lines")
-    assert keyed(table("transitions", *moved), 4) == transitions(lines)
-    assert keyed(table("leader_changes", "broker", "direction", "reason", "count"), 3) == leader_changes(
-        lines
-    )
-    refused = ("error", "role", "node", "count", "unix_micros(first_ts)", "examples")
-    assert keyed(table("rejects", *refused), 3) == rejects(lines)
-    sent = (
-        "broker",
-        "request",
-        "pushes",
-        "partitions",
-        "acks",
-        "errors",
-        "p50_us",
-        "p95_us",
-        "p99_us",
-        "max_us",
-    )
-    assert keyed(table("pushes", *sent), 2) == pushes(lines)
-    intervals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for name, duration in table("leaderless_intervals", "class", "duration_us"):
-        intervals[name][0] += 1
-        intervals[name][1] += duration
-    found = plain_questions.intervals(lines, end_us)
-    assert {name: tuple(sums) for name, sums in intervals.items()} == by_class(found)
+    assert keyed(table["transitions"], 4) == transitions(lines)
+    assert keyed(table["leader_changes"], 3) == leader_changes(lines)
+    assert keyed(table["rejects"], 3) == rejects(lines)
+    assert keyed(table["pushes"], 2) == pushes(lines)
     nodes = Counter((row["role"], row["node"]) for _, row in lines)
-    assert keyed(table("input_nodes", "role", "node", "lines"), 2) == nodes
-    assert end_us > ZERO_US
-    questions_are_as_counted(table, lines, found, summary)
+    assert keyed(table["input_nodes"], 2) == nodes
+    assert max(ts_us for ts_us, _ in lines) > ZERO_US
+    answers = questions_are_as_counted(table, lines)
+    assert answers.outages["all", "all"][2] == summary.outage_us
+    below = [topic for topic, row in answers.availability.items() if topic is not None and row[2] < SLO]
+    assert summary.topics_below_slo == len(below)
+    assert summary.flapping_brokers == sum(row[7] for row in answers.stability.values())
+    assert len(table["broker_departures"]) > 5
+    assert table["rolling_restarts"]
 
 
-def questions_are_as_counted(
-    table: Callable[..., list[Any]], lines: list[Line], found: list[dict[str, Any]], summary: ReportSummary
+@settings(max_examples=4)
+@given(chance=st.randoms(use_true_random=False))
+def test_questions_are_answered_as_counted_whatever_the_log_has(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, chance: random.Random
 ) -> None:
-    first_us, end_us = (end(ts_us for ts_us, _ in lines) for end in (min, max))
-    sums = ("dimension", "value", "outages", "open", "total_us", "detection_us", "detected", "repaired")
-    by_value = plain_questions.by_dimension(found, RACKS)
-    assert keyed(table("outages_by", *sums, "p50_us", "p95_us", "max_us"), 2) == by_value
-    assert by_value["all", "all"][2] == summary.outage_us
-    hours = table("outages_by_hour", f"unix_micros(hour_ts) div {HOUR_US}", "begun", "leaderless_us")
-    assert keyed(hours, 1) == keyed([(at, *of) for at, of in plain_questions.by_hour(found).items()], 1)
-    named = plain_questions.partitions(lines, found, first_us, end_us)
-    told = ("leader_changes", "isr_changes", "outages", "leaderless_us", "longest_us", "open", "observed_us")
-    assert keyed(table("partitions", "topic", "partition", *told), 2) == named
-    judged = table("availability", "topic", "partitions", "outages", "availability", "budget_used")
-    expected = plain_questions.availability(named, SLO)
-    assert {row[0]: row[1:] for row in judged} == {
-        topic: pytest.approx(row) for topic, row in expected.items()
-    }
-    assert summary.topics_below_slo == sum(
-        row[2] < SLO for topic, row in expected.items() if topic is not None
-    )
+    root = tmp_path_factory.mktemp("log")
+    random_log(root / "logs", chance, lines_each=25)
+    with pytest.MonkeyPatch.context() as patched:
+        shorter_times(patched)
+        source = read_input(spark, [root / "logs"], f"file:{root}/staging", lambda _line: None)
+        asked = replace(source, asked=Asked(slo=SLO, racks=RACKS))
+        made: dict[str, DataFrame] = {}
 
+        def table(name: str) -> DataFrame:
+            if name not in made:
+                built = next(spec for spec in TABLES if spec.name == name).build(asked, table)
+                # Others are made from it.
+                made[name] = built.persist() if name == "leaderless_intervals" else built
+            return made[name]
+
+        found = told({name: table(name) for name in QUESTIONS}, QUESTIONS)
+    questions_are_as_counted(found, good_lines(root / "logs"))
+    spark.catalog.clearCache()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """By plain loops."""
+
+    outages: dict[Any, Any]
+    availability: dict[Any, Any]
+    stability: dict[int, Any]
+
+
+def questions_are_as_counted(table: Mapping[str, list[Any]], lines: list[Line]) -> Answers:
+    """In: `told` of QUESTIONS."""
+    first_us, end_us = (end(ts_us for ts_us, _ in lines) for end in (min, max))
+    found = plain_questions.intervals(lines, end_us)
+    columns = ("topic", "partition", "class", "start", "duration", "ended_by", "open", "cause", "lost_leader")
+    expected = [tuple(row[name] for name in columns) for row in found]
+    assert sorted(table["leaderless_intervals"], key=str) == sorted(expected, key=str)
+    by_value = plain_questions.by_dimension(found, RACKS)
+    assert keyed(table["outages_by"], 2) == by_value
+    hours = plain_questions.by_hour(found)
+    assert keyed(table["outages_by_hour"], 1) == keyed([(at, *of) for at, of in hours.items()], 1)
+    named = plain_questions.partitions(lines, found, first_us, end_us)
+    assert keyed(table["partitions"], 2) == named
+    available = plain_questions.availability(named, SLO)
+    assert {row[0]: row[1:] for row in table["availability"]} == {
+        topic: pytest.approx(row) for topic, row in available.items()
+    }
     left = plain_questions.departures(lines, found, TOGETHER_US)
-    micros = [f"unix_micros({name})" for name in ("left_ts", "recorded_ts", "back_ts")]
-    facts = ("to", "controlled", "away_us", "returned", "detection_us", "overlapping", "together")
-    read = ("broker", *micros, *facts, "partitions", "leaderless_us")
     facts = ("to", "controlled", "away", "returned", "detection", "overlapping", "together")
     names = ("broker", "left", "recorded", "back", *facts, "partitions", "leaderless")
-    assert sorted(table("broker_departures", *read), key=str) == sorted(
+    assert sorted(table["broker_departures"], key=str) == sorted(
         (tuple(row[name] for name in names) for row in left), key=str
     )
-    counts = ("departures", "controlled", "lost", "away_us", "longest_away_us", "most_lost")
-    more = ("unix_micros(most_lost_ts)", "flapping", "partitions", "leaderless_us")
     stable = plain_questions.stability(left, WINDOW_US, departures.FLAPPING_LOSSES)
-    assert {row[0]: row[1:] for row in table("broker_stability", "broker", *counts, *more)} == stable
-    assert summary.flapping_brokers == sum(row[7] for row in stable.values())
-    series = table("rolling_restarts", "together", "brokers", *counts[:2], "overlapping", "findings")
-    assert {row[0]: row[1:] for row in series} == plain_questions.rolling_restarts(left)
-    assert len(left) > 5
-    assert series
-    lasted = (
-        "operation",
-        "topic",
-        "partition",
-        "outcome",
-        "waited_us",
-        "took_us",
-        "begun",
-        "held_up",
-        "reason",
-    )
-    assert sorted(table("operations", *lasted), key=str) == plain_questions.operations(lines, end_us)
+    assert {row[0]: row[1:] for row in table["broker_stability"]} == stable
+    assert {row[0]: row[1:] for row in table["rolling_restarts"]} == plain_questions.rolling_restarts(left)
+    assert sorted(table["operations"], key=str) == plain_questions.operations(lines, end_us)
+    return Answers(by_value, available, stable)

@@ -187,7 +187,8 @@ def test_alone_the_job_is_quiet_and_leaves_no_litter(tmp_path: Path) -> None:
     command = (
         sys.executable,
         "-m",
-        "controller.analysis.job",
+        "controller.cli.pctl.main",
+        "report",
         str(tmp_path / "logs"),
         "--master",
         "local[2]",
@@ -207,6 +208,6 @@ def test_alone_the_job_is_quiet_and_leaves_no_litter(tmp_path: Path) -> None:
     archives = [path.suffix for path in (tmp_path / "cache" / "partition-controller").glob("spark-*")]
     assert archives == [".jsa"]
     failed = subprocess.run(
-        [*command[:3], str(tmp_path / "nowhere")], capture_output=True, text=True, check=False, cwd=tmp_path
+        [*command[:4], str(tmp_path / "nowhere")], capture_output=True, text=True, check=False, cwd=tmp_path
     )
-    assert (failed.returncode, failed.stderr) == (1, f"error: {tmp_path / 'nowhere'}: no such directory\n")
+    assert (failed.returncode, failed.stderr) == (1, f"pctl: {tmp_path / 'nowhere'}: no such directory\n")

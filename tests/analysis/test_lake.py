@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from controller.analysis.errors import ReportError
-from controller.analysis.lake import delta_log
+from controller.analysis.job import first_line
+from controller.analysis.lake import delta_log, identity
 from controller.analysis.lake.delta_log import DeltaLog, Snapshot, add_action, domain_action, remove_action
 from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.identity import TakenFile
+from controller.analysis.lake.job import Writer, pieces_of, run_follow
+from controller.analysis.lake.loading import taken_files
 from controller.analysis.lake.source import open_snapshot
 from controller.analysis.lake.spool import Piece, Spool
 
@@ -38,8 +44,10 @@ def test_a_commit_is_read_back_and_a_removed_file_is_not_there(tmp_path: Path) -
     log, snapshot = table(tmp_path)
     log.commit(snapshot, [add_action("a", PARTITION, 10), add_action("b", PARTITION, 20)], "WRITE")
     log.commit(snapshot, [domain_action("d", "x"), remove_action(snapshot.files["a"])], "WRITE")
+    log.commit(snapshot, [domain_action("e", "y")], "WRITE")
+    log.commit(snapshot, [domain_action("e", "", removed=True)], "WRITE")
     read = log.read()
-    assert (read.version, set(read.files), set(read.removed), read.bytes) == (2, {"b"}, {"a"}, 20)
+    assert (read.version, set(read.files), set(read.removed), read.bytes) == (4, {"b"}, {"a"}, 20)
     assert read.domains == {"d": "x"}
     assert read == snapshot
 
@@ -87,9 +95,59 @@ def test_a_missing_commit_and_a_damaged_one_are_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"{}", b"[]", b"5", b"\xff", b"\0" * 300, b'{"add":' + b"[" * 100_000),
+        *(
+            b'{"add":5}',
+            b'{"add":{}}',
+            b'{"add":null}',
+            b'{"add":{"path":"a","size":"x","partitionValues":{}}}',
+        ),
+        *(b'{"remove":{"path":"a"}}', b'{"txn":{}}', b'{"domainMetadata":{"domain":"d"}}'),
+        *(b'{"metaData":{"schemaString":"","configuration":null}}', b'{"protocol":{"readerFeatures":5}}'),
+    ],
+)
+def test_whatever_is_in_a_commit_or_in_the_last_checkpoint_is_named(tmp_path: Path, text: bytes) -> None:
+    log, snapshot = table(tmp_path)
+    commit, last = log.directory / f"{1:020}.json", log.directory / "_last_checkpoint"
+    commit.write_bytes(text)
+    with pytest.raises(LakeError, match=rf"^{commit}: damaged: "):
+        log.read()
+    commit.unlink()
+    last.write_bytes(text)
+    with pytest.raises(LakeError, match=rf"^{last}: damaged, or another program's: "):
+        log.read()
+    last.unlink()
+    assert log.read() == snapshot
+
+
+def test_what_is_no_file_and_what_is_known_of_a_log_are_named(tmp_path: Path) -> None:
+    log, snapshot = table(tmp_path)
+    (log.directory / "_last_checkpoint").write_text('{"version":0,"v2Checkpoint":{"path":"gone"}}')
+    with pytest.raises(LakeError, match=r"_delta_log/gone: No such file or directory"):
+        log.read()
+    with pytest.raises(LakeError, match=r"damaged: statelog\.file\.1: Object missing"):
+        taken_files(log.commit(snapshot, [domain_action("statelog.file.1", "{}")], "WRITE"))
+
+
+def test_rows_without_commits_are_left_alone(tmp_path: Path) -> None:
+    """A lake whose log was lost is no new one: its rows would be deleted as those of a killed writer."""
+    rows = tmp_path / "day=2026-01-14" / "kind=leader" / "a.parquet"
+    rows.parent.mkdir(parents=True)
+    rows.touch()
+    with pytest.raises(
+        LakeError, match=r"_delta_log is missing or empty, and there are rows \(day=2026-01-14/"
+    ):
+        Writer(tmp_path, [tmp_path], lambda _: None)
+    assert rows.exists()
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"statelog.lakeVersion": "2"}, "made by a newer version: lake version 2, known is 1"),
+        ({"statelog.lakeVersion": "3"}, "made by a newer version: lake version 3, known is 2"),
+        ({"statelog.lakeVersion": "x"}, "made by a newer version: lake version x, known is 2"),
         ({}, "a Delta Lake table, but not of state-change logs"),
     ],
 )
@@ -100,6 +158,15 @@ def test_a_table_of_another_kind_or_a_newer_version_is_left_alone(
     log.commit(snapshot, [{"metaData": snapshot.metadata | {"configuration": change}}], "WRITE")
     with pytest.raises(LakeError, match=message):
         log.read()
+
+
+def test_a_table_of_an_earlier_version_is_not_reported_on(tmp_path: Path) -> None:
+    log, snapshot = table(tmp_path)
+    configuration = snapshot.metadata["configuration"] | {"statelog.lakeVersion": "1"}
+    log.commit(snapshot, [{"metaData": snapshot.metadata | {"configuration": configuration}}], "WRITE")
+    advice = "an earlier version: lake version 1, now 2; pctl lake update LOGDIR... --lake .* changes it"
+    with pytest.raises(LakeError, match=advice):
+        open_snapshot(tmp_path)
 
 
 def test_a_feature_that_another_program_turned_on_is_not_ignored(tmp_path: Path) -> None:
@@ -245,6 +312,23 @@ def test_a_damaged_gzip_file_is_taken_to_the_damage_and_named(taker: Taker) -> N
     assert 0 < piece.after.taken < len(lines(0, 1000))
 
 
+@pytest.mark.parametrize("name", ["state-change.jsonl", "state-change.1.jsonl", "state-change.2.jsonl.gz"])
+def test_a_line_that_would_fill_the_memory_is_not_taken(
+    taker: Taker, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A piece with it would be the end of every update."""
+    monkeypatch.setattr(identity, "LINE_BYTES_MAX", 4 << 20)
+    data = lines(0, 3) + b"x" * (9 << 20) + b"\n" + lines(3, 5)
+    (taker.logs / name).write_bytes(gzip.compress(data, 1) if name.endswith(".gz") else data)
+    (piece,) = taker.fill()
+    assert piece.after.problem == "a line of more than 16 MiB; what came before the damage was read"
+    set_aside = (taker.spool.directory / piece.name).read_bytes()
+    assert set_aside.startswith(lines(0, 3))
+    assert len(set_aside) < 5 << 20
+    taker.known[piece.after.id] = piece.after
+    assert taker.fill() == []
+
+
 def test_a_copy_beside_its_original_is_a_log_of_its_own_and_a_moved_directory_is_not(taker: Taker) -> None:
     (taker.logs / "a").mkdir()
     (taker.logs / "a" / "state-change.jsonl").write_bytes(lines(0, 10))
@@ -277,6 +361,72 @@ def test_a_large_log_is_taken_in_parts(taker: Taker, monkeypatch: pytest.MonkeyP
         parts.append(taker.take())
     assert len(parts) == 2
     assert b"".join(parts) == lines(0, 100_000)
+
+
+@pytest.mark.parametrize("name", ["a\u2028b", "a\x85b", "a\nb", "a%20b?c#d[e]{f}"])
+def test_orders_tell_names_with_anything_in_them(tmp_path: Path, name: str) -> None:
+    log_dir = tmp_path / name
+    log_dir.mkdir()
+    (log_dir / "state-change.jsonl").write_bytes(lines(0, 3))
+    writer = Writer(tmp_path, [log_dir], lambda _: None)
+    assert writer.order()
+    (order,) = writer.ordered()
+    (piece,) = pieces_of(order.read_text(encoding="utf-8"))
+    assert piece.after.path == f"file:{log_dir}/state-change.jsonl"
+
+
+def test_a_name_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    log_dir = os.fsdecode(bytes(tmp_path / "logs") + b"\xff")
+    os.mkdir(log_dir)
+    Path(log_dir, "state-change.jsonl").write_bytes(lines(0, 3))
+    with pytest.raises(ReportError, match=r"logs\\udcff/state-change\.jsonl': names .* must be UTF-8"):
+        Writer(tmp_path, [log_dir], lambda _: None).order()
+
+
+@pytest.mark.parametrize("name", ["a[b]", "a{b}", "a*", "a?", "a\\b"])
+def test_a_directory_that_no_stream_can_watch_is_named(tmp_path: Path, name: str) -> None:
+    """An update can use it."""
+    (tmp_path / "state-change.jsonl").write_bytes(lines(0, 3))
+    with pytest.raises(
+        LakeError, match=r"a stream cannot watch a directory with one of {}\[\]\*\?\\ in its path"
+    ):
+        run_follow([tmp_path], tmp_path / name, stop=threading.Event(), progress=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "An error occurred while calling o5.parquet.\n: a.B: Job aborted\n\tat x\nCaused by: c.D: No space",
+            "c.D: No space",
+        ),
+        ("An error occurred while calling o5.parquet.\n: a.B: Job aborted\n\tat x", "a.B: Job aborted"),
+        ("An error occurred", "An error occurred"),
+        ("", "Py4JError"),
+    ],
+)
+def test_an_error_of_the_jvm_is_told_by_its_cause(text: str, told: str) -> None:
+    assert first_line(Py4JError(text)) == told
+
+
+@pytest.mark.parametrize("what", ["a piece is missing", "the order is torn"])
+def test_an_order_that_cannot_be_carried_out_is_set_aside_anew(tmp_path: Path, what: str) -> None:
+    log_dir, said = tmp_path / "logs", list[str]()
+    log_dir.mkdir()
+    (log_dir / "state-change.jsonl").write_bytes(lines(0, 3))
+    writer = Writer(tmp_path, [log_dir], said.append)
+    assert writer.order()
+    (order,) = writer.ordered()
+    assert Writer(tmp_path, [log_dir], said.append).ordered() == [order]
+    if what == "a piece is missing":
+        next(writer.spool.directory.iterdir()).unlink()
+    else:
+        order.write_bytes(order.read_bytes()[:-9])
+    again = Writer(tmp_path, [log_dir], said.append)
+    assert said == [f"{order}: what it names is not set aside any more; it is read from the logs again"]
+    assert again.order()
+    (piece,) = pieces_of(again.ordered()[0].read_text(encoding="utf-8"))
+    assert (writer.spool.directory / piece.name).read_bytes() == lines(0, 3)
 
 
 def test_an_unreadable_and_an_empty_log_are_known_and_no_log_is_an_error(taker: Taker) -> None:

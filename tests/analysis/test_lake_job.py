@@ -20,7 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis.job import read_input
 from controller.analysis.lake import compaction
-from controller.analysis.lake.delta_log import DeltaLog
+from controller.analysis.lake.condensed import condensed_files, read_condensed
+from controller.analysis.lake.delta_log import LAKE_VERSION, DeltaLog
+from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.job import LakeSummary, run_update
 from controller.analysis.lake.loading import Lake, read_rows, taken_files
 from controller.analysis.lake.source import lake_input, open_snapshot
@@ -164,6 +166,12 @@ def taken(spark: SparkSession, lake: Path) -> Counter[int]:
     return Counter(row.event_id for row in rows.select("event_id").collect())
 
 
+def condensed_lines(spark: SparkSession, lake: Path) -> list[int]:
+    """How many lines each row of the lake's condensed records stands for."""
+    rows = read_condensed(spark, lake, condensed_files(DeltaLog(lake).read())).collect()
+    return [row.lines for row in rows]
+
+
 class KilledError(Exception):
     """Stands for the end of the process."""
 
@@ -207,6 +215,7 @@ def test_an_update_that_ends_anywhere_is_finished_by_the_next(
     node.rotate()
     update(node.directory, lake)
     assert taken(spark, lake) == node.each_once()
+    assert sum(condensed_lines(spark, lake)) == node.written
     files = {path.relative_to(lake).as_posix() for path in lake.glob("day=*/kind=*/*.parquet")}
     assert files == set(DeltaLog(lake).read().files)
     assert not list((lake / "_orders").iterdir())
@@ -243,6 +252,28 @@ def test_small_files_are_put_together_and_the_rows_stay(
     assert (len(snapshot.files), len(snapshot.removed)) == (1, 3)
     assert taken(spark, lake) == node.each_once()
     assert all((lake / path).exists() for path in snapshot.removed)
+    assert len(condensed_files(snapshot)) == 1
+    assert len(list((lake / "_condensed").glob("*.parquet"))) == 4
+    assert condensed_lines(spark, lake) == [node.written]
+
+
+def test_a_lake_of_an_earlier_version_is_changed_by_the_next_update(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """By one that had no condensed records, or others."""
+    node, lake = Node(tmp_path / "logs"), tmp_path / "lake"
+    node.write(10)
+    update(node.directory, lake)
+    log = DeltaLog(lake)
+    snapshot = log.read()
+    configuration = snapshot.metadata["configuration"] | {"statelog.lakeVersion": "1"}
+    log.commit(snapshot, [{"metaData": snapshot.metadata | {"configuration": configuration}}], "WRITE")
+    with pytest.raises(LakeError, match="made by an earlier version"):
+        open_snapshot(lake)
+    done = update(node.directory, lake)
+    assert (done.version, done.added_lines) == (snapshot.version + 1, 0)
+    assert open_snapshot(lake).lake_version == LAKE_VERSION
+    assert condensed_lines(spark, lake) == [node.written]
 
 
 def test_a_followed_log_is_taken_once_whenever_the_process_is_killed(

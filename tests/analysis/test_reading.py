@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from controller.analysis.intake import reading, screening
 from controller.analysis.intake.files import check_gzip_in_spark, list_files
 from controller.analysis.intake.quality import FileRow, input_files, input_nodes, input_problems, overlapping
 from controller.analysis.intake.reading import mark_copies, parse_lines, read_lines
@@ -99,6 +100,23 @@ def test_gzip_is_inflated_piece_by_piece_whatever_is_wrong_with_it() -> None:
     assert inflate([whole[:-9]]).problem == "truncated gzip"
     assert "incorrect data check" in str(inflate([bytes(flipped)]).problem)
     assert "incorrect header check" in str(inflate([b"plain text"]).problem)
+
+
+LONG = [b'{"schema":1}\n', *[b"x" * 999] * 20, b"\n" + GOOD.encode() + b"\n"]
+
+
+def test_lines_that_would_fill_the_memory_are_left_out_and_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would hold each several times: one of 400 MB, 2 MB if gzipped, was the end of every report."""
+    for module in (reading, screening):
+        monkeypatch.setattr(module, "LINE_BYTES_MAX", 15_000)
+    for name, data in (("a.jsonl", b"".join(LONG)), ("b.jsonl.gz", gzip.compress(b"".join(LONG)))):
+        (tmp_path / f"state-change.{name}").write_bytes(data)
+    files = list_files(spark, [tmp_path])
+    assert [row.raw for row in read_lines(spark, files).collect()] == ['{"schema":1}', GOOD] * 2
+    assert screen(LONG).problem == "a line of more than 16 MiB was left out"
+    assert screen([*LONG[:14], LONG[-1]]).problem is None
 
 
 @pytest.mark.parametrize("scheme", ["", "file:"], ids=["local", "hadoop"])

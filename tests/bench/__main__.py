@@ -22,6 +22,7 @@ from tests.bench import (
     kafka_codec,
     leaderless,
     pctl,
+    profile,
     report,
     steady,
     succession,
@@ -39,7 +40,7 @@ HEAP_MB = int(os.environ.get("HEAP_MB", max(3072, round(1024 * SCALE))))
 RUNS = int(os.environ.get("RUNS", "3"))
 CONTROLLER_FIGURES = {"failover", "failure", "crash", "creation", "succession", "warm", "plain", "double"}
 #: Those that take long.
-ONLY_NAMED = report.FIGURES | {"steady"}
+ONLY_NAMED = report.FIGURES | {"steady", "profile"}
 EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl", "report"}
 console = Console(soft_wrap=True)
 
@@ -152,7 +153,7 @@ def main(argv: list[str]) -> None:
             console.print("pctl:")
             with EmbeddedZooKeeper(directory / "pctl-zookeeper", heap_mb=256) as zookeeper:
                 pctl.measure(zookeeper.connect_string, directory, rows)
-        if wanted & (CONTROLLER_FIGURES | {"steady"}):
+        if wanted & (CONTROLLER_FIGURES | {"steady", "profile"}):
             controller_figures(directory, wanted, rows)
         if wanted & set(changes.FIGURES):
             with EmbeddedZooKeeper(directory / "changes-zookeeper", heap_mb=3072) as zookeeper:
@@ -192,6 +193,9 @@ def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
         if "failure" in wanted:
             console.print("broker failure:")
             leaderless.failure(connect, directory, size, RUNS, rows)
+        if "profile" in wanted:
+            console.print("profile of a broker failure:")
+            profile.profile(connect, directory, size, rows)
         if "crash" in wanted:
             console.print("controller and broker killed:")
             leaderless.crash(connect, directory, size, RUNS, rows)

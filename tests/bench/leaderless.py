@@ -37,7 +37,7 @@ console = Console(soft_wrap=True)
 Key = tuple[str, int]
 
 
-class _Times(NamedTuple):
+class Times(NamedTuple):
     """Seconds from the end of the session, of each partition that the broker led: led again, and its leader told."""
 
     led: list[float]
@@ -92,12 +92,12 @@ def failure(connect: str, directory: Path, size: Size, runs: int, rows: Table) -
         controller.wait_quiet(_NEVER_S)
         before = size.versions(connect)
         acceptors.command("keep")
-        with _ends(connect, [znode_paths.broker_path(VICTIM)]) as ends:
+        with session_ends(connect, [znode_paths.broker_path(VICTIM)]) as ends:
             acceptors.command(f"drop {VICTIM}")
             event = controller.wait_for("BrokerChange", timeout_s=_NEVER_S)
         events.append((event["took_ms"] + event["queued_ms"]) / 1000)
         controller.wait_quiet(_NEVER_S)
-        times.append(_times(controller, [acceptors], directory, size.led_by(VICTIM), max(ends.values())))
+        times.append(times_of(controller, [acceptors], directory, size.led_by(VICTIM), max(ends.values())))
         peak = max(peak, controller.memory_mb()[1])
         written = sum(a != b for a, b in zip(before, size.versions(connect), strict=True))
         controller.stop()
@@ -136,7 +136,7 @@ def crash(connect: str, directory: Path, size: Size, runs: int, rows: Table) -> 
         standby.wait_warm(size.topics * size.partitions)
         others.command("keep")
         first_node, broker_node = znode_paths.CONTROLLER, znode_paths.broker_path(VICTIM)
-        with _ends(connect, [first_node, broker_node]) as ends:
+        with session_ends(connect, [first_node, broker_node]) as ends:
             first.process.kill()
             victim.kill()
             first.process.wait(60)
@@ -148,7 +148,7 @@ def crash(connect: str, directory: Path, size: Size, runs: int, rows: Table) -> 
             with suppress(TimeoutError):
                 standby.wait_for("BrokerChange", timeout_s=_LATEST_S * max(1, size.scale))
         standby.wait_quiet(_NEVER_S)
-        times.append(_times(standby, [others], directory, size.led_by(VICTIM), max(ends.values())))
+        times.append(times_of(standby, [others], directory, size.led_by(VICTIM), max(ends.values())))
         elections.append(size.raw(connect, f"/raw-killed-{run}"))
         console.print(
             f"  run {run + 1}: {times[-1].text()}; raw {elections[-1]:.2f} s; the broker's session ended"
@@ -165,7 +165,7 @@ def crash(connect: str, directory: Path, size: Size, runs: int, rows: Table) -> 
 
 
 def _leaderless_rows(
-    what: str, times: Sequence[_Times], raws: Sequence[float], rows: Table, led_limit: str, told_limit: str
+    what: str, times: Sequence[Times], raws: Sequence[float], rows: Table, led_limit: str, told_limit: str
 ) -> None:
     raw = statistics.median(raws)
     for name, found, limit in (
@@ -182,13 +182,13 @@ def _leaderless_rows(
         )
 
 
-def _times(
+def times_of(
     controller: ControllerProcess,
     brokers: Iterable[Acceptors],
     directory: Path,
     keys: Sequence[Key],
     ended: float,
-) -> _Times:
+) -> Times:
     led = {
         (r["topic"], r["partition"]): _at_s(r)
         for r in _lines(controller)
@@ -201,7 +201,7 @@ def _times(
         for line in path.read_text().splitlines():
             topic, number, _, at = line.split()
             told[topic, int(number)] = float(at)
-    return _Times([led[key] - ended for key in keys], [told[key] - ended for key in keys])
+    return Times([led[key] - ended for key in keys], [told[key] - ended for key in keys])
 
 
 def _lines(controller: ControllerProcess) -> Iterator[dict[str, Any]]:
@@ -217,7 +217,7 @@ def _at_s(record: dict[str, Any]) -> float:
 
 
 @contextmanager
-def _ends(connect: str, paths: Sequence[str]) -> Iterator[dict[str, float]]:
+def session_ends(connect: str, paths: Sequence[str]) -> Iterator[dict[str, float]]:
     """When znodes went, seconds since 1970, as another session hears it."""
     found: dict[str, float] = {}
     client = KazooClient(connect)

@@ -76,7 +76,7 @@ def _measure_executors(directory: Path, rows: Table) -> None:
 
 
 def _measure_one(directory: Path, logs: Path, lines: int, runs: int, rows: Table) -> None:
-    report_command = ("controller.analysis.job", str(logs), "--out", str(directory / "report"))
+    report_command = ("controller.cli.pctl.main", "report", str(logs), "--out", str(directory / "report"))
     reports, scans = [], []
     _spent(*report_command)  # The first report of a machine writes the archive of classes.
     for _ in range(runs):

@@ -1,6 +1,7 @@
-"""Makes the pictures of the console in docs/images: ``python -m tests.browser.screenshots`` (``make screenshots``).
+"""Makes the pictures in docs/images: ``python -m tests.browser.screenshots`` (``make screenshots``).
 
-A cluster of two controllers and six brokers in three racks; then a rack loses a broker: a recording, then pictures.
+The console, of a cluster of two controllers and six brokers in three racks; then a rack loses a broker: a recording,
+then pictures. The report, of the playground's demo.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.browser import chromium
 from tests.browser.cluster import pages, populate, running
 from tests.browser.recording import recorded
 from tests.support.paths import DOCS
+from tests.support.runtime.programs import BIN, run_to_end
 
 IMAGES = DOCS / "images"
 #: File, page, height in pixels, scheme, and what of the page comes last.
@@ -49,6 +51,18 @@ async def record(cluster: Playground, session: Session, started: Any, address: s
     print(IMAGES / RECORDING)
 
 
+async def report(started: Any, directory: Path) -> None:
+    """The page that the demo ends with."""
+    demo = [str(BIN / "partition-controller"), "playground", "--script", "demo", "--data-dir", str(directory)]
+    done = await asyncio.to_thread(run_to_end, demo, directory.parent, timeout_s=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    async with chromium.window(started, viewport={"width": 1240, "height": 1000}) as view:
+        await view.page.goto((directory / "report" / "report.html").as_uri())
+        await view.page.locator("section").first.wait_for()
+        await view.page.screenshot(path=str(IMAGES / "report.png"))
+    print(IMAGES / "report.png")
+
+
 async def main() -> int:
     executable = chromium.program()
     if executable is None:
@@ -74,6 +88,8 @@ async def main() -> int:
                     await view.page.locator(last).first.wait_for()
                     await view.page.screenshot(path=str(IMAGES / name))
                     print(IMAGES / name)
+        async with chromium.browser(executable) as started:
+            await report(started, Path(directory) / "demo")
     return 0
 
 

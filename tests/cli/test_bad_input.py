@@ -272,6 +272,11 @@ def test_zookeeper_is_not_there(verb: list[str]) -> None:
     in_words(pctl("127.0.0.1:1", "--timeout=0.3", *verb), 1, "127.0.0.1:1", verb)
 
 
+def test_an_audit_without_an_answer_is_no_difference() -> None:
+    """1 would say that brokers hold otherwise than told."""
+    in_words(pctl("127.0.0.1:1", "--timeout=0.3", "audit"), 3, "127.0.0.1:1", "audit")
+
+
 @pytest.mark.parametrize("verb", FINE, ids=" ".join)
 def test_the_chroot_is_not_there(operator: Operator, verb: list[str]) -> None:
     in_words(pctl(f"{operator.cluster.connect}/nowhere", *verb), 1, "/nowhere", verb)
@@ -287,6 +292,7 @@ def test_a_controller_that_does_not_answer(operator: Operator, how: str) -> None
     """Whatever needs it says so in one line; the rest is told from ZooKeeper."""
     gone = operator.controller_away if how == "away" else operator.frozen_controller
     with gone():
+        in_words(operator.run("--timeout=5", "audit"), 3, "controller", "audit")
         for verb in FINE:
             alone = {verb[0], " ".join(verb[:2])} & WITHOUT_A_CONTROLLER
             result = operator.run("--timeout=5", *verb)

@@ -124,6 +124,8 @@ def test_a_deletion_and_a_move_are_explained(operator: Operator) -> None:
     member.signal(signal.SIGSTOP)
     try:
         operator.ok("topics", "delete", "goes", "--yes", "--no-wait")
+        # Its marker is there; the controller hears of it.
+        operator.wait(lambda: operator.json("explain", "deletion", "goes")["phase"] != "none")
         found = operator.json("explain", "deletion", "goes")
         assert found["phase"] in ("started", "ineligible", "queued")
         assert any(line.startswith("broker 3, which ") for line in found["waits_for"])

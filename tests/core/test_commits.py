@@ -170,13 +170,16 @@ def test_recovery_after_a_conflict_that_leaves_no_candidate() -> None:
 
 def test_an_isr_that_grew_unseen_is_found_before_the_partition_is_given_up() -> None:
     """Reference 5.2: states are read before the strategy runs. The cache says ISR [1]; the store says [1, 2]."""
-    world, rig = three(1)
-    world.put_state("t", 0, state(1, [1], 6, 8))
+    world, rig = three(2)
+    for number in range(2):
+        world.put_state("t", number, state(1, [1], 6, 8))
     rig = MachineHarness.active(world, epoch=2)
-    world.shrink_or_grow("t", 0, [1, 2])
+    for number in range(2):
+        world.shrink_or_grow("t", number, [1, 2])
     world.broker_down(1)
     rig.run()
-    assert rig.stored()[0] == 2
+    assert [rig.stored("t", number)[0] for number in range(2)] == [2, 2]
+    assert rig.rejects() == []
 
 
 def test_a_live_isr_that_shows_up_in_the_second_phase_gets_a_leader() -> None:
@@ -296,6 +299,8 @@ def test_a_creation_whose_answer_is_lost_twice(fates: list[Fate], reconnects: bo
     world.create_topic("t", {0: [1, 2]})
     rig.run()
     assert rig.stored() == (1, 0, [1, 2])
+    assert rig.rejects() == []
+    assert len([line for line in rig.lines("LISR") if line.endswith("new")]) == 2
     rig.check_converged()
 
 

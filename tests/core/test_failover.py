@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from controller.core import failover
 from controller.core.context import CoreSettings
-from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
+from controller.core.effects import (
+    AnyQuery,
+    DeleteNode,
+    FeatureAnswer,
+    PutFeature,
+    Read,
+    ReadStates,
+    SetState,
+)
 from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
-from controller.core.partitions import leader_election
+from controller.core.partitions import leader_election, lost_data
 from controller.core.records import BrokerChange, FailoverPhase, PartitionTransition
 from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
@@ -555,6 +563,66 @@ def test_each_phase_is_recorded_with_what_it_handled() -> None:
     }  # fmt: skip
     assert list(counts)[-4:] == ["reassignments", "deletions_resumed", "preferred_election", "ready"]
     assert counts["partition_startup"] == counts["ready"] == 2
+
+
+def test_phases_follow_each_other_and_are_the_whole() -> None:
+    world = World(1, 2)
+    led(world, "t", {0: [1, 2]})
+    rig = MachineHarness.active(world)
+    *phases, whole = [record.duration_us for record in rig.recorded(FailoverPhase)]
+    # Each step of the rig takes a millisecond; the last one is the whole's own.
+    assert sum(phases) + 1000 == whole
+    assert min(phases) > 0
+
+
+def test_what_is_unreadable_and_cannot_be_led_is_shown() -> None:
+    world = World(1)
+    led(world, "t", {0: [2]})
+    world.unreadable[state_path("t")] = "broken"
+    rig = MachineHarness.active(world)
+    assert rig.cluster.problems == {state_path("t"): "broken"}
+
+
+def test_a_live_isr_that_shows_up_while_isrs_are_shrunk_gets_a_leader() -> None:
+    """As when a broker dies: what the election did not know, the removal reads."""
+    world = World(2, 3)
+    led(world, "t", {0: [1, 2, 3]})
+    world.put_state("t", 0, state(1, [1], 5, 7))
+    changes: Iterator[Callable[[], object]] = iter(
+        [lambda: None, lambda: world.shrink_or_grow("t", 0, [1, 2])]
+    )
+    rig = MachineHarness(world, epoch=2)
+    answer = world.answer
+
+    def changing(query: AnyQuery) -> object:
+        if isinstance(query, ReadStates):
+            found = answer(query)
+            next(changes, lambda: None)()
+            return found
+        return answer(query)
+
+    world.answer = changing  # type: ignore[method-assign]
+    rig.failover()
+    assert rig.stored()[0] == 2
+    rig.check_converged()
+
+
+def test_who_is_alive_is_told_before_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker takes no leader that it does not know to be alive."""
+    world = World(1, 2)
+    led(world, "t", {0: [1, 2]})
+    rig = MachineHarness(world, epoch=2)
+    refreshed: list[bool] = []
+
+    def noting(*given: object) -> object:
+        refreshed.extend(queue.refresh for queue in rig.machine.outbox.queues.values())
+        return take_out(*given)  # type: ignore[arg-type]
+
+    take_out = lost_data.take_out
+    monkeypatch.setattr(lost_data, "take_out", noting)
+    rig.slow = {1, 2}
+    rig.failover()
+    assert refreshed == [True, True]
 
 
 def test_partitions_that_are_alike_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.core import machine
 from controller.core.effects import Answer, Committed, Read, Unconfirmed
 from controller.core.events import Event, EventKind
 from tests.support.core.harness import MachineHarness
@@ -262,3 +263,31 @@ def test_collecting_waiting_modifications_is_linear(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Event, "__eq__", equal)
     rig.run()
     assert compared < 10 * count
+
+
+def test_what_was_handled_with_another_event_may_come_again() -> None:
+    rig = idle(1)
+    rig.step(TOPIC_CHANGE)
+    for name in ("a", "b"):
+        rig.step(modified(name))
+    rig.run()
+    rig.forget()
+    rig.step(modified("b"))
+    rig.run()
+    assert [done.kind for done in rig.finished] == [EventKind.PARTITION_MODIFICATIONS]
+
+
+def test_requests_that_are_handled_together_are_bounded_and_none_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "GATHERED_MAX", 4)
+    world = World(1)
+    world.create_topic("t", {0: [1], 1: [1]})
+    rig = MachineHarness.active(world)
+    rig.forget()
+    rig.step(TOPIC_CHANGE)
+    for _ in range(5):
+        rig.send(rig.alter(1, rig.proposal([1]), rig.proposal([1], number=1)))
+    rig.run()
+    assert [done.kind for done in rig.finished] == [EventKind.TOPIC_CHANGE, *[EventKind.ALTER_PARTITION] * 3]
+    assert not rig.machine._waiting

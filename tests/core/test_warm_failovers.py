@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import random
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 from controller.core.context import CoreSettings
 from controller.core.records import FailoverPhase
 from controller.core.standby.prepared import Prepared
+from controller.core.topics.changes import topic_of_info
 from tests.core.test_mixed_walks import STEPS, reassignments, settings_of
 from tests.support.core.harness import MachineHarness
 from tests.support.core.mixed_walk import Everything
@@ -106,3 +108,21 @@ def test_two_topics_of_one_id_are_read_at_the_failover() -> None:
     assert not prepared.topics
     assert prepared.replicas == 0
     assert Prepared().withdraw("a") is None
+
+
+def test_what_a_standby_has_no_more_or_has_not_read_is_as_it_is_in_zookeeper() -> None:
+    world = World(1, 2)
+    world.create_topic("t", {0: [1, 2], 1: [1, 2]})
+    for number in range(2):
+        world.put_state("t", number, state(1, (1, 2), 5, 7))
+    prepared = Prepared()
+    for name in ("t", "gone"):
+        topic = topic_of_info(replace(world.topics["t"], name=name, topic_id=f"id of {name}"))
+        prepared.put(topic)
+        prepared.keep(topic.partitions[0], state(1, (1, 2), 5, 7))
+    prepared.close([])
+    world.prepared = lambda: prepared  # type: ignore[method-assign]
+    rig = MachineHarness(world, epoch=2).failover()
+    assert list(rig.cluster.topics) == ["t"]
+    assert rig.partition("t", 1).leadership == state(1, (1, 2), 5, 7)
+    assert (rig.rejects(), rig.commits()) == ([], [])

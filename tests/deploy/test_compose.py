@@ -160,8 +160,8 @@ def test_every_certificate_that_is_named_is_made(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     prometheus = (DEPLOY / "prometheus.yml").read_text()
     named = re.findall(rf"{folder}/([\w.-]+)", COMPOSE + prometheus)
-    assert len(set(named)) == 1 + 2 * (4 + 3 + 3) + 4 + 1, (
-        "authority; controllers, brokers, Prometheus, admin and cluster; those that Java reads; Spark's secret"
+    assert len(set(named)) == 1 + 2 * (4 + 3 + 3) + 4 + 2, (
+        "authority; controllers, brokers, Prometheus, admin and cluster; what Java reads; Spark's secret and logging"
     )
     for name in named:
         mode = stat.S_IMODE((tmp_path / name).stat().st_mode)
@@ -186,8 +186,7 @@ def test_every_container_is_hardened_and_waits_for_what_it_needs(name: str) -> N
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["mem_limit"]
     assert service["restart"] == ("no" if name in ONCE else "unless-stopped")
-    ours = "build" in service
-    assert ("healthcheck" in service) == (ours and name not in ONCE)
+    assert ("healthcheck" in service) == (name not in (*ONCE, "prometheus", "grafana"))
     needed = service.get("depends_on") or {}
     for other, how in needed.items() if isinstance(needed, dict) else ():
         condition = "service_completed_successfully" if other in ONCE else "service_healthy"
@@ -242,6 +241,9 @@ def test_the_build_sends_the_same_files_with_and_without_buildkit() -> None:
     sent = set(tar[1].replace("\\\n", " ").split()) - {"deploy/Dockerfile", '"${wheelhouse[@]}"'}
     assert sent | {"deploy/build/wheelhouse"} == allowed
     assert all((ROOT / name).exists() for name in sent)
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    for name in " ".join(copied).replace("wheelhous[e]", "wheelhouse").split():
+        assert any(Path(name).is_relative_to(allowing) for allowing in allowed), f"{name} is not sent"
 
 
 @pytest.mark.parametrize("script", ["up.sh", "build-base.sh", "install.sh"])

@@ -142,6 +142,30 @@ def test_ids_begin_at_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_probes_of_daemons_without_http_run_with_the_settings_of_their_pod(tmp_path: Path) -> None:
+    fake(tmp_path, "python3", 'env; echo "ran $*"')
+    programs = "/opt/partition-controller/deploy"
+    for name, probe, ran in (
+        ("broker", "startupProbe", f"{programs}/health.py broker"),
+        ("broker", "livenessProbe", f"{programs}/health.py broker"),
+        ("broker", "readinessProbe", f"{programs}/health.py broker"),
+        ("zookeeper", "readinessProbe", f"{programs}/zookeeper_entrypoint.py serving"),
+    ):
+        (container,) = pod(name)["containers"]
+        shell, file, *arguments = container[probe]["exec"]["command"]
+        assert file == container["command"][1] == "/etc/partition-controller-settings/run.sh"
+        done = subprocess.run(
+            [shell, "-c", script("run.sh"), file, *arguments],
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOSTNAME": f"{name}-2"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert f"ran {ran}\n" in done.stdout
+        assert f"/etc/partition-controller/{name}-3" in done.stdout
+
+
+@pytest.mark.slow
 def test_a_pod_waits_until_its_broker_may_stop(tmp_path: Path) -> None:
     """pctl says no twice."""
     fake(tmp_path, "pctl", f'echo "$@" >>{tmp_path}/asked; test "$(wc -l <{tmp_path}/asked)" -ge 3 || exit 3')

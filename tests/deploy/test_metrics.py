@@ -71,7 +71,8 @@ def _await_metrics(log: Path) -> str:
             if entry["event"] == "listening":
                 with urllib.request.urlopen(f"http://{entry['http']}/metrics") as answer:
                     text: str = answer.read().decode()
-                if 'queuesize{broker_id="1"}' in text:
+                # A broker has a queue before the cluster has the broker.
+                if all(f'{name}{{broker_id="1"}}' in text for name in ("queuesize", "broker_losses")):
                     return text
     pytest.fail(f"no active controller with a broker: {log.read_text()}")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
@@ -300,9 +300,21 @@ class KafkaCluster:
                 replica_assignment=[list(replicas) for replicas in assignment],
                 config=dict(config or {}),
             )
-        admin = self.admin_that_knows_the_controller()
-        admin.create_topics([topic], operation_timeout=30, request_timeout=40)[name].result(60)
+        self.until(f"creation of topic {name}", lambda: self._created(topic, name))
         self.until(f"topic {name}", lambda: self.states(name) and self.in_sync(name))
+
+    def _created(self, topic: NewTopic, name: str) -> bool:
+        """False where the controller hung up: on a busy machine its lease may be over just then."""
+        admin = self.admin_that_knows_the_controller()
+        try:
+            admin.create_topics([topic], operation_timeout=30, request_timeout=40)[name].result(60)
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError._TRANSPORT:
+                return False
+            if code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        return True
 
     # What logs say
 

@@ -10,12 +10,25 @@ from typing import Any
 import pytest
 
 from controller.core.brokers import controlled_shutdown
+from controller.core.cluster.maintenance import keep_drained
 from controller.core.context import PASSED_MAX, SLICE_MAX, EventContext, Handler, replicas_on
+from controller.core.elections import elect_leaders
 from controller.core.elections.preferred_leader_balance import imbalances
 from controller.core.events import Event, EventKind
-from controller.core.model import Partition, PartitionState, ReplicaState, Topic, uniform_states
+from controller.core.model import (
+    Attribution,
+    Maintenance,
+    Partition,
+    PartitionState,
+    ReplicaState,
+    Topic,
+    uniform_states,
+)
 from controller.core.partitions import partition_state_machine, replica_state_machine
+from controller.core.requests.elections import ElectionType, ElectLeaders
+from controller.core.topics import deletion
 from controller.runtime import state
+from controller.runtime.observe import loop_lag
 from tests.linear.steps import Steps
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
@@ -92,6 +105,12 @@ def test_an_event_that_concerns_no_partition_gives_way(act: Callable[[MachineHar
 
 
 @pytest.mark.slow
+def all_drained(context: EventContext) -> Handler[None]:
+    """The drained broker leads none of them."""
+    context.cluster.maintenance = Maintenance(drained={3: Attribution("kernel", "ann")})
+    return keep_drained(context)
+
+
 @pytest.mark.parametrize(
     ("look", "slice_size"),
     [
@@ -100,8 +119,17 @@ def test_an_event_that_concerns_no_partition_gives_way(act: Callable[[MachineHar
         (partition_state_machine.bring_online, PASSED_MAX),
         (imbalances, SLICE_MAX),
         (all_offline, SLICE_MAX // 4),
+        (
+            lambda context: elect_leaders._asked(context, ElectLeaders(ElectionType.PREFERRED, None)),
+            PASSED_MAX,
+        ),
+        (lambda context: deletion._has_replica(context, 3), PASSED_MAX),
+        (all_drained, PASSED_MAX),
     ],
-    ids=["replicas", "controlled shutdown", "bring online", "imbalances", "offline"],
+    ids=[
+        *("replicas", "controlled shutdown", "bring online", "imbalances", "offline"),
+        *("elect all", "forget a broker", "drained"),
+    ],
 )
 def test_a_look_at_all_partitions_gives_way(
     look: Callable[[EventContext], Handler[Any]], slice_size: int
@@ -120,16 +148,16 @@ def test_a_look_at_all_partitions_gives_way(
 
 
 @pytest.mark.slow
-def test_the_gauges_give_way() -> None:
+def test_a_count_of_all_partitions_gives_way() -> None:
     turns = 0
 
     async def count() -> None:
         nonlocal turns
-        counting = asyncio.create_task(state._counted(large().cluster))
+        counting = asyncio.create_task(state.census(large().cluster))
         while not counting.done():
             turns += 1
             await asyncio.sleep(0)
-        assert counting.result().with_leadership == PARTITIONS
+        assert counting.result().led.total() == PARTITIONS
 
     asyncio.run(count())
-    assert turns >= PARTITIONS // state.COUNTED_AT_ONCE
+    assert turns >= PARTITIONS // loop_lag.AT_ONCE

@@ -16,7 +16,7 @@ from controller.core.znode_paths import state_path
 from controller.errors import FencedError
 from controller.planning import scenarios
 from controller.planning.executor import Executor, Pushes
-from controller.planning.health import Health, PartitionHealth
+from controller.planning.health import Gauge, Health, PartitionHealth
 from controller.planning.scenarios import Plan, Step, Terms
 from controller.planning.snapshot import Key, PlanError, Snapshot, min_isr_of, representatives
 from controller.planning.store import Store
@@ -247,6 +247,22 @@ def test_trouble_counts_when_it_begins_and_when_it_gets_worse(
     assert scenarios.newly_troubled(step) == ([key] if counts else [])
     unknown = replace(step, before=Health())
     assert scenarios.newly_troubled(unknown) == ([key] if leads < 0 or len(now) < min_isr else [])
+
+
+@pytest.mark.parametrize(("worst", "after", "safe"), [(1, 1, True), (-1, 1, False), (1, -1, False)])
+def test_a_plan_is_safe_if_its_steps_are_in_their_middle_and_at_their_end(
+    worst: int, after: int, safe: bool
+) -> None:
+    key = ("t", 0)
+    found = {leader: Health({key: PartitionHealth(*key, (1,), leader, (1,), 1)}) for leader in (1, -1)}
+    step = scenarios.Step("", (), found[1], found[worst], found[after], (), (), (), {})
+    assert Plan("", (step,)).safe is safe
+
+
+def test_a_member_on_a_failed_disk_is_not_in_sync() -> None:
+    snapshot = replace(HEALTHY.snapshot(), offline_dirs={1: frozenset({("t", 1)})})
+    health = Gauge(snapshot, 1).measure(Store(snapshot))
+    assert [health.partitions["t", n].in_sync for n in range(2)] == [(1, 2, 3), (2, 3)]
 
 
 def test_a_stop_that_takes_one_more_from_a_partition_below_min_isr_is_not_safe() -> None:

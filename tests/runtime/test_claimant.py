@@ -187,9 +187,13 @@ async def test_without_takeover_an_absent_controller_is_left_to_kafka_brokers(
         assert (daemon.active, zk.exists(znode_paths.CONTROLLER)) == (False, None)
         zk.delete(f"{znode_paths.BROKER_IDS}/1")
         await until(lambda: daemon.active, "it leads once they are gone")
-        assert state.state(daemon)["term"]["problems"] == {}
+        assert (await state.state(daemon))["term"]["problems"] == {}
         zk.create(f"{znode_paths.BROKER_IDS}/1", BROKER)
-        await until(lambda: "/brokers/ids/1" in state.state(daemon)["term"]["problems"], "the problem")
+
+        async def named() -> bool:
+            return "/brokers/ids/1" in (await state.state(daemon))["term"]["problems"]
+
+        await until(named, "the problem")
 
 
 async def test_a_controller_of_ours_that_lives_keeps_it(

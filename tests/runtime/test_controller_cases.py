@@ -147,10 +147,10 @@ async def test_k130_an_event_is_counted_once_and_shown_while_it_is_processed(
         busy = Busy(active, monkeypatch)
         active.term.enqueue(Event(event))
         await busy.reached.wait()
-        assert state.state(active.daemon)["term"]["event"] == event.value
+        assert (await state.state(active.daemon))["term"]["event"] == event.value
         busy.go.set()
         await until(lambda: active.stored()[0] == 1 and active.idle(), "the preferred leader")
-        assert state.state(active.daemon)["term"]["event"] is None
+        assert (await state.state(active.daemon))["term"]["event"] is None
         counted = (_sample(active, timer, state=event.value) or 0.0) - before
         assert counted == then["processed"] == then["timer_delta"]["AutoLeaderBalanceRateAndTimeMs"]
 

@@ -61,7 +61,7 @@ async def test_a_refused_deletion_is_tried_again_and_told(
         assert isinstance(reply, DeleteTopicsReply)
         assert [a.error for a in reply.topics] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         await until(lambda: "t" in cluster.deletions_ineligible, "the refusal")
-        notified = state.state(daemon)["term"]["topics_to_delete"]["t"]
+        notified = (await state.state(daemon))["term"]["topics_to_delete"]["t"]
         assert notified["state"] == "ineligible"
         assert notified["reason"] == "replica 1 of t-0: its broker answered KAFKA_STORAGE_ERROR (and 2 more)"
         assert notified["replicas_left"] == PARTITIONS
@@ -70,7 +70,11 @@ async def test_a_refused_deletion_is_tried_again_and_told(
         code = common_pb2.NONE
         await until(lambda: not zk.get_children("/admin/delete_topics"), "the deletion")
         assert zk.get_children("/brokers/topics") == []
-        await until(lambda: state.state(daemon)["term"]["topics_to_delete"] == {}, "the end")
+
+        async def ended() -> bool:
+            return not (await state.state(daemon))["term"]["topics_to_delete"]
+
+        await until(ended, "the end")
         orders = [s for s in broker.states("StopReplica") if s.delete_partition]
         assert len(orders) == 2 * PARTITIONS
         assert {s.leader_epoch for s in orders} == {-2}

@@ -17,7 +17,8 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 REQUIREMENTS = Path(__file__).parent / "requirements"
-ENVIRONMENTS = ROOT / ".venv" / "tools"
+#: The same for every checkout that shares an environment: scripts name their interpreter by its path.
+ENVIRONMENTS = (ROOT / ".venv").resolve() / "tools"
 INSTALL_TIMEOUT_S = 150
 RUN_TIMEOUT_S = 60
 #: What pip says when nobody answered, or only a gateway did; a hash or a build that is wrong reads otherwise.

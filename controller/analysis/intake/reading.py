@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own custom)
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
 from controller.analysis.intake.files import reader
+from controller.analysis.intake.screening import LINE_BYTES_MAX
 from controller.analysis.local_files import LogFile
 from proto.statelog.schema import (
     BROKER_ID,
@@ -64,9 +65,15 @@ def read_lines(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
     Out: ``raw`` (the bytes, as a string), ``file`` (its URL, percent-encoded: see `decoded`), ``block`` and
     ``line`` (ascending in the order of the file; not line numbers).
 
+    Lines of LINE_BYTES_MAX are left out where all files are local: `check_files` tells of them.
+
     Raises AnalysisException if a file has vanished since it was listed (rotation): list again.
     """
-    lines = reader(spark).option("lineSep", "\n").text([file.path for file in files])
+    given = reader(spark).option("lineSep", "\n")
+    # A little more: Spark counts the newline, and a byte order mark.
+    if all(file.path.startswith("file:/") for file in files):
+        given = given.option("mapreduce.input.linerecordreader.line.maxlength", str(LINE_BYTES_MAX + 16))
+    lines = given.text([file.path for file in files])
     return lines.select(F.col("value").alias("raw"), *_place())
 
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _CHUNK_BYTES = 1 << 20
-#: Longer lines are no records of ours; the file is then read closely.
-_LINE_BYTES_MAX = 16 << 20
+#: Longer lines are no records of ours, and a few of them would fill Spark's memory: they are left out and told of.
+LINE_BYTES_MAX = 16 << 20
+TOO_LONG = f"a line of more than {LINE_BYTES_MAX >> 20} MiB"
 #: What every record begins with. Quotes in JSON strings are escaped, so neither occurs inside one.
 _START = b'{"schema"'
 #: Between the name of a field and its value, if that is a string.
@@ -38,11 +39,13 @@ class _Screen:
     def __init__(self) -> None:
         self.size = self.lines = self.texts = 0
         self.usual = True
+        self._line_bytes, self._too_long = 0, False
         self._rest: list[bytes] = []
         self._rest_bytes = 0
 
     def take(self, chunk: bytes) -> None:
         self.size += len(chunk)
+        self._measure(chunk)
         if not self.usual:
             return
         cut = chunk.rfind(b"\n") + 1
@@ -57,12 +60,22 @@ class _Screen:
     def done(self, problem: str | None = None) -> FileCheck:
         if self.usual and self._rest_bytes:
             self._look(b"".join(self._rest) + b"\n")
+        if problem is None and self._too_long:
+            problem = f"{TOO_LONG} was left out"
         return FileCheck(self.size, problem, self.lines, self.texts, self.usual)
+
+    def _measure(self, chunk: bytes) -> None:
+        """A line within a chunk is never too long."""
+        first = chunk.find(b"\n")
+        self._line_bytes += len(chunk) if first < 0 else first
+        if self._line_bytes >= LINE_BYTES_MAX:
+            self._too_long, self.usual = True, False
+        if first >= 0:
+            self._line_bytes = len(chunk) - chunk.rfind(b"\n") - 1
 
     def _keep(self, rest: bytes) -> None:
         self._rest.append(rest)
         self._rest_bytes += len(rest)
-        self.usual = self.usual and self._rest_bytes <= _LINE_BYTES_MAX
 
     def _look(self, block: bytes) -> None:
         """At whole lines."""

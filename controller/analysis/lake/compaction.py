@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from controller.analysis.lake.condensed import condensed_files, merge_condensed, replaced
 from controller.analysis.lake.delta_log import Action, Snapshot, remove_action
 from controller.analysis.lake.loading import Lake
 
@@ -23,9 +24,12 @@ def scattered(snapshot: Snapshot) -> list[Action]:
 
 def compact(lake: Lake, snapshot: Snapshot) -> Snapshot:
     """Put small files together, in one commit. The old ones stay for a day, for those that read them."""
-    files = scattered(snapshot)
-    if not files:
-        return snapshot
-    rows = lake.rows(added["path"] for added in files)
-    actions = lake.write(rows, new_data=False) + [remove_action(added) for added in files]
-    return lake.log.commit(snapshot, actions, "OPTIMIZE")
+    actions: list[Action] = []
+    if files := scattered(snapshot):
+        rows = lake.rows(added["path"] for added in files)
+        actions += lake.write(rows, new_data=False) + [remove_action(added) for added in files]
+    small = [name for name, size in condensed_files(snapshot).items() if size < SMALL_BYTES]
+    if len(small) >= FILES_MAX:
+        actions += lake.write_condensed(merge_condensed(lake.condensed(small)))
+        actions += [replaced(lake.root, name) for name in small]
+    return lake.log.commit(snapshot, actions, "OPTIMIZE") if actions else snapshot

@@ -20,15 +20,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from controller.analysis.lake.errors import LakeError
+from controller.errors import in_words
 
 LOG_DIR = "_delta_log"
 CHECKPOINT_EVERY = 20
 #: How long readers of an earlier version may still open its files.
 RETENTION_MS = 24 * 3600 * 1000
 PARTITION_COLUMNS = ("day", "kind")
-#: Of the columns and of what is kept of each log file; a greater one was written by a newer version.
-LAKE_VERSION = 1
+#: Of the columns, of what is kept of each log file, and of condensed records.
+LAKE_VERSION = 2
 _VERSION_KEY = "statelog.lakeVersion"
 _LAST_CHECKPOINT = "_last_checkpoint"
 _LOCK = "_lock"
@@ -38,6 +42,58 @@ _PROTOCOL = {"minReaderVersion": 3, "minWriterVersion": 7} | {
 }
 
 Action = dict[str, Any]
+
+
+class _File(msgspec.Struct, rename="camel"):
+    path: str
+    size: int
+    partition_values: dict[str, str | None]
+
+
+class _Removed(msgspec.Struct, rename="camel"):
+    path: str
+    deletion_timestamp: int
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    schema_string: str
+    configuration: dict[str, str] = {}
+
+
+class _Protocol(msgspec.Struct, rename="camel"):
+    reader_features: list[str] = []
+    writer_features: list[str] = []
+
+
+class _Transaction(msgspec.Struct, rename="camel"):
+    app_id: str
+    version: int
+
+
+class _Domain(msgspec.Struct, rename="camel"):
+    domain: str
+    configuration: str
+    removed: bool
+
+
+class _Known(msgspec.Struct, rename="camel"):
+    """What is used of an action; others tell nothing."""
+
+    add: _File | UnsetType = UNSET
+    remove: _Removed | UnsetType = UNSET
+    meta_data: _Metadata | UnsetType = UNSET
+    protocol: _Protocol | UnsetType = UNSET
+    txn: _Transaction | UnsetType = UNSET
+    domain_metadata: _Domain | UnsetType = UNSET
+
+
+class _Checkpoint(msgspec.Struct):
+    path: str
+
+
+class _LastCheckpoint(msgspec.Struct, rename="camel"):
+    version: int
+    v2_checkpoint: _Checkpoint
 
 
 @dataclass
@@ -92,9 +148,13 @@ class Snapshot:
     def bytes(self) -> int:
         return sum(added["size"] for added in self.files.values())
 
+    @property
+    def lake_version(self) -> int:
+        return int(self.metadata["configuration"][_VERSION_KEY])
 
-def domain_action(domain: str, configuration: str) -> Action:
-    return {"domainMetadata": {"domain": domain, "configuration": configuration, "removed": False}}
+
+def domain_action(domain: str, configuration: str, *, removed: bool = False) -> Action:
+    return {"domainMetadata": {"domain": domain, "configuration": configuration, "removed": removed}}
 
 
 def add_action(path: str, partition: Mapping[str, str | None], size: int, *, new_data: bool = True) -> Action:
@@ -128,23 +188,23 @@ class DeltaLog:
         self.root, self.directory = root, root / LOG_DIR
 
     def read(self) -> Snapshot:
-        """The newest version. Raises LakeError if commits are missing or damaged, or another program's."""
+        """The newest version. Raises LakeError if commits are missing, unreadable or damaged, or another program's."""
         for attempt in range(3):
             try:
                 return self._read()
-            except FileNotFoundError:
+            except OSError as error:
                 # A writer has written a checkpoint and deleted what came before it.
-                if attempt == 2:
-                    raise
+                if attempt == 2 or not isinstance(error, FileNotFoundError):
+                    raise LakeError(f"{error.filename}: {error.strerror}") from error
         raise AssertionError("the loop returns or raises")
 
     def _read(self) -> Snapshot:
         snapshot = Snapshot()
         checkpoint = self._last_checkpoint()
         if checkpoint is not None:
-            for action in _actions(self.directory / checkpoint["v2Checkpoint"]["path"]):
+            for action in _actions(self.directory / checkpoint.v2_checkpoint.path):
                 snapshot.apply(action)
-            snapshot.version = checkpoint["version"]
+            snapshot.version = checkpoint.version
         versions = sorted(v for v in self._versions() if v > snapshot.version)
         for version in versions:
             if version != snapshot.version + 1:
@@ -173,11 +233,11 @@ class DeltaLog:
         self.directory.mkdir(parents=True, exist_ok=True)
         return self.commit(Snapshot(), [{"protocol": _PROTOCOL}, {"metaData": metadata}], "CREATE TABLE")
 
-    def change_schema(self, snapshot: Snapshot, schema: str) -> Snapshot:
+    def change_schema(self, snapshot: Snapshot, schema: str, more: Iterable[Action]) -> Snapshot:
         """Give the table the columns of this version; what was written before has null in new ones."""
         configuration = snapshot.metadata["configuration"] | {_VERSION_KEY: str(LAKE_VERSION)}
         metadata = snapshot.metadata | {"schemaString": schema, "configuration": configuration}
-        return self.commit(snapshot, [{"metaData": metadata}], "CHANGE SCHEMA")
+        return self.commit(snapshot, [{"metaData": metadata}, *more], "CHANGE SCHEMA")
 
     def commit(self, before: Snapshot, actions: Iterable[Action], operation: str) -> Snapshot:
         """Make the version after ``before``, all of it or nothing. Out: that version.
@@ -225,7 +285,7 @@ class DeltaLog:
         kept = set(snapshot.files)
         kept |= {path for path, gone in snapshot.removed.items() if gone["deletionTimestamp"] > oldest_ms}
         swept = 0
-        for path in self.root.glob("day=*/kind=*/*.parquet"):
+        for path in self._row_files():
             if path.relative_to(self.root).as_posix() not in kept:
                 path.unlink()
                 swept += 1
@@ -233,12 +293,23 @@ class DeltaLog:
             draft.unlink()
         checkpoint = self._last_checkpoint()
         if checkpoint is not None:
-            newest = self.directory / checkpoint["v2Checkpoint"]["path"]
+            newest = self.directory / checkpoint.v2_checkpoint.path
             for path in self.directory.glob("[0-9]*.json"):
-                covered = int(path.name[:20]) <= checkpoint["version"] and path != newest
+                covered = int(path.name[:20]) <= checkpoint.version and path != newest
                 if covered and path.stat().st_mtime_ns // 1_000_000 < oldest_ms:
                     path.unlink()
         return swept
+
+    def require_no_rows(self) -> None:
+        """Raises LakeError if there are files of rows: without commits, `sweep` would delete them all."""
+        if (found := next(self._row_files(), None)) is not None:
+            raise LakeError(
+                f"{self.root}: {LOG_DIR} is missing or empty, and there are rows ({found.relative_to(self.root)}): "
+                f"restore {LOG_DIR}, or name an empty directory"
+            )
+
+    def _row_files(self) -> Iterator[Path]:
+        return self.root.glob("day=*/kind=*/*.parquet")
 
     def _check(self, snapshot: Snapshot) -> None:
         if snapshot.version < 0:
@@ -246,7 +317,7 @@ class DeltaLog:
         version = snapshot.metadata.get("configuration", {}).get(_VERSION_KEY)
         if version is None:
             raise LakeError(f"{self.root}: a Delta Lake table, but not of state-change logs")
-        if int(version) > LAKE_VERSION:
+        if not (version.isascii() and version.isdigit() and int(version) <= LAKE_VERSION):
             raise LakeError(
                 f"{self.root}: made by a newer version: lake version {version}, known is {LAKE_VERSION}"
             )
@@ -274,11 +345,14 @@ class DeltaLog:
         draft.replace(self.directory / _LAST_CHECKPOINT)
         _sync_directory(self.directory)
 
-    def _last_checkpoint(self) -> Action | None:
+    def _last_checkpoint(self) -> _LastCheckpoint | None:
+        path = self.directory / _LAST_CHECKPOINT
         try:
-            return next(_actions(self.directory / _LAST_CHECKPOINT))
+            return msgspec.json.decode(path.read_bytes(), type=_LastCheckpoint)
         except FileNotFoundError:
             return None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise LakeError(f"{path}: damaged, or another program's: {in_words(error)}") from None
 
     def _versions(self) -> Iterator[int]:
         with suppress(FileNotFoundError):
@@ -320,13 +394,17 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _actions(path: Path) -> Iterator[Action]:
-    """Raises LakeError if the file is not lines of JSON objects, FileNotFoundError if it is absent."""
+    """Raises LakeError if the file is not lines of actions, OSError."""
+    number = 0
     try:
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                action = json.loads(line)
-                if not isinstance(action, dict) or not action:
-                    raise LakeError(f"{path}: damaged: a line is not an object")
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                action = msgspec.json.decode(line, type=Action)
+                if not action:
+                    raise LakeError(f"{path}: damaged: line {number} is empty")
+                msgspec.convert(action, _Known)
                 yield action
-    except ValueError as error:
-        raise LakeError(f"{path}: damaged: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise LakeError(f"{path}: damaged: line {number}: {in_words(error)}") from None
+    if not number:
+        raise LakeError(f"{path}: damaged: it is empty")

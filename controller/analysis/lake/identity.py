@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from controller.analysis.intake.screening import LINE_BYTES_MAX, TOO_LONG
 from controller.analysis.local_files import FILE_PATTERNS, LogFile
 
 #: The log that is written.
@@ -81,6 +82,10 @@ class SeenFile:
 
 class DamagedGzipError(Exception):
     """A gzip file ends early or cannot be inflated; what came before the damage is read."""
+
+
+class LongLineError(DamagedGzipError):
+    """A line is too long to be taken, in any file; what came before its last part is read."""
 
 
 def seen(files: Sequence[LogFile], known: Sequence[TakenFile]) -> list[SeenFile]:
@@ -158,8 +163,20 @@ def continues(file: SeenFile, known: TakenFile) -> bool:
 def content(file: LogFile, start: int) -> Iterator[bytes]:
     """The content from a byte on, a piece at a time, inflated.
 
-    Raises DamagedGzipError after what could be inflated, and OSError.
+    Raises DamagedGzipError after what could be inflated, LongLineError, OSError.
     """
+    line_bytes = 0
+    for chunk in _pieces(file, start):
+        first = chunk.find(b"\n")
+        line_bytes += len(chunk) if first < 0 else first
+        if line_bytes >= LINE_BYTES_MAX:
+            raise LongLineError(TOO_LONG)
+        if first >= 0:
+            line_bytes = len(chunk) - chunk.rfind(b"\n") - 1
+        yield chunk
+
+
+def _pieces(file: LogFile, start: int) -> Iterator[bytes]:
     with open(file.shown, "rb") as source:
         if not file.gzipped:
             source.seek(start)

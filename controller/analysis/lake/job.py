@@ -26,8 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from controller.analysis.errors import ReportError
 from controller.analysis.job import first_line
 from controller.analysis.lake.compaction import compact
-from controller.analysis.lake.delta_log import DeltaLog, Snapshot
-from controller.analysis.lake.errors import LakeError
+from controller.analysis.lake.delta_log import LAKE_VERSION, DeltaLog, Snapshot
+from controller.analysis.lake.errors import LakeError, SetAsideError
 from controller.analysis.lake.loading import Lake, taken_files
 from controller.analysis.lake.spool import Piece, Spool
 from controller.analysis.local_files import check_local, has_scheme
@@ -37,6 +37,8 @@ from controller.analysis.session import LOG_NAME, QUICK_BYTES, size_for, spark_s
 #: Seconds between two looks at the logs.
 FOLLOW_S = 10.0
 _POLL_S = 0.2
+#: What Spark's streams take for a pattern in a path.
+_GLOB = frozenset("{}[]*?\\")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Writer:
     """Brings a lake up to date, by itself or for a stream. The caller holds `DeltaLog.writing`."""
 
     def __init__(self, directory: Path, log_dirs: Sequence[Path | str], progress: Progress) -> None:
+        """Raises LakeError if the table cannot be read."""
         directory = directory.resolve()
         self.log = DeltaLog(directory)
         self._log_dirs, self._progress = log_dirs, progress
@@ -62,7 +65,26 @@ class Writer:
         self.orders = directory / "_orders"
         self.orders.mkdir(exist_ok=True)
         self.snapshot = self.log.read()
+        if self.snapshot.version < 0:
+            self.log.require_no_rows()
         self.lake: Lake | None = None
+        for order in self.ordered():
+            if not self._is_whole(order):
+                progress(f"{order}: what it names is not set aside any more; it is read from the logs again")
+                order.unlink()
+
+    def _is_whole(self, order: Path) -> bool:
+        """Whether all is there that an order names: somebody may have deleted it, or the machine have stopped."""
+        try:
+            pieces = pieces_of(order.read_text(encoding="utf-8"))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+        return all((self.spool.directory / piece.name).exists() for piece in pieces)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether an earlier version of this program made the table."""
+        return self.snapshot.version >= 0 and self.snapshot.lake_version < LAKE_VERSION
 
     def begin(self, spark: SparkSession) -> None:
         self.lake = Lake(spark, self.log)
@@ -87,8 +109,11 @@ class Writer:
         """Take the pieces of an order, and delete it."""
         assert self.lake is not None
         before = _lines(self.snapshot)
-        pieces = [msgspec.json.decode(line, type=Piece) for line in text.splitlines()]
-        self.snapshot = self.lake.take(self.snapshot, pieces, self.spool)
+        try:
+            self.snapshot = self.lake.take(self.snapshot, pieces_of(text), self.spool)
+        except SetAsideError:
+            (self.orders / name).unlink(missing_ok=True)
+            raise
         self._progress(f"version {self.snapshot.version}: {_lines(self.snapshot) - before:,} lines added")
         self.snapshot = compact(self.lake, self.snapshot)
         (self.orders / name).unlink(missing_ok=True)
@@ -117,14 +142,14 @@ def run_update(
         writer = Writer(directory, log_dirs, progress)
         before = _lines(writer.snapshot)
         look_again = bool(writer.ordered())
-        if not writer.order():
+        if not writer.order() and not writer.outdated:
             progress("nothing new in the logs")
             return writer.summary(before)
         progress("starting Spark")
         with _spark(master, directory, size, progress) as spark:
             writer.begin(spark)
             while order := writer.ordered():
-                writer.carry_out(order[0].name, order[0].read_text())
+                writer.carry_out(order[0].name, order[0].read_text(encoding="utf-8"))
                 if look_again or writer.spool.full:
                     look_again = False
                     writer.order()
@@ -142,6 +167,8 @@ def run_follow(
 ) -> LakeSummary:
     """`run_update` every ``every_s`` seconds, as a stream of Spark with checkpoints, until ``stop`` is set."""
     size = _check(log_dirs)
+    if not _GLOB.isdisjoint(str(directory.resolve())):
+        raise LakeError(f"{directory}: a stream cannot watch a directory with one of {{}}[]*?\\ in its path")
     with _failures(directory), DeltaLog(directory).writing():
         writer = Writer(directory, log_dirs, progress)
         before = _lines(writer.snapshot)
@@ -227,6 +254,12 @@ def _failures(directory: Path) -> Iterator[None]:
         raise LakeError(f"{error.filename or directory}: {error.strerror or error}") from error
     except (PySparkException, Py4JError) as error:
         raise LakeError(f"Spark failed: {first_line(error)} (more in {directory / LOG_NAME})") from error
+
+
+def pieces_of(order: str) -> list[Piece]:
+    """Raises msgspec.DecodeError."""
+    # Not by `splitlines`: names of directories may have what else ends a line there.
+    return [msgspec.json.decode(line, type=Piece) for line in order.split("\n") if line]
 
 
 def _lines(snapshot: Snapshot) -> int:

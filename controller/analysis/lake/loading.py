@@ -23,7 +23,9 @@ from pyspark.sql.types import (
 )
 
 from controller.analysis.intake import reading
+from controller.analysis.lake import condensed
 from controller.analysis.lake.delta_log import (
+    LAKE_VERSION,
     PARTITION_COLUMNS,
     Action,
     DeltaLog,
@@ -31,10 +33,11 @@ from controller.analysis.lake.delta_log import (
     add_action,
     domain_action,
 )
-from controller.analysis.lake.errors import LakeError
+from controller.analysis.lake.errors import LakeError, SetAsideError
 from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.spool import Piece, Spool
 from controller.analysis.local_files import LogFile
+from controller.errors import in_words
 from proto.statelog.schema import INT_FIELDS, KINDS, LIST_FIELDS, TEXT_CHARS_MAX
 
 #: Partitions by kind for lines that cannot be read, and for records of kinds unknown to this version.
@@ -74,21 +77,24 @@ class Lake:
         self._new = self.root / "_new"
 
     def open(self) -> Snapshot:
-        """The table, made or changed to this version's columns if need be, without what a killed writer left."""
+        """The table, without what a killed writer left; made if there is none, changed if an earlier version did."""
         snapshot = self.log.read()
         schema = COLUMNS.json()
+        shutil.rmtree(self._new, ignore_errors=True)
         if snapshot.version < 0:
             snapshot = self.log.create(schema)
-        elif snapshot.metadata["schemaString"] != schema:
-            snapshot = self.log.change_schema(snapshot, schema)
-        shutil.rmtree(self._new, ignore_errors=True)
+        elif (snapshot.lake_version, snapshot.metadata["schemaString"]) != (LAKE_VERSION, schema):
+            before = [condensed.replaced(self.root, name) for name in condensed.condensed_files(snapshot)]
+            anew = self.write_condensed(condensed.condense_rows(self.rows(snapshot.files)))
+            snapshot = self.log.change_schema(snapshot, schema, [*before, *anew])
         self.log.sweep(snapshot)
+        condensed.sweep(self.root, snapshot)
         return snapshot
 
     def take(self, snapshot: Snapshot, pieces: Iterable[Piece], spool: Spool) -> Snapshot:
         """Add the lines of the pieces, in one commit. Pieces that the table has already are left out.
 
-        Raises LakeError if Spark did not read each line.
+        Raises SetAsideError if Spark did not read each line, LakeError.
         """
         known = {one.id: one for one in taken_files(snapshot)}
         new = [piece for piece in pieces if _follows(piece, known.get(piece.after.id))]
@@ -99,11 +105,13 @@ class Lake:
         counts: dict[str, Row] = {}
         if paths:
             actions = self.write(self._rows(paths))
+            rows = self.rows(action["add"]["path"] for action in actions)
+            actions += self.write_condensed(condensed.condense_rows(rows))
             counts = self._count(actions)
         for piece in new:
             read = counts.get(piece.after.id)
             if piece.lines is not None and piece.lines != (0 if read is None else read.lines):
-                raise LakeError(
+                raise SetAsideError(
                     f"{piece.after.path}: {piece.lines} lines were set aside, Spark read {read and read.lines}"
                 )
             actions.append(_file_action(piece.after if read is None else _with_counts(piece.after, read)))
@@ -111,26 +119,46 @@ class Lake:
 
     def write(self, rows: DataFrame, *, new_data: bool = True) -> list[Action]:
         """Write rows as Parquet files, for a commit. Out: the files' `add_action`."""
-        draft = self._new / uuid.uuid4().hex
+        draft = self._draft()
         split = rows.repartition(*PARTITION_COLUMNS).write.option("maxRecordsPerFile", _ROWS_MAX)
         split.partitionBy(*PARTITION_COLUMNS).parquet(f"file:{draft}")
         actions = []
         for path in sorted(draft.glob("day=*/kind=*/*.parquet")):
             relative = path.relative_to(draft)
-            target = self.root / relative
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _sync(path)
-            path.rename(target)
-            partition = _partition(relative)
-            actions.append(
-                add_action(relative.as_posix(), partition, target.stat().st_size, new_data=new_data)
-            )
+            size = self._settle(path, relative)
+            actions.append(add_action(relative.as_posix(), _partition(relative), size, new_data=new_data))
+        shutil.rmtree(draft)
+        return actions
+
+    def write_condensed(self, rows: DataFrame) -> list[Action]:
+        """Write `condensed.condense_rows` as Parquet files, for a commit. Out: the actions that name them."""
+        draft = self._draft()
+        rows.write.parquet(f"file:{draft}")
+        actions = []
+        for path in sorted(draft.glob("*.parquet")):
+            size = self._settle(path, Path(condensed.DIRECTORY, path.name))
+            actions.append(condensed.added(path.name, size))
         shutil.rmtree(draft)
         return actions
 
     def rows(self, paths: Iterable[str]) -> DataFrame:
         """The rows of files of the table."""
         return read_rows(self.spark, self.root, paths)
+
+    def condensed(self, names: Iterable[str]) -> DataFrame:
+        """Condensed records, by the names of their files."""
+        return condensed.read_condensed(self.spark, self.root, names)
+
+    def _draft(self) -> Path:
+        return self._new / uuid.uuid4().hex
+
+    def _settle(self, path: Path, where: Path) -> int:
+        """Move a new file to its place in the lake. Out: its size."""
+        target = self.root / where
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _sync(path)
+        path.rename(target)
+        return target.stat().st_size
 
     def _rows(self, paths: Sequence[Path]) -> DataFrame:
         files = [LogFile(f"file:{path}", path.stat().st_size) for path in paths]
@@ -152,20 +180,22 @@ class Lake:
         return typed.select(*(derived.get(name, F.col(name)).alias(name) for name in COLUMNS.names))
 
     def _count(self, actions: Iterable[Action]) -> dict[str, Row]:
-        rows = self.rows(action["add"]["path"] for action in actions)
-        statuses = (reading.OK, reading.TORN, reading.MALFORMED, reading.NEWER)
-        good = rows.withColumns(
-            {name: F.when(F.col("status") == reading.OK, F.col(name)) for name in ("role", "node")}
+        """What the condensed records that these actions add tell of each log."""
+        added = Snapshot()
+        for action in actions:
+            added.apply(action)
+        counted = (
+            self.condensed(condensed.condensed_files(added))
+            .groupBy("file")
+            .agg(
+                *(F.sum(name).alias(name) for name in _COUNTS),
+                F.max("role").alias("role"),
+                F.max("node").alias("node"),
+                F.unix_micros(F.min("first_ts")).alias("first_us"),
+                F.unix_micros(F.max("last_ts")).alias("last_us"),
+            )
         )
-        counted = good.groupBy("log_file").agg(
-            F.count("*").alias("lines"),
-            *(F.count_if(F.col("status") == status).alias(status) for status in statuses),
-            F.max("role").alias("role"),
-            F.max("node").alias("node"),
-            F.unix_micros(F.min("ts")).alias("first_us"),
-            F.unix_micros(F.max("ts")).alias("last_us"),
-        )
-        return {row.log_file: row for row in counted.collect()}
+        return {row.file: row for row in counted.collect()}
 
 
 def read_rows(spark: SparkSession, root: Path, paths: Iterable[str]) -> DataFrame:
@@ -178,12 +208,15 @@ def read_rows(spark: SparkSession, root: Path, paths: Iterable[str]) -> DataFram
 
 
 def taken_files(snapshot: Snapshot) -> list[TakenFile]:
-    """What is known of each log file."""
-    return [
-        msgspec.json.decode(configuration, type=TakenFile)
-        for domain, configuration in snapshot.domains.items()
-        if domain.startswith(_DOMAIN)
-    ]
+    """What is known of each log file. Raises LakeError if that is not ours."""
+    found = []
+    for domain, configuration in snapshot.domains.items():
+        if domain.startswith(_DOMAIN):
+            try:
+                found.append(msgspec.json.decode(configuration, type=TakenFile))
+            except msgspec.DecodeError as error:
+                raise LakeError(f"the lake's commits: damaged: {domain}: {in_words(error)}") from None
+    return found
 
 
 def _follows(piece: Piece, known: TakenFile | None) -> bool:
@@ -213,7 +246,7 @@ def _with_counts(file: TakenFile, read: Row) -> TakenFile:
     )
 
 
-_COUNTS = ("lines", reading.OK, reading.TORN, reading.MALFORMED, reading.NEWER)
+_COUNTS = ("lines", *condensed.STATUSES)
 
 
 def _partition(path: Path) -> dict[str, str | None]:

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis.condensing import condense
 from controller.analysis.intake import quality, reading
-from controller.analysis.lake.delta_log import DeltaLog, Snapshot
+from controller.analysis.lake.condensed import STATUSES, condensed_files, read_condensed
+from controller.analysis.lake.delta_log import LAKE_VERSION, DeltaLog, Snapshot
 from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.loading import UNREAD, read_rows, taken_files
@@ -18,7 +19,7 @@ from controller.analysis.local_files import LogFile
 from controller.analysis.progress import Phase, Progress, entered
 from controller.analysis.tables import Input
 
-_NOT_OF_RECORDS = ("log_file", "digest", "status", "problem", "sample", "other_kind", "day", "copy", "schema")
+_NOT_OF_RECORDS = ("log_file", "digest", "status", "problem", "sample", "other_kind", "day", "schema")
 #: Log files up to this number are named by a literal map, more by a join.
 _LITERAL_MAX = 1000
 
@@ -28,6 +29,9 @@ def open_snapshot(directory: Path) -> Snapshot:
     snapshot = DeltaLog(directory).read()
     if snapshot.version < 0:
         raise LakeError(f"{directory}: no lake; pctl lake update LOGDIR... --lake {directory} makes it")
+    if snapshot.lake_version < LAKE_VERSION:
+        why = f"made by an earlier version: lake version {snapshot.lake_version}, now {LAKE_VERSION}"
+        raise LakeError(f"{directory}: {why}; pctl lake update LOGDIR... --lake {directory} changes it")
     if not any(file.ok for file in taken_files(snapshot)):
         raise LakeError(f"{directory}: nothing to report on: no usable line")
     return snapshot
@@ -45,27 +49,33 @@ def lake_input(
     root = directory.resolve()
     files = sorted(taken_files(snapshot), key=lambda file: file.path)
     rows = [_file_row(file) for file in files]
-    count, good = sum(row.lines for row in rows), sum(row.ok for row in rows)
+    count, good_lines = sum(row.lines for row in rows), sum(row.ok for row in rows)
     damaged = sum(row.problem is not None for row in rows)
     entered(progress, Phase.TABLES, count)
-    progress(f"{count:,} lines, {count - good:,} unreadable, {damaged} damaged files")
+    progress(f"{count:,} lines, {count - good_lines:,} unreadable, {damaged} damaged files")
     everything = _with_file(spark, read_rows(spark, root, snapshot.files), files)
+    unread = everything.where(F.col("kind") == UNREAD)
+    good = everything.where(F.col("kind") != UNREAD)
+    condensed = read_condensed(spark, root, condensed_files(snapshot)).where(F.col("kind") != UNREAD)
+    condensed, copies = condensed.drop(*STATUSES), 0
     doubled = quality.overlapping(rows)
-    marked, copies = everything.withColumn("copy", F.lit(False)), 0
     if doubled:
         progress("files of one node overlap in time: looking for copied lines")
         ids = [file.id for file in files if LogFile(file.path, 0).shown in doubled]
-        if _has_copies(everything, ids):
-            marked = _with_copies(everything, ids).persist()
-            copies = marked.where((F.col("kind") != UNREAD) & F.col("copy")).count()
-    records = marked.where((F.col("kind") != UNREAD) & ~F.col("copy")).drop(*_NOT_OF_RECORDS)
+        among = F.col("log_file").isin(ids)
+        if _has_copies(good.where(among)):
+            marked = reading.mark_copies(good.where(among)).persist()
+            copies, once = marked.where("copy").count(), marked.where(~F.col("copy")).drop("copy")
+            good = good.where(~among).unionByName(once)
+            others = condensed.where(~F.col("file").isin(ids))
+            condensed = others.unionByName(condense(once.withColumn("file", F.col("log_file"))))
     spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
     return Input(
-        records=records,
-        condensed=condense(records).persist(),
+        records=good.drop(*_NOT_OF_RECORDS),
+        condensed=condensed.persist(),
         files=[LogFile(file.path, file.size) for file in files],
         file_table=quality.file_table(spark, rows),
-        problem_table=quality.input_problems(everything.where(F.col("kind") == UNREAD)),
+        problem_table=quality.input_problems(unread) if good_lines < count else quality.no_problems(spark),
         lines=count,
         copies=copies,
         first_us=min(first for first, _ in spans),
@@ -106,15 +116,8 @@ def _with_file(spark: SparkSession, rows: DataFrame, files: list[TakenFile]) -> 
     return rows.join(F.broadcast(table), "log_file", "left")
 
 
-def _has_copies(rows: DataFrame, ids: list[str]) -> bool:
-    """Whether two of these files have a line in common: told by few columns, unlike which one it is."""
-    lines = rows.where(F.col("log_file").isin(ids)).groupBy("digest", "ts")
+def _has_copies(rows: DataFrame) -> bool:
+    """Whether two files have a line in common: told by few columns, unlike which one it is."""
+    lines = rows.groupBy("digest", "ts")
     ends = lines.agg(F.min("log_file").alias("first"), F.max("log_file").alias("last"))
     return not ends.where(F.col("first") != F.col("last")).isEmpty()
-
-
-def _with_copies(rows: DataFrame, ids: list[str]) -> DataFrame:
-    """With ``copy`` (`reading.mark_copies`) for the lines of these files."""
-    among = F.col("log_file").isin(ids)
-    marked = reading.mark_copies(rows.where(among))
-    return rows.where(~among).withColumn("copy", F.lit(False)).unionByName(marked)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from controller.analysis.lake import identity
-from controller.analysis.lake.identity import DamagedGzipError, SeenFile, TakenFile
+from controller.analysis.lake.identity import DamagedGzipError, LongLineError, SeenFile, TakenFile
 from controller.analysis.local_files import LogFile, nothing_found, walk_local
 
 #: Of log (inflated) that is taken in one commit, about; a gzip file is taken whole.
@@ -109,6 +109,10 @@ class Spool:
             for piece in identity.content(aside, 0):
                 size, lines = size + len(piece), lines + piece.count(b"\n")
                 last = (last + piece)[-identity.MARK_BYTES :]
+        except LongLineError:
+            # Spark must not meet it.
+            path.unlink()
+            return self._copy(file, after, BATCH_BYTES)
         except DamagedGzipError as error:
             after.problem = f"{error}{_READ_UNTIL}"
         if identity.head(aside) != after.head or not size:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis.errors import ReportError
 from controller.analysis.intake.files import delete
-from controller.analysis.job import read_input
+from controller.analysis.job import first_line, read_input
 from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
 from controller.analysis.local_files import check_local
 from controller.analysis.progress import Progress, stage_progress
@@ -132,8 +132,7 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        why = str(error).strip().partition("\n")[0]
-        raise ReportError(f"Spark failed: {why[:300]}") from error
+        raise ReportError(f"Spark failed: {first_line(error)}") from error
 
 
 def open_logs(

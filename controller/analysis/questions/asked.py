@@ -37,9 +37,12 @@ def read_racks(path: Path) -> dict[int, str]:
     Raises ReportError that names the file and what is wrong.
     """
     try:
-        if path.stat().st_size > _LIST_MAX:
+        # A device or a pipe has no size to ask for.
+        with path.open("rb") as source:
+            data = source.read(_LIST_MAX + 1)
+        if len(data) > _LIST_MAX:
             raise ReportError(f"{path}: {_LIST_MAX >> 20} MB at most")
-        rows = json.loads(path.read_bytes())
+        rows = json.loads(data)
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

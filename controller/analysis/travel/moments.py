@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from controller.analysis.errors import ReportError
-from controller.analysis.lines import time_of
+from controller.analysis.lines import time_or_age
 
 #: Who wrote: role and node.
 Writer = tuple[str, int]
@@ -69,7 +69,8 @@ class Cut:
 
 
 def parse_moment(when: str | int | datetime) -> Moment:
-    """A time (RFC 3339 with its offset from UTC, or a datetime with one), a controller epoch, or ``EPOCH:EVENT``.
+    """A time (RFC 3339 with its offset from UTC, a datetime with one, or an age), a controller epoch, or
+    ``EPOCH:EVENT``.
 
     Raises ReportError.
     """
@@ -81,9 +82,10 @@ def parse_moment(when: str | int | datetime) -> Moment:
     if found := _EVENT.fullmatch(text):
         return Moment(text, epoch=int(found[1]), event=None if found[2] is None else int(found[2]))
     try:
-        return Moment(text, at_us=time_of(text))
+        return Moment(text, at_us=time_or_age(text))
     except ValueError:
-        wanted = "a time like 2026-01-14T10:15:00Z, a controller epoch like 7, or an event of one like 7:12"
+        epochs = "a controller epoch like 7, or an event of one like 7:12"
+        wanted = f"a time like 2026-01-14T10:15:00Z, an age like 10m, {epochs}"
         raise ReportError(f"{text!r}: must be {wanted}") from None
 
 

@@ -40,7 +40,21 @@ class _Path(click.Path):
         return super().convert(value, param, ctx)
 
 
-FILE = _Path(path_type=Path)
+class _TextPath(_Path):
+    """One that can be printed, and that Spark can be told."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        try:
+            str(found).encode()
+        except UnicodeEncodeError:
+            self.fail(f"{value!r}: must be UTF-8", param, ctx)
+        return found
+
+
+FILE, TEXT_FILE = _Path(path_type=Path), _TextPath(path_type=Path)
+#: A directory of any file system that Spark reaches: a ``Path`` would make one slash of two.
+SPARK_DIRECTORY = _TextPath(path_type=str)
 
 
 offline = click.option("--offline", is_flag=True, help="use ZooKeeper alone, even if a controller is active")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +18,6 @@ from proto.statelog.schema import KINDS, QUIET
 
 Record = Mapping[str, Any]
 
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 COLUMNS = ("time", "node", "epoch", "event", "cause", "what", "reason")
 
 
@@ -29,10 +26,8 @@ def parse_time(text: str) -> int:
 
     Raises click.BadParameter.
     """
-    if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):
-        return max(time.time_ns() // 1000 - int(ago[1]) * _UNITS_S[ago[2]] * 1_000_000, 1)
     try:
-        at_us = lines.time_of(text)
+        at_us = lines.time_or_age(text)
     except ValueError:
         at_us = 0
     if at_us <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections import Counter
@@ -14,16 +15,17 @@ import msgspec
 from controller.cli.common.cluster_state import fail_without_cluster, note_problems
 from controller.cli.common.lazy import Later, LazyListingVerbs
 from controller.cli.common.options import Options, Verb, on_cluster
-from controller.cli.common.output import note, print_data, print_rows
+from controller.cli.common.output import fail, note, print_data, print_rows
 from controller.cli.common.requests import ask
 from controller.cli.computed.from_brokers import or_from_brokers
 from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.core.cluster.features import levels_of, missing
 from controller.core.model import Broker
+from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
-from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from proto.gen import history_pb2, maintenance_pb2
 from proto.gen import inspection_pb2 as pb
 from proto.statelog.writer import format_ts
@@ -210,16 +212,17 @@ _PROBLEM_COLUMNS = ("topic", "partition", "broker", "kind", "what", "mend")
     "--all", "everything", is_flag=True, help=f"each finding, also if there are more than {_LISTED_MAX}"
 )
 @click.pass_obj
-@on_cluster
-async def audit(
-    options: Options, session: Session, topics: tuple[str, ...], recorded: bool, everything: bool
-) -> None:
+def audit(options: Options, topics: tuple[str, ...], recorded: bool, everything: bool) -> None:
     """Compare what each broker holds with what the controller told it.
 
     Exit codes: 0 all equal, 1 differences or refused partitions (named), 3 not all brokers could be asked.
     """
-    request = pb.AuditRequest(topics=topics, recorded=recorded)
-    answer = await ask(options, session, "Audit", request)
+    try:
+        answer = asyncio.run(_audit(options, pb.AuditRequest(topics=topics, recorded=recorded)))
+    except admin.RefusedError as error:
+        fail(str(error))
+    except (ControllerError, ConnectionLossError) as error:
+        fail(options.message_of(error), NOT_ALL_ASKED)
     brokers = [_audited(found) for found in answer.brokers]
     problems = [_problem(found) for found in answer.problems]
     if options.output == "table":
@@ -239,6 +242,11 @@ async def audit(
     if answer.problems_left:
         note(f"pctl: {answer.problems_left} more are not shown: name topics")
     sys.exit(_exit_code(answer))
+
+
+async def _audit(options: Options, request: pb.AuditRequest) -> Any:
+    async with options.connected() as session:
+        return await ask(options, session, "Audit", request)
 
 
 def _findings(problems: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from controller import __version__
-from controller.cli.common.options import FILE, Verb
+from controller.cli.common.options import TEXT_FILE, Verb
 from controller.cli.common.output import fail
 from controller.cli.pctl_examples import lines_for
 
@@ -16,7 +16,7 @@ _SECTION = 1
 
 
 @click.command(cls=Verb)
-@click.argument("directory", type=FILE)
+@click.argument("directory", type=TEXT_FILE)
 @click.pass_context
 def man(context: click.Context, directory: Path) -> None:
     """Write manual pages of pctl, partition-controller and their verbs.

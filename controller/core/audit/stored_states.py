@@ -22,15 +22,18 @@ from controller.core.commits import refresh
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadStates, SetState
 from controller.core.events import StatesCheck
-from controller.core.model import NO_EPOCH, NO_LEADER, RECOVERED, LeaderAndIsr, Partition
+from controller.core.model import EPOCH_MAX, NO_EPOCH, NO_LEADER, RECOVERED, LeaderAndIsr, Partition
 from controller.core.partitions import partition_state_machine
 from controller.core.partitions.leader_election import OFFLINE
 from controller.core.partitions.leader_epochs import raise_leader_epochs
+from controller.core.reasons import NoEpochLeft
 from controller.core.records import AuditFinding, LeadershipChange
 from controller.core.znode_paths import state_path
 
 #: The category of a state znode that somebody deleted.
 STATE_GONE = "STATE_GONE"
+#: Leader epochs that are left for elections when an edited one is believed.
+RESERVE = 1_000_000
 
 
 @dataclass
@@ -79,7 +82,11 @@ def _sort(
         partition.leadership = found  # a newer controller's: it sends it itself
     elif (why := _nonsense(partition, found)) is not None:
         _finding(context, partition, "put_right", f"somebody wrote {_words(found)}: {why}")
-        edited.wrong[partition] = found.partition_epoch, found.leader_epoch
+        edited.wrong[partition] = found.partition_epoch, _believed(known, found)
+    elif _believed(known, found) == NO_EPOCH:
+        reason = f"somebody wrote {_words(found)}: its leader epoch leaves none for elections"
+        _finding(context, partition, "put_right", reason)
+        edited.wrong[partition] = found.partition_epoch, NO_EPOCH
     elif _by_leader(known, found):
         edited.by_leader.append(partition)
     else:
@@ -91,6 +98,13 @@ def _sort(
         context.solved_state(partition)
         partition.leadership = found
         edited.floors[partition] = max(known.leader_epoch, found.leader_epoch)
+
+
+def _believed(known: LeaderAndIsr, found: LeaderAndIsr) -> int:
+    """The leader epoch that was written; NO_EPOCH: no controller's, and brokers were not told of it."""
+    return (
+        found.leader_epoch if found.leader_epoch <= max(known.leader_epoch, EPOCH_MAX - RESERVE) else NO_EPOCH
+    )
 
 
 def _by_leader(known: LeaderAndIsr, found: LeaderAndIsr) -> bool:
@@ -122,7 +136,12 @@ def _put_right(context: EventContext, wrong: dict[Partition, tuple[int, int]]) -
         assert known is not None
         new = known.successor(known.leader, known.isr, context.cluster.controller_epoch, known.recovery)
         epochs = {"leader_epoch": max(new.leader_epoch, floor + 1), "partition_epoch": version + 1}
+        if epochs["leader_epoch"] > EPOCH_MAX:
+            context.reject("CONFLICT", f"not put right: {NoEpochLeft(known.leader_epoch)}", partition)
+            continue
         changes.append((partition, known, msgspec.structs.replace(new, **epochs)))
+    if not changes:
+        return
     outcome = yield from context.commit([SetState(p, new) for p, _, new in changes])
     if not isinstance(outcome, Committed):
         # Written again meanwhile, or the connection was lost: the next check sees.

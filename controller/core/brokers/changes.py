@@ -180,7 +180,7 @@ def replicas_failed(
     """Handle the replicas, as (partition, broker id), of such a broker or disk, once leaders are elected (steps 4 and
     5)."""
     yield from replica_state_machine.to_offline(context, replicas, f"its {what}")
-    # The removal may have read a live ISR member that the election did not know.
+    # The removal may have read a live ISR member, or a leader, that the election did not know.
     yield from partition_state_machine.bring_online(context, only_with_live_isr=True)
 
 

@@ -31,7 +31,7 @@ import msgspec
 
 from controller.core.cluster import automatic_maintenance
 from controller.core.cluster.automatic_maintenance import change, record
-from controller.core.context import EventContext, Handler, replicas_on
+from controller.core.context import EventContext, Handler, Pause, replicas_on, slices
 from controller.core.model import Attribution, BrokerIds, Cluster, Freeze, Maintenance, Partition
 from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
@@ -93,11 +93,11 @@ def set_drain(context: EventContext, serial: int, request: SetDrain) -> Handler[
     reason = f"{request.author}: {request.reason}"
     context.log([BrokerChange(broker_id, to, reason=reason)])
     yield from keep_drained(context)
-    remaining = [
-        (p.topic.name, p.number)
-        for p in context.cluster.partitions()
-        if request.drained and p.leadership is not None and p.leadership.leader == broker_id
-    ]
+    remaining: list[tuple[str, int]] = []
+    for some in slices(context.cluster.partitions() if request.drained else ()):
+        led = [p for p in some if p.leadership is not None and p.leadership.leader == broker_id]
+        remaining += [(p.topic.name, p.number) for p in led]
+        yield Pause.YIELD
     context.reply(serial, OperatorReply(ErrorCode.NONE, "", remaining))
 
 
@@ -261,7 +261,10 @@ def _go_on(context: EventContext) -> Handler[None]:
 def keep_drained(context: EventContext) -> Handler[None]:
     """Move leaderships from drained brokers to replicas that can lead now."""
     if context.cluster.maintenance.drained:
-        found = movable(context.cluster, context.cluster.partitions())
+        found: list[Partition] = []
+        for some in slices(context.cluster.partitions()):
+            found += movable(context.cluster, some)
+            yield Pause.YIELD
         if found:
             yield from partition_state_machine.to_online(context, found, _DRAIN)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
 from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, Unconfirmed
 from controller.core.model import NO_LEADER, Partition
 from controller.core.names import name_shown
@@ -78,7 +78,7 @@ def elect_leaders(context: EventContext, serial: int, request: ElectLeaders) -> 
         context.reject(ErrorCode.INVALID_REQUEST.name, f"ElectLeaders: {problem}")
         context.reply(serial, ElectLeadersReply(ErrorCode.INVALID_REQUEST, message=problem))
         return
-    asked = _asked(context, request)
+    asked = yield from _asked(context, request)
     answers: dict[tuple[str, int], PartitionElected] = {}
     electable: dict[tuple[str, int], Partition] = {}
     for position, key in enumerate(asked):
@@ -113,12 +113,14 @@ def _request_problem(request: ElectLeaders) -> str | None:
     return None
 
 
-def _asked(context: EventContext, request: ElectLeaders) -> list[tuple[str, int]]:
+def _asked(context: EventContext, request: ElectLeaders) -> Handler[list[tuple[str, int]]]:
     if request.partitions is not None:
         return list(dict.fromkeys(request.partitions))
-    return [
-        (p.topic.name, p.number) for p in context.cluster.partitions() if not context.cluster.is_deleting(p)
-    ]
+    asked: list[tuple[str, int]] = []
+    for some in slices(context.cluster.partitions()):
+        asked += [(p.topic.name, p.number) for p in some if not context.cluster.is_deleting(p)]
+        yield Pause.YIELD
+    return asked
 
 
 def _kind(request: ElectLeaders) -> ElectionKind:

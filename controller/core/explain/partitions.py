@@ -418,9 +418,12 @@ def explain_move(cluster: Cluster, settings: CoreSettings, partition: Partition)
 # --- brokers and controllers ---------------------------------------------------------------------------------
 
 
-def explain_broker(cluster: Cluster, broker_id: int) -> BrokerExplanation:
-    """Explain a broker, registered or not."""
-    mine = [p for p in cluster.partitions() if broker_id in p.replicas]
+def explain_broker(
+    cluster: Cluster, broker_id: int, mine: Sequence[Partition] | None = None
+) -> BrokerExplanation:
+    """Explain a broker, registered or not. ``mine``: the partitions of which it has a replica, if somebody looked."""
+    if mine is None:
+        mine = [p for p in cluster.partitions() if broker_id in p.replicas]
     led = {p for p in mine if p.leadership is not None and p.leadership.leader == broker_id}
     preferred = [p for p in mine if p.replicas[0] == broker_id]
     in_sync = [p for p in mine if p.leadership is not None and broker_id in p.leadership.isr]

@@ -60,7 +60,7 @@ def explain_topic_deletion(cluster: Cluster, settings: CoreSettings, topic: str)
     problem = cluster.problems.get(topic_path(topic))
     if topic not in cluster.topics and problem is None:
         return None
-    summary = "its deletion was not asked for"
+    summary = "no deletion of it is known"
     if problem is not None:
         summary += f", and its znode is unreadable: {problem}"
     change = f"pctl topics delete {topic} asks for it"

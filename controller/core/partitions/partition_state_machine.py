@@ -15,6 +15,7 @@ from controller.core.config_keys import UNCLEAN
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
 from controller.core.effects import Problem, ReadTopicConfigs
 from controller.core.model import (
+    NO_LEADER,
     BrokerIds,
     DirectoryIds,
     LeaderAndIsr,
@@ -168,10 +169,16 @@ def bring_online(
     only_with_live_isr: bool = False,
 ) -> Handler[None]:
     """Try to bring every New or Offline partition (None: of all) online, except those under deletion; unclean only
-    where configured."""
+    where configured. ``only_with_live_isr``: after replicas have left ISRs; one may have been read with another
+    leader than the election knew: that one left, too."""
     waiting: list[Partition] = []
     is_deleting = context.cluster.is_deleting
     for some in slices(context.cluster.partitions() if partitions is None else partitions):
+        if only_with_live_isr:
+            left = [p for p in some if p.state is ONLINE and (s := p.leadership) and s.leader == NO_LEADER]
+            to_offline(
+                context, [p for p in left if not is_deleting(p)], "its leader, named by another, is gone"
+            )
         waiting += [p for p in some if (p.state is OFFLINE or p.state is NEW) and not is_deleting(p)]
         yield Pause.YIELD
     if context.cluster.maintenance.paused is not None:

@@ -23,6 +23,9 @@ from controller.core.model import (
     uniform_states,
 )
 
+#: Sets of brokers that are kept for sharing, beside twice as many as there are topics.
+KNOWN_MIN = 1000
+
 
 class _Extent(msgspec.Struct, frozen=True):
     """What a topic's assignment adds to the sums. ``brokers``: those with a replica of it."""
@@ -66,6 +69,8 @@ class Prepared:
             if partition.leadership is None:
                 unknown.append(partition)
         brokers = frozenset(b for p in topic.partitions.values() for b in p.replicas)
+        if len(self._known_brokers) > 2 * len(self._extents) + KNOWN_MIN:
+            self._known_brokers = {extent.brokers: extent.brokers for extent in self._extents.values()}
         brokers = self._known_brokers.setdefault(brokers, brokers)
         extent = _Extent(brokers, sum(len(p.replicas) for p in topic.partitions.values()))
         self.topics[topic.name], self._extents[topic.name] = topic, extent
@@ -156,7 +161,17 @@ class Prepared:
         return (p for name in names for p in self.topics[name].partitions.values())
 
     def _data_lost(self, brokers: Mapping[int, Broker]) -> bool:
-        """Whether a broker may lack a directory with which it got in sync."""
-        return any(
-            lacks_directory(brokers.get(broker_id), directory) for broker_id, directory in self._directories
-        )
+        """Whether a broker lacks a directory with which it got in sync."""
+
+        def lacking() -> bool:
+            return any(lacks_directory(brokers.get(id_), directory) for id_, directory in self._directories)
+
+        if not lacking():
+            return False
+        # Perhaps one of former states only: a disk that was replaced long ago concerns nobody any more.
+        states = (p.leadership for p in self._partitions(self._extents))
+        known = {(s.isr, s.directories) for s in states if s is not None and s.directories}
+        self._directories = {
+            pair for isr, directories in known for pair in zip(isr, directories, strict=True)
+        }
+        return lacking()

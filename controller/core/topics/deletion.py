@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from controller.core.backoff import retry_pause_us
 from controller.core.commits import BATCH_WRITES
-from controller.core.context import EventContext, FollowUp, Handler
+from controller.core.context import EventContext, FollowUp, Handler, Pause, slices
 from controller.core.effects import DeleteNode, ReadPendingDeletions, Unconfirmed
 from controller.core.events import StopReport
 from controller.core.model import Cluster, Ineligible, Partition, PartitionState, ReplicaState, Topic, members
@@ -293,10 +293,7 @@ def forget_broker(context: EventContext, serial: int, request: ForgetBroker) -> 
             ErrorCode.POLICY_VIOLATION,
             f"broker {broker_id} is registered: it can delete its replicas itself",
         )
-    elif not any(
-        broker_id in p.replicas or broker_id in cluster.reassignments.strays_of(p)
-        for p in cluster.partitions()
-    ):
+    elif not (yield from _has_replica(context, broker_id)):
         refusal = ErrorCode.BROKER_NOT_AVAILABLE, f"no partition has a replica on broker {broker_id}"
     elif failure := (yield from forgotten.store(context, request)):
         refusal = ErrorCode.UNKNOWN_SERVER_ERROR, failure
@@ -449,6 +446,16 @@ def replicas_failed(context: EventContext, replicas: Sequence[Replica], why: Unr
 def replicas_back(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
     """Disks of replicas of queued topics are healthy again."""
     yield from _release(context, _named(replicas))
+
+
+def _has_replica(context: EventContext, broker_id: int) -> Handler[bool]:
+    """Whether a partition has a replica on the broker, also one that is still to be deleted."""
+    strays_of = context.cluster.reassignments.strays_of
+    for some in slices(context.cluster.partitions()):
+        if any(broker_id in p.replicas or broker_id in strays_of(p) for p in some):
+            return True
+        yield Pause.YIELD
+    return False
 
 
 def _unfinished(cluster: Cluster, ids: Collection[int]) -> list[Replica]:

@@ -31,6 +31,8 @@ log = structlog.get_logger(__name__)
 CONFIRM_S = 1.0
 #: How long a look waits for pending pushes.
 PENDING_S = 2.0
+#: Between two slices of the digests of all partitions, while decisions are made or told.
+BUSY_S = 0.05
 #: Topics that one look compares partition by partition, and differences kept of one broker.
 TOPICS_MAX, KNOWN_MAX = 100, 1000
 #: Delay from one telling to the next: doubled each time.
@@ -164,7 +166,7 @@ class Auditor:
     async def _look_at(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> None:
         way = self._open_way()
         try:
-            look = _Look(self._cluster, self._expected, broker, way, self._until_settled)
+            look = _Look(self._cluster, self._expected, broker, way, self._settled, self._until_settled)
             found = await look.confirmed(topics)
         finally:
             await way.close()
@@ -276,10 +278,11 @@ class _Look:
         expected: Expected,
         broker: Broker,
         way: Asking,
+        settled: Callable[[int], bool],
         until_settled: Callable[[int], Awaitable[None]],
     ) -> None:
         self._cluster, self._expected, self._broker, self._way = cluster, expected, broker, way
-        self._until_settled = until_settled
+        self._settled, self._until_settled = settled, until_settled
         #: The topics that were compared partition by partition; None: all agree but those with differences.
         self.examined: set[str] | None = None
         self.left = 0
@@ -299,7 +302,8 @@ class _Look:
 
     async def _suspects(self) -> list[str]:
         """Topics whose digests differ from what they should be; at most ``TOPICS_MAX``, and ``left`` more."""
-        expected = await self._expected.refresh()
+        await self._until_settled(self._broker.id)
+        expected = await self._expected.refresh(self._turn)
         answer = await self._ask(pb.DescribeStateRequest())
         hosted = expected.hosted.get(self._broker.id, 0)
         if (answer.digests.hosted, answer.digests.metadata) == (hosted, expected.metadata):
@@ -319,6 +323,10 @@ class _Look:
         ]
         self.left = max(len(suspects) - TOPICS_MAX, 0)
         return suspects[:TOPICS_MAX]
+
+    async def _turn(self) -> None:
+        # What is decided just now waits for nothing of this.
+        await asyncio.sleep(0 if self._settled(self._broker.id) else BUSY_S)
 
     async def _differs(self, name: str, held: dict[str, tuple[int, int]]) -> bool:
         topic = self._cluster.topics.get(name)

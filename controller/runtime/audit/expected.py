@@ -8,7 +8,7 @@ slices that yield to the event loop. A standby prepares them for the failover.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -22,6 +22,13 @@ BLOCK = 500
 _UNCHANGED_MAX = 20
 #: Partitions that a standby hashes in a second, at most: it is in no hurry.
 PREPARED_PER_S = 20_000
+
+#: Waits between two slices.
+Turn = Callable[[], Awaitable[None]]
+
+
+async def _short_turn() -> None:
+    await asyncio.sleep(0)
 
 
 class TopicExpectation(NamedTuple):
@@ -83,26 +90,27 @@ class Expected:
         for _, part, changed in self._settled(topic, list(topic.partitions.values())):
             await asyncio.sleep(len(part) / PREPARED_PER_S if changed else 0)
 
-    async def refresh(self) -> Totals:
-        """Look at all topics. Other tasks run meanwhile: each partition is looked at once, not all at one moment."""
+    async def refresh(self, turn: Turn = _short_turn) -> Totals:
+        """Look at all topics. Other tasks run meanwhile: each partition is looked at once, not all at one moment.
+        ``turn`` ends when this may go on."""
         topics = list(self._cluster.topics.values())
         for name in self._blocks.keys() - self._cluster.topics.keys():
             del self._blocks[name]
         metadata, offline, hosted = 0, 0, dict[int, int]()
         for number, topic in enumerate(topics):
-            found = await self.topic(topic)
+            found = await _giving_way(self._look(topic), turn)
             metadata += found.metadata
             offline += found.offline
             for broker_id, digest in found.hosted.items():
                 hosted[broker_id] = hosted.get(broker_id, 0) + digest
             if number % _UNCHANGED_MAX == 0:
-                await asyncio.sleep(0)
+                await turn()
         by_broker = {broker_id: total_of(iter([digest])) for broker_id, digest in hosted.items()}
         return Totals(total_of(iter([metadata])), total_of(iter([offline])), by_broker)
 
     async def topic(self, topic: Topic) -> TopicExpectation:
         """One topic's digests now; a large topic's may be of several moments."""
-        return await _giving_way(self._look(topic))
+        return await _giving_way(self._look(topic), _short_turn)
 
     def _look(self, topic: Topic) -> Iterator[TopicExpectation | None]:
         """None after each slice; in the end the digests."""
@@ -216,10 +224,10 @@ def _combined(
     return TopicExpectation(metadata, hosted, total_of(iter([offline])))
 
 
-async def _giving_way(steps: Iterator[TopicExpectation | None]) -> TopicExpectation:
+async def _giving_way(steps: Iterator[TopicExpectation | None], turn: Turn) -> TopicExpectation:
     found: TopicExpectation | None = None
     for found in steps:
         if found is None:
-            await asyncio.sleep(0)
+            await turn()
     assert found is not None
     return found

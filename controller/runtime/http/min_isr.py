@@ -9,10 +9,13 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 
 from controller.core.model import Cluster
 from controller.errors import ControllerError
 from controller.runtime.daemon import Daemon
+from controller.runtime.observe.loop_lag import in_turns
 from controller.runtime.observe.metrics import GaugeSource
 from controller.runtime.term import Term
 from controller.runtime.zookeeper import cluster_reader
@@ -21,8 +24,6 @@ from controller.runtime.zookeeper.session import ConnectionLossError
 _PREFIX = "kafka_server_replicamanager_"
 #: Between two counts, between two reads of the settings, and for such a read.
 COUNT_EVERY_S, READ_EVERY_S, READ_S = 10.0, 10.0, 5.0
-#: Partitions counted between two pauses for other work.
-_AT_ONCE = 5000
 
 
 class MinIsr:
@@ -75,16 +76,13 @@ class MinIsrGauges:
 
 async def _count(cluster: Cluster, min_isr: MinIsr) -> tuple[int, int]:
     """The partitions below and at ``min.insync.replicas``."""
-    under = at = counted = 0
-    for topic in list(cluster.topics.values()):
-        wanted = min_isr.of(topic.name)
-        for partition in list(topic.partitions.values()):
-            state = partition.leadership
-            spare = None if state is None else state.spare(partition.replicas, wanted)
-            under += spare is not None and spare < 0
-            at += spare == 0
-        counted += len(topic.partitions)
-        if counted >= _AT_ONCE:
-            counted = 0
-            await asyncio.sleep(0)
+    under = at = 0
+    async for some in in_turns(cluster.partitions()):
+        for topic, partitions in groupby(some, key=attrgetter("topic.name")):
+            wanted = min_isr.of(topic)
+            for partition in partitions:
+                state = partition.leadership
+                spare = None if state is None else state.spare(partition.replicas, wanted)
+                under += spare is not None and spare < 0
+                at += spare == 0
     return under, at

@@ -73,7 +73,7 @@ def application(daemon: Daemon, connections_max: int) -> web.Application:
         return web.Response(body=encode(daemon.registry), headers={"Content-Type": content_type})
 
     async def state(_: web.Request) -> web.Response:
-        body = msgspec.json.format(msgspec.json.encode(controller_state(daemon)), indent=2)
+        body = msgspec.json.format(msgspec.json.encode(await controller_state(daemon)), indent=2)
         return web.Response(body=body, content_type="application/json")
 
     routes = {

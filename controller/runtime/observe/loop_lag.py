@@ -1,13 +1,14 @@
-"""Measures how late the event loop runs what is due, and its longest pauses: while one handler works, nothing else
-does, nor is the lease renewed."""
+"""How late the event loop runs what is due, its longest pauses, and how long work makes none: while one handler works,
+nothing else does, nor is the lease renewed."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -15,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from controller.runtime.observe.metrics import GaugeSource, LoopMetrics
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 #: Time between measurements.
 INTERVAL_S = 0.05
@@ -24,6 +26,8 @@ LOGGED_FROM_S = 1.0
 WINDOW_S = 15.0
 #: Shorter rounds of the loop are not looked at more closely.
 SHORT_S = 0.001
+#: Partitions that are looked at in one turn: some milliseconds.
+AT_ONCE = 5000
 
 
 class Pause(NamedTuple):
@@ -80,6 +84,14 @@ class Rounds(selectors.DefaultSelector):
                 {"clock": clock},
                 seconds,
             )
+
+
+async def in_turns(items: Iterable[T], at_once: int = AT_ONCE) -> AsyncIterator[list[T]]:
+    """The items in lists of at most so many; between two, others have their turn, and may change what is iterated."""
+    rest = iter(items)
+    while some := list(islice(rest, at_once)):
+        yield some
+        await asyncio.sleep(0)
 
 
 async def measure(metrics: LoopMetrics, event: Callable[[], str]) -> None:

@@ -62,7 +62,7 @@ class AdminService:
         """Handlers by the method's name on the wire."""
         looks: dict[str, Look] = {
             **self._inspection.looks(),
-            "DescribeCluster": at_once(self._describe_cluster),
+            "DescribeCluster": self._describe_cluster,
             "ListTopicDeletions": at_once(_list_deletions),
             "ListQuarantine": at_once(_list_quarantine),
             "DescribeMaintenance": at_once(
@@ -148,10 +148,12 @@ class AdminService:
     def _count(self, method: str, error: ErrorCode) -> None:
         self._daemon.metrics.requests.labels(method, error.name).inc()
 
-    def _describe_cluster(self, term: Term) -> pb.DescribeClusterResponse:
+    async def _describe_cluster(self, term: Term, _: Message) -> pb.DescribeClusterResponse:
         """The active controller's view. Others answer NOT_CONTROLLER with the last known controller id."""
         cluster = term.machine.cluster
-        led, held = state.replica_counts(term)
+        counts = await state.census(cluster)
+        if self._leading() is not term:
+            raise AbandonedError("the controller resigned")
         return pb.DescribeClusterResponse(
             controller_id=self._daemon.current_controller.controller_id,
             controller_epoch=term.won.epoch,
@@ -170,8 +172,8 @@ class AdminService:
                         for e in broker.endpoints
                     ],
                     rack=broker.rack or "",
-                    leader_count=led.get(broker.id, 0),
-                    replica_count=held.get(broker.id, 0),
+                    leader_count=counts.led[broker.id],
+                    replica_count=counts.held[broker.id],
                     pending_pushes=term.machine.outbox.pending(broker.id),
                     push_problem=status.problem or status.refused_partitions
                     if (status := term.senders.status.get(broker.id))
@@ -184,8 +186,8 @@ class AdminService:
             ],
             topic_count=len(cluster.topics),
             partition_count=sum(len(t.partitions) for t in cluster.topics.values()),
-            offline_partition_count=cluster.offline_partitions_count(),
-            preferred_replica_imbalance_count=cluster.preferred_replica_imbalance_count(),
+            offline_partition_count=counts.offline,
+            preferred_replica_imbalance_count=counts.imbalanced,
             problems=cluster.some_problems(),
             problem_count=len(cluster.problems),
             unguarded=self._daemon.openness is Openness.BY_DEFAULT,

@@ -6,12 +6,10 @@ STALE_CONTROLLER_EPOCH (reference, section 6); brokers then read ``/controller``
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from controller.core.context import SLICE_MAX
 from controller.core.handlers import not_controller
 from controller.core.model import LeaderAndIsr
 from controller.core.requests.api import ControllerRequest, ControllerResponse
@@ -27,6 +25,7 @@ from controller.core.requests.brokers import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
+from controller.runtime.observe.loop_lag import in_turns
 from controller.runtime.rpc.access import Unary
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as pb
@@ -119,10 +118,8 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
 async def _each(items: Sequence[T], made: Callable[[T], U]) -> list[U]:
     """What is made of each item; other tasks run between slices of a long list."""
     results: list[U] = []
-    for start in range(0, len(items), SLICE_MAX):
-        if start:
-            await asyncio.sleep(0)
-        results.extend(map(made, items[start : start + SLICE_MAX]))
+    async for some in in_turns(items):
+        results.extend(map(made, some))
     return results
 
 

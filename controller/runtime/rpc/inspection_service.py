@@ -37,6 +37,7 @@ from controller.planning.snapshot import PlanError, Snapshot, unclean_by
 from controller.planning.stoppable import Stoppable
 from controller.runtime.audit.problems import ReplicaProblem, problems_of
 from controller.runtime.daemon import Daemon
+from controller.runtime.observe.loop_lag import in_turns
 from controller.runtime.rpc import audit, dry_run, replicas
 from controller.runtime.rpc.plan_queue import AbandonedError, PlanQueue
 from controller.runtime.rpc.translate import inspection as wire
@@ -143,7 +144,11 @@ class InspectionService:
             case "partition":
                 return await self._partition(term, *wire.read_partition(subject, request.partition))
             case "broker":
-                return explain_broker(cluster, *wire.read_brokers("broker", [request.broker]))
+                (broker_id,) = wire.read_brokers("broker", [request.broker])
+                mine: list[Partition] = []
+                async for some in in_turns(cluster.partitions()):
+                    mine += [p for p in some if broker_id in p.replicas]
+                return explain_broker(cluster, broker_id, mine)
             case "controller":
                 candidates = await _or_refused(cluster_reader.candidates(term.session))
                 known = explain_controller(cluster.controller_id, cluster.controller_epoch, candidates)

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInfo
+from controller.core.model import EPOCH_MAX as EPOCH_MAX
 from controller.core.model import (
     NO_EPOCH,
     RECOVERED,
@@ -41,8 +42,6 @@ INT_MAX = 2**31 - 1
 Int = Annotated[int, Meta(ge=-(2**31), le=INT_MAX)]
 Id = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Leader = Annotated[int, Meta(ge=-1, le=INT_MAX)]
-#: One below the largest: the next decision adds one, and requests carry epochs in 32 bits.
-EPOCH_MAX = INT_MAX - 1
 Epoch = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]
 Port = Annotated[int, Meta(ge=-1, le=65535)]
 

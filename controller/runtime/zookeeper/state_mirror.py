@@ -414,4 +414,4 @@ def _place_of(path: str) -> Place | None:
     if len(parts) != _STATE_PARTS or parts[-1] != "state":
         return None
     number = parts[-2]
-    return (parts[-4], int(number)) if number.isascii() and number.isdigit() and len(number) < 10 else None
+    return (parts[-4], int(number)) if number.isascii() and number.isdigit() and len(number) <= 10 else None

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from controller.analysis.errors import ReportError
 from controller.cli.pctl.main import main
 from tests.support.analysis.travel_logs import Life
 
@@ -23,9 +24,9 @@ def report(*arguments: str) -> Result:
         (
             ("--at", "yesterday"),
             2,
-            "'yesterday': must be a time like 2026-01-14T10:15:00Z, a controller epoch",
+            "'yesterday': must be a time like 2026-01-14T10:15:00Z, an age like 10m, a controller epoch",
         ),
-        (("--at", "7:x"), 2, "an event of one like 7:12, or an age like 10m"),
+        (("--at", "7:x"), 2, "an age like 10m, a controller epoch like 7, or an event of one like 7:12"),
         (("--at", "9" * 20), 2, "must be a time like"),
         (("--diff", "1", ""), 2, "'': must be a time like"),
         (("--diff", "1"), 2, "requires 2 arguments"),
@@ -41,6 +42,45 @@ def test_bad_moments_are_refused_before_spark_is_started(
     assert not out.exists()
     assert found.exit_code == code
     assert message in " ".join(found.stderr.split())
+
+
+def update_lake(logs: str, lake: Path) -> Result:
+    return report("lake", "update", logs, "--lake", str(lake))
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("report", "logs", "--out={}"),
+        ("report", "--lake={}"),
+        ("lake", "update", "logs", "--lake={}"),
+        ("lake", "follow", "logs", "--lake={}"),
+        ("man", "{}"),
+    ],
+)
+def test_directories_that_spark_cannot_be_told_are_refused(verb: tuple[str, ...]) -> None:
+    for name, message in (("\udcff", r"'\udcff': must be UTF-8"), ("", "must name a file or a directory")):
+        found = report(*(word.format(name) for word in verb))
+        assert (found.exit_code, message in found.stderr) == (2, True), found.output
+
+
+def test_the_report_goes_to_the_file_system_that_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ``s3a://bucket/x`` a local path would make ``s3a:/bucket/x``."""
+    asked: list[object] = []
+
+    def refused(_: object, out_dir: object, **__: object) -> None:
+        asked.append(out_dir)
+        raise ReportError("enough")
+
+    monkeypatch.setattr("controller.analysis.job.run_report", refused)
+    monkeypatch.setattr(
+        "controller.analysis.travel.job.run_travel", lambda *args, **_: refused(None, args[1])
+    )
+    for more in ([], ["--at=1"]):
+        report("report", str(tmp_path), "--out", "s3a://bucket/x", *more)
+    assert asked == ["s3a://bucket/x"] * 2
 
 
 @pytest.mark.slow
@@ -65,6 +105,15 @@ def test_a_state_and_differences_are_printed_and_written(spark: SparkSession, tm
     assert told.exit_code == 0, told.stderr
     summary = json.loads(told.stdout)
     assert (summary["former"]["at"], summary["later"]["at"]) == tuple(moments)
+    assert update_lake(logs, tmp_path / "lake").exit_code == 0
+    from_lake = ("--lake", str(tmp_path / "lake"), "--out", str(tmp_path / "of-lake"))
+    again = report("report", *from_lake, "--json", "--diff", *moments)
+    assert again.exit_code == 0, again.stderr
+    assert json.loads(again.stdout) | {"tables": summary["tables"]} == summary
+    for name in ("state_partitions", "state_differences", "state_brokers", "clock_skew"):
+        frames = [spark.read.parquet(f"{at}/tables/{name}") for at in (out, tmp_path / "of-lake")]
+        first, second = (sorted(map(str, frame.collect())) for frame in frames)
+        assert first == second != []
     written = spark.read.parquet(f"{out}/tables/state_differences")
     assert written.count() == len(summary["partitions"]) == sum(summary["differences"].values())
     leaders = {
@@ -75,9 +124,9 @@ def test_a_state_and_differences_are_printed_and_written(spark: SparkSession, tm
     both = early[3].partitions.keys() & late[3].partitions.keys()
     of = [{key: one[3].partitions[key][0] for key in both if key[0] != "old"} for one in (early, late)]
     assert leaders == {key: (str(of[0][key]), str(of[1][key])) for key in of[0] if of[0][key] != of[1][key]}
-    table = report("report", logs, "--out", out, "--diff", *moments)
+    table = report("report", *from_lake, "--diff", *moments)
     assert "WHAT" in table.stdout
     assert "clocks" not in table.stdout
 
-    missing = report("report", logs, "--out", out, "--at", "99")
+    missing = report("report", *from_lake, "--at", "99")
     assert (missing.exit_code, "controller epoch 99: not in the logs" in missing.stderr) == (1, True)

@@ -11,6 +11,7 @@ from broker_stub.control import pages
 from broker_stub.control.replicas import IsrChange
 from proto.digest import Digest, hosted_item, metadata_item, topic_id_item, total_of
 from proto.gen import broker_control_pb2 as wire
+from proto.gen import common_pb2 as codes
 from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, leader_state, metadata_state
 
 TOPICS = ("foo", "bar", "baz")
@@ -152,3 +153,38 @@ def test_any_difference_in_a_field_is_another_item() -> None:
     ]
     assert len({metadata_item(**{**rest, **change}) for change in changes}) == len(changes)
     assert metadata_item(**rest) == metadata_item(**{**rest, "isr": (2, 1)})
+
+
+def fresh(broker: BrokerHarness) -> tuple[int, int, int]:
+    """The digests of what it holds, from scratch."""
+    other = BrokerHarness()
+    for replica in broker.handlers.replicas:
+        other.handlers.replicas._put(replica.key, replica)
+    cache = broker.handlers.metadata
+    for topic in cache.topics():
+        other.handlers.metadata._identify(topic, cache.topic_id(topic))
+        for item in cache.partitions(topic):
+            other.handlers.metadata._put(item)
+    known = other.handlers
+    return known.replicas.digest.total, known.metadata.digest.total, known.metadata.offline.total
+
+
+def test_what_replaces_another_takes_its_place_in_the_digests() -> None:
+    broker = BrokerHarness()
+    for epoch, offline in ((0, []), (1, [1]), (2, [0, 1]), (3, [])):
+        broker.lead(leader_state(leader_epoch=epoch, partition_epoch=epoch))
+        broker.update(metadata_state(leader_epoch=0, partition_epoch=epoch, offline_replicas=offline))
+        handlers = broker.handlers
+        digests = handlers.replicas.digest, handlers.metadata.digest, handlers.metadata.offline
+        assert tuple(d.total for d in digests) == fresh(broker)
+
+
+def test_a_fence_of_a_deposed_controller_is_refused() -> None:
+    broker = BrokerHarness()
+    broker.lead(leader_state(), controller_epoch=7)
+    request = wire.DescribeStateRequest()
+    request.fence.controller_epoch = 6
+    request.fence.event_id = 1
+    response = broker.deliver("describe_state", request.SerializeToString())
+    assert codes.ErrorCode.Name(response.error_code) == "STALE_CONTROLLER_EPOCH"
+    assert not response.fenced

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from broker_stub.control.gates import ControllerTerm, Gate, UnknownTerm
-from broker_stub.control.handlers import UnreadableRequest
-from broker_stub.control.replicas import Replica, Role
-from broker_stub.control.requests import Header
+from broker_stub.control.handlers import NoData, UnreadableRequest
+from broker_stub.control.replicas import Replica, Role, Transition
+from broker_stub.control.requests import Header, Key
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
 from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, leader_state, metadata_state, stop_state
@@ -515,3 +516,50 @@ class TestMalformed:
         with pytest.raises(UnreadableRequest):
             getattr(broker.handlers, method)(b"\xff\xff\xff garbage")
         assert broker.log.of_kind("reject")[-1]["error"] == "INVALID_REQUEST"
+
+
+def test_an_older_look_replaces_no_newer_one() -> None:
+    gate = Gate()
+    gate.learn(ControllerTerm(2, 5, 50, 2))
+    gate.learn(ControllerTerm(1, 5, 40, 1))
+    assert (gate.controller_epoch, gate.controller_id, gate.term_zxid) == (5, 2, 50)
+
+
+def test_a_replica_that_is_not_assigned_any_more_takes_no_role() -> None:
+    broker = BrokerHarness()
+    assert broker.lead(leader_state()) == ["NONE"]
+    elsewhere = leader_state(leader=1, leader_epoch=1, partition_epoch=1, replicas=[1, 2], isr=[1])
+    assert broker.lead(elsewhere) == ["UNKNOWN_TOPIC_OR_PARTITION"]
+
+
+def test_a_topic_id_that_comes_with_a_new_leader_epoch_is_written() -> None:
+    broker = BrokerHarness()
+    broker.lead(leader_state())
+    broker.disk.steps.clear()
+    broker.lead(leader_state(leader_epoch=1, partition_epoch=1), topic_ids={"foo": ID_X})
+    assert [(step.folder, step.after and step.after.topic_id) for step in broker.disk.steps] == [(True, ID_X)]
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "partition_epoch", "taken"), [(3, 8, True), (3, 7, False), (2, 8, False)]
+)
+def test_an_isr_is_taken_that_is_newer_and_of_this_leader(
+    leader_epoch: int, partition_epoch: int, taken: bool
+) -> None:
+    broker = BrokerHarness()
+    broker.lead(leader_state(leader_epoch=3, partition_epoch=7))
+    broker.handlers.replicas.isr_changed(("foo", 0), leader_epoch, (0,), partition_epoch)
+    (known,) = broker.handlers.replicas
+    assert known.isr == ((0,) if taken else (0, 1))
+
+
+def test_a_log_that_fails_as_its_role_changes_is_answered_so() -> None:
+    broker = BrokerHarness()
+    broker.handlers._data_plane = Failing()
+    assert broker.lead(leader_state()) == ["KAFKA_STORAGE_ERROR"]
+    assert broker.losses == ["no space"]
+
+
+class Failing(NoData):
+    def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:
+        return {("foo", 0): "no space"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker_stub.control.handlers import NoData
-from broker_stub.control.requests import Endpoint, Key
+from broker_stub.control.requests import Endpoint, Key, MetadataUpdate
 from proto.gen import broker_control_pb2 as wire
 from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, metadata_state
 
@@ -155,3 +155,14 @@ def test_partitions_removed_by_a_snapshot_are_passed_to_the_data_plane() -> None
     broker.handlers._data_plane = Listening()
     broker.update(metadata_state("bar"), controller_epoch=6, ends_snapshot=True)
     assert notified == [("foo", 0), ("foo", 1)]
+
+
+def test_a_snapshot_of_some_topics_removes_nothing_of_others() -> None:
+    broker = BrokerHarness()
+    broker.update(metadata_state(), metadata_state(partition=1), metadata_state("bar"))
+    cache = broker.handlers.metadata
+    cache.begin_snapshot()
+    sent = [state for state in cache.partitions("foo") if state.key[1] == 0]
+    merged = cache.merge(1, MetadataUpdate([*sent], {}, (), True, frozenset({"foo"})))
+    assert merged.removed == [("foo", 1)]
+    assert cache.topics() == ["bar", "foo"]

@@ -264,6 +264,6 @@ class OffsetsMachine(RuleBasedStateMachine):
 
 
 TestGroup = GroupMachine.TestCase
-TestGroup.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestGroup.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40, deadline=None)
 TestOffsets = OffsetsMachine.TestCase
-TestOffsets.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestOffsets.settings = settings(max_examples=settings().max_examples, stateful_step_count=30, deadline=None)

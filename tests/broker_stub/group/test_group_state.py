@@ -430,3 +430,20 @@ def test_a_session_that_has_run_out_ends_before_the_request_is_heard(request_: s
     else:
         assert getattr(driver, request_)("b") == UNKNOWN
     assert driver.group.members.keys().isdisjoint({"a", "b"})
+
+
+def test_a_sync_of_a_stable_group_is_a_sign_of_life() -> None:
+    driver = in_state(S)
+    driver.pass_ms(SESSION_MS - 1)
+    assert driver.heartbeat("a", 1) == codes.NONE
+    driver.sync("b", "again", 1)
+    driver.pass_ms(SESSION_MS - 1)
+    assert "b" in driver.group.members
+
+
+def test_the_time_to_sync_ends_with_its_generation() -> None:
+    driver = in_state(C)
+    assert driver.group._sync_deadline_ms is not None
+    driver.join("new", "token", new=True)
+    assert driver.group.state is P
+    assert driver.group._sync_deadline_ms is None

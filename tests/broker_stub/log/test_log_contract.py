@@ -141,5 +141,7 @@ class BothLogs(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-BothLogs.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+BothLogs.TestCase.settings = settings(
+    max_examples=settings().max_examples, stateful_step_count=40, deadline=None
+)
 TestBothLogs = BothLogs.TestCase

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_stub.log import batches
+from broker_stub.log import batches, recovery
 from broker_stub.log.checkpoints import LEADER_EPOCHS
 from broker_stub.log.errors import LogFault
 from broker_stub.log.interface import LogConfig
@@ -384,3 +384,30 @@ def test_no_room_for_a_copy_of_what_is_cut(tmp_path: Path) -> None:
     assert log.log_end_offset == 16
     assert "could not be copied" in log.problems[1]
     is_usable(log, tmp_path, stored)
+
+
+def test_what_recovery_cuts_off_does_not_come_back_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    damaged = sorted(tmp_path.glob("*.log"))[1]
+    with damaged.open("r+b") as file:
+        file.seek(150)
+        file.write(b"\xff" * 8)
+    synced, order = list[Path](), list[str]()
+    truncate, fdatasync = os.ftruncate, os.fdatasync
+
+    def truncating(fd: int, size: int) -> None:
+        order.append("cut")
+        truncate(fd, size)
+
+    def syncing(fd: int) -> None:
+        order.append("sync")
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "ftruncate", truncating)
+    monkeypatch.setattr(os, "fdatasync", syncing)
+    monkeypatch.setattr(recovery, "sync_directory", synced.append)
+    reopen(tmp_path).close(flush=False)
+    assert order[:2] == ["cut", "sync"]
+    assert synced == [tmp_path], "later segments were renamed"

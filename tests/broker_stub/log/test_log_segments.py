@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_stub.log import batches
+from broker_stub.log import log as log_module
 from broker_stub.log.checkpoints import LEADER_EPOCHS
 from broker_stub.log.errors import LogFault, OffsetOutOfRange, OutOfSequence
 from broker_stub.log.files import FilePool
@@ -347,3 +348,63 @@ def test_names_of_a_log_that_was_killed_are_synced_by_the_next_flush(tmp_path: P
         again.flush()
         assert unsynced == set()
         again.close()
+
+
+def several(*epochs: int) -> bytes:
+    """Batches of three records, each in its epoch, as a leader sends them."""
+    found, offset = b"", 0
+    for epoch in epochs:
+        raw = batches.encode([(None, b"x" * 50)] * 3, 1000)
+        data, placed = batches.stamp(raw, list(batches.iterate(raw)), offset, epoch)
+        found, offset = found + bytes(data), placed[-1].next_offset
+    return found
+
+
+def test_a_log_is_cut_before_the_batch_that_the_offset_is_in(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    log.append_as_follower(several(1, 1))
+    assert log.truncate_to(4)
+    assert log.log_end_offset == 3
+
+
+def test_each_batch_that_a_follower_appends_may_begin_an_epoch(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    log.append_as_follower(several(1, 2, 5))
+    assert [tuple(log.end_offset_for_epoch(epoch)) for epoch in (1, 2, 4, 5)] == [
+        (1, 3),
+        (2, 6),
+        (2, 6),
+        (5, 9),
+    ]
+
+
+def test_after_a_cut_the_index_is_of_what_is_there(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(segment_bytes=1 << 20), 0)
+    large, small = (batches.encode([(None, bytes(size))], 1000) for size in (3000, 40))
+    for _ in range(8):
+        log.append_as_leader(large, 1)
+    log.truncate_to(3)
+    for _ in range(200):
+        log.append_as_leader(small, 1)
+    for offset in (2, 3, 100, 202):
+        (batch,) = batches.iterate(log.read(offset, 1, 203))
+        assert batch.base_offset == offset
+    assert list(log._segments[0]._offsets) == sorted(set(log._segments[0]._offsets))
+
+
+def test_a_recovery_point_is_not_before_the_begin_of_the_log(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    log.truncate_fully_and_start_at(100)
+    log.close()
+    assert PartitionLog.open(tmp_path, LogConfig(), 0).recovery_point == 100
+
+
+def test_names_that_a_killed_broker_may_not_have_synced_are_synced_with_the_next_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path, 8).close(flush=False)
+    synced: list[Path] = []
+    log = PartitionLog.open(tmp_path, SMALL_SEGMENTS, 3)
+    monkeypatch.setattr(log_module, "sync_directory", synced.append)
+    log.flush()
+    assert synced == [tmp_path]

@@ -92,6 +92,7 @@ async def test_acks_all_gives_up_in_time_and_the_record_stays() -> None:
     assert answer.error_code == codes.REQUEST_TIMED_OUT
     assert broker.loop.time() == pytest.approx(1.0)
     assert broker.log().log_end_offset == 1
+    assert not broker.manager.ack_waiters._by_key, "nobody waits any more"
 
 
 @leaping

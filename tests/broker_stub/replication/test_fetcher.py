@@ -143,15 +143,16 @@ async def test_an_end_beyond_the_leaders_is_cut_to_it() -> None:
     assert asked(leader).fetch_offset == 1
 
 
+@pytest.mark.parametrize("start", [2, 15])
 @leaping
-async def test_an_end_before_the_leaders_start_begins_anew_there() -> None:
+async def test_an_end_before_the_leaders_start_begins_anew_there(start: int) -> None:
     broker, leader = await following((3, ["a"]))
     await leader.fetched(error_code=codes.OFFSET_OUT_OF_RANGE)
     await leader.offset(20)
-    await leader.offset(15)
-    log = broker.log()
-    assert (log.log_start_offset, log.log_end_offset, broker.partition().high_watermark) == (15, 15, 15)
-    assert asked(leader).fetch_offset == 15
+    await leader.offset(start)
+    log, partition = broker.log(), broker.partition()
+    assert (log.log_start_offset, log.log_end_offset, partition.high_watermark) == (start, start, start)
+    assert asked(leader).fetch_offset == start
 
 
 @leaping
@@ -509,3 +510,14 @@ async def test_a_partition_that_is_not_throttled_goes_on_while_the_quota_is_exce
     quota.record(("bar", 0), 10_000)
     await leader.fetched(records=stored("b", epoch=7, offset=50), high_watermark=100)
     assert asked(leader).fetch_offset == 51
+
+
+@leaping
+async def test_a_fetch_that_is_refused_as_a_whole_is_made_again_after_a_pause() -> None:
+    broker, leader = await following((3, ["a"]))
+    refused_at = broker.loop.time()
+    await leader.answer(wire.FetchResponse(error_code=codes.INVALID_REQUEST))
+    assert len(leader.times) == 1
+    await asyncio.sleep(1.0)
+    assert leader.times[1] - refused_at == pytest.approx(0.02)
+    await broker.manager.stop()

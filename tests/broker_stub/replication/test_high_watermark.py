@@ -313,3 +313,25 @@ def test_a_leader_of_a_new_epoch_tells_the_directories_again() -> None:
     assert partition.propose_directories(0) is None
     partition.make_leader(Replica("foo", 0, None, Role.LEADER, 0, 6, 2, 9, (0, 1, 2), (0, 1, 2)), 0)
     assert partition.propose_directories(0) is not None
+
+
+def test_who_is_proposed_counts_for_no_acknowledgement() -> None:
+    partition = leader((0,), least=2)
+    partition.record_fetch(1, 10, 0)
+    assert expansion(partition).isr == (0, 1)
+    with pytest.raises(PartitionError):
+        partition.require_min_isr()
+
+
+def test_a_member_that_is_no_replica_is_put_out() -> None:
+    partition = leader((0, 1, 9))
+    partition.record_fetch(1, 10, 0)
+    proposal = partition.propose_shrink(0, LAG_MS)
+    assert proposal is not None
+    assert proposal.isr == (0, 1)
+
+
+def test_an_older_answer_changes_nothing() -> None:
+    partition, _ = proposing()
+    assert not partition.apply_isr_result(IsrResult(FOO, codes.NONE, 0, 5, (0, 2), 0), 0)
+    assert (partition.isr, partition.partition_epoch) == ((0,), 1)

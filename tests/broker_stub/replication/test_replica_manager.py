@@ -414,3 +414,14 @@ async def test_a_role_that_changes_before_a_write_is_waited_for_is_said_at_once(
     await broker.leader_and_isr(order(1, 4, partition_epoch=1))
     outcome = await broker.manager.committed(partition, appended.next_offset, 60.0)
     assert (outcome, broker.loop.time()) == (codes.NOT_LEADER_OR_FOLLOWER, 0.0)
+
+
+@leaping
+async def test_whose_replica_goes_offline_loads_no_groups_any_more() -> None:
+    broker, _ = await leading()
+    heard = Heard()
+    broker.manager.listeners["foo"] = heard
+    state = Replica("foo", 0, None, Role.LEADER, 0, 3, 0, 0, (0,), (0, 1, 2))
+    await broker.manager.apply([Transition(state, Role.LEADER, Role.OFFLINE)])
+    assert heard.events == [("resigned", 0, None)]
+    assert broker.manager.get(FOO) is None

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from controller.core.audit.stored_states import RESERVE
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
-from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, PartitionState
-from controller.core.records import AuditFinding, LeadershipChange
+from controller.core.model import EPOCH_MAX, RECOVERED, RECOVERING, LeaderAndIsr, PartitionState
+from controller.core.records import AuditFinding, LeadershipChange, Rejection
 from controller.core.requests.operator import SetPause
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
@@ -119,6 +120,30 @@ def test_what_makes_no_sense_is_put_right_from_memory(edited: LeaderAndIsr) -> N
     assert findings(rig) == [(None, "put_right")]
     assert rig.partition().leadership == rig.world.states[("t", 0)]
     rig.check_converged()
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_MAX, EPOCH_MAX - RESERVE + 1])
+def test_an_epoch_that_leaves_none_for_elections_is_put_right(epoch: int) -> None:
+    rig = cluster()
+    edit(rig, state(2, [2, 3], epoch, 8))
+    check(rig)
+    assert (rig.stored(), findings(rig)) == ((1, 6, [1, 2, 3]), [(None, "put_right")])
+    rig.check_converged()
+
+
+def test_nothing_is_written_beyond_the_highest_epoch() -> None:
+    """A controller that finds it in ZooKeeper has no other."""
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [1, 2, 3]})
+    world.put_state("t", 0, highest := state(1, [1, 2, 3], EPOCH_MAX, 7))
+    rig = MachineHarness.active(world)
+    world.broker_down(1)
+    rig.run()
+    edit(rig, state(2, [3, 9], 5, 8))
+    check(rig)
+    assert rig.partition().leadership == highest
+    refused = [r.reason for r in rig.recorded(Rejection) if "leader epoch is 2147483646" in r.reason]
+    assert len(refused) >= 2
 
 
 def test_what_does_not_decode_is_put_right_and_no_problem_any_more() -> None:

@@ -439,3 +439,42 @@ def test_a_bounced_broker_hears_the_full_picture_before_anything_else() -> None:
     to_bounced = [line for line in rig.lines() if line.startswith("1 ")]
     assert to_bounced[0].startswith("1 UMR")
     assert not any("SR" in line.split()[1] and "LISR" not in line for line in to_bounced)
+
+
+def test_who_registers_anew_gave_its_last_sign_then() -> None:
+    rig = MachineHarness.active(World(1))
+    rig.cluster.heard_us[1] = 5
+    rig.world.bounce(1)
+    rig.run()
+    assert rig.cluster.heard_us[1] > 5
+
+
+def test_a_bounced_broker_is_bounced_and_not_modified() -> None:
+    rig = MachineHarness.active(World(1))
+    rig.forget()
+    rig.world.bounce(1)
+    rig.run()
+    assert [record.to for record in rig.recorded(BrokerChange)] == ["bounced"]
+
+
+def test_a_replica_that_dies_as_another_returns_is_told_as_offline() -> None:
+    """Both in one event: what was told with the return named it as online."""
+    world = World(1, 2)
+    world.create_topic("t", {0: [1, 2, 3]})
+    world.put_state("t", 0, state(1, [1]))
+    rig = MachineHarness.active(world)
+    world.broker_down(2)
+    world.broker_up(3)
+    rig.run()
+    rig.check_converged()
+
+
+def test_a_leader_that_another_named_is_replaced_when_it_goes() -> None:
+    """The election did not know of it, the removal reads it: nobody else would give the partition a leader."""
+    world, rig = running([1, 2], [1, 2], leader=2)
+    world.shrink_or_grow("t", 0, [2, 1], leader=1)
+    world.broker_down(1)
+    rig.run()
+    stored = world.states[("t", 0)]
+    assert (stored.leader, stored.isr) == (2, (2,))
+    assert rig.partition().state is PartitionState.ONLINE

@@ -179,3 +179,14 @@ def test_every_caller_is_answered() -> None:
     for kind in (EventKind.APPROVE_STOP, EventKind.WITHDRAW_STOP_APPROVAL):
         with pytest.raises(KeyError):
             MachineHarness.active(World(1)).machine.step(Event(kind), 0)
+
+
+def test_an_approval_of_another_process_of_a_broker_is_another_one() -> None:
+    rig = rig_of(1, 2)
+    former = epoch(rig, 1)
+    rig.world.bounce(1)
+    rig.run()
+    assert approve(rig, 1).error is ErrorCode.NONE
+    refused = approve(rig, 2, counted=frozenset({(1, former)}))
+    assert refused.error is ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert approve(rig, 2).error is ErrorCode.NONE

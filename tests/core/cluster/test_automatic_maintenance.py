@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster.automatic_maintenance import offline_brokers
+from controller.core.cluster.automatic_maintenance import OfflineBrokers, offline_brokers
 from controller.core.cluster.maintenance import LOOK_EVERY_US, due
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, WriteNode
@@ -520,3 +520,40 @@ def test_pause_and_maintenance_are_apart() -> None:
     do(rig, SetPause(False, "", "ann"))
     assert rig.stored()[0] == 2
     assert rig.cluster.maintenance.entered == Attribution("outage", "ann")
+
+
+def test_what_an_operator_did_through_another_controller_meanwhile_is_kept() -> None:
+    by_ann = Maintenance(entered=Attribution("outage", "ann"))
+    rig = cluster()
+    rig.world.broker_down(1, 2)
+    rig.world.put_node(MAINTENANCE, by_ann)
+    rig.run()
+    assert rig.world.nodes[MAINTENANCE].value == rig.cluster.maintenance == by_ann
+    other = cluster()
+    other.world.broker_down(1, 2)
+    other.run()
+    assert other.cluster.maintenance.automatic
+    other.world.put_node(MAINTENANCE, by_ann)
+    other.world.broker_up(1)
+    other.world.broker_up(2)
+    other.run()
+    tick(other, seconds=60)
+    assert other.world.nodes[MAINTENANCE].value == by_ann
+
+
+@pytest.mark.parametrize(
+    ("gone", "limit", "accepted", "too_many", "healthy"),
+    [
+        ((1, 2), 2, (), True, False),
+        ((1, 2), 2, (1,), False, False),
+        ((1, 2), 3, (1,), False, True),
+        ((1,), 2, (), False, False),
+        ((1,), 3, (), False, True),
+        ((1, 2), 0, (), False, True),
+    ],
+)
+def test_how_many_are_too_many_and_how_few_are_well(
+    gone: tuple[int, ...], limit: int, accepted: tuple[int, ...], too_many: bool, healthy: bool
+) -> None:
+    found = OfflineBrokers(10, gone, limit, accepted)
+    assert (found.too_many, found.healthy) == (too_many, healthy)

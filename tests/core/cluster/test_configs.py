@@ -10,6 +10,7 @@ from controller.core.cluster.configs import KEPT_US, purge_due
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS, UNCLEAN
 from controller.core.effects import NotifyConfig, WriteNode
 from controller.core.handlers import not_controller
+from controller.core.records import UncleanElectionEnabled
 from controller.core.requests.configs import (
     AlterConfigs,
     ConfigAlteration,
@@ -323,3 +324,23 @@ def test_every_refusal_says_what_is_allowed(keys: Any) -> None:
 def test_nobody_is_left_without_an_answer() -> None:
     assert not_controller(AlterConfigs([])).error is ErrorCode.NOT_CONTROLLER
     assert not_controller(DescribeConfigs([])).error is ErrorCode.NOT_CONTROLLER
+
+
+def test_a_notification_is_acted_on_once() -> None:
+    rig = leaderless("t")
+    rig.world.notify_config("topics/t")
+    rig.run()
+    rig.world.put_node("/config/topics/t", {UNCLEAN: "true"})
+    rig.forget()
+    rig.world.events.append(CONFIG_CHANGED)
+    rig.run()
+    assert "ReadNodes" not in rig.reads()
+    assert rig.stored("t")[0] == -1
+
+
+def test_a_default_that_forbids_what_was_forbidden_elects_nobody() -> None:
+    rig = leaderless("t")
+    rig.world.put_node("/config/brokers/<default>", {UNCLEAN: "false"})
+    rig.world.notify_config("brokers/<default>")
+    rig.run()
+    assert rig.recorded(UncleanElectionEnabled) == []

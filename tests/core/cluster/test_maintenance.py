@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from controller.core.cluster.maintenance import movable
 from controller.core.events import Event, EventKind
 from controller.core.handlers import not_controller
 from controller.core.model import Attribution, Freeze, Maintenance, PartitionState, ReplicaState
@@ -216,6 +218,28 @@ def test_a_broker_that_was_to_leave_stays() -> None:
     rig.forget()
     assert ask(rig, CancelShutdown(1, -1)).error is ErrorCode.NONE
     assert (rig.commits(), rig.lines()) == ([], [])
+
+
+def test_a_replica_on_a_failed_disk_does_not_come_back_with_its_broker() -> None:
+    rig = cluster([1, 2], [1, 2])
+    failed = rig.partition("t", 0)
+    failed.set_replica_state(1, ReplicaState.OFFLINE)
+    rig.cluster.offline_dirs[1] = {failed}
+    rig.cluster.shutting_down.add(1)
+    assert ask(rig, CancelShutdown(1, -1)).error is ErrorCode.NONE
+    assert failed.replica_state(1) is ReplicaState.OFFLINE
+    assert rig.partition("t", 1).replica_state(1) is ReplicaState.ONLINE
+
+
+def test_nobody_takes_over_from_a_drained_broker_without_its_data() -> None:
+    rig = cluster([1, 2])
+    partition = rig.partition()
+    rig.cluster.maintenance = Maintenance(None, {1: MARK})
+    assert movable(rig.cluster, [partition]) == [partition]
+    assert partition.leadership is not None
+    partition.leadership = msgspec.structs.replace(partition.leadership, directories=(10, 20))
+    rig.cluster.brokers[2] = msgspec.structs.replace(rig.cluster.brokers[2], directories=(21,))
+    assert movable(rig.cluster, [partition]) == []
 
 
 # --- freeze ------------------------------------------------------------------------------------------------

@@ -52,6 +52,8 @@ def test_the_end_of_the_numbers_and_an_unreadable_node() -> None:
     assert allocate(rig).start == LAST_ID - 999
     assert allocate(rig).error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert rig.world.nodes[PRODUCER_IDS].value.end == LAST_ID
+    rig.world.put_node(PRODUCER_IDS, ProducerIdBlock(1, 0, LAST_ID - 999))
+    assert allocate(rig).error is ErrorCode.UNKNOWN_SERVER_ERROR
     rig.world.unreadable[PRODUCER_IDS] = "block_end: expected str"
     assert allocate(rig).error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert rig.cluster.problems[PRODUCER_IDS] == "block_end: expected str"

@@ -86,3 +86,20 @@ def test_memory_is_bounded_and_suspects_are_forgotten() -> None:
     assert "topic/t0" not in found.suspects
     late = found.remember(raised(Subject(SubjectKind.TOPIC, "late"), digest="x", at_ms=REMEMBERED_MS * 2))
     assert set(late.suspects) == {"topic/t", "topic/late"}
+
+
+def test_what_is_in_quarantine_stays_there_whatever_else_it_raises() -> None:
+    found = Quarantine().remember(raised()).remember(raised(epoch=2))
+    assert found.remember(raised(epoch=2, digest="another")).skips(TOPIC)
+
+
+def test_requests_of_another_kind_are_not_counted() -> None:
+    found = Quarantine()
+    for n in range(REQUESTS_MAX):
+        other = Subject(SubjectKind.REQUEST, f"DeleteTopics-{n}")
+        found = found.remember(raised(other, epoch=1)).remember(raised(other, epoch=2))
+    request, event = (
+        Subject(SubjectKind.REQUEST, "CreateTopics-1"),
+        Subject(SubjectKind.EVENT, "CreateTopics"),
+    )
+    assert found.blamed([request, event], "d") == request

@@ -75,3 +75,17 @@ def test_what_does_not_decode_is_named(bad: bytes) -> None:
 def test_it_is_read_as_it_was_written() -> None:
     terms = (Tenure(1, 2, 3, 4, True, "why"),)
     assert single_codecs.decode(NodePath(TENURES), single_codecs.encode(TENURES, terms)) == terms
+
+
+def test_of_too_many_terms_the_newest_are_kept() -> None:
+    terms: tuple[Tenure, ...] = ()
+    for epoch in range(KEPT_MAX + 3):
+        terms = begun(terms, 1, epoch, epoch + 1)
+    assert [t.controller_epoch for t in terms] == list(range(3, KEPT_MAX + 3))
+    # Also a controller's own former term is over.
+    assert [t.controller_epoch for t in terms if not t.until_ms] == [KEPT_MAX + 2]
+
+
+def test_only_the_term_that_ends_is_ended() -> None:
+    terms = (Tenure(1, 7, 1000), Tenure(2, 8, 2000))
+    assert [t.until_ms for t in ended(terms, 8, 3000, "r", requested=True)] == [0, 3000]

@@ -71,6 +71,13 @@ def test_one_partition(
     rig.check_converged()
 
 
+def test_a_leader_that_shuts_down_does_not_satisfy_an_unclean_election() -> None:
+    rig = cluster(([1, 2], 1, [1]))
+    rig.cluster.shutting_down.add(1)
+    assert elect(rig, UNCLEAN, 0)[0].error is ErrorCode.NONE
+    assert rig.stored()[::2] == (2, [2])
+
+
 def test_the_reason_names_the_replica_and_the_rule() -> None:
     rig = cluster(([1, 2, 3], 2, [2, 3]))
     assert "1 is not in the ISR [2, 3]" in elect(rig, PREFERRED, 0)[0].message

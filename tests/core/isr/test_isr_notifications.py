@@ -84,10 +84,11 @@ def test_an_unreadable_state_keeps_no_node() -> None:
     assert rig.world.notifications == []
 
 
-def test_another_leader_epoch_is_told_to_the_replicas() -> None:
+@pytest.mark.parametrize("leader", [1, 2])
+def test_another_leader_epoch_is_told_to_the_replicas(leader: int) -> None:
     """Nobody but us should write one; if somebody did, replicas must hear of it."""
     rig = cluster({0: [1, 2]})
-    rig.world.put_state("t", 0, state(2, [1, 2], 6, 8))
+    rig.world.put_state("t", 0, state(leader, [1, 2], 6, 8))
     rig.world.notify_isr(("t", 0))
     rig.run()
     assert [line.split()[0] for line in rig.lines("LISR")] == ["1", "2"]

@@ -9,8 +9,9 @@ import pytest
 
 from controller.core.config_keys import UNCLEAN
 from controller.core.explain.partitions import explain_partition
-from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, of_several
+from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, PartitionState, of_several
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect, unmet
+from controller.core.partitions.lost_data import take_out
 from controller.core.records import Rejection
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.elections import ElectionType, ElectLeaders
@@ -344,3 +345,36 @@ def test_a_recovering_leader_may_tell_its_directory() -> None:
     (answer,) = rig.ask(rig.alter(1, asked))
     assert answer.partitions[0].error is ErrorCode.NONE
     assert directories(world) == ((1,), (11,))
+
+
+def taken_out(world: World, *keys: tuple[str, int]) -> MachineHarness:
+    """What was found at the failover stays as it was: brokers lose what they had after it."""
+    rig = MachineHarness.active(world)
+    for id_, broker in list(rig.cluster.brokers.items()):
+        if broker.directories == (10 * id_,) and id_ == 1:
+            rig.cluster.brokers[id_] = msgspec.structs.replace(broker, directories=(NEW,))
+    rig.drive(lambda context: take_out(context, [rig.partition(*key) for key in keys]))
+    return rig
+
+
+def test_whose_leader_came_back_empty_is_offline() -> None:
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, (1, 2), (10, 20)))
+    rig = taken_out(world, ("t", 0))
+    assert (rig.stored()[::2], rig.partition().state) == ((-1, [2]), PartitionState.OFFLINE)
+
+
+def test_who_is_no_replica_keeps_no_data_for_the_others() -> None:
+    world = world_of(1, 2)
+    world.broker_up(3, directories=(30,))
+    world.put_state("t", 0, kept(1, (1, 3), (10, 30)))
+    assert taken_out(world, ("t", 0)).stored()[::2] == (-1, [1, 3])
+
+
+def test_each_combination_of_directories_is_looked_at() -> None:
+    world = world_of(1, 2)
+    world.create_topic("u", {0: [1, 2]})
+    world.put_state("t", 0, kept(2, (1, 2), (0, 20)))
+    world.put_state("u", 0, kept(2, (1, 2), (10, 20)))
+    rig = taken_out(world, ("t", 0), ("u", 0))
+    assert [rig.stored(topic)[2] for topic in "tu"] == [[1, 2], [2]]

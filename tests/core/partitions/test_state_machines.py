@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 
+import msgspec
 import pytest
 
 from controller.core.context import EventContext
-from controller.core.model import Partition, PartitionState, ReplicaState
+from controller.core.model import (
+    RECOVERED,
+    RECOVERING,
+    LeaderAndIsr,
+    Partition,
+    PartitionState,
+    ReplicaState,
+)
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.reasons import NewerController, NoState
 from controller.core.records import Rejection
@@ -326,3 +334,74 @@ def test_illegal_moves_of_untracked_replicas_are_refused() -> None:
     for target in (R.ONLINE, R.OFFLINE, R.DELETION_STARTED, R.DELETION_SUCCESSFUL, R.NON_EXISTENT):
         move_replicas(rig, [(rig.partition(), 2)], target)
     assert rig.rejects() == ["ILLEGAL_TRANSITION"] * 5
+
+
+# --- what is decided once for many ----------------------------------------------------------------------
+
+ALIKE = [("t", 0), ("t", 1)]
+
+
+def two(*states: LeaderAndIsr, replicas: Sequence[Sequence[int]] = ((1, 2, 3),) * 2) -> MachineHarness:
+    """Two partitions on brokers 1 to 4, online."""
+    rig = bare((1, 2, 3, 4), dict(zip(ALIKE, replicas, strict=True)), dict(zip(ALIKE, states, strict=True)))
+    set_states(rig, P.ONLINE, R.ONLINE)
+    return rig
+
+
+def elected(rig: MachineHarness, kind: leader_election.ElectionKind) -> list[tuple[int, int]]:
+    """Leader and recovery state of both."""
+    partitions = list(rig.cluster.partitions())
+    assert rig.drive(lambda context: partition_state_machine.to_online(context, partitions, kind)) == {}
+    return [(found.leader, found.recovery) for key in ALIKE if (found := rig.world.states[key])]
+
+
+def test_partitions_that_give_up_different_replicas_elect_different_leaders() -> None:
+    rig = two(state(1, (1, 2, 3)), state(1, (1, 2, 3)))
+    for key, removing in zip(ALIKE, ((1,), (1, 2)), strict=True):
+        partition = rig.partition(*key)
+        partition.assign(partition.replicas, (), removing)
+    assert [leader for leader, _ in elected(rig, leader_election.REASSIGN)] == [2, 3]
+
+
+def test_what_recovers_goes_on_recovering_and_nothing_else_does() -> None:
+    rig = two(state(-1, (2,)), state(-1, (2,), recovery=RECOVERING))
+    assert elected(rig, leader_election.OFFLINE) == [(2, RECOVERED), (2, RECOVERING)]
+
+
+def test_members_of_other_directories_are_other_members() -> None:
+    known = [msgspec.structs.replace(state(-1, (1, 2)), directories=(d, 20)) for d in (11, 10)]
+    rig = two(*known)
+    rig.cluster.brokers[1] = msgspec.structs.replace(rig.cluster.brokers[1], directories=(11,))
+    assert [leader for leader, _ in elected(rig, leader_election.OFFLINE)] == [1, 2]
+
+
+def to_offline(rig: MachineHarness, *leaving: int) -> list[tuple[int, list[int]]]:
+    replicas = [(rig.partition(*key), broker) for key, broker in zip(ALIKE, leaving, strict=True)]
+    rig.drive(lambda context: replica_state_machine.to_offline(context, replicas, "test"))
+    return [(rig.stored(*key)[0], rig.stored(*key)[2]) for key in ALIKE]
+
+
+def test_partitions_that_lose_different_replicas_keep_different_isrs() -> None:
+    rig = two(state(1, (1, 2, 3)), state(1, (1, 2, 3)))
+    assert to_offline(rig, 2, 3) == [(1, [1, 3]), (1, [1, 2])]
+
+
+def test_a_member_that_is_not_assigned_keeps_no_isr_of_its_own() -> None:
+    rig = two(state(1, (1, 3)), state(1, (1, 3)), replicas=((1, 2, 3), (1, 2)))
+    assert to_offline(rig, 1, 1) == [(-1, [3]), (-1, [1, 3])]
+
+
+def test_who_registers_is_told_all_as_its_whole_state() -> None:
+    """What it has kept may be compared instead."""
+    rig = two(state(1, (1, 2, 3)), state(1, (1, 2, 3)))
+    rig.slow = {1, 2, 3, 4}
+    partitions = list(rig.cluster.partitions())
+    for registered in (True, False):
+        replicas = [(partition, 2 if registered else 3) for partition in partitions]
+        rig.do(
+            lambda context, replicas=replicas, registered=registered: replica_state_machine.to_online(  # type: ignore[misc]
+                context, replicas, "test", registered=registered
+            )
+        )
+    queues = rig.machine.outbox.queues
+    assert (list(queues[2].whole), list(queues[3].whole)) == (partitions, [])

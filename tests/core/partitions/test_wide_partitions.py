@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from controller.core import model
-from controller.core.model import REPLICAS_MAX, SHARED_LENGTH_MAX, ReplicaState
+from controller.core.model import REPLICAS_MAX, SHARED_LENGTH_MAX, ReplicaState, broker_ids, states
 from controller.core.records import Rejection
 from controller.core.requests.topics import CreateTopics, NewTopic
 from tests.support.core.harness import MachineHarness
@@ -14,7 +13,7 @@ ALL = list(range(REPLICAS_MAX))
 
 
 def shared() -> int:
-    return sum(len(cache) for cache in (model._shared_states, model._with_state, model._interned))
+    return sum(len(cache) for cache in (states._shared_states, states._with_state, broker_ids._interned))
 
 
 def test_states_change_one_by_one_and_together_alike() -> None:

@@ -8,7 +8,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import SetReassignment, SetState, SetTopic
 from controller.core.events import Event, EventKind
 from controller.core.model import ReplicaState
-from controller.core.records import ReplicaTransition
+from controller.core.records import PartitionTransition, ReassignmentStep, ReplicaTransition
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -189,6 +189,7 @@ def test_the_present_replicas_instead_of_a_move_that_waits() -> None:
     rig.forget()
     assert ask(rig, {T: [1]}) == {"t-0": "NONE"}
     assert writes(rig) == ["topic [1] +[] -[]", "state 1 [1] e1 p1"]
+    assert [step.to for step in rig.recorded(ReassignmentStep)][:1] == ["cancelled"]
     check_moved(rig, T, [1])
 
 
@@ -254,9 +255,11 @@ def test_cancelling_with_the_added_replica_leading() -> None:
     rig.world.ask_preferred(T)
     rig.run()
     assert rig.stored()[0] == 3
+    rig.forget()
     ask(rig, {T: None})
     rig.run()
     assert rig.stored()[0] in (1, 3)
+    assert not rig.recorded(PartitionTransition), "it hands over before it goes"
 
 
 def test_the_last_in_sync_replica_is_not_dropped() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from controller.core.context import CoreSettings
-from controller.core.effects import Commit, SetState, SetTopic
+from controller.core.effects import Commit, SetState, SetTopic, Write
 from controller.core.events import Event, EventKind
-from controller.core.reassignment import concurrency
+from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.phases import drops_isr
+from controller.core.reassignment.reasons import Notified
+from controller.core.requests.operator import SetPause
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import (
     active,
@@ -171,6 +176,7 @@ def test_a_move_whose_targets_cannot_lead_keeps_its_old_replicas() -> None:
     rig.run()
     assert assigned(rig) == ([2, 1], [2], [1])
     assert rig.stored()[0] == 1
+    assert rig.rejects() == [], "it is not even tried"
     rig.world.broker_up(2)
     rig.run()
     copy_all(rig)
@@ -342,3 +348,170 @@ def test_a_target_that_cannot_lead_any_more_does_not_lead_the_finished_move() ->
     rig.world.notify_isr(("t", 0))
     rig.run()
     assert rig.stored()[0] == 3
+
+
+def test_all_targets_are_in_sync_when_the_old_replicas_go() -> None:
+    """The leader, in notification mode, drops one of them between the look and the election."""
+    rig = active(1, 2, 3, t=[[1]])
+    ask(rig, {T: [2, 3]})
+    rig.world.shrink_or_grow("t", 0, [1, 2, 3])
+    rig.world.notify_isr(T)
+    dropped: list[bool] = []
+
+    def fate(commit: Commit) -> Fate:
+        write = commit.writes[0]
+        if isinstance(write, SetState) and write.new.leader == 2 and not dropped:
+            dropped.append(True)
+            rig.world.shrink_or_grow("t", 0, [1, 2])
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    rig.run()
+    assert assigned(rig) == ([2, 3, 1], [2, 3], [1])
+    assert rig.stored()[::2] == (2, [1, 2])
+    assert "REASSIGNMENT_HELD_UP" in rig.rejects()
+    # All replicas are told of all replicas again, one of which still copies.
+    assert list(rig.received[1].replicas[T].replicas) == [2, 3, 1]
+    copy_all(rig)
+    check_moved(rig, T, [2, 3])
+
+
+def test_whether_targets_are_in_sync_is_read_again_first() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.world.shrink_or_grow("t", 0, [1, 2])
+    rig.world.notify_isr(T)
+    rig.forget()
+    while not rig.finished:
+        rig.advance()
+    rig.world.shrink_or_grow("t", 0, [1])
+    rig.run()
+    assert EventKind.REASSIGNMENT_IN_SYNC in [done.kind for done in rig.finished]
+    assert (assigned(rig), rig.rejects(), rig.stored()[2]) == (([2, 1], [2], [1]), [], [1])
+
+
+def never(kind: type[Write]) -> Callable[[Commit], Fate]:
+    return lambda commit: Fate.LOST if isinstance(commit.writes[0], kind) else Fate.ANSWERED
+
+
+def test_a_move_that_cannot_be_recorded_does_not_begin() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.fate = never(SetTopic)
+    assert ask(rig, {T: [2]}) == {"t-0": "UNKNOWN_SERVER_ERROR"}
+    assert rig.partition().replicas == (1,)
+    assert rig.lines("LISR") == []
+    assert not rig.cluster.reassignments.ongoing
+
+
+def test_a_move_whose_end_cannot_be_recorded_is_not_over() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.fate = never(SetTopic)
+    join(rig, [1, 2])
+    assert rig.partition() in rig.cluster.reassignments.ongoing
+    assert assigned(rig) == ([2, 1], [2], [1])
+    rig.fate = lambda _: Fate.ANSWERED
+    rig.world.lose_watches()
+    rig.run()
+    check_moved(rig, T, [2])
+
+
+def test_what_an_earlier_move_left_behind_stays_recorded_in_the_next_one() -> None:
+    rig = active(1, 2, 3, t=[[1, 2]])
+    rig.world.broker_down(2)
+    rig.run()
+    ask(rig, {T: [1]})
+    assert rig.world.topics["t"].stray == {0: (2,)}
+    ask(rig, {T: [1, 3]})
+    assert rig.world.topics["t"].stray == {0: (2,)}
+    rig.world.broker_up(2)
+    rig.run()
+    copy_all(rig)
+    check_moved(rig, T, [1, 3])
+
+
+def test_nothing_that_waits_begins_while_the_controller_is_paused() -> None:
+    rig = active(1, 2, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
+    ask(rig, {("t", 0): [1, 2], ("t", 1): [1, 2]})
+    rig.ask(SetPause(True, "r", "ann"))
+    join(rig, [1, 2])
+    listed = ongoing(rig)
+    assert [(name, listed[name].queued) for name in listed] == [("t-1", True)]
+    rig.ask(SetPause(False, "r", "ann"))
+    assert not ongoing(rig)["t-1"].queued
+
+
+def test_versions_of_topics_that_were_written_together_are_known() -> None:
+    rig = active(1, 2, t=[[1]], u=[[1]], v=[[1]])
+    rig.world.edit_topic("v")
+    rig.run()
+    ask(rig, {("u", 0): [2], ("v", 0): [2]})
+    for name in "tuv":
+        assert rig.cluster.topics[name].version == rig.world.topics[name].version
+
+
+def test_a_topic_made_again_is_not_moved_in_the_former_one_s_name() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.world.topics["t"] = replace(rig.world.topics["t"], czxid=10**6)
+    rig.forget()
+    assert ask(rig, {T: [2]}) == {"t-0": "UNKNOWN_SERVER_ERROR"}
+    assert assigned(rig) == ([1], [], [])
+
+
+def test_who_cannot_leave_the_isr_keeps_its_replica() -> None:
+    """A newer controller has written the state."""
+    rig = active(1, 2, t=[[1, 2]])
+    rig.world.put_state("t", 0, state(1, [1, 2], 3, 9, controller_epoch=9))
+    partition = rig.partition()
+    rig.forget()
+    rig.drive(lambda context: stray_replicas.stop(context, [(partition, 2)]))
+    assert not [line for line in rig.lines("SR") if line.endswith("delete")]
+    assert rig.stored()[2] == [1, 2]
+
+
+def test_a_former_process_of_a_broker_confirms_no_deletion() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.hold_stops = True
+    join(rig, [1, 2])
+    rig.stops = [replace(report, broker_epoch=report.broker_epoch - 1) for report in rig.stops]
+    rig.answer_stops()
+    rig.run()
+    assert list(rig.cluster.reassignments.strays[rig.partition()]) == [1]
+
+
+def test_deletions_are_recorded_without_waiting_for_brokers_that_are_gone() -> None:
+    rig = active(1, 2, 3, 4, t=[[1, 2, 3]])
+    ask(rig, {T: [4]})
+    rig.hold_stops = True
+    join(rig, [1, 2, 3, 4])
+    answers = {report.broker_id: report for report in rig.stops}
+    rig.world.broker_down(2, 3)
+    rig.run()
+    rig.stops = [answers[1]]
+    rig.answer_stops()
+    rig.run()
+    assert rig.world.topics["t"].stray == {0: (2, 3)}
+
+
+def test_a_deleted_replica_is_on_no_failed_disk_any_more() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.hold_stops = True
+    join(rig, [1, 2])
+    rig.cluster.offline_dirs[1] = {rig.partition()}
+    rig.answer_stops()
+    rig.run()
+    assert rig.cluster.offline_dirs[1] == set()
+
+
+def test_who_is_told_again_to_delete_is_waited_for_again() -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    rig.world.broker_down(2)
+    rig.run()
+    ask(rig, {T: [1]})
+    rig.hold_stops = True
+    rig.world.broker_up(2)
+    rig.run()
+    ((_, held),) = rig.cluster.reassignments.strays[rig.partition()].items()
+    assert isinstance(held.reason, Notified)

@@ -11,6 +11,7 @@ from controller.core.events import Event, EventKind
 from controller.core.model import Broker, Endpoint, PartitionState, ReplicaState
 from controller.core.records import PartitionTransition, Rejection
 from controller.core.requests.topics import CreateTopics, NewTopic
+from controller.core.topics.changes import add_partitions
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import TOPIC_CHANGE, World, modified, state
@@ -422,9 +423,10 @@ def test_an_adopted_state_without_a_live_isr_is_known_to_everybody() -> None:
     rig.check_converged()
 
 
-def test_a_state_of_a_newer_controller_is_not_adopted() -> None:
+@pytest.mark.parametrize("epoch", [2, 7])
+def test_a_state_of_a_newer_controller_is_not_adopted(epoch: int) -> None:
     world, rig = active(1)
-    world.put_state("t", 0, state(1, [1], 4, 9, controller_epoch=7))
+    world.put_state("t", 0, state(1, [1], 4, 9, controller_epoch=epoch))
     world.create_topic("t", {0: [1]})
     rig.run()
     assert rig.stored() == (1, 4, [1])
@@ -565,3 +567,44 @@ def test_what_a_topic_says_about_partitions_it_does_not_have_is_recorded_and_ign
     ]
     assert not rig.cluster.reassignments.ongoing
     assert not rig.cluster.reassignments.queued
+
+
+def test_an_unreadable_topic_that_goes_takes_its_problem_along() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    world.create_topic("u", {0: [1]})
+    world.damage("/brokers/topics/t")
+    rig.run()
+    assert list(rig.cluster.problems) == ["/brokers/topics/t"]
+    del world.topics["t"]
+    world.problems.clear()
+    world.events.append(TOPIC_CHANGE)
+    rig.run()
+    assert rig.cluster.problems == {}
+
+
+def test_a_topic_that_grew_is_not_complete_before_its_states_are_known() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    assert not rig.cluster.lacks_state()
+    topic = rig.cluster.topics["t"]
+    add_partitions(topic, replace(world.topics["t"], partitions={0: (1,), 1: (1,)}), [1])
+    assert rig.cluster.lacks_state()
+
+
+def test_the_version_of_a_topic_that_was_written_is_known() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]}, topic_id="")
+    rig.run()
+    assert world.topics["t"].topic_id
+    assert rig.cluster.topics["t"].version == world.topics["t"].version == 1
+
+
+def test_a_move_that_a_topic_is_found_with_goes_on() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [2, 1]})
+    world.topics["t"] = replace(world.topics["t"], adding={0: (2,)}, removing={0: (1,)})
+    rig.run()
+    assert rig.partition().adding == (2,)
+    assert rig.stored()[1] > 0, "all replicas are told of the move"

@@ -8,17 +8,18 @@ import pytest
 
 from controller.core.backoff import RETRY_FIRST_US, RETRY_MAX_US
 from controller.core.context import CoreSettings
-from controller.core.effects import DeleteNode
+from controller.core.effects import Commit, DeleteNode, Read, ReadTopicTrees
 from controller.core.events import Event, EventKind, StopReport
-from controller.core.model import PartitionState, ReplicaState
+from controller.core.model import Partition, PartitionState, ReplicaState, Topic
 from controller.core.records import ReplicaTransition, TopicChange
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import SetPause
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import deletion, znode_deletion
-from controller.core.topics.reasons import BeingReassigned, Unreachable, ZnodeUnreadable
+from controller.core.topics.reasons import BeingReassigned, CreatedAnew, Unreachable, ZnodeUnreadable
 from controller.core.znode_paths import DELETE_TOPICS, topic_path
 from tests.support.core.deletions import active, check_gone, states
-from tests.support.core.harness import Fate, MachineHarness
+from tests.support.core.harness import Fate, MachineHarness, imbalance_count, offline_count
 from tests.support.core.reassignments import ask
 from tests.support.core.world import World, state_path
 
@@ -72,8 +73,8 @@ def test_partitions_being_deleted_never_count_as_offline() -> None:
     world.mark_for_deletion("t")
     rig.run()
     assert {p.state for p in rig.cluster.partitions()} == {PartitionState.NON_EXISTENT}
-    assert rig.cluster.offline_partitions_count() == 0
-    assert rig.cluster.preferred_replica_imbalance_count() == 0
+    assert offline_count(rig.cluster) == 0
+    assert imbalance_count(rig.cluster) == 0
 
 
 def test_unknown_markers_are_erased_with_a_word() -> None:
@@ -451,6 +452,114 @@ def test_many_deletions_begin_in_several_events(monkeypatch: pytest.MonkeyPatch)
     assert rig.cluster.topics_to_delete == {"a", "b", "c"}
     assert "a" in rig.cluster.topics_deletion_started
     assert "c" not in rig.cluster.topics_deletion_started
+    rig.hold_stops = True
+    while rig.cluster.topics_deletion_started != {"a", "b", "c"}:
+        assert rig.advance(), "no answer of a broker is needed for the next ones"
+    rig.hold_stops = False
+    rig.run()
+    rig.answer_stops()
     rig.run()
     for name in ("a", "b", "c"):
         check_gone(world, rig, name)
+
+
+def test_each_reason_why_it_waits_is_recorded() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.stop_error = lambda broker, _: "KAFKA_STORAGE_ERROR" if broker == 1 else ""
+    world.mark_for_deletion("t")
+    rig.run()
+    rig.stop_error = lambda broker, _: "UNKNOWN_SERVER_ERROR" if broker == 1 else ""
+    rig.now_us += RETRY_MAX_US
+    world.events.append(RETRY)
+    rig.run()
+    reasons = [record.reason for record in rig.recorded(TopicChange) if record.after.startswith("ineligible")]
+    assert [reason.split()[-1] for reason in reasons] == ["KAFKA_STORAGE_ERROR", "UNKNOWN_SERVER_ERROR"]
+
+
+def test_a_deletion_that_has_begun_goes_on_while_the_controller_is_paused() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.stop_error = lambda *_: "UNKNOWN_SERVER_ERROR"
+    world.mark_for_deletion("t")
+    rig.run()
+    (reply,) = rig.ask(SetPause(True, "r", "ann"))
+    assert reply.error is ErrorCode.NONE
+    rig.stop_error = lambda *_: ""
+    rig.now_us += RETRY_MAX_US
+    world.events.append(RETRY)
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_what_waits_is_looked_at_from_time_to_time() -> None:
+    world, rig = active(1, t=[[1]])
+    world.deletions.append("t")
+    rig.cluster.deletions_waiting["t"] = CreatedAnew()
+    assert deletion.retry_due(rig.cluster, rig.now_us)
+    world.events.append(RETRY)
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_an_answer_about_a_former_topic_of_the_name_counts_for_nothing() -> None:
+    world, rig = active(1, t=[[1]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    former = Partition(Topic("t"), 0, (1,))
+    former.set_replica_state(1, ReplicaState.DELETION_STARTED)
+    rig.stops = [StopReport(1, world.brokers[1].epoch, [former])]
+    rig.answer_stops()
+    rig.run()
+    assert former.replica_state(1) is ReplicaState.DELETION_STARTED
+    assert states(rig, "t") == {1: {ReplicaState.DELETION_STARTED}}
+
+
+def test_after_a_failure_no_further_part_is_deleted_and_nothing_is_guessed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(znode_deletion, "BATCH_WRITES", 1)
+    monkeypatch.setattr(znode_deletion, "WINDOW_BATCHES", 2)
+    world, rig = active(1, t=[[1]])
+    fates = iter([Fate.LOST])
+    deleted: list[int] = []
+
+    def fate(commit: Commit) -> Fate:
+        if not isinstance(commit.writes[0], DeleteNode):
+            return Fate.ANSWERED
+        deleted.append(len(commit.writes))
+        return next(fates, Fate.ANSWERED)
+
+    rig.fate = fate
+    rig.forget()
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+    # Two were on their way when the first one failed; what is left is read, and all of it is deleted.
+    assert deleted == [1, 1, *(1, 1, 1, 2)]
+    queries = [e.query for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadTopicTrees)]
+    assert [dict(query.expected) for query in queries] == [{"t": [0]}, {}]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_topic_made_again_just_before_its_znodes_are_deleted_is_read_first(known: bool) -> None:
+    """Another controller, or a tool: the news of it is on its way."""
+    world, rig = active(1, t=[[1]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    if not known:
+        rig.fate = lambda _: Fate.LOST
+    world.delete_topic("t")
+    world.create_topic("t", {0: [1], 1: [1]})
+    news = list(world.events)
+    world.events.clear()
+    rig.hold_stops = False
+    rig.answer_stops()
+    while not rig.finished or rig.finished[-1].kind is not EventKind.DELETION_PROGRESS:
+        rig.advance()
+    assert sorted(world.topics["t"].partitions) == [0, 1], "it is another topic"
+    assert rig.cluster.deletions_waiting == {"t": CreatedAnew()}
+    rig.fate = lambda _: Fate.ANSWERED
+    world.events.extend(news)
+    rig.run()
+    check_gone(world, rig, "t")

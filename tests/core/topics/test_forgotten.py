@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from controller.core.events import Event, EventKind
 from controller.core.model import Forgotten
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import ForgetBroker
@@ -152,3 +154,42 @@ def test_of_two_forgotten_brokers_each_is_remembered_with_its_own_replicas() -> 
     rig.run()
     check_gone(world, rig, "t")
     assert {b: mark.replicas for b, mark in world.nodes[FORGOTTEN].value.items()} == {2: {"t": (0, 1)}, 4: {}}
+
+
+def test_a_controller_that_takes_over_waits_for_no_forgotten_broker() -> None:
+    world, rig = waiting()
+    ask(rig, FORGET)
+    world.watches.clear()
+    world.mark_for_deletion("other")
+    world.events.clear()
+    rig = MachineHarness(world, epoch=2).failover()
+    check_gone(world, rig, "other")
+    assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1), "other": (0,)}
+
+
+def test_it_is_remembered_until_it_has_deleted_all() -> None:
+    world, rig = waiting()
+    ask(rig, FORGET)
+    rig.hold_stops = True
+    world.broker_up(2)
+    rig.run()
+    former = [replace(report, broker_epoch=report.broker_epoch - 1) for report in rig.stops]
+    now, rig.stops = rig.stops, former
+    rig.answer_stops()
+    world.events.append(Event(EventKind.DELETION_PROGRESS))
+    rig.run()
+    assert list(world.nodes[FORGOTTEN].value) == [2]
+    rig.stops = now
+    rig.answer_stops()
+    rig.run()
+    assert world.nodes[FORGOTTEN].value == {}
+
+
+def test_one_that_is_back_and_holds_nothing_is_a_broker_like_others_at_once() -> None:
+    world, rig = active(1, 2, other=[[2, 1]])
+    world.broker_down(2)
+    rig.run()
+    assert ask(rig, FORGET).error is ErrorCode.NONE
+    world.broker_up(2)
+    rig.run()
+    assert world.nodes[FORGOTTEN].value == {}

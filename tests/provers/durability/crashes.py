@@ -102,11 +102,17 @@ class Lane:
         return Round(steps, killed_at, end, await self.end_state(), took_s)
 
     async def _check_terms(self, story: Story) -> None:
-        """Of the terms in ZooKeeper the present one goes on, and no other."""
-        data, _ = await self.session.get(TENURES)
-        going_on = [t.controller_id for t in single_codecs.decode(TENURES, data) if not t.until_ms]
-        if going_on != [active := (await self.cluster.active(self.session))[0]]:
-            raise DifferentEndError(f"{story.name}: terms of {going_on} go on, {active} is the controller")
+        """Of the terms in ZooKeeper the present one goes on, and no other, once the failover is over."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            data, _ = await self.session.get(TENURES)
+            going_on = [t.controller_id for t in single_codecs.decode(TENURES, data) if not t.until_ms]
+            if going_on == [active := (await self.cluster.active(self.session))[0]]:
+                return
+            if time.monotonic() >= deadline:
+                why = f"{story.name}: terms of {going_on} go on, {active} is the controller"
+                raise DifferentEndError(why)
+            await asyncio.sleep(0.05)
 
     async def _until(self, what: str, reached: Callable[[ClusterState], bool], away: str = "") -> None:
         await self.cluster.until(self.session, what, reached, ignore=[away])

@@ -20,6 +20,7 @@ class NotPlantedError(Exception):
 
 def functions_below(folder: Path) -> dict[Place, list[FunctionType]]:
     """All functions that live in this process and come from files of this folder; also those that are decorated."""
+    gc.unfreeze()  # What the CLI froze as it was imported is not told otherwise.
     found: defaultdict[Place, list[FunctionType]] = defaultdict(list)
     for one in gc.get_objects():
         if type(one) is FunctionType and one.__code__.co_filename.startswith(f"{folder}/"):

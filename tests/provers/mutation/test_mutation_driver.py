@@ -149,6 +149,11 @@ def test_of_a_file_that_has_changed_since_it_was_measured_any_line_may_be_seen(
     assert result.status == KILLED
 
 
+def test_whoever_runs_some_of_a_coroutine_may_run_all_of_it() -> None:
+    tree = ast.parse("async def f():\n    a()\n\nasync def g():\n    async def h():\n        b()\n    c()\n")
+    assert [(span[0], span[-1]) for span in runner._coroutines(tree)] == [(1, 2), (4, 7), (5, 6)]
+
+
 def test_a_mutant_that_ends_its_process_is_killed(run: Callable[..., list[Result]]) -> None:
     def ends(module: Any) -> None:
         if module.total([1]) != 1:

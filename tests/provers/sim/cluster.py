@@ -254,12 +254,14 @@ class SimulatedCluster:
         self.history.findings.clear()
 
     def _reply_lost(self, found: Mapping[str, Any]) -> bool:
-        """Whatever a controller must tell, it tells when it happens. But where replies get lost, a leader has its
-        former ISR until it asks again."""
+        """Whatever a controller must tell, it tells when it happens. But where replies get lost, or come when a frozen
+        broker has given up, a leader has its former ISR until it asks again."""
+        options = self.plan.options
         state = self.ledger.states.get((found["topic"], found["partition"]))
         leads = state is not None and state.leader == found["replica"]
         of_leadership = str(found["reason"]).startswith("LeaderAndIsr")
-        return self.plan.options.lost > 0 and found["to"] == "differs" and leads and of_leadership
+        late = options.lost > 0 or not {"pause_broker", "isolate"}.isdisjoint(options.faults)
+        return late and found["to"] == "differs" and leads and of_leadership
 
     # the trace
 

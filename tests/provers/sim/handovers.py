@@ -40,7 +40,8 @@ async def hand_over(cluster: SimulatedCluster) -> None:
             missing.start()
         else:
             await _until_done(cluster, missing)
-            _expand_behind_its_back(cluster, rng.choice(sorted(cluster.ledger.topics)))
+            if cluster.ledger.topics:
+                _expand_behind_its_back(cluster, rng.choice(sorted(cluster.ledger.topics)))
         await cluster.wait_until_settled(lambda: unsettled(cluster))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from controller.runtime.audit import auditor as module
 from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.asking import LeasedAsking
 from controller.runtime.audit.auditor import Auditor, BrokerAudit, Verdict
-from controller.runtime.audit.expected import Expected
+from controller.runtime.audit.expected import Expected, Totals, Turn
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.digest import Digest, topic_id_item
@@ -271,6 +272,78 @@ def test_a_difference_seen_once_does_not_count() -> None:
     assert rig.findings == []
 
 
+Answer = pb.DescribeStateResponse
+
+
+def at_page(
+    rig: Rig,
+    number: int,
+    before: Callable[[], object] = lambda: None,
+    after: Callable[[Answer], object] = lambda _: None,
+) -> None:
+    """What happens as the broker is asked for its ``number``-th page of partitions, and to the answer."""
+    ask, pages = rig.describe_state, itertools.count(1)
+
+    async def describe_state(broker: Broker, request: pb.DescribeStateRequest) -> Answer:
+        if request.WhichOneof("page") != "partitions" or next(pages) != number:
+            return await ask(broker, request)
+        before()
+        answer = await ask(broker, request)
+        after(answer)
+        return answer
+
+    rig.describe_state = describe_state  # type: ignore[method-assign]
+
+
+def test_what_only_the_second_look_finds_does_not_count() -> None:
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    at_page(rig, 2, before=lambda: rig.handlers(2).metadata._remove(("t", 0)))
+    rig.look(2)
+    assert rig.known(2) == ["t-1 METADATA"]
+
+
+def test_an_answer_that_a_push_has_crossed_is_not_believed() -> None:
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    at_page(rig, 2, after=lambda _: setattr(rig, "settled", False))
+    assert (rig.look(2).verdict, rig.findings) == (Verdict.PENDING, [])
+
+
+@pytest.mark.parametrize("epoch", [0, 2], ids=["former", "newer"])
+def test_an_answer_under_another_controller_epoch_is_not_believed(epoch: int) -> None:
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    at_page(rig, 2, after=lambda answer: setattr(answer, "controller_epoch", epoch))
+    assert (rig.look(2).verdict, rig.findings) == (Verdict.PENDING, [])
+
+
+def test_it_is_told_what_differs_now_not_what_differed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    now = 1000.0
+    monkeypatch.setattr("controller.runtime.audit.auditor.time.monotonic", lambda: now)
+    replace_replica(rig, 2, 0, leader_epoch=-1, leader=-1)
+    rig.look(2)
+    assert [(len(report.leadership), report.floors) for report in rig.told] == [(1, [])]
+    replace_replica(rig, 2, 0, leader_epoch=7)
+    now += 5
+    rig.look(2)
+    assert [floor for _, floor in rig.told[-1].floors] == [7]
+
+
+def test_what_is_known_of_a_broker_s_former_process_is_forgotten() -> None:
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    rig.look(2)
+    broker = rig.core.cluster.brokers[2]
+    anew = msgspec.structs.replace(broker, epoch=broker.epoch + 1)
+    rig.core.cluster.brokers[2] = anew
+    rig.handlers(2).registered(anew.epoch)
+    rig.look(2)
+    assert [report.broker_epoch for report in rig.told] == [broker.epoch, anew.epoch]
+    assert [f.to for f in rig.findings] == ["differs", "told_again"] * 2
+
+
 def test_telling_again_takes_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     now = 1000.0
@@ -372,3 +445,25 @@ def test_nothing_is_asked_once_the_lease_is_over() -> None:
     with pytest.raises(LeadershipError) as raised:
         asyncio.run(asked)
     assert raised.value is ended
+
+
+def test_digests_wait_while_decisions_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    waited: list[float] = []
+    refresh, sleep = Expected.refresh, asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        waited.append(seconds)
+        await sleep(0)
+
+    async def watched(expected: Expected, turn: Turn) -> Totals:
+        rig.settled = False
+        try:
+            return await refresh(expected, turn)
+        finally:
+            rig.settled = True
+
+    monkeypatch.setattr(Expected, "refresh", watched)
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    assert rig.look(1).verdict is Verdict.EQUAL
+    assert set(waited) == {module.BUSY_S}

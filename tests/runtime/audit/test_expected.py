@@ -85,3 +85,18 @@ async def test_what_was_prepared_is_not_computed_again(monkeypatch: pytest.Monke
     cluster.topics["t1"].partitions[2].leadership = state.successor(2, (1, 2), 2, 0)
     await kept.refresh()
     assert hashed == ["t1-2", "t1-2"]
+
+
+async def test_each_slice_waits_for_its_turn() -> None:
+    cluster = cluster_of(3, 2 * expected_module.BLOCK)
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        turns += 1
+
+    for partition in cluster.partitions():
+        partition.leadership = LeaderAndIsr(1, 1, (1, 2), 1, 1)
+    kept = Expected(cluster)
+    assert await kept.refresh(turn) == await Expected(cluster).refresh()
+    assert turns >= 6

@@ -36,6 +36,8 @@ class Hand:
         self.answers: list[Callable[[Push, bytes], Answer]] = [lambda _push, _message: Answer(0)]
         self.failures = 0
         self.connects = True
+        #: Whom it connected to, or tried to.
+        self.hosts: list[str] = []
         #: Partitions in one message.
         self.size = 1000
         self.slow_s = 0.0
@@ -48,6 +50,7 @@ class Hand:
     def forget(self) -> None: ...
 
     async def connect(self, broker: Broker) -> None:
+        self.hosts.append(broker.control_endpoint.host)
         if not self.connects:
             raise NOBODY
 
@@ -79,6 +82,7 @@ class Rig:
         self.stops: list[StopReport] = []
         self.suspected: list[int] = []
         self.records: list[LogBatch] = []
+        self.idle: Callable[[], None] = lambda: None
         self.senders = Senders(
             self.outbox,
             dict.fromkeys(ControlProtocol, self.hand),
@@ -90,7 +94,7 @@ class Rig:
             self.disks.append,
             self.stops.append,
             lambda _: None,
-            lambda: None,
+            lambda: self.idle(),
         )
 
     def _require_lease(self) -> None:
@@ -194,6 +198,37 @@ async def test_a_broker_is_settled_once_it_has_answered_and_is_busy_no_more_when
     rig.outbox.remove_broker(1)
     await rig.go()
     assert not rig.senders.busy
+
+
+@leaping
+async def test_a_broker_whose_address_changed_is_reached_at_the_new_one() -> None:
+    rig = Rig()
+    await rig.joins()
+    rig.hand.connects = False
+    rig.hand.hosts.clear()
+    await rig.told(topic("t", 1))
+    queue = rig.outbox.queues[1]
+    queue.broker = Broker(1, 5, (Endpoint("GRPC", "PLAINTEXT", "other", 1),))
+    rig.hand.connects = True
+    await rig.go(1.0)
+    assert (rig.hand.hosts, len(rig.hand.sent)) == (["h", "other"], 1)
+
+
+@leaping
+async def test_what_is_queued_as_it_comes_to_rest_is_sent() -> None:
+    rig = Rig()
+    await rig.joins()
+    first, second = topic("t", 2)
+
+    def queue_another() -> None:
+        rig.idle = lambda: None
+        rig.outbox.leader_and_isr([1], second, False, 3, "test")
+        asyncio.get_running_loop().call_soon(rig.senders.sync, False)
+
+    rig.idle = queue_another
+    await rig.told([first])
+    await run_ready_tasks()
+    assert [message for _, _, message in rig.hand.sent] == [str(first).encode(), str(second).encode()]
 
 
 @leaping

@@ -135,7 +135,7 @@ async def test_what_is_asked_is_stored_shown_and_outlives_the_controller(
         )
         names = ("paused", "in_maintenance", "maintenance_automatic", "drained_brokers")
         assert [gauge(active, name) for name in names] == [1, 1, 0, 1]
-        assert state.state(active.daemon)["term"]["maintenance"]["entered"]["author"] == "ann"
+        assert (await state.state(active.daemon))["term"]["maintenance"]["entered"]["author"] == "ann"
         epoch = active.term.machine.cluster.brokers[2].epoch
         await active.caller.shut_down(2, epoch)
         assert list((await describe(active)).shutting_down) == [2]

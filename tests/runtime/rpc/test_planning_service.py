@@ -44,7 +44,7 @@ async def test_two_who_ask_at_once_get_one_yes(zookeeper: str, zk: KazooClient, 
         assert notified == {(approved[0], True), (3 - approved[0], False)}
         stored = json.loads(zk.get("/controllers/approvals")[0])
         assert list(stored["approvals"]) == [str(approved[0])]
-        shown = state(active.daemon)["term"]["stop_approvals"]
+        shown = (await state(active.daemon))["term"]["stop_approvals"]
         assert shown[str(approved[0])]["author"] == "ann"
         found = words(await explained(endpoint, broker=approved[0]))
         assert found["notes"][0].startswith("approved to stop for ann: kernel")

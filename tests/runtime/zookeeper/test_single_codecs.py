@@ -189,4 +189,4 @@ async def test_maintenance(zookeeper: str, zk: KazooClient, tmp_path: Path) -> N
         }
         found = single_codecs.decode(MAINTENANCE, data)
         assert found == active.term.machine.cluster.maintenance
-        assert state.state(active.daemon)["term"]["maintenance"]["drained"]["1"]["author"] == "ann"
+        assert (await state.state(active.daemon))["term"]["maintenance"]["drained"]["1"]["author"] == "ann"

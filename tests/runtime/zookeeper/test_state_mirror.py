@@ -57,11 +57,12 @@ class World:
         op = jute.op_set(self.writer.packed_path(znode_paths.state_path(topic, number)), data, -1)
         await self.writer.multi([op])
 
-    async def create(self, topic: str, partitions: int) -> None:
-        info = TopicInfo(topic, topic.ljust(22, "A"), dict.fromkeys(range(partitions), (1, 2)), {}, {}, 0, 0)
+    async def create(self, topic: str, partitions: int, first: int = 0) -> None:
+        numbers = range(first, first + partitions)
+        info = TopicInfo(topic, topic.ljust(22, "A"), dict.fromkeys(numbers, (1, 2)), {}, {}, 0, 0)
         ops = [self.writer.op_create(znode_paths.topic_path(topic), codecs.encode_topic(info))]
         ops.append(self.writer.op_create(znode_paths.partitions_path(topic), b""))
-        for number in range(partitions):
+        for number in numbers:
             ops.append(self.writer.op_create(znode_paths.partition_path(topic, number), b""))
             state = codecs.encode_state(LeaderAndIsr(1, 0, (1, 2), 0, 1))
             ops.append(self.writer.op_create(znode_paths.state_path(topic, number), state))

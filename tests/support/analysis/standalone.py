@@ -113,6 +113,8 @@ def standalone(folder: Path) -> Iterator[Standalone]:
     here = {
         "7077": str(free_port()),
         "7078": "0",
+        "8080": "0",
+        "8081": "0",
         MASTER: "127.26.6.1",
         WORKERS[0]: "127.26.6.2",
         WORKERS[1]: "127.26.6.3",

@@ -57,6 +57,14 @@ class Fate(Enum):
     LOST = "never arrived"
 
 
+def offline_count(cluster: Cluster) -> int:
+    return sum(map(cluster.counts_as_offline, cluster.partitions()))
+
+
+def imbalance_count(cluster: Cluster) -> int:
+    return sum(map(cluster.is_imbalanced, cluster.partitions()))
+
+
 class MachineHarness:
     """Drives a machine against a world; ``run`` goes on until there is nothing left to do."""
 

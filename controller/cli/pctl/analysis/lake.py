@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from controller.cli.common.options import FILE, Options, Seconds, Verb, Verbs
+from controller.cli.common.options import TEXT_FILE, Options, Seconds, Verb, Verbs
 from controller.cli.common.output import fail, note, print_fields
 from controller.errors import ControllerError
 
@@ -24,7 +24,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
     for add in (
         click.option("--master", help="Spark master [default: all cores of this machine]"),
         click.option(
-            "--lake", "directory", type=FILE, required=True, metavar="DIR", help="the table's directory"
+            "--lake", "directory", type=TEXT_FILE, required=True, metavar="DIR", help="the table's directory"
         ),
         click.argument("log_dirs", nargs=-1, required=True, metavar="LOGDIR..."),
     ):

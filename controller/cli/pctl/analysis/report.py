@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ import click
 
 from controller.analysis.errors import ReportError
 from controller.analysis.travel.moments import Moment, parse_moment
-from controller.cli.common.options import FILE, Options, Verb
+from controller.cli.common.options import FILE, SPARK_DIRECTORY, TEXT_FILE, Options, Verb
 from controller.cli.common.output import fail, print_data, print_fields, print_rows
-from controller.cli.common.record_format import parse_time
 from controller.core.names import ids_shown
-from controller.errors import ControllerError
+from controller.errors import ControllerError, printable
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 
 #: Partitions named, and differences printed; all are in the tables.
@@ -25,16 +23,16 @@ _NAMED_MAX, _ROWS_MAX = 10, 50
 
 @click.command(cls=Verb)
 @click.argument("log_dirs", nargs=-1, metavar="LOGDIR...")
-@click.option("--lake", type=FILE, help="read this lake (pctl lake) instead of logs")
+@click.option("--lake", type=TEXT_FILE, help="read this lake (pctl lake) instead of logs")
 @click.option(
     "--out",
     "out_dir",
-    type=click.Path(path_type=Path),
-    default=Path("report"),
+    type=SPARK_DIRECTORY,
+    default="report",
     show_default=True,
     help="directory of tables and page",
 )
-@click.option("--master", help="Spark master [default: all cores of this machine]")
+@click.option("--master", help="Spark master [default: spark-submit's, else all cores of this machine]")
 @click.option("--slo", type=float, metavar="PERCENT", help="availability that topics should have, as 99.95")
 @click.option("--brokers", type=FILE, help="output of pctl brokers -o json, which tells racks")
 @click.option("--json", "as_json", is_flag=True, help="the summary as JSON, also if there is no report")
@@ -51,7 +49,7 @@ def report(
     options: Options,
     log_dirs: tuple[str, ...],
     lake: Path | None,
-    out_dir: Path,
+    out_dir: str,
     master: str | None,
     slo: float | None,
     brokers: Path | None,
@@ -95,16 +93,19 @@ def report(
     status = EXIT_REFUSED if strict and summary.problems() else 0
     if style in ("json", "yaml"):
         print_data(summary_data(summary, status), style)
-    else:
+    elif style == "tsv":
         fields = {name: getattr(summary, name) for name in summary.__dataclass_fields__}
         print_fields({k: str(v) if hasattr(v, "isoformat") else v for k, v in fields.items()}, style)
+    else:
+        for line in summary.text_lines():
+            click.echo(printable(line))
     sys.exit(status)
 
 
 def _travel(
     log_dirs: tuple[str, ...],
     lake: Path | None,
-    out_dir: Path,
+    out_dir: str,
     master: str | None,
     moments: Sequence[str],
     style: str,
@@ -135,9 +136,7 @@ def _moment(text: str) -> Moment:
     try:
         return parse_moment(text)
     except ReportError as error:
-        with suppress(click.BadParameter):
-            return Moment(text, at_us=parse_time(text))
-        raise click.BadParameter(f"{error}, or an age like 10m") from None
+        raise click.BadParameter(str(error)) from None
 
 
 def _print_state(state: dict[str, Any], summary: dict[str, Any]) -> None:

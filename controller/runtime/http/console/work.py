@@ -16,8 +16,8 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
 from controller.runtime.http.console.asking import ROWS_MAX, Asking, RefusedError, number_in
 from controller.runtime.http.console.changes import PARTITIONS_MAX
-from controller.runtime.http.console.survey import AT_ONCE
 from controller.runtime.http.console.whatif import Answer
+from controller.runtime.observe.loop_lag import in_turns
 from controller.runtime.term import Term
 from proto.gen import admin_service_pb2
 
@@ -85,17 +85,12 @@ class Work:
 async def _targets(term: Term) -> dict[tuple[str, int], BrokerIds]:
     """The replicas that each partition will have, of topics that are not being deleted."""
     cluster = term.machine.cluster
-    queued, found, since = cluster.reassignments.queued, dict[tuple[str, int], BrokerIds](), 0
-    for topic in list(cluster.topics.values()):
-        if cluster.deletion_requested(topic.name):
-            continue
-        for partition in list(topic.partitions.values()):
-            target = queued.get(partition) or assignment_of(partition).target
-            found[topic.name, partition.number] = target
-            since += 1
-            if since >= AT_ONCE:
-                since = 0
-                await asyncio.sleep(0)
+    queued, found = cluster.reassignments.queued, dict[tuple[str, int], BrokerIds]()
+    async for some in in_turns(cluster.partitions()):
+        for partition in some:
+            if not cluster.deletion_requested(partition.topic.name):
+                target = queued.get(partition) or assignment_of(partition).target
+                found[partition.topic.name, partition.number] = target
     return found
 
 

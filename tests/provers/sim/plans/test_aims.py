@@ -100,6 +100,7 @@ def test_every_fault_knows_whom_it_can_be_about() -> None:
     assert {name for name, found in drawn.items() if found and isinstance(found[0], str)} == set(BY_NODE)
 
 
+@pytest.mark.slow
 def test_in_runs_they_strike() -> None:
     stories = (simulate(plan(seed), telling=True).story for seed in range(1, 41))
     assert any("--- now: " in line for story in stories for line in story)

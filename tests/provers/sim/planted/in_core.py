@@ -72,7 +72,7 @@ elif not _w.unclean and _c not in _i:
     Fault(
         "leader-epoch-not-raised",
         "an election leaves the leader epoch as it was",
-        Change(CORE + "model:LeaderAndIsr.successor", "_s.leader_epoch + 1", "_s.leader_epoch"),
+        Change(CORE + "model.leadership:LeaderAndIsr.successor", "_s.leader_epoch + 1", "_s.leader_epoch"),
     ),
     Fault(
         "preferred-leader-not-in-sync",
@@ -128,7 +128,7 @@ if not _w.unclean and _d:
     Fault(
         "directory-not-compared",
         "a broker that is registered with another directory counts as in sync",
-        Change(CORE + "model:lacks_directory", "_d not in _b.directories", "False"),
+        Change(CORE + "model.brokers:lacks_directory", "_d not in _b.directories", "False"),
     ),
     Fault(
         "lost-data-not-looked-for-at-failover",
@@ -245,7 +245,7 @@ return StateChange(_p, _c, _n, _e.recipients)
         "flapping-broker-leads-nothing",
         "a broker that comes and goes is held back from every election, not only from the return of leaderships",
         Change(
-            CORE + "model:Cluster.live_ids",
+            CORE + "model.cluster:Cluster.live_ids",
             "_b.brokers.keys() - _b.shutting_down",
             "_b.brokers.keys() - _b.shutting_down - set(_b.held_back())",
         ),

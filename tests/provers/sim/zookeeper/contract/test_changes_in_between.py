@@ -21,6 +21,7 @@ from controller.runtime.claimant import _resignation
 from controller.runtime.controller_election import Candidate, Found, Won
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import session as session_module
 from controller.runtime.zookeeper.session import Session
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
 from proto.incarnations import Incarnation
@@ -181,6 +182,21 @@ def test_of_the_store(name: str) -> None:
     assert in_the_answer_or_told(prepare, of_the_store(query), change) > 0
 
 
+def test_of_many_topics_that_take_several_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of a later read must not hide what changed since an earlier one."""
+    monkeypatch.setattr(session_module, "BULK_PATHS", 1)
+
+    def two(zk: Hands) -> None:
+        topic(zk)
+        zk.create("/brokers/topics/u", TOPIC)
+
+    def change(zk: Hands) -> None:
+        zk.set("/brokers/topics/t", EDITED)
+        zk.create("/brokers/topics/another", TOPIC)
+
+    assert in_the_answer_or_told(two, of_the_store(effects.ReadTopics(["t", "u"])), change) > 1
+
+
 # --- who leads -----------------------------------------------------------------------------------------------
 
 
@@ -213,12 +229,17 @@ async def _held(here: Place) -> Found:
     return await controller_election.find_holder(here.session, here.heard)
 
 
+async def _looked(here: Place) -> object:
+    return await controller_election.look(here.session, here.heard)
+
+
 async def _resigned(here: Place) -> object:
     return await _resignation(here.session, here.heard)
 
 
 LEADERS: dict[str, tuple[Prepare, Look, Prepare]] = {
     "election, the leader goes": (leads(2), _elected, lambda zk: zk.delete(znode_paths.CONTROLLER)),
+    "standby, the leader goes": (leads(2), _looked, lambda zk: zk.delete(znode_paths.CONTROLLER)),
     "term, another leads": (leads(1), _ours, lambda zk: zk.delete(znode_paths.CONTROLLER)),
     "holder goes": (leads(2), _held, lambda zk: zk.delete(znode_paths.CONTROLLER)),
     "holder's registration goes": (leads(2), _held, lambda zk: zk.delete(znode_paths.candidate_path(2))),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,15 +13,16 @@ from controller.core import znode_paths
 from controller.core.cluster import tenures as history
 from controller.core.cluster.tenures import Tenure
 from controller.runtime import controller_election, lease, succession, tenures
+from controller.runtime.claimant import OnChange
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.succession import Succession
 from controller.runtime.tenures import Patience
 from controller.runtime.zookeeper import codecs, jute, single_codecs
-from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from controller.runtime.zookeeper.session import ConnectionLossError, Session, Stat
 from tests.provers.sim.environment import loop
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.hands import Hands
-from tests.provers.sim.zookeeper.messages import Get, Operation
+from tests.provers.sim.zookeeper.messages import Get, Operation, Sync
 from tests.provers.sim.zookeeper.network import Channel, Network
 from tests.provers.sim.zookeeper.session import sessions_on
 from tests.runtime.test_claimant import ID, ME, attempt, claimant
@@ -159,6 +161,95 @@ def test_only_claims_over_brokers_count_also_such_of_unknown_outcome(monkeypatch
     told(story)
 
 
+def test_nobody_claims_over_a_resignation() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        await controller_election.register(session, ME, "h:2")
+        zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, ""))
+        found = await controller_election.find_holder(session, heard)
+        zk.create(znode_paths.RESIGNED, b"{}")
+        assert await controller_election.claim(session, None, ME, found) is None
+
+    told(story)
+
+
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_a_claim_whose_answer_was_lost_is_looked_for(
+    overtaken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        await controller_election.register(session, ME, "h:2")
+        found = await controller_election.find_holder(session, heard)
+        multi, deliver, synced = session.multi, network.deliver, list[bool]()
+
+        async def losing(ops: Sequence[bytes]) -> None:
+            await multi(ops)
+            if overtaken:
+                zk.delete(znode_paths.CONTROLLER)
+                zk.create(znode_paths.CONTROLLER, codecs.encode_controller(7, "h:7"))
+            raise ConnectionLossError
+
+        def noting(channel: Channel, op: Operation) -> None:
+            synced.append(isinstance(op, Sync))
+            deliver(channel, op)
+
+        monkeypatch.setattr(session, "multi", losing)
+        network.deliver = noting  # type: ignore[method-assign]
+        claimed = await controller_election.claim(session, None, ME, found)
+        assert claimed == (None if overtaken else Won(1, 1, 0))
+        assert overtaken or synced[-1], "what is read next is not older than the claim"
+
+    told(story)
+
+
+def test_what_was_claimed_since_is_not_given_up() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create(znode_paths.CONTROLLER_EPOCH, b"1")
+        zk.create(znode_paths.CONTROLLER, codecs.encode_controller(ID, "h:1"))
+        found = await controller_election.find_holder(session, heard)
+        zk.set(znode_paths.CONTROLLER_EPOCH, b"2")
+        await controller_election.release(session, found)
+        assert zk.exists(znode_paths.CONTROLLER)
+
+    told(story)
+
+
+def test_what_another_session_owns_is_not_this_one_s() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        won = await elect(session)
+        assert isinstance(won, Won)
+        zk.delete(znode_paths.CONTROLLER)
+        zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, "h:1"), ephemeral=True)
+        assert not await controller_election.still_ours(session, won, Watch())
+        zk.create(znode_paths.candidate_path(ID), b"{}", ephemeral=True)
+        assert not await controller_election.is_registered(session, ID, heard)
+
+    told(story)
+
+
+def test_a_broker_that_takes_its_id_is_heard_of() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        told_of: list[str] = []
+        async with claimant(CONNECT, "exclusive") as claims:
+            zk.create(znode_paths.RESIGNED, b"{}")
+            await claims.attempt(session, ME, lambda _, path: told_of.append(path), {})
+            zk.create(znode_paths.broker_path(ID), b"{}")
+            await session.ping()
+            assert znode_paths.broker_path(ID) in told_of
+
+    told(story)
+
+
+@pytest.mark.parametrize("data", [b"junk", b"{}"])
+def test_a_resignation_that_cannot_be_read_is_one_all_the_same(data: bytes) -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        async with claimant(CONNECT, "exclusive") as claims:
+            zk.create(znode_paths.RESIGNED, data)
+            assert await attempt(claims, session) == Lost(-1)
+            assert claims.resignation is not None
+
+    told(story)
+
+
 def test_it_is_no_standby_of_its_own() -> None:
     async def story(_: Network, session: Session, zk: Hands) -> None:
         async with claimant(CONNECT) as claims:
@@ -168,6 +259,56 @@ def test_it_is_no_standby_of_its_own() -> None:
             assert await claims.standbys(session) == ["5"]
 
     told(story)
+
+
+class Looks:
+    """A session on which ``/controller`` belongs to 5 for two looks; each look and list may be followed by a change."""
+
+    negotiated_ms = 4000
+
+    def __init__(
+        self, czxids: Sequence[int | None], changes: Sequence[bool], standbys: Sequence[str]
+    ) -> None:
+        self.czxids, self.changes, self.standbys = list(czxids), list(changes), list(standbys)
+        self.count = 0
+
+    async def exists(self, _path: str, on_change: OnChange) -> Stat | None:
+        self.count += 1
+        if self.changes.pop(0):
+            on_change("CHANGED", "")
+        czxid = self.czxids.pop(0)
+        return None if czxid is None else Stat(0, czxid, 5)
+
+    async def children(self, _path: str, on_change: OnChange | None) -> list[str]:
+        if on_change is not None and self.standbys:
+            asyncio.get_running_loop().call_later(0.5, on_change, "CHILD", "")
+            return [self.standbys.pop()]
+        return []
+
+
+@pytest.mark.parametrize(
+    ("czxids", "changes", "looks", "until_s"),
+    [
+        # The change comes with the answer of the second look.
+        ([7, 7, None], [True, True, False], 3, 0.0),
+        # Another has claimed: the owner of a persistent one is the same.
+        ([7, 8], [True, False], 2, 0.0),
+        # The last standby goes.
+        ([7, 7], [False, False], 2, 0.5),
+    ],
+)
+def test_how_long_a_claim_is_waited_for(
+    czxids: list[int | None], changes: list[bool], looks: int, until_s: float
+) -> None:
+    async def run() -> tuple[int, float]:
+        looked = Looks(czxids, changes, ["5"] if until_s else ["5"] * 9)
+        session: Any = looked
+        async with claimant(CONNECT, "exclusive") as claims:
+            began_s = asyncio.get_running_loop().time()
+            await claims._wait_for_claim(session, 5)
+        return looked.count, asyncio.get_running_loop().time() - began_s
+
+    assert loop.run(run()) == (looks, until_s)
 
 
 # --- successions ---------------------------------------------------------------------------------------------

@@ -446,6 +446,7 @@ QUORUM: dict[str, Callable[[Session], Awaitable[object]]] = {
 REFUSED: dict[str, Callable[[Session], Awaitable[object]]] = {
     "create": lambda session: session.create("/a", b""),
     "delete": lambda session: session.delete("/none"),
+    "delete of another version": lambda session: session.delete("/a", 7),
 }
 
 

@@ -10,17 +10,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
+from controller.errors import SessionLostError
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper import session as session_module
-from controller.runtime.zookeeper.session import Connection, ConnectionLossError, Session
+from controller.runtime.zookeeper.session import BadVersionError, Connection, ConnectionLossError, Session
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
 from proto.zookeeper_access import ZooKeeperAccess
 from tests.provers.sim.environment import loop
 from tests.provers.sim.zookeeper import session as memory
 from tests.provers.sim.zookeeper.ensemble import Ensemble, Options
 from tests.provers.sim.zookeeper.hands import Hands
-from tests.provers.sim.zookeeper.messages import Operation, Sync, WatchTree
+from tests.provers.sim.zookeeper.messages import MultiRead, Operation, SetWatches, Sync, WatchTree
 from tests.provers.sim.zookeeper.network import Channel, Loss, Network
 from tests.provers.sim.zookeeper.session import sessions_on
 from tests.support.runtime.sessions import opened, until
@@ -172,3 +173,194 @@ def test_below_a_chroot_the_access_of_a_znode_goes_by_its_own_path() -> None:
                 assert f"{CHROOT}{path}".encode() in session.op_create(path, b"")
 
     loop.run(run())
+
+
+def test_a_request_that_cannot_be_sent_is_not_waited_for() -> None:
+    async def story(_: Network, session: Session, _zk: Hands) -> None:
+        def refuses() -> None:
+            raise ValueError
+
+        for _n in range(session_module.IN_FLIGHT_MAX + 1):
+            with pytest.raises(ValueError):
+                await session._call(refuses)
+            await asyncio.sleep(0)
+        await session.ping()
+        assert not session._outstanding
+
+    told(story)
+
+
+def test_a_session_that_is_over_asks_nothing() -> None:
+    async def story(network: Network, session: Session, _zk: Hands) -> None:
+        asked: list[Operation] = []
+        deliver = network.deliver
+
+        def noting(channel: Channel, op: Operation) -> None:
+            asked.append(op)
+            deliver(channel, op)
+
+        network.deliver = noting  # type: ignore[method-assign]
+        session.over = True
+        with pytest.raises(SessionLostError):
+            await session.ping()
+        assert asked == []
+        session.over = False
+
+    told(story)
+
+
+def test_a_deletion_goes_by_the_version() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create("/a")
+        with pytest.raises(BadVersionError):
+            await session.delete("/a", 7)
+        assert zk.exists("/a")
+
+    told(story)
+
+
+@pytest.mark.parametrize("end", ["expired", "closed"])
+def test_who_waits_for_an_answer_that_never_comes_is_told_at_the_end(end: str) -> None:
+    class Never:
+        def rawlink(self, _: object) -> None: ...
+
+    async def story(_: Network, session: Session, _zk: Hands) -> None:
+        waiting = asyncio.create_task(session._call(Never))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        if end == "expired":
+            session._notify(Connection.EXPIRED)
+        else:
+            await session.close()
+        with pytest.raises(SessionLostError):
+            await waiting
+
+    told(story)
+
+
+def test_what_changed_since_the_last_answer_fires_as_it_is_watched() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        heard: list[str] = []
+        zk.create("/a")
+        await session.ping()
+        zk.set("/a", b"1")
+        await session.arm_data_watches(["/a"], lambda _kind, path: heard.append(path))
+        await session.ping()
+        assert heard == ["/a"]
+
+    told(story)
+
+
+def test_an_event_of_the_former_watch_ends_no_new_one() -> None:
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        heard: list[str] = []
+        deliver = network.deliver
+
+        def changing(channel: Channel, op: Operation) -> None:
+            if isinstance(op, SetWatches) and armed:
+                zk.set("/a", b"1")
+            deliver(channel, op)
+
+        def watch(_kind: str, path: str) -> None:
+            heard.append(path)
+
+        armed = False
+        zk.create("/a")
+        await session.ping()
+        network.deliver = changing  # type: ignore[method-assign]
+        await session.arm_data_watches(["/a"], watch)
+        armed = True
+        await session.arm_data_watches(["/a"], watch)
+        await session.ping()
+        count = len(heard)
+        assert count
+        armed = False
+        await session.arm_data_watches(["/a"], watch)
+        zk.set("/a", b"2")
+        await session.ping()
+        assert len(heard) > count
+
+    told(story)
+
+
+def test_only_some_parts_of_a_bulk_read_are_under_way_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "BULK_PATHS", 1)
+    monkeypatch.setattr(session_module, "BULK_WINDOW", 2)
+
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create("/a")
+        get, under_way = session._get_chunk, list[int]()
+        running = 0
+
+        async def counting(packed: Any) -> list[jute.Node | int]:
+            nonlocal running
+            running += 1
+            under_way.append(running)
+            try:
+                return await get(packed)
+            finally:
+                running -= 1
+
+        monkeypatch.setattr(session, "_get_chunk", counting)
+        assert len(await session.bulk_get(["/a"] * 9)) == 9
+        assert max(under_way) == 2
+
+    told(story)
+
+
+def test_a_tree_that_is_forgotten_is_not_heard_of() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create("/w")
+        assert await session.watch_tree("/w")
+        zk.create("/w/a")
+        await session.ping()
+        await session.forget_tree("/w")
+        assert session.heard() == []
+
+    told(story)
+
+
+def test_a_session_that_is_over_has_no_lease() -> None:
+    async def story(_: Network, session: Session, _zk: Hands) -> None:
+        assert session.lease_remaining_s() > 0
+        session.over = True
+        assert session.lease_remaining_s() < 0
+        session.over = False
+
+    told(story)
+
+
+def test_whether_there_are_bulk_reads_is_asked_once() -> None:
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        asked: list[Operation] = []
+        deliver = network.deliver
+
+        def noting(channel: Channel, op: Operation) -> None:
+            asked.append(op)
+            deliver(channel, op)
+
+        zk.create("/a")
+        network.deliver = noting  # type: ignore[method-assign]
+        for _ in range(3):
+            await session.bulk_get(["/a", "/b"])
+        assert len([op for op in asked if isinstance(op, MultiRead)]) == 4
+
+    told(story)
+
+
+def test_single_reads_are_tried_again_on_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        network.ensemble.options = Options(multi_read=False)
+        zk.create("/a", b"1")
+        get, losses = session.get, iter(range(2))
+
+        async def losing(path: str, watch: Any = None) -> Any:
+            for _ in losses:
+                raise ConnectionLossError
+            return await get(path, watch)
+
+        monkeypatch.setattr(session, "get", losing)
+        (node,) = await session.bulk_get(["/a"])
+        assert isinstance(node, jute.Node)
+
+    told(story)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
 from controller.core import znode_paths
 from controller.core.model import LeaderAndIsr, Partition, Topic
-from controller.runtime.zookeeper import codecs, state_mirror
+from controller.runtime.zookeeper import codecs, jute, state_mirror
+from controller.runtime.zookeeper.state_mirror import Warmth
 from tests.provers.sim.environment import loop
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.hands import Hands
@@ -106,6 +108,22 @@ def test_of_a_topic_left_out_a_state_is_given_as_it_was_at_the_hand_over() -> No
         await made.standby.ping()
         assert taken(made, "moving", 2) == [0, 0]
 
+    told(story)
+
+
+def test_the_highest_partition_number_is_heard_of_too() -> None:
+    async def story(_: Network, made: World) -> None:
+        highest = 2**31 - 1
+        await made.create("far", 1, first=highest)
+        async with following(made):
+            await until(lambda: _epoch(made, highest, "far") == 0, "it to be read")
+        await made.write(highest, 4, "far")
+        await handed_over(made)
+        assert made.prepared is not None
+        assert [p.name for p in made.prepared.unread()] == [f"far-{highest}"]
+
+    told(story)
+
 
 def test_after_the_hand_over_it_hears_of_nothing() -> None:
     """A leader would be told of each of its own writes."""
@@ -184,3 +202,76 @@ def test_after_the_term_no_topic_tells_it() -> None:
         assert made.told == []
 
     told(story)
+
+
+def test_a_topic_that_is_made_again_as_its_absence_is_answered_is_read() -> None:
+    async def story(network: Network, made: World) -> None:
+        zk, deliver = Hands(network, CHROOT), network.deliver
+        path, data = znode_paths.topic_path("u"), b'{"version":1,"partitions":{"0":[1]}}'
+        zk.create(path, data)
+        again = iter([True])
+
+        def making(channel: Channel, op: Operation) -> None:
+            deliver(channel, op)
+            if isinstance(op, MultiRead) and not zk.exists(path) and next(again, False):
+                zk.create(path, data)
+
+        async with following(made):
+            network.deliver = making  # type: ignore[method-assign]
+            zk.delete(path)
+            await asyncio.sleep(5)
+            assert zk.exists(path)
+            assert "u" in made.mirror.prepared.topics
+
+    told(story)
+
+
+def test_a_topic_that_may_not_be_read_does_not_stay_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: Network, made: World) -> None:
+        read, path = made.standby.bulk_get, znode_paths.topic_path("t")
+
+        async def said(paths: Any) -> list[jute.Node | int]:
+            return [jute.NO_AUTH if p == path else n for p, n in zip(paths, await read(paths), strict=True)]
+
+        async with following(made):
+            monkeypatch.setattr(made.standby, "bulk_get", said)
+            await made.edit("t", partitions={0: (2, 1)})
+            await asyncio.sleep(5)
+            assert (made.mirror.behind, list(made.mirror.prepared.topics)) == (0, [])
+
+    told(story)
+
+
+def test_what_is_heard_of_between_the_sync_and_the_hand_over_is_left_out() -> None:
+    async def story(_: Network, made: World) -> None:
+        async with following(made):
+            pass
+        assert await made.mirror.settle()
+        await made.edit("t", partitions={0: (2, 1)})
+        await made.standby.ping()
+        prepared = made.mirror.hand_over(lambda *_: None)
+        assert prepared is not None
+        assert list(prepared.topics) == []
+
+    told(story)
+
+
+def test_with_its_connection_a_standby_is_cold_and_gives_nothing() -> None:
+    async def story(network: Network, made: World) -> None:
+        await special(made)
+        async with following(made):
+            pass
+        await handed_over(made)
+        connections = made.standby.connections
+        network.drop("one")
+        await until(lambda: made.standby.connections > connections, "another connection")
+        assert made.mirror.warmth is Warmth.COLD
+        assert taken(made, "moving", 2) == [None, None]
+
+    told(story)
+
+
+def test_of_which_partition_a_state_is() -> None:
+    assert state_mirror._place_of(znode_paths.state_path("t", 123)) == ("t", 123)
+    assert state_mirror._place_of(znode_paths.topic_path("t")) == "t"
+    assert state_mirror._place_of(znode_paths.partition_path("t", 0)) is None

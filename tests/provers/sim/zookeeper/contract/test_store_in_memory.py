@@ -11,8 +11,17 @@ from prometheus_client import CollectorRegistry
 
 from controller.core import effects, znode_paths
 from controller.core.cluster import tenures
-from controller.core.effects import Committed, CreateState, DeleteNode, Problem, ReadStates, SetTopic
+from controller.core.effects import (
+    Committed,
+    CreateState,
+    DeleteNode,
+    Problem,
+    ReadStates,
+    SetTopic,
+    Unconfirmed,
+)
 from controller.core.model import LeaderAndIsr
+from controller.core.standby.prepared import Prepared
 from controller.errors import LeaseExpiredError
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import codecs, jute
@@ -167,8 +176,33 @@ def test_it_counts_what_came_from_memory() -> None:
                 await store.perform(effects.Read(1, effects.ReadPrepared()))
                 assert (store.topics_from_memory, store.from_memory, store.from_zookeeper) == (1, 2, 0)
                 left = [*partitions("t", 3)[1:2], *partitions("moving", 2)]
-                await store.perform(effects.Read(2, ReadStates(left)))
+                found = await store.perform(effects.Read(2, ReadStates(left)))
                 assert (store.from_memory, store.from_zookeeper) == (3, 2)
+                assert isinstance(found, effects.Answer)
+                stored = [state for state in found.value if isinstance(state, LeaderAndIsr)]  # type: ignore[attr-defined]
+                assert [s.leader_epoch for s in stored] == [5, 0, 5]
+
+    loop.run(run())
+
+
+def test_what_is_in_quarantine_is_not_taken_from_memory_and_a_leader_hears_of_no_tree() -> None:
+    async def run() -> None:
+        network = Network(Ensemble())
+        with sessions_on(network):
+            async with world(CONNECT) as made:
+                await made.create("bad", 1)
+                async with following(made):
+                    pass
+                assert await made.mirror.settle()
+                avoided = {znode_paths.topic_path("bad"): "it raised"}
+                store = Store(made.standby, 1, lambda _: None, avoided, mirror=made.mirror)
+                answer = await store.perform(effects.Read(1, effects.ReadPrepared()))
+                assert isinstance(answer, effects.Answer)
+                assert isinstance(answer.value, Prepared)
+                assert "bad" not in answer.value.topics
+                await made.write(0, 3)
+                await made.standby.ping()
+                assert made.standby.heard() == []
 
     loop.run(run())
 
@@ -251,3 +285,68 @@ def test_a_node_of_the_controller_s_own_is_fenced() -> None:
         assert await NODE.read(harness.session) == ((), None)
 
     told(story)
+
+
+def test_what_another_has_written_meanwhile_is_not_written_over() -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        topic = znode_paths.topic_path("t")
+        zk.create(topic, b"{}")
+        zk.set(topic, b"{}")
+        zk.create(znode_paths.FEATURE, b"{}")
+        assert isinstance(await harness.commit(SetTopic(info("t", 0, 1))), Unconfirmed)
+        assert isinstance(await harness.commit(effects.PutFeature(7, {"f": 1})), Unconfirmed)
+        assert (zk.get(topic)[0], zk.get(znode_paths.FEATURE)[0]) == (b"{}", b"{}")
+
+    told(story)
+
+
+def test_what_exists_already_costs_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        paths = [f"{znode_paths.KAFKA_IDS}/{n}" for n in range(5)]
+        for path in paths[:4]:
+            zk.create(path, makepath=True)
+        multi, count = harness.session.multi, 0
+
+        async def counting(ops: Any) -> None:
+            nonlocal count
+            count += 1
+            await multi(ops)
+
+        monkeypatch.setattr(harness.session, "multi", counting)
+        assert await harness.commit(*map(effects.CreateNode, paths)) == Committed(1)
+        assert count == 2
+        assert zk.exists(paths[4])
+
+    told(story)
+
+
+def test_who_is_in_quarantine_or_is_a_controller_is_no_broker() -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        broker = b'{"version":4,"host":"h","port":9}'
+        for id_, data in ((1, broker), (2, broker), (3, codecs.encode_own_registration([], None))):
+            zk.create(znode_paths.broker_path(id_), data, makepath=True)
+        harness.store._quarantined = {znode_paths.broker_path(2): "it raised"}
+        answer = await harness.read(effects.ReadBrokers())
+        assert list(answer.brokers) == [1]
+        assert [(p.path, p.problem) for p in answer.problems] == [(znode_paths.broker_path(2), "it raised")]
+
+    told(story)
+
+
+def test_a_store_that_is_closed_ends_what_its_standby_hears() -> None:
+    async def run() -> None:
+        network = Network(Ensemble())
+        with sessions_on(network):
+            async with world(CONNECT) as made:
+                async with following(made):
+                    pass
+                assert await made.mirror.settle()
+                events: list[object] = []
+                store = Store(made.standby, 1, events.append, mirror=made.mirror)
+                await store.perform(effects.Read(1, effects.ReadPrepared()))
+                store.close()
+                await made.edit("t", partitions={0: (2, 1)})
+                await made.standby.ping()
+                assert events == []
+
+    loop.run(run())

@@ -1,0 +1,75 @@
+"""Condensed records (`condensing`) of all lines in the lake, from which a report makes nearly all of its tables.
+
+They are in Parquet files beside the table's own. The table's commits name them, as domain metadata: they come and go
+with the rows that they condense. Their ``file`` is the rows' ``log_file``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from controller.analysis.condensing import condense, merge
+from controller.analysis.intake import reading
+from controller.analysis.lake.delta_log import RETENTION_MS, Action, Snapshot, domain_action, now_ms
+
+#: Other readers of the table leave directories alone whose names begin so.
+DIRECTORY = "_condensed"
+STATUSES = (reading.OK, reading.TORN, reading.MALFORMED, reading.NEWER)
+_DOMAIN = "statelog.condensed."
+_COLUMNS = """file string, role string, node bigint, controller_epoch bigint, kind string, `from` string, `to` string,
+ replica bigint, error string, duration_us bigint, reason string, second_us bigint, first_ts timestamp,
+ last_ts timestamp, longest_us bigint, spent_us bigint, lines bigint, counted bigint, meant bigint, ok bigint,
+ torn bigint, malformed bigint, newer_schema bigint"""
+
+
+def condense_rows(rows: DataFrame) -> DataFrame:
+    """`condense` of rows of the table, with the number of lines by status. Of lines that cannot be read there is
+    nothing but these numbers, under their kind."""
+    ok = F.col("status") == reading.OK
+    good = {name: F.when(ok, F.col(name)) for name in ("role", "node", "controller_epoch")}
+    by_status = [F.count_if(F.col("status") == status).alias(status) for status in STATUSES]
+    return condense(rows.withColumns({**good, "file": F.col("log_file")}), *by_status)
+
+
+def merge_condensed(condensed: DataFrame) -> DataFrame:
+    """What `condense_rows` makes of all rows. In: of parts of them."""
+    return merge(condensed, *(F.sum(status).alias(status) for status in STATUSES))
+
+
+def read_condensed(spark: SparkSession, root: Path, names: Iterable[str]) -> DataFrame:
+    """Of `condense_rows`, in any number of parts."""
+    given = [f"file:{root / DIRECTORY / name}" for name in names]
+    if not given:
+        return spark.createDataFrame([], _COLUMNS)
+    return spark.read.option("__globPaths__", "false").schema(_COLUMNS).parquet(*given)
+
+
+def condensed_files(snapshot: Snapshot) -> dict[str, int]:
+    """Bytes by name of file."""
+    return {
+        domain.removeprefix(_DOMAIN): int(size)
+        for domain, size in snapshot.domains.items()
+        if domain.startswith(_DOMAIN)
+    }
+
+
+def added(name: str, size: int) -> Action:
+    return domain_action(_DOMAIN + name, str(size))
+
+
+def replaced(root: Path, name: str) -> Action:
+    """The file stays for a day from now, for those that read it."""
+    (root / DIRECTORY / name).touch()
+    return domain_action(_DOMAIN + name, "", removed=True)
+
+
+def sweep(root: Path, snapshot: Snapshot) -> None:
+    """Delete files that no commit names for a day. For the only writer."""
+    kept = condensed_files(snapshot)
+    for path in (root / DIRECTORY).glob("*.parquet"):
+        if path.name not in kept and path.stat().st_mtime_ns // 1_000_000 < now_ms() - RETENTION_MS:
+            path.unlink()

@@ -1,0 +1,80 @@
+"""Ongoing and queued reassignments (KIP-455)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from controller.core.model.broker_ids import BrokerIds
+from controller.core.model.topics import Partition
+from controller.core.reasons import Reason
+
+
+class Ineligible(msgspec.Struct, frozen=True):
+    """Why a deletion of a topic or a stray replica is *ineligible* (reference, section 7.1).
+
+    ``retry_at_us``: when the deletion is retried, on the driver's clock; None: only once a broker or disk is back.
+    """
+
+    reason: Reason
+    retry_at_us: int | None = None
+
+
+class Reassignments:
+    """Ongoing and queued reassignments, and stray replicas still to be deleted (KIP-455)."""
+
+    def __init__(self) -> None:
+        #: Ongoing reassignments: partition to original replicas, preferred first; empty where unknown.
+        self.ongoing: dict[Partition, BrokerIds] = {}
+        #: Reassignments that wait for the concurrency limit, oldest first: partition to target replicas.
+        self.queued: dict[Partition, BrokerIds] = {}
+        #: Why the last step of an ongoing reassignment failed.
+        self.problems: dict[Partition, Reason] = {}
+        #: Stray replicas, by broker: outside the assignment, and their deletion is not confirmed.
+        self.strays: dict[Partition, dict[int, Ineligible]] = {}
+        #: Reassignments whose new replicas are in sync, to be finished.
+        self.in_sync: dict[Partition, None] = {}
+        #: Partitions whose topic znode still names deleted stray replicas, and since when, on the driver's clock.
+        self.confirmed: dict[Partition, int] = {}
+        #: How often a broker refused to delete a stray replica.
+        self.refusals: dict[tuple[Partition, int], int] = {}
+        #: Partitions whose topic znode, just read, records a reassignment or stray replicas.
+        self.restored: list[Partition] = []
+        #: (topic, partition) of reassignments that will not be finished; the legacy znode may still list them.
+        self.abandoned: set[tuple[str, int]] = set()
+
+    def strays_of(self, partition: Partition) -> BrokerIds:
+        """Brokers that may still hold a stray replica of a partition."""
+        return tuple(self.strays.get(partition, ()))
+
+    def keep_stray(self, partition: Partition, broker_id: int, held: Ineligible) -> None:
+        self.strays.setdefault(partition, {})[broker_id] = held
+
+    def drop_stray(self, partition: Partition, broker_id: int) -> bool:
+        """Remove a stray replica that was deleted or is assigned again; False if it was not known as one."""
+        self.refusals.pop((partition, broker_id), None)
+        known = self.strays.get(partition, {})
+        if known.pop(broker_id, None) is None:
+            return False
+        if not known:
+            del self.strays[partition]
+        return True
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """Remove partitions whose topic vanished."""
+        gone = set(partitions)
+        moving = gone & (self.ongoing.keys() | self.queued.keys())
+        self.abandoned.update((p.topic.name, p.number) for p in moving)
+        for by_partition in (
+            self.ongoing,
+            self.queued,
+            self.problems,
+            self.strays,
+            self.in_sync,
+            self.confirmed,
+        ):
+            for partition in gone & by_partition.keys():
+                del by_partition[partition]
+        for replica in [r for r in self.refusals if r[0] in gone]:
+            del self.refusals[replica]

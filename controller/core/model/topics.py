@@ -1,0 +1,135 @@
+"""Topics, their partitions, and the replicas of these."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from controller.core.model.broker_ids import BrokerIds, interned
+from controller.core.model.leadership import LeaderAndIsr
+from controller.core.model.states import (
+    PartitionState,
+    ReplicaState,
+    shared_states,
+    uniform_states,
+    with_state,
+)
+
+
+class Topic:
+    """A topic and its partitions, by number.
+
+    ``id`` is empty until known. ``czxid`` distinguishes incarnations of the topic. ``deleted``: the deletion is
+    complete, and pushes still queued mark the partitions as deleted. ``complete``: the state of every partition is
+    known; False where nobody has looked.
+    """
+
+    __slots__ = ("complete", "czxid", "deleted", "id", "name", "partitions", "version")
+
+    def __init__(self, name: str, topic_id: str = "", czxid: int = -1, version: int = -1) -> None:
+        self.name = name
+        self.id = topic_id
+        self.czxid = czxid
+        self.version = version
+        self.deleted = self.complete = False
+        self.partitions: dict[int, Partition] = {}
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name!r}, {len(self.partitions)} partitions)"
+
+
+#: Shared by all partitions without departing replicas.
+_NO_DEPARTING: dict[int, ReplicaState] = {}
+
+
+class Partition:
+    """One partition. ``replica_states`` is parallel to ``replicas``; ``leadership`` is None until durable."""
+
+    __slots__ = (
+        "adding",
+        "departing",
+        "leadership",
+        "number",
+        "removing",
+        "replica_states",
+        "replicas",
+        "state",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: Topic,
+        number: int,
+        replicas: BrokerIds,
+        adding: BrokerIds = (),
+        removing: BrokerIds = (),
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.replicas = interned(replicas)
+        self.adding = adding
+        self.removing = removing
+        self.state = PartitionState.NON_EXISTENT
+        self.replica_states = uniform_states(ReplicaState.NON_EXISTENT, len(replicas))
+        self.leadership: LeaderAndIsr | None = None
+        #: States of replicas outside the assignment, until they are deleted.
+        self.departing: dict[int, ReplicaState] = _NO_DEPARTING
+
+    @property
+    def name(self) -> str:
+        """``topic-number``, as Kafka prints it."""
+        return f"{self.topic.name}-{self.number}"
+
+    def replica_state(self, broker_id: int) -> ReplicaState:
+        """State of one replica; NonExistent where the broker holds none."""
+        try:
+            return self.replica_states[self.replicas.index(broker_id)]
+        except ValueError:
+            return self.departing.get(broker_id, ReplicaState.NON_EXISTENT)
+
+    def states_by_broker(self) -> dict[int, ReplicaState]:
+        """States of all replicas, assigned or departing: for those who ask for many of one partition."""
+        return {**self.departing, **dict(zip(self.replicas, self.replica_states, strict=True))}
+
+    def set_departing(self, states: Mapping[int, ReplicaState]) -> None:
+        """Set the states of replicas outside the assignment; NonExistent removes them."""
+        both = {**self.departing, **states}
+        self.departing = {
+            b: s for b, s in both.items() if s is not ReplicaState.NON_EXISTENT
+        } or _NO_DEPARTING
+
+    def set_states(self, broker_ids: Collection[int], state: ReplicaState) -> None:
+        """Set the state of many replicas, assigned or departing."""
+        changed = frozenset(broker_ids)
+        both = zip(self.replicas, self.replica_states, strict=True)
+        self.replica_states = shared_states(tuple([state if b in changed else known for b, known in both]))
+        if outside := changed.difference(self.replicas):
+            self.set_departing(dict.fromkeys(outside, state))
+
+    def set_replica_state(self, broker_id: int, state: ReplicaState) -> None:
+        """Set the state of an assigned replica. Raises ValueError when the broker is not in the assignment."""
+        self.replica_states = with_state(self.replica_states, self.replicas.index(broker_id), state)
+
+    def assign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
+        """Replace the assignment. Replicas that stay keep their state, new ones start NonExistent."""
+        known = self.states_by_broker()
+        states = tuple([known.get(broker_id, ReplicaState.NON_EXISTENT) for broker_id in replicas])
+        self.replicas, self.adding, self.removing = interned(replicas), adding, removing
+        self.replica_states = shared_states(states)
+        if self.departing is not _NO_DEPARTING:
+            assigned = frozenset(replicas)
+            self.departing = {b: s for b, s in self.departing.items() if b not in assigned} or _NO_DEPARTING
+
+    def reassign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
+        """As ``assign``, but removed replicas keep their state until they are deleted."""
+        staying = frozenset(replicas)
+        leaving = {b: s for b, s in zip(self.replicas, self.replica_states, strict=True) if b not in staying}
+        self.assign(replicas, adding, removing)
+        if leaving:
+            leaving = {b: s for b, s in leaving.items() if s is not ReplicaState.NON_EXISTENT}
+            self.departing = {**self.departing, **leaving} or _NO_DEPARTING
+
+    def __repr__(self) -> str:
+        return (
+            f"Partition({self.name}, {self.state.value}, replicas={list(self.replicas)}, {self.leadership})"
+        )
