@@ -56,6 +56,15 @@ class Client(zookeeper_access.Client):
             for path in paths:
                 self._data_watchers[path.decode()].add(watcher)
 
+    def forget_data_watcher(self, paths: Sequence[bytes], watcher: object) -> None:
+        """Of znodes that are gone: the server has no watch on them, and kazoo would keep ours for ever."""
+        with self._watchers_lock:
+            for path in map(bytes.decode, paths):
+                if (watchers := self._data_watchers.get(path)) is not None:
+                    watchers.discard(watcher)
+                    if not watchers:
+                        self._data_watchers.pop(path, None)
+
     def _reset_watchers(self) -> None:
         # kazoo's thread iterates over the watchers when the connection is lost.
         with self._watchers_lock:

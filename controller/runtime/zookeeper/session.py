@@ -541,6 +541,10 @@ class Session:
             await self._call(partial(self._client.raw, request))
             self._client.know_data_watcher(packed, watcher)
 
+    def forget_data_watches(self, paths: Sequence[str], watch: WatchCallback) -> None:
+        """Keep nothing of data watches that were armed on znodes which a later read did not find."""
+        self._client.forget_data_watcher([self.packed_path(path) for path in paths], self._watcher(watch))
+
     async def watch_tree(self, path: str) -> bool:
         """Note changes of a znode and all below it, until this connection or ``forget_tree`` ends it. False: the server
         cannot. Nothing else may watch this very path. Raises ConnectionLossError."""

@@ -270,8 +270,11 @@ class Store:
         # No name is empty: ZooKeeper has no such names, and one would make the whole bulk read fail.
         paths = [znode_paths.topic_path(name) for name in names]
         await self._session.arm_data_watches(paths, self._changed)
+        nodes = await self._session.bulk_get(paths)
+        gone = [path for path, node in zip(paths, nodes, strict=True) if node == jute.NO_NODE]
+        self._session.forget_data_watches(gone, self._changed)
         found: list[TopicInfo | Problem | None] = []
-        for name, path, node in zip(names, paths, await self._session.bulk_get(paths), strict=True):
+        for name, path, node in zip(names, paths, nodes, strict=True):
             if isinstance(node, int):
                 found.append(single_codecs.unread(path, node))
                 continue

@@ -38,14 +38,17 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.05, 1.0
 
 
 class _InOrder(dict[Any, None]):
-    """As much of a set as kazoo needs of its watches."""
+    """As much of a set as kazoo needs of its watches and listeners: sets of functions have another order in each run."""
 
-    def add(self, watch: Callable[[Any], None]) -> None:
-        self[watch] = None
+    def add(self, heard_by: Callable[[Any], object]) -> None:
+        self[heard_by] = None
+
+    def discard(self, heard_by: Callable[[Any], object]) -> None:
+        self.pop(heard_by, None)
 
 
 def _watches(_: object) -> defaultdict[str, _InOrder]:
-    """In the place of kazoo's sets: in a set of functions the order is another one in each run."""
+    """In the place of kazoo's sets."""
     return defaultdict(_InOrder)
 
 
@@ -212,20 +215,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return None
 
 
-class _Listeners(dict[Callable[[str], object], None]):
-    """In the place of a set, whose order differs from run to run: in the order in which they came."""
-
-    def add(self, listener: Callable[[str], object]) -> None:
-        self[listener] = None
-
-    def discard(self, listener: Callable[[str], object]) -> None:
-        self.pop(listener, None)
-
-
 class _Client(Client):
     def __init__(self, network: Network, access: ZooKeeperAccess = OPEN_ACCESS, **settings: Any) -> None:
         super().__init__(access, **{**settings, "handler": self._make_handler(network)})
-        self.state_listeners = _Listeners()
+        self.state_listeners = _InOrder()
         self._connection = self._make_connection(network)
 
     def _make_handler(self, network: Network) -> _Handler:

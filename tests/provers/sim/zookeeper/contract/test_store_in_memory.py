@@ -103,6 +103,43 @@ def test_a_commit_whose_answer_is_lost_after_the_lease_is_no_conflict(
 # --- reading -------------------------------------------------------------------------------------------------
 
 
+def test_nothing_is_kept_of_watches_on_topics_that_are_gone() -> None:
+    """One for each topic that is deleted would be a leak."""
+
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        for name in ("kept", "deleted"):
+            zk.create(f"/brokers/topics/{name}", b'{"version":3,"partitions":{"0":[1]}}')
+        await harness.read(effects.ReadTopics(["kept", "deleted"]))
+        known = harness.session._client._data_watchers
+        before = set(known)
+        zk.delete("/brokers/topics/deleted")
+        await harness.read(effects.ReadTopics(["deleted", "never"]))
+        assert before - set(known) == {f"{CHROOT}/brokers/topics/deleted"}
+        assert set(known) <= before
+        zk.create("/brokers/topics/deleted", b'{"version":3,"partitions":{"0":[1]}}')
+        await harness.read(effects.ReadTopics(["deleted"]))
+        assert set(known) == before
+
+    told(story)
+
+
+def test_forgetting_a_watch_leaves_those_of_others() -> None:
+    async def run() -> None:
+        network = Network(Ensemble())
+        with sessions_on(network):
+            async with opened(CONNECT) as (session, _):
+                mine, other = (lambda *_: None), (lambda *_: None)
+                for watch in (mine, other):
+                    await session.arm_data_watches(["/none"], watch)
+                session.forget_data_watches(["/none", "/unknown"], mine)
+                (left,) = session._client._data_watchers[f"{CHROOT}/none"]
+                assert left.callback is other
+                session.forget_data_watches(["/none"], other)
+                assert not session._client._data_watchers
+
+    loop.run(run())
+
+
 def test_an_unreadable_state_in_a_later_part_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "BULK_PATHS", 2)
 
