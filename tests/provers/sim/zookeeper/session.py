@@ -38,7 +38,7 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.05, 1.0
 
 
 class _InOrder(dict[Any, None]):
-    """As much of a set as kazoo needs of its watches and listeners: sets of functions have another order in each run."""
+    """As much of a set as kazoo needs of its watches and listeners: sets of functions have another order each run."""
 
     def add(self, heard_by: Callable[[Any], object]) -> None:
         self[heard_by] = None
