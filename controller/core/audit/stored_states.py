@@ -6,14 +6,16 @@ ours is under way while an event is handled: what differs was written by somebod
 - A leader that writes its ISR itself keeps leader and leader epoch: its ISR is taken over, as after a notification.
 - Another edit that makes sense (the ISR is assigned, the leader in it) is taken over, and confirmed by a write under a
   leader epoch above both: brokers refuse what they know, and a leader epoch must never go back.
-- What does not decode, or makes no sense, is put right from memory, under the next leader epoch.
+- What does not decode, or makes no sense, is put right from memory, under the next leader epoch; and so is what names a
+  controller epoch above ours, also when it was found at the failover: nobody would ever touch it again. Our write is
+  fenced by ``/controller_epoch``: where there is a controller of a higher epoch, it fails, and we resign.
 - A znode that is gone is reported and not made again: its topic may be about to vanish, and a version that starts again
   would look old to every broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -38,12 +40,20 @@ RESERVE = 1_000_000
 
 @dataclass
 class _Edited:
-    """What one check found. ``floors``: taken over, to be confirmed above this leader epoch. ``wrong``: the stored
-    version of a state to be put right, and its leader epoch."""
+    """What one check found. ``floors``: taken over, to be confirmed above this leader epoch."""
 
     by_leader: list[Partition] = field(default_factory=list)
     floors: dict[Partition, int] = field(default_factory=dict)
-    wrong: dict[Partition, tuple[int, int]] = field(default_factory=dict)
+    wrong: dict[Partition, _Wrong] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    """A state to be put right: its stored version, the leader epoch to exceed, and what is wrong with it."""
+
+    version: int
+    floor: int
+    reason: str
 
 
 def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handler[None]:
@@ -52,7 +62,7 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
     stored = yield from context.read(ReadStates(partitions))
     edited = _Edited()
     for partition, found in zip(partitions, stored, strict=True):
-        if found != partition.leadership:
+        if found != partition.leadership or _is_beyond(found, context.cluster.controller_epoch):
             _sort(context, partition, found, edited)
         else:
             context.solved_state(partition)
@@ -76,17 +86,10 @@ def _sort(
     elif isinstance(found, Problem):
         context.problem(found)
         if found.version >= 0:
-            _finding(context, partition, "put_right", f"it did not decode: {found.problem}")
-            edited.wrong[partition] = found.version, NO_EPOCH
-    elif found.controller_epoch > context.cluster.controller_epoch:
-        partition.leadership = found  # a newer controller's: it sends it itself
-    elif (why := _nonsense(partition, found)) is not None:
-        _finding(context, partition, "put_right", f"somebody wrote {_words(found)}: {why}")
-        edited.wrong[partition] = found.partition_epoch, _believed(known, found)
-    elif _believed(known, found) == NO_EPOCH:
-        reason = f"somebody wrote {_words(found)}: its leader epoch leaves none for elections"
-        _finding(context, partition, "put_right", reason)
-        edited.wrong[partition] = found.partition_epoch, NO_EPOCH
+            edited.wrong[partition] = _Wrong(found.version, NO_EPOCH, f"it did not decode: {found.problem}")
+    elif (why := _wrong(partition, known, found, context.cluster.controller_epoch)) is not None:
+        reason = f"somebody wrote {_words(found)}: {why}"
+        edited.wrong[partition] = _Wrong(found.partition_epoch, _believed(known, found), reason)
     elif _by_leader(known, found):
         edited.by_leader.append(partition)
     else:
@@ -116,8 +119,17 @@ def _by_leader(known: LeaderAndIsr, found: LeaderAndIsr) -> bool:
     )
 
 
-def _nonsense(partition: Partition, found: LeaderAndIsr) -> str | None:
+def _is_beyond(found: LeaderAndIsr | Problem | None, controller_epoch: int) -> bool:
+    """Whether a state names a controller epoch that no controller has had."""
+    return isinstance(found, LeaderAndIsr) and found.controller_epoch > controller_epoch
+
+
+def _wrong(
+    partition: Partition, known: LeaderAndIsr, found: LeaderAndIsr, controller_epoch: int
+) -> str | None:
     """Why a state cannot be one of this partition; None: it can."""
+    if _is_beyond(found, controller_epoch):
+        return f"no controller has had epoch {found.controller_epoch}, the present one is {controller_epoch}"
     strangers = [b for b in found.isr if b not in partition.replicas and b not in partition.departing]
     if strangers:
         return f"{strangers} in the ISR are not assigned"
@@ -125,17 +137,22 @@ def _nonsense(partition: Partition, found: LeaderAndIsr) -> str | None:
         return "the ISR is empty"
     if found.leader not in (NO_LEADER, *found.isr):
         return f"its leader {found.leader} is not in the ISR"
+    if _believed(known, found) == NO_EPOCH:
+        return "its leader epoch leaves none for elections"
     return None
 
 
-def _put_right(context: EventContext, wrong: dict[Partition, tuple[int, int]]) -> Handler[None]:
+def _put_right(context: EventContext, wrong: dict[Partition, _Wrong]) -> Handler[None]:
     """Write what memory has, at the next leader epoch, over exactly the version that was read."""
     changes: list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]] = []
-    for partition, (version, floor) in wrong.items():
+    for partition, found in wrong.items():
         known = partition.leadership
         assert known is not None
         new = known.successor(known.leader, known.isr, context.cluster.controller_epoch, known.recovery)
-        epochs = {"leader_epoch": max(new.leader_epoch, floor + 1), "partition_epoch": version + 1}
+        epochs = {
+            "leader_epoch": max(new.leader_epoch, found.floor + 1),
+            "partition_epoch": found.version + 1,
+        }
         if epochs["leader_epoch"] > EPOCH_MAX:
             context.reject("CONFLICT", f"not put right: {NoEpochLeft(known.leader_epoch)}", partition)
             continue
@@ -148,11 +165,13 @@ def _put_right(context: EventContext, wrong: dict[Partition, tuple[int, int]]) -
         context.reject("CONFLICT", f"states could not be put right: {outcome.reason}")
         return
     for partition, _, new in changes:
+        _finding(context, partition, "put_right", wrong[partition].reason)
         partition.leadership = new
         context.solved_state(partition)
         context.push_leadership(partition.replicas, partition)
     context.push_metadata([p for p, _, _ in changes])
     context.log([LeadershipChange(*change) for change in changes], "put_right")
+    yield from _elect_where_offline(context, [p for p, _, _ in changes])
 
 
 def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[None]:
@@ -160,16 +179,21 @@ def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[Non
     failed = yield from raise_leader_epochs(context, floors, "edited_in_zookeeper")
     for partition, why in failed.items():
         context.reject("CONFLICT", f"taken over, but not confirmed: {why}", partition)
-    lost = [
-        p
-        for p in floors
-        if p.leadership is not None and not context.cluster.is_online(p, p.leadership.leader)
-    ]
+    yield from _elect_where_offline(context, floors)
+
+
+def _elect_where_offline(context: EventContext, written: Iterable[Partition]) -> Handler[None]:
+    """Elect for partitions whose leader, as it is stored now, is not online; the others are led."""
+    lost, led = list[Partition](), list[Partition]()
+    for p in written:
+        if p.leadership is not None and not context.cluster.is_online(p, p.leadership.leader):
+            lost.append(p)
+        elif p.state is not partition_state_machine.ONLINE:
+            led.append(p)
     if lost:
         partition_state_machine.to_offline(context, lost, "its stored leader is not online")
         if context.cluster.maintenance.paused is None:
             yield from partition_state_machine.to_online(context, lost, OFFLINE)
-    led = [p for p in floors if p not in lost and p.state is not partition_state_machine.ONLINE]
     partition_state_machine.led(context, led)
 
 

@@ -12,7 +12,7 @@ from controller.core.handlers import event_of
 from controller.core.model import EPOCH_MAX, RECOVERED, RECOVERING, LeaderAndIsr, PartitionState
 from controller.core.records import AuditFinding, LeadershipChange, Rejection
 from controller.core.requests.operator import SetPause
-from tests.support.core.harness import MachineHarness
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
 PATH = "/brokers/topics/t/partitions/0/state"
@@ -189,12 +189,41 @@ def test_a_deleted_state_is_reported_and_not_made_again() -> None:
     assert rig.rejects() == ["STATE_GONE"]
 
 
-def test_a_state_of_a_newer_controller_is_not_touched() -> None:
+def test_a_controller_epoch_that_nobody_had_is_put_right() -> None:
     rig = cluster()
-    newer = state(2, [2, 1], 6, 8, controller_epoch=7)
-    edit(rig, newer)
+    edit(rig, state(2, [2, 1], 6, 8, controller_epoch=EPOCH_MAX))
     check(rig)
-    assert (rig.commits(), rig.lines(), rig.partition().leadership) == ([], [], newer)
+    assert rig.stored() == (1, 7, [1, 2, 3])
+    assert rig.world.states[("t", 0)].controller_epoch == 1
+    (finding,) = rig.recorded(AuditFinding)
+    assert "no controller has had epoch 2147483646, the present one is 1" in finding.reason
+    rig.check_converged()
+
+
+def test_a_controller_epoch_that_nobody_had_is_not_said_before_the_write_has_proved_it() -> None:
+    """There may be such a controller: then the write is fenced."""
+    rig = cluster()
+    edit(rig, state(2, [2, 1], 6, 8, controller_epoch=7))
+    rig.fate = lambda _: Fate.LOST
+    check(rig)
+    assert (findings(rig), rig.recorded(LeadershipChange), rig.rejects()) == ([], [], ["CONFLICT"])
+    assert rig.world.states[("t", 0)].controller_epoch == 7
+
+
+def test_a_controller_epoch_that_nobody_had_found_at_the_failover_keeps_nobody_from_leading() -> None:
+    world = World(2, 3)
+    world.create_topic("t", {0: [1, 2, 3], 1: [2, 3]})
+    world.put_state("t", 0, state(1, [1, 2, 3], 5, 7, controller_epoch=9))
+    world.put_state("t", 1, state(2, [2, 3], 5, 7, controller_epoch=9))
+    rig = MachineHarness.active(world)
+    assert rig.stored() == (1, 5, [1, 2, 3]), "no election writes over it"
+    rig.world.edited |= {("t", 0), ("t", 1)}
+    rig.world.events.append(event_of(StatesCheck([rig.partition(number=n) for n in (0, 1)]), 10**7))
+    rig.run()
+    assert rig.stored() == (2, 7, [2, 3]), "put right, then elected"
+    assert rig.world.states[("t", 1)] == state(2, [2, 3], 6, 8)
+    assert {p.state for p in rig.cluster.topics["t"].partitions.values()} == {PartitionState.ONLINE}
+    rig.check_converged()
 
 
 def test_an_edit_between_read_and_write_is_not_overwritten() -> None:

@@ -62,6 +62,8 @@ def _partitions(cluster: SimulatedCluster) -> Iterator[str]:
                 yield f"{name}-{number} has no state"
             elif state.leader < 0:
                 yield f"{name}-{number} has no leader: {state}"
+            elif state.controller_epoch > cluster.ledger.controller_epoch:
+                yield f"{name}-{number} names a controller epoch that nobody had: {state}"
             elif set(state.isr) != set(replicas):
                 yield f"{name}-{number}: not all of {replicas} are in sync: {state}"
             elif len(ends := {_log_end(cluster, id_, (name, number)) for id_ in replicas}) > 1:

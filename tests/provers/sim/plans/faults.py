@@ -251,8 +251,9 @@ class Faults(Abuse):
 
     # what the audit has to find
 
-    def edit_state(self, topic: str, number: int, touch: bool) -> None:
-        """Somebody writes a state by hand: as it was, or with another leader from the ISR."""
+    def edit_state(self, topic: str, number: int, touch: bool, beyond: int = 0) -> None:
+        """Somebody writes a state by hand: as it was, or with another leader from the ISR; under the present controller
+        epoch, or one so far beyond it."""
         path = f"/brokers/topics/{topic}/partitions/{number}/state"
         found, epoch = (
             self._cluster.ask_zookeeper(Get(path)),
@@ -260,7 +261,7 @@ class Faults(Abuse):
         )
         if not isinstance(found, Data) or not found.data or not isinstance(epoch, Data):
             return
-        value = {**json.loads(found.data), "controller_epoch": int(epoch.data or b"0")}
+        value = {**json.loads(found.data), "controller_epoch": int(epoch.data or b"0") + beyond}
         others = [id_ for id_ in value["isr"] if id_ != value["leader"]]
         if not touch and others:
             value["leader"], value["leader_epoch"] = others[0], value["leader_epoch"] + 1

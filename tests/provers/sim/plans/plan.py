@@ -360,7 +360,12 @@ FAULTS: dict[str, Arguments] = {
 
 #: What somebody does to what controllers rely on; the audit has to find it.
 TAMPERING: dict[str, Arguments] = {
-    "edit_state": lambda rng, _: (_topic(rng), rng.randrange(3), rng.random() < 0.5),
+    "edit_state": lambda rng, _: (
+        _topic(rng),
+        rng.randrange(3),
+        rng.random() < 0.5,
+        rng.choice((0, 0, 1, 10**9)),
+    ),
     "forget_metadata": lambda rng, options: (_broker(rng, options), _topic(rng), rng.randrange(3)),
 }
 #: Share of the seeds with tampering.

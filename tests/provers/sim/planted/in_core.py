@@ -70,6 +70,15 @@ elif not _w.unclean and _c not in _i:
         ),
     ),
     Fault(
+        "epoch-beyond-left-alone",
+        "a state that names a controller epoch which no controller has had is left as it is",
+        Change(
+            CORE + "audit.stored_states:_is_beyond",
+            "return isinstance(_f, LeaderAndIsr) and _f.controller_epoch > _e",
+            "return False",
+        ),
+    ),
+    Fault(
         "leader-epoch-not-raised",
         "an election leaves the leader epoch as it was",
         Change(CORE + "model.leadership:LeaderAndIsr.successor", "_s.leader_epoch + 1", "_s.leader_epoch"),
