@@ -476,6 +476,18 @@ def test_each_reason_why_it_waits_is_recorded() -> None:
     assert [reason.split()[-1] for reason in reasons] == ["KAFKA_STORAGE_ERROR", "UNKNOWN_SERVER_ERROR"]
 
 
+def test_a_reason_that_changes_while_it_waits_is_recorded() -> None:
+    world, rig = active(1, 2, 3, t=[[1, 2, 3]])
+    rig.stop_error = lambda broker, _: "KAFKA_STORAGE_ERROR" if broker != 3 else ""
+    world.mark_for_deletion("t")
+    rig.run()
+    world.broker_down(2)
+    rig.run()
+    reasons = [record.reason for record in rig.recorded(TopicChange) if record.after.startswith("ineligible")]
+    assert "KAFKA_STORAGE_ERROR" in reasons[0]
+    assert "KAFKA_STORAGE_ERROR" not in reasons[-1]
+
+
 def test_a_deletion_that_has_begun_goes_on_while_the_controller_is_paused() -> None:
     world, rig = active(1, 2, t=[[1, 2]])
     rig.stop_error = lambda *_: "UNKNOWN_SERVER_ERROR"

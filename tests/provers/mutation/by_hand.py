@@ -26,23 +26,29 @@ def files(text: str | None = None) -> list[str]:
 
 @dataclass
 class Mistakes:
-    """``stale``: what the source has moved on from, as text."""
+    """``stale``: what the source has moved on from, as text. ``harmless``: why a mistake changes nothing that anybody
+    could see, by the mutant's key."""
 
     planted: list[Mutant]
     stale: list[str]
+    harmless: dict[str, str]
 
 
 def mistakes(trees: Mapping[str, ast.Module], text: str | None = None, folder: Path = ROOT) -> Mistakes:
     """All of these files, in the order of the list. ``trees``: the syntax of the files, which a planted one changes."""
-    found = Mistakes([], [])
+    found = Mistakes([], [], {})
     for file, rows in _listed(text).items():
         if file in trees:
             source = (folder / file).read_text(encoding="utf-8")
             for row in rows:
                 try:
-                    found.planted.append(_mutant(file, source, trees[file], row))
+                    mutant = _mutant(file, source, trees[file], row)
                 except StaleMistakeError as error:
                     found.stale.append(str(error))
+                    continue
+                found.planted.append(mutant)
+                if "harmless" in row:
+                    found.harmless[mutant.key] = row["harmless"]
     return found
 
 

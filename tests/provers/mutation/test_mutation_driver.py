@@ -235,8 +235,16 @@ def test_the_table_of_the_list_says_what_found_each(sample: ModuleType, tmp_path
         twice.key: results.Known(SURVIVED, "1 tests"),
     }
     lines = results.by_hand_table([left_out, twice], known).splitlines()
-    assert lines[2] == f"| `{FILE}` | 2 | 0 | 1 | 1 | 0 |"
+    assert lines[2] == f"| `{FILE}` | 2 | 0 | 1 | 0 | 1 | 0 |"
     assert lines[-1] == f"| `{FILE}` | `total` | the first one counts twice |"
+    *_, total = results.by_hand_table([left_out, twice], known, {twice.key}).splitlines()
+    assert total == "| all | 2 | 0 | 1 | 1 | 0 | 0 |"
+
+
+def test_a_mistake_that_is_harmless_says_why(sample: ModuleType, tmp_path: Path) -> None:
+    text = f'{LISTED}harmless = "nobody asks for the first"\n'
+    found = by_hand.mistakes({FILE: ast.parse(SOURCE)}, text, tmp_path)
+    assert found.harmless == {found.planted[1].key: "nobody asks for the first"}
 
 
 def test_a_test_that_fails_without_the_mutant_kills_nothing(run: Callable[..., list[Result]]) -> None:
