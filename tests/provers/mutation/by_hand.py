@@ -75,9 +75,15 @@ def _mutant(file: str, source: str, tree: ast.Module, row: dict[str, str]) -> Mu
 
 
 def _first_difference(old: str, new: str) -> int:
-    """The line of ``old`` in which they differ first."""
-    both = zip(old.splitlines(), new.splitlines(), strict=False)
-    return next((n for n, (a, b) in enumerate(both) if a != b), 0)
+    """The line of ``old`` in which they differ first, or the next one that is run."""
+    before = old.splitlines()
+    found = next((n for n, (a, b) in enumerate(zip(before, new.splitlines(), strict=False)) if a != b), 0)
+    run = (n for n in range(found, len(before)) if _is_run(before[n].strip()))
+    return next(run, found)
+
+
+def _is_run(line: str) -> bool:
+    return bool(line) and not line.startswith("#") and line not in ("else:", "finally:")
 
 
 def _putter(tree: ast.Module, source: str) -> Callable[[], None]:

@@ -203,6 +203,13 @@ def test_a_mistake_of_the_list_is_planted_as_text(sample: ModuleType, tmp_path: 
     assert sample.total([1, 2, 4]) == 3
 
 
+def test_a_mistake_is_in_the_first_line_that_differs_and_is_run() -> None:
+    old = "a = 1\n# why\n\nelse:\n    b = 2\nc = 3"
+    assert by_hand._first_difference(old, "a = 1\nc = 3") == 4
+    assert by_hand._first_difference(old, "a = 2") == 0
+    assert by_hand._first_difference("# why", "") == 0
+
+
 @pytest.mark.parametrize(("old", "new"), [("found = 0", "found = 7"), ('in = "total"', 'in = "no_such"')])
 def test_a_mistake_of_which_the_source_has_moved_on_is_said_so(
     sample: ModuleType, tmp_path: Path, old: str, new: str

@@ -195,7 +195,7 @@ def test_a_topic_made_again_while_the_broker_is_asked_is_not_compared() -> None:
             peer.cluster.topics["t"] = copy(peer.cluster.topics["t"])
         return answer
 
-    peer.ask = made_again  # type: ignore[method-assign]
+    peer.ask = made_again  # type: ignore[assignment, method-assign]
     assert peer.look()[0] == []
 
 

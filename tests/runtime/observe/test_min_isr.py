@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from controller.core.model import Cluster, LeaderAndIsr, Partition, Topic
 from controller.runtime.http import min_isr as module
 from controller.runtime.http.min_isr import COUNT_EVERY_S, READ_EVERY_S, MinIsr, MinIsrGauges
+from controller.runtime.zookeeper import cluster_reader
 
 UNDER, AT = (f"kafka_server_replicamanager_{name}minisrpartitioncount" for name in ("under", "at"))
 
@@ -26,11 +27,12 @@ class Leading:
             partition.leadership = LeaderAndIsr(1, 1, isr, 1, 1) if isr else None
         self.machine = SimpleNamespace(cluster=cluster, ready=True)
         term = SimpleNamespace(machine=self.machine, session=None)
-        self.daemon: Any = SimpleNamespace(active=True, term=term, registry=CollectorRegistry())
+        daemon: Any = SimpleNamespace(active=True, term=term, registry=CollectorRegistry())
+        self.daemon = daemon
         self.now_s, self.reads = 0.0, 0
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
-        monkeypatch.setattr(module.cluster_reader, "read_configs", self.read)
-        self.gauges = MinIsrGauges(self.daemon, MinIsr())
+        monkeypatch.setattr(cluster_reader, "read_configs", self.read)
+        self.gauges = MinIsrGauges(daemon, MinIsr())
 
     async def read(self, _session: object, names: list[str]) -> tuple[object, object, object]:
         assert names == ["t"]
