@@ -591,6 +591,8 @@ def test_a_topic_that_grew_is_not_complete_before_its_states_are_known() -> None
     topic = rig.cluster.topics["t"]
     add_partitions(topic, replace(world.topics["t"], partitions={0: (1,), 1: (1,)}), [1])
     assert rig.cluster.lacks_state()
+    rig.cluster.topics_to_delete.add("t")
+    assert not rig.cluster.lacks_state(), "what is to be deleted keeps nobody waiting"
 
 
 def test_the_version_of_a_topic_that_was_written_is_known() -> None:

@@ -14,6 +14,7 @@ from controller.core.model import Partition, PartitionState, ReplicaState, Topic
 from controller.core.records import ReplicaTransition, TopicChange
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetPause
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import deletion, znode_deletion
 from controller.core.topics.reasons import BeingReassigned, CreatedAnew, Unreachable, ZnodeUnreadable
@@ -575,3 +576,27 @@ def test_a_topic_made_again_just_before_its_znodes_are_deleted_is_read_first(kno
     world.events.extend(news)
     rig.run()
     check_gone(world, rig, "t")
+
+
+def test_who_has_lost_the_disk_is_not_told_to_delete() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    world.lost[2] = {("t", 0)}
+    world.notify_log_dir(2)
+    rig.run()
+    rig.forget()
+    world.mark_for_deletion("t")
+    rig.run()
+    assert [line for line in rig.lines("SR") if line.endswith("delete")] == ["1 SR t-0 epoch -2 delete"]
+
+
+def test_a_move_that_only_removes_is_waited_for() -> None:
+    world, rig = active(1, 2, 3, t=[[1, 2, 3]])
+    world.shrink_or_grow("t", 0, [1, 2])
+    world.notify_isr(("t", 0))
+    rig.run()
+    rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, (2, 3))]))
+    assert rig.partition().removing == (1,)
+    assert rig.partition().adding == ()
+    world.mark_for_deletion("t")
+    rig.run()
+    assert list(rig.cluster.deletions_waiting) == ["t"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.context import CoreSettings
-from controller.core.effects import SetState
+from controller.core.effects import DeleteNode, SetState
 from controller.core.model import Broker, BrokerIds
 from controller.core.reassignment.topic_znode import Entry
 from controller.core.records import TopicChange
@@ -207,10 +207,13 @@ def test_an_id_of_a_broker_that_is_registered_at_failover_is_forgotten() -> None
 
 def test_an_id_that_could_not_be_forgotten_is_forgotten_at_the_next_change_of_brokers() -> None:
     world, rig = active(1, 2)
-    rig.fate = lambda _: Fate.LOST
+    rig.fate = lambda commit: Fate.LOST if isinstance(commit.writes[0], DeleteNode) else Fate.ANSWERED
     world.broker_up(FORMER)
     rig.run()
     assert world.kafka_ids == {US, FORMER}
+    world.create_topic("t", {0: [1, FORMER]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1, FORMER)}, "it is a broker's all the same"
     rig.fate = lambda _: Fate.ANSWERED
     world.broker_down(FORMER)
     rig.run()
