@@ -113,9 +113,8 @@ def failover(context: EventContext) -> Handler[None]:
     yield from timings.done("partitions", count)
     deletions = yield from deletion.load(context)
     yield from timings.done("deletions", deletions)
-    # Brokers must know who is alive before LeaderAndIsr names leaders (KAFKA-4443).
+    # Who is alive comes first in each new queue: before LeaderAndIsr names leaders (KAFKA-4443).
     _add_brokers(context)
-    context.push_brokers()
     # Before anyone is elected, and before a leader that has lost its data is told to lead.
     yield from lost_data.take_out(context, partitions)
     # Leaders first, as when a broker dies: a partition without one stands still, one with a long ISR does not.

@@ -73,7 +73,6 @@ class Executor:
         """Brokers go offline, all in one event."""
         for broker_id in broker_ids:
             del self.store.brokers[broker_id]
-            self.store.offline_dirs.pop(broker_id, None)
         self._handle(Event(EventKind.BROKER_CHANGE))
 
     def bring_back(self, brokers: Sequence[Broker]) -> None:

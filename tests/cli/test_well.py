@@ -10,7 +10,7 @@ from controller.cli.common.options import Options
 from controller.cli.pctl.health import _print, wrong_with
 from controller.cli.pctl.partitions import why
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance
-from controller.planning.well import Finding, Unfinished, Wrong, unfinished
+from controller.planning.well import Finding, Tally, Unfinished, Wrong, unfinished
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from tests.support.core.world import a_broker, state
@@ -49,7 +49,8 @@ def found(
 
 
 def test_a_cluster_that_is_well() -> None:
-    assert found(a_cluster(a_partition(0, state(1, (1, 2), 3, 5))), answer()) == {}
+    partitions = [a_partition(n, state(1, isr, 3, 5)) for n, isr in enumerate([(1, 2), (2, 1)])]
+    assert found(a_cluster(*partitions), answer()) == {}
 
 
 def test_each_thing_that_is_wrong_is_named() -> None:
@@ -72,6 +73,13 @@ def test_each_thing_that_is_wrong_is_named() -> None:
         Wrong.PAUSED: "paused by ann: disks",
         Wrong.MAINTENANCE: "maintenance by ann: disks",
     }
+
+
+def test_who_is_registered_is_lacked_by_nobody() -> None:
+    tally = Tally([1, 2])
+    tally.add("t", 0, (9, 1), state(1, (1,)), 1)
+    tally.add("t", 1, (1, 2), state(1, (1, 2)), 1)
+    assert tally.lacking == {9: 1}
 
 
 def test_controllers() -> None:

@@ -118,5 +118,8 @@ def test_a_failed_disk_and_a_broker_that_shuts_down() -> None:
 def test_a_preferred_election_that_is_promised_is_possible() -> None:
     moved = a_snapshot((1, 2), 2, (1, 2), Maintenance())
     assert advice(moved)[0] == "a preferred election gives it to 1 (pctl elect)"
+    explained = proposed(moved)
+    promised = [replace(explained, advice=(explained.advice[0]._replace(leader=b),)) for b in (1, 2, 3)]
+    assert [len(checked(moved, one).advice) for one in promised] == [1, 0, 0]
     drained = replace(moved, maintenance=msgspec.structs.replace(moved.maintenance, drained={1: ANN}))
     assert advice(drained)[0].startswith("preferred replica 1 takes over once this is solved: 1 is kept free")

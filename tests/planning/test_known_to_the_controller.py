@@ -95,6 +95,20 @@ def test_moves_are_taken_as_the_topic_znode_has_them() -> None:
     assert taken(rig).topics == rig.world.topics
     assert taken(rig).topics["t"].queued
     assert taken(rig).topics["t"].original == {0: (1, 2, 3)}
+    assert taken(rig).deleting == ()
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    assert "t" in rig.cluster.deletions_waiting
+    assert taken(rig).deleting == ("t",)
+
+
+def test_replicas_that_are_still_to_be_deleted_are_taken() -> None:
+    rig = rig_of(THREE)
+    rig.hold_stops = True
+    rig.world.ask_reassignment({("t", 0): [1, 2]})
+    rig.run()
+    assert rig.world.topics["t"].stray == {0: (3,)}
+    assert taken(rig).topics == rig.world.topics
 
 
 def test_a_copy_is_not_reached_by_what_happens_later() -> None:

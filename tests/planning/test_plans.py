@@ -263,6 +263,13 @@ def test_a_member_on_a_failed_disk_is_not_in_sync() -> None:
     snapshot = replace(HEALTHY.snapshot(), offline_dirs={1: frozenset({("t", 1)})})
     health = Gauge(snapshot, 1).measure(Store(snapshot))
     assert [health.partitions["t", n].in_sync for n in range(2)] == [(1, 2, 3), (2, 3)]
+    failed = replace(snapshot, offline_dirs={1: frozenset({("t", 0)})})
+    assert Gauge(failed, 1).measure(Store(failed)).offline == [("t", 0)]
+
+
+def test_members_beyond_the_assignment_make_up_for_nobody() -> None:
+    assert PartitionHealth("t", 0, (1, 2), 1, (1, 3), 1).under_replicated
+    assert not PartitionHealth("t", 0, (1, 2), 1, (3, 2, 1), 1).under_replicated
 
 
 def test_a_stop_that_takes_one_more_from_a_partition_below_min_isr_is_not_safe() -> None:
@@ -305,8 +312,9 @@ def test_the_store_is_fenced_and_versioned() -> None:
     assert partition.leadership is not None
     new = partition.leadership.successor(2, (2, 3), 1, 0)
     store = executor.store
-    with pytest.raises(FencedError, match="is 1, not 2"):
-        store.commit([SetState(partition, new)], 2)
+    for another in (0, 2):
+        with pytest.raises(FencedError, match=f"is 1, not {another}"):
+            store.commit([SetState(partition, new)], another)
     other = executor.machine.cluster.partition("t", 1)
     assert other is not None
     stale = SetState(other, new)
@@ -316,6 +324,39 @@ def test_the_store_is_fenced_and_versioned() -> None:
     assert store.take_changes() == [], "all or none"
     assert store.commit([stale], 1) is None
     assert [c.path for c in store.take_changes()] == [state_path("t", 1)]
+
+
+def test_a_broker_that_is_back_is_another_incarnation() -> None:
+    executor = Executor(HEALTHY.snapshot())
+    before = executor.store.brokers[2]
+    epochs = [before.epoch]
+    for _ in range(2):
+        executor.bring_back([before])
+        epochs.append(executor.machine.cluster.brokers[2].epoch)
+    assert sorted(set(epochs)) == epochs
+
+
+def test_who_only_stops_its_replicas_deletes_none() -> None:
+    executor = Executor(HEALTHY.snapshot())
+    executor.ask(ControlledShutdown(1, executor.store.brokers[1].epoch))
+    assert executor.take_pushes()[1]["StopReplica"] > 0
+    assert not executor.delete_replicas()
+
+
+def test_each_step_tells_what_is_of_it() -> None:
+    alone = Small((1, 2, 3), {("t", 0): ((1, 2), 1, (1,))})
+    plan = scenarios.rolling_restart(alone.snapshot(), TERMS)
+    assert [step.brokers for step in plan.steps if step.notes] == [(1,)]
+    _, step = scenarios.stopped_after(HEALTHY.snapshot(), [1], [2], TERMS)
+    first = {(c.path, c.old) for c in scenarios.stopped(HEALTHY.snapshot(), [1], TERMS).writes}
+    assert first.isdisjoint({(c.path, c.old) for c in step.writes})
+
+
+def test_topics_that_are_deleted_do_not_catch_up() -> None:
+    world = HEALTHY.world()
+    world.deletions.append("t")
+    plan = scenarios.rolling_restart(snapshot_of(world), TERMS, broker_ids=[1, 3])
+    assert [step.notes for step in plan.steps] == [(), ()]
 
 
 def test_unreadable_states_are_left_alone() -> None:

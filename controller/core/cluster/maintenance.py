@@ -199,7 +199,6 @@ def cancel_shutdown(context: EventContext, serial: int, request: CancelShutdown)
     if broker_id in cluster.shutting_down:
         cluster.shutting_down.discard(broker_id)
         context.log([BrokerChange(broker_id, "online", "shutting_down")])
-        context.push_brokers()
         replicas = yield from replicas_on(cluster, [broker_id])
         healthy = [r for r in replicas if cluster.is_online(*r)]
         to_online(context, healthy, "its broker stays after all")
@@ -254,8 +253,8 @@ def _go_on(context: EventContext) -> Handler[None]:
         yield from partition_state_machine.bring_online(context)
         yield from keep_drained(context)
         yield from phases.resumed(context)
-    if context.cluster.maintenance.suspension is None:
-        yield from deletion.resumed(context)
+    # Where they wait on, they wait for what is left.
+    yield from deletion.resumed(context)
 
 
 def keep_drained(context: EventContext) -> Handler[None]:

@@ -98,9 +98,8 @@ def cancel(context: EventContext, partitions: Iterable[Partition]) -> Handler[di
     partitions = list(partitions)
     failed = yield from _dequeue(context, [p for p in partitions if p not in ongoing])
     running = {p: assignment_of(p).cancelled(ongoing[p]) for p in partitions if p in ongoing}
+    # Nothing is to be copied: they finish at once, and what waits begins.
     failed.update((yield from _begin(context, running)))
-    if partitions:
-        yield from start_queued(context)
     return failed
 
 

@@ -187,7 +187,6 @@ def with_own_ids(context: EventContext, infos: Iterable[TopicInfo]) -> list[Topi
             known.name if known is not None else holders.setdefault(info.topic_id or info.name, info.name)
         )
         if not info.topic_id or holder == info.name:
-            cluster.unreadable_topics.pop(info.name, None)
             own.append(info)
         else:
             why = f"topic_id = {info.topic_id}: is the id of topic {holder}, too: must be its own"

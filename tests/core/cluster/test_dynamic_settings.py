@@ -149,7 +149,8 @@ def test_ranges_are_those_of_the_file() -> None:
 
 def test_what_was_edited_by_hand_and_may_not_be_is_named_and_not_in_force() -> None:
     rig = active()
-    rig.world.put_watched(PATH, {"<default>": {MOVES: "-1", PERCENTAGE: "7", "listeners": "1"}})
-    rig.run()
-    assert rig.cluster.dynamic == {PERCENTAGE: 7}
-    assert list(rig.cluster.problems) == [PATH]
+    for wrong in ("-1", "1000000001"):
+        rig.world.put_watched(PATH, {"<default>": {MOVES: wrong, PERCENTAGE: "7", "listeners": "1"}})
+        rig.run()
+        assert rig.cluster.dynamic == {PERCENTAGE: 7}
+        assert list(rig.cluster.problems) == [PATH]

@@ -135,3 +135,13 @@ def test_it_never_costs_availability(steps: list[str]) -> None:
             assert (leader in alive) == bool(alive & set(isr)), (topic, step)
         if len(alive) == 2 and rig.stored()[0] > 0:
             rejoin(rig)
+
+
+def test_one_that_stopped_cleanly_is_not_held_back_while_it_is_away() -> None:
+    rig = cluster()
+    flap(rig, 2)
+    rig.ask(ControlledShutdown(1, rig.cluster.brokers[1].epoch))
+    rig.world.broker_down(1)
+    rig.run()
+    assert rig.cluster.flapping[1].hold_us
+    assert rig.cluster.held_back() == []

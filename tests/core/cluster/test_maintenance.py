@@ -286,6 +286,19 @@ def test_a_freeze_lets_unclean_elections_by_configuration_pass() -> None:
     assert leaders(rig) == [2]
 
 
+def test_what_is_frozen_waits_on_when_a_pause_ends() -> None:
+    rig = cluster([1, 2])
+    freeze(rig)
+    ask(rig, SetPause(True, "r", "ann"))
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    ask(rig, SetPause(False, "r", "ann"))
+    assert "t" in rig.world.topics
+    assert "frozen by ann" in str(rig.cluster.deletions_waiting["t"])
+    freeze(rig, False)
+    assert "t" not in rig.world.topics
+
+
 def test_a_freeze_needs_reason_author_and_end() -> None:
     rig = cluster([1, 2])
     for request in (

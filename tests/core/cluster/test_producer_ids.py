@@ -85,9 +85,9 @@ def test_no_id_is_given_out_twice(fates: list[Fate]) -> None:
 
 def test_a_block_whose_answer_is_lost_is_the_one_that_landed() -> None:
     rig = MachineHarness.active(World(1))
-    fates = iter([Fate.LANDED])
+    fates = iter([Fate.LANDED, Fate.ANSWERED, Fate.LANDED])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
-    assert [allocate(rig).start for _ in range(2)] == [0, 1000]
+    assert [allocate(rig).start for _ in range(4)] == [0, 1000, 2000, 3000]
 
 
 def test_nobody_is_left_without_an_answer() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from controller.core.context import CoreSettings
+from controller.core.effects import Commit, SetState
 from controller.core.elections.preferred_leader_balance import imbalances
 from controller.core.events import Event, EventKind
 from controller.core.records import BrokerChange, LeadershipChange
-from tests.support.core.harness import MachineHarness
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
 RUN = Event(EventKind.LEADER_REBALANCE)
@@ -137,3 +138,29 @@ def test_a_partition_without_leadership_counts_as_led() -> None:
     world.create_topic("t", {0: [9]})
     rig = MachineHarness.active(world)
     assert [(b, i.preferred, i.missing) for b, i in rig.drive(imbalances).items()] == [(9, 1, 0)]
+
+
+def test_what_could_not_be_elected_leaves_its_share_of_the_rate_to_others() -> None:
+    world = World(1, 2, 3)
+    for topic, preferred in (("t", 1), ("u", 2)):
+        world.create_topic(topic, {n: [preferred, 3] for n in range(2)})
+        for number in range(2):
+            world.put_state(topic, number, state(3, (preferred, 3), 5, 7))
+    rig = MachineHarness.active(world, settings=CoreSettings(leader_rebalance_leaders_per_second=2))
+
+    def fate(commit: Commit) -> Fate:
+        first = commit.writes[0]
+        return (
+            Fate.LOST if isinstance(first, SetState) and first.partition.topic.name == "t" else Fate.ANSWERED
+        )
+
+    rig.fate = fate
+    run(rig)
+    assert [rig.stored(topic, n)[0] for topic in "tu" for n in range(2)] == [3, 3, 2, 2]
+
+
+def test_a_partition_without_a_leader_counts_as_led_by_another() -> None:
+    rig = cluster([2, 1, 1])
+    rig.world.put_state("t", 2, state(-1, (1, 2), 6, 8))
+    rig.partition("t", 2).leadership = rig.world.states["t", 2]
+    assert rig.drive(imbalances)[1][:2] == (3, 2)

@@ -11,12 +11,13 @@ import pytest
 from controller.core import commits
 from controller.core.effects import Commit
 from controller.core.isr import alter_partition
-from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
+from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr
+from controller.core.model.broker_ids import of_several
 from controller.core.records import LeadershipChange, Rejection
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import Fate, MachineHarness
-from tests.support.core.world import TOPIC_CHANGE, World, state
+from tests.support.core.world import TOPIC_CHANGE, World, a_broker, state
 
 LEADER_EPOCH, PARTITION_EPOCH = 5, 7
 
@@ -489,3 +490,23 @@ def test_long_requests_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = [changed(asked, partition=n) for n in range(9)]
     request = rig.alter(1, *unknown)
     assert len(rig.pauses(lambda context: alter_partition.alter_partitions(context, [(1, request)]))) == 9
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "found"),
+    [
+        (0, 20, 20),
+        (of_several((10, 20)), 20, 20),
+        (10, 20, 20),
+        (77, 20, 77),
+        (of_several((10, 77)), 20, of_several((10, 77))),
+        (10, 99, 10),
+    ],
+)
+def test_where_a_replica_is_is_believed_unless_it_may_have_lost_its_data(
+    known: int, told: int, found: int
+) -> None:
+    cluster = Cluster(100)
+    cluster.brokers = {1: a_broker(1, 1, directories=(10, 20))}
+    assert cluster.more_exactly(1, known, told) == found
+    assert cluster.more_exactly(2, known, told) == known

@@ -405,3 +405,10 @@ def test_who_registers_is_told_all_as_its_whole_state() -> None:
         )
     queues = rig.machine.outbox.queues
     assert (list(queues[2].whole), list(queues[3].whole)) == (partitions, [])
+
+
+def test_at_startup_a_replica_on_a_failed_disk_is_offline() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]}, {("t", 0): state(2, [2])})
+    rig.cluster.offline_dirs[1] = {rig.partition()}
+    rig.drive(lambda context: replica_state_machine.startup(context, [rig.partition()]))
+    assert [rig.partition().replica_state(b) for b in (1, 2)] == [R.OFFLINE, R.ONLINE]

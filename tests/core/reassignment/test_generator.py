@@ -154,3 +154,14 @@ def test_leaderships_are_not_levelled_towards_avoided_brokers() -> None:
     before = topic([1, 2], [1, 2], [1, 2], [1, 2])
     assert {ids[0] for ids in generate(before, brokers(1, 2), avoided=[2]).values()} == {1}
     assert {ids[0] for ids in generate(before, brokers(1, 2)).values()} == {1, 2}
+
+
+def test_no_load_is_levelled_at_the_price_of_a_rack() -> None:
+    racks = {1: "a", 2: "b", 3: "b", 4: "b"}
+    after = generate(topic([1, 3], [1, 4], [1, 3], [1, 4]), brokers(1, 2, 3, 4, racks=racks))
+    assert all(1 in ids for ids in after.values())
+
+
+def test_what_is_as_large_as_the_difference_stays() -> None:
+    before = topic([1])
+    assert generate(before, brokers(1, 2), sizes={("t", 0): 10}) == before

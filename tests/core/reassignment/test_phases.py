@@ -7,7 +7,9 @@ import pytest
 from controller.core.context import CoreSettings
 from controller.core.effects import SetReassignment, SetState, SetTopic
 from controller.core.events import Event, EventKind
-from controller.core.model import ReplicaState
+from controller.core.model import Ineligible, ReplicaState
+from controller.core.reassignment import alter_reassignments
+from controller.core.reassignment.reasons import Notified
 from controller.core.records import PartitionTransition, ReassignmentStep, ReplicaTransition
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetPause
@@ -24,6 +26,7 @@ from tests.support.core.reassignments import (
     reasons,
     request,
 )
+from tests.support.core.world import state
 
 RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
 T = ("t", 0)
@@ -455,3 +458,51 @@ def test_at_failover_the_znode_wins() -> None:
     rig.world.ask_reassignment({T: [3]})
     successor = MachineHarness(rig.world, epoch=2).failover()
     assert assigned(successor) == ([3, 1], [3], [1])
+
+
+def test_how_many_replicas_there_may_be_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alter_reassignments, "REPLICAS_MAX", 3)
+    rig = active(1, 2, 3, 4, t=[[1, 2]])
+    assert ask(rig, {T: [3, 4]}) == {"t-0": "INVALID_REPLICA_ASSIGNMENT"}
+    for broker_id in (3, 4):
+        rig.cluster.reassignments.keep_stray(rig.partition(), broker_id, Ineligible(Notified()))
+    assert ask(rig, {T: [2, 1]}) == {"t-0": "NONE"}, "strays, but none of the replicas is to be deleted"
+    rig = active(1, 2, 3, 4, t=[[1, 2]])
+    assert ask(rig, {T: [3, 2]}) == {"t-0": "NONE"}
+
+
+def test_a_dead_broker_that_is_being_added_is_not_added_again() -> None:
+    rig = active(1, 2, 3, t=[[1]])
+    ask(rig, {T: [3]})
+    rig.world.broker_down(3)
+    rig.run()
+    assert ask(rig, {T: [3, 2]}) == {"t-0": "INVALID_REPLICA_ASSIGNMENT"}
+
+
+def test_a_leader_is_lost_where_none_of_those_that_stay_can_lead() -> None:
+    rig = active(2, 3, t=[[2, 3]])
+    partition = rig.partition()
+    partition.leadership = state(3, (3, 1))
+    # Broker 1 is in sync and gone, broker 2 is there and out of sync.
+    assert alter_reassignments._loses_its_leader(rig.cluster, partition, (1, 2))
+    partition.leadership = state(3, (3, 2))
+    assert not alter_reassignments._loses_its_leader(rig.cluster, partition, (1, 2))
+
+
+def test_the_znode_s_target_replaces_that_of_a_move_that_waits() -> None:
+    rig = active(1, 2, 3, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
+    ask(rig, {T: [2], ("t", 1): [2]})
+    rig.world.ask_reassignment({("t", 1): [3]})
+    rig.run()
+    assert rig.world.topics["t"].queued == {1: (3,)}
+
+
+def test_a_move_of_a_topic_whose_deletion_waits_for_it_stays_in_the_znode() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.world.ask_reassignment({T: [2]})
+    rig.run()
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    successor = MachineHarness(rig.world, epoch=2).failover()
+    assert listed(successor) == (("t", 0, (2,)),)
+    assert successor.rejects() == []

@@ -12,6 +12,8 @@ from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.phases import drops_isr
 from controller.core.reassignment.reasons import Notified
+from controller.core.reassignment.topic_znode import entry_of, write_entries
+from controller.core.records import ReassignmentStep
 from controller.core.requests.operator import SetPause
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import (
@@ -171,7 +173,8 @@ def test_a_move_whose_targets_cannot_lead_keeps_its_old_replicas() -> None:
     rig = active(1, 2, t=[[1]])
     ask(rig, {T: [2]})
     rig.world.broker_down(2)
-    rig.world.put_state("t", 0, state(1, [1, 2], 1, 2))
+    rig.run()
+    rig.world.shrink_or_grow("t", 0, [1, 2])
     rig.world.notify_isr(T)
     rig.run()
     assert assigned(rig) == ([2, 1], [2], [1])
@@ -371,7 +374,8 @@ def test_all_targets_are_in_sync_when_the_old_replicas_go() -> None:
     assert rig.stored()[::2] == (2, [1, 2])
     assert "REASSIGNMENT_HELD_UP" in rig.rejects()
     # All replicas are told of all replicas again, one of which still copies.
-    assert list(rig.received[1].replicas[T].replicas) == [2, 3, 1]
+    for broker_id in (1, 2, 3):
+        assert list(rig.received[broker_id].replicas[T].replicas) == [2, 3, 1]
     copy_all(rig)
     check_moved(rig, T, [2, 3])
 
@@ -445,9 +449,44 @@ def test_versions_of_topics_that_were_written_together_are_known() -> None:
     rig = active(1, 2, t=[[1]], u=[[1]], v=[[1]])
     rig.world.edit_topic("v")
     rig.run()
-    ask(rig, {("u", 0): [2], ("v", 0): [2]})
-    for name in "tuv":
-        assert rig.cluster.topics[name].version == rig.world.topics[name].version
+    entries = {p: entry_of(rig.cluster, p) for p in map(rig.partition, "tuv")}
+    written = {p: e if p.topic.name == "t" else e._replace(queued=(2,)) for p, e in entries.items()}
+    # Before their watches tell of it.
+    assert rig.drive(lambda context: write_entries(context, written)) == {}
+    assert {n: topic.version for n, topic in rig.cluster.topics.items()} == {"t": 0, "u": 1, "v": 2}
+    assert {n: info.version for n, info in rig.world.topics.items()} == {"t": 0, "u": 1, "v": 2}
+
+
+def test_what_waits_already_is_recorded_once() -> None:
+    rig = active(1, 2, 3, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
+    ask(rig, {T: [2], ("t", 1): [2]})
+    rig.forget()
+    ask(rig, {("t", 1): [2]})
+    assert rig.recorded(ReassignmentStep) == []
+    ask(rig, {("t", 1): [3]})
+    assert [step.to for step in rig.recorded(ReassignmentStep)] == ["queued"]
+
+
+def test_a_deletion_that_waits_begins_with_the_end_of_a_move_that_removes_nothing() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [1, 2]})
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    assert "t" in rig.world.topics
+    join(rig, [1, 2])
+    assert "t" not in rig.world.topics
+
+
+def test_a_move_whose_leader_epoch_could_not_be_raised_goes_on_when_any_broker_starts() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.fate = never(SetState)
+    ask(rig, {T: [2]})
+    assert list(rig.cluster.reassignments.problems) == [rig.partition()]
+    rig.fate = lambda _: Fate.ANSWERED
+    rig.world.broker_up(3)
+    rig.run()
+    assert rig.cluster.reassignments.problems == {}
+    assert rig.received[2].replicas[T].leader_epoch == 1
 
 
 def test_a_topic_made_again_is_not_moved_in_the_former_one_s_name() -> None:
@@ -467,6 +506,7 @@ def test_who_cannot_leave_the_isr_keeps_its_replica() -> None:
     rig.drive(lambda context: stray_replicas.stop(context, [(partition, 2)]))
     assert not [line for line in rig.lines("SR") if line.endswith("delete")]
     assert rig.stored()[2] == [1, 2]
+    assert rig.cluster.reassignments.strays[partition][2].retry_at_us is not None, "it is tried again"
 
 
 def test_a_former_process_of_a_broker_confirms_no_deletion() -> None:

@@ -11,7 +11,7 @@ from controller.core.events import Event, EventKind
 from controller.core.model import Broker, Endpoint, PartitionState, ReplicaState
 from controller.core.records import PartitionTransition, Rejection
 from controller.core.requests.topics import CreateTopics, NewTopic
-from controller.core.topics.changes import add_partitions
+from controller.core.topics.changes import add_partitions, assign_missing_ids
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import TOPIC_CHANGE, World, modified, state
@@ -591,6 +591,8 @@ def test_a_topic_that_grew_is_not_complete_before_its_states_are_known() -> None
     topic = rig.cluster.topics["t"]
     add_partitions(topic, replace(world.topics["t"], partitions={0: (1,), 1: (1,)}), [1])
     assert rig.cluster.lacks_state()
+    rig.cluster.topics_to_delete.add("t")
+    assert not rig.cluster.lacks_state(), "what is to be deleted keeps nobody waiting"
 
 
 def test_the_version_of_a_topic_that_was_written_is_known() -> None:
@@ -599,6 +601,10 @@ def test_the_version_of_a_topic_that_was_written_is_known() -> None:
     rig.run()
     assert world.topics["t"].topic_id
     assert rig.cluster.topics["t"].version == world.topics["t"].version == 1
+    info = replace(world.topics["t"], topic_id="")
+    # Before its watch tells of it.
+    rig.drive(lambda context: assign_missing_ids(context, [info]))
+    assert rig.cluster.topics["t"].version == world.topics["t"].version == 2
 
 
 def test_a_move_that_a_topic_is_found_with_goes_on() -> None:

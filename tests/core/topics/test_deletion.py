@@ -14,6 +14,7 @@ from controller.core.model import Partition, PartitionState, ReplicaState, Topic
 from controller.core.records import ReplicaTransition, TopicChange
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetPause
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import deletion, znode_deletion
 from controller.core.topics.reasons import BeingReassigned, CreatedAnew, Unreachable, ZnodeUnreadable
@@ -478,6 +479,18 @@ def test_each_reason_why_it_waits_is_recorded() -> None:
     assert [reason.split()[-1] for reason in reasons] == ["KAFKA_STORAGE_ERROR", "UNKNOWN_SERVER_ERROR"]
 
 
+def test_a_reason_that_changes_while_it_waits_is_recorded() -> None:
+    world, rig = active(1, 2, 3, t=[[1, 2, 3]])
+    rig.stop_error = lambda broker, _: "KAFKA_STORAGE_ERROR" if broker != 3 else ""
+    world.mark_for_deletion("t")
+    rig.run()
+    world.broker_down(2)
+    rig.run()
+    reasons = [record.reason for record in rig.recorded(TopicChange) if record.after.startswith("ineligible")]
+    assert "KAFKA_STORAGE_ERROR" in reasons[0]
+    assert "KAFKA_STORAGE_ERROR" not in reasons[-1]
+
+
 def test_a_deletion_that_has_begun_goes_on_while_the_controller_is_paused() -> None:
     world, rig = active(1, 2, t=[[1, 2]])
     rig.stop_error = lambda *_: "UNKNOWN_SERVER_ERROR"
@@ -565,3 +578,27 @@ def test_a_topic_made_again_just_before_its_znodes_are_deleted_is_read_first(kno
     world.events.extend(news)
     rig.run()
     check_gone(world, rig, "t")
+
+
+def test_who_has_lost_the_disk_is_not_told_to_delete() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    world.lost[2] = {("t", 0)}
+    world.notify_log_dir(2)
+    rig.run()
+    rig.forget()
+    world.mark_for_deletion("t")
+    rig.run()
+    assert [line for line in rig.lines("SR") if line.endswith("delete")] == ["1 SR t-0 epoch -2 delete"]
+
+
+def test_a_move_that_only_removes_is_waited_for() -> None:
+    world, rig = active(1, 2, 3, t=[[1, 2, 3]])
+    world.shrink_or_grow("t", 0, [1, 2])
+    world.notify_isr(("t", 0))
+    rig.run()
+    rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, (2, 3))]))
+    assert rig.partition().removing == (1,)
+    assert rig.partition().adding == ()
+    world.mark_for_deletion("t")
+    rig.run()
+    assert list(rig.cluster.deletions_waiting) == ["t"]

@@ -93,6 +93,7 @@ def test_created_anew_while_the_last_write_is_on_its_way() -> None:
     rig.run()
     assert sorted(world.topics["t"].partitions) == [0, 1]
     assert world.folders == {1: {("t", 0), ("t", 1)}}
+    assert rig.cluster.deletions_waiting == {}
     rig.check_converged()
 
 
@@ -183,6 +184,16 @@ def wiped(world: World, name: str) -> None:
     """As people do who want to be rid of a topic: its znode and the request, by hand. Of the request nobody hears."""
     world.delete_topic(name)
     world.deletions.remove(name)
+
+
+def test_what_a_reassignment_left_behind_is_told_once_by_a_controller_that_takes_over() -> None:
+    world, _ = active(1, 2, t=[[1]])
+    world.edit_topic("t", stray={0: (2,)})
+    world.mark_for_deletion("t")
+    world.events.clear()
+    rig = MachineHarness(world, epoch=2)
+    rig.failover()
+    assert [line for line in rig.lines("SR") if line.startswith("2 ")] == ["2 SR t-0 epoch -2 delete"]
 
 
 def test_wiped_and_created_anew_before_the_news_of_the_marker_comes() -> None:

@@ -145,7 +145,11 @@ def test_refusals(request_: ForgetBroker, error: ErrorCode) -> None:
 
 
 def test_of_two_forgotten_brokers_each_is_remembered_with_its_own_replicas() -> None:
-    world, rig = active(1, 2, 3, 4, t=[[1, 2], [2, 3]], other=[[4, 1]])
+    world, rig = active(1, 2, 3, 4, t=[[1, 2], [2, 3]], other=[[4, 1]], both=[[2, 4, 1]])
+
+    def held() -> dict[int, Any]:
+        return {b: mark.replicas for b, mark in world.nodes[FORGOTTEN].value.items()}
+
     world.broker_down(2, 4)
     rig.run()
     for broker_id in (4, 2):
@@ -153,7 +157,25 @@ def test_of_two_forgotten_brokers_each_is_remembered_with_its_own_replicas() -> 
     world.mark_for_deletion("t")
     rig.run()
     check_gone(world, rig, "t")
-    assert {b: mark.replicas for b, mark in world.nodes[FORGOTTEN].value.items()} == {2: {"t": (0, 1)}, 4: {}}
+    assert held() == {2: {"t": (0, 1)}, 4: {}}
+    world.mark_for_deletion("both")
+    rig.run()
+    assert held() == {2: {"t": (0, 1), "both": (0,)}, 4: {"both": (0,)}}
+
+
+def test_what_is_remembered_stays_when_a_topic_of_the_name_is_deleted_again_or_the_broker_forgotten_again() -> (
+    None
+):
+    world, rig = waiting()
+    ask(rig, FORGET)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+    assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1)}
+    assert ask(rig, ForgetBroker(2, "drowned", "bob", 8)).error is ErrorCode.NONE
+    assert world.nodes[FORGOTTEN].value == {2: Forgotten("drowned", "bob", 8, {"t": (0, 1)})}
 
 
 def test_a_controller_that_takes_over_waits_for_no_forgotten_broker() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.context import CoreSettings
+from controller.core.effects import DeleteNode, SetState
 from controller.core.model import Broker, BrokerIds
 from controller.core.reassignment.topic_znode import Entry
 from controller.core.records import TopicChange
@@ -67,6 +68,14 @@ def test_leaders_are_spread() -> None:
     assert {leaders.count(b) for b in (1, 2, 3)} == {4}
 
 
+def test_followers_are_spread() -> None:
+    world, rig = active(1, 2, 3)
+    world.create_topic("t", {n: [1, US] for n in range(6)})
+    rig.run()
+    followers = [ids[1] for ids in replicas(world, "t").values()]
+    assert {followers.count(b) for b in (2, 3)} == {3}
+
+
 def test_another_rack_comes_first() -> None:
     world, rig = active(1, 2, 3, racks={1: "a", 2: "a", 3: "b"})
     world.create_topic("t", {0: [1, US], 1: [3, US]})
@@ -110,6 +119,7 @@ def test_added_partitions_never_take_a_topic_away() -> None:
     world.expand_topic("t", {1: [1, US]})
     rig.run()
     assert replicas(world, "t") == {0: (1,), 1: (1,)}
+    assert rig.rejects() == [], "it is not even tried"
     rig.check_converged()
 
 
@@ -197,10 +207,13 @@ def test_an_id_of_a_broker_that_is_registered_at_failover_is_forgotten() -> None
 
 def test_an_id_that_could_not_be_forgotten_is_forgotten_at_the_next_change_of_brokers() -> None:
     world, rig = active(1, 2)
-    rig.fate = lambda _: Fate.LOST
+    rig.fate = lambda commit: Fate.LOST if isinstance(commit.writes[0], DeleteNode) else Fate.ANSWERED
     world.broker_up(FORMER)
     rig.run()
     assert world.kafka_ids == {US, FORMER}
+    world.create_topic("t", {0: [1, FORMER]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1, FORMER)}, "it is a broker's all the same"
     rig.fate = lambda _: Fate.ANSWERED
     world.broker_down(FORMER)
     rig.run()
@@ -269,6 +282,28 @@ def test_a_reassignment_to_a_phantom_goes_on_with_another_broker() -> None:
     assert (info.partitions[0], info.adding[0], info.removing[0]) == ((3, 2, 1), (3,), (1,))
     assert rig.partition() in rig.cluster.reassignments.ongoing
     rig.check_memory()
+
+
+def test_a_move_that_waits_for_a_phantom_waits_for_another_broker() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [1, 2]})
+    world.edit_topic("t", queued={0: (2, US)})
+    world.put_state("t", 0, state(1, [1, 2]))
+    rig = taken_over(world)
+    info = world.topics["t"]
+    assert US not in {b for ids in (info.partitions[0], info.adding.get(0, ())) for b in ids}
+    rig.check_memory()
+
+
+def test_a_state_of_a_newer_controller_is_not_written_over() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [US, 2]})
+    world.put_state("t", 0, state(2, [2], leader_epoch=4, partition_epoch=7, controller_epoch=9))
+    world.kafka_ids = {US, FORMER}
+    rig = MachineHarness(world, settings=SETTINGS)
+    rig.failover()
+    assert [w for c in rig.commits() for w in c.writes if isinstance(w, SetState)] == []
+    assert world.states[("t", 0)].controller_epoch == 9
 
 
 def test_a_phantom_that_is_leaving_is_gone() -> None:

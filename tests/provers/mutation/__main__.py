@@ -41,6 +41,8 @@ TESTS = {
         "tests/cli/test_topic_placement.py",
     ),
     "controller/planning": ("tests/planning", "tests/cli"),
+    #: The world of the core's tests.
+    "controller/planning/store.py": ("tests/planning", "tests/core"),
     "controller/runtime": ("tests/runtime", "tests/provers/sim", "tests/linear"),
     "controller/runtime/zookeeper": (
         "tests/runtime/zookeeper",
@@ -93,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in files}
     if chosen.by_hand:
         listed = by_hand.mistakes(trees)
-        mutants = listed.planted
+        mutants = [mutant for mutant in listed.planted if mutant.key not in listed.harmless]
         for stale in listed.stale:
             print(f"the source has moved on: {stale}")
     else:
@@ -282,7 +284,8 @@ def _write() -> None:
     known = results.load()
     results.write("table", results.table(mutants, known, results.equivalents()))
     trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in by_hand.files()}
-    results.write("by hand", results.by_hand_table(by_hand.mistakes(trees).planted, known))
+    listed = by_hand.mistakes(trees)
+    results.write("by hand", results.by_hand_table(listed.planted, known, listed.harmless))
 
 
 if __name__ == "__main__":

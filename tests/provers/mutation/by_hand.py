@@ -26,23 +26,29 @@ def files(text: str | None = None) -> list[str]:
 
 @dataclass
 class Mistakes:
-    """``stale``: what the source has moved on from, as text."""
+    """``stale``: what the source has moved on from, as text. ``harmless``: why a mistake changes nothing that anybody
+    could see, by the mutant's key."""
 
     planted: list[Mutant]
     stale: list[str]
+    harmless: dict[str, str]
 
 
 def mistakes(trees: Mapping[str, ast.Module], text: str | None = None, folder: Path = ROOT) -> Mistakes:
     """All of these files, in the order of the list. ``trees``: the syntax of the files, which a planted one changes."""
-    found = Mistakes([], [])
+    found = Mistakes([], [], {})
     for file, rows in _listed(text).items():
         if file in trees:
             source = (folder / file).read_text(encoding="utf-8")
             for row in rows:
                 try:
-                    found.planted.append(_mutant(file, source, trees[file], row))
+                    mutant = _mutant(file, source, trees[file], row)
                 except StaleMistakeError as error:
                     found.stale.append(str(error))
+                    continue
+                found.planted.append(mutant)
+                if "harmless" in row:
+                    found.harmless[mutant.key] = row["harmless"]
     return found
 
 
@@ -69,9 +75,15 @@ def _mutant(file: str, source: str, tree: ast.Module, row: dict[str, str]) -> Mu
 
 
 def _first_difference(old: str, new: str) -> int:
-    """The line of ``old`` in which they differ first."""
-    both = zip(old.splitlines(), new.splitlines(), strict=False)
-    return next((n for n, (a, b) in enumerate(both) if a != b), 0)
+    """The line of ``old`` in which they differ first, or the next one that is run."""
+    before = old.splitlines()
+    found = next((n for n, (a, b) in enumerate(zip(before, new.splitlines(), strict=False)) if a != b), 0)
+    run = (n for n in range(found, len(before)) if _is_run(before[n].strip()))
+    return next(run, found)
+
+
+def _is_run(line: str) -> bool:
+    return bool(line) and not line.startswith("#") and line not in ("else:", "finally:")
 
 
 def _putter(tree: ast.Module, source: str) -> Callable[[], None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,23 +128,27 @@ def _row(name: str, count: Counter[str]) -> str:
     return f"| {name} | {whole} | {tried} | {killed} | {count['equivalent']} | {survived} | {share} |"
 
 
-def by_hand_table(mistakes: Iterable[Mutant], known: dict[str, Known]) -> str:
-    """A row for each file, and one for each mistake that nothing has found."""
+def by_hand_table(
+    mistakes: Iterable[Mutant], known: dict[str, Known], harmless: Container[str] = frozenset()
+) -> str:
+    """A row for each file, and one for each mistake that nothing has found and that is not ``harmless``, by key."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     survivors: list[str] = []
     for one in mistakes:
         found = known.get(one.key)
-        if found is None:
+        if one.key in harmless:
+            counts[one.file]["harmless"] += 1
+        elif found is None:
             counts[one.file]["untried"] += 1
         elif found.status == KILLED:
             counts[one.file]["simulator" if found.by.startswith(SIMULATOR) else "tests"] += 1
         else:
             counts[one.file]["nothing"] += 1
             survivors.append(f"| `{one.file}` | {_cell(one.function)} | {one.what} |")
-    columns = ("tests", "simulator", "nothing", "untried")
+    columns = ("tests", "simulator", "harmless", "nothing", "untried")
     lines = [
-        "| file | mistakes | found by tests | found by the simulator | found by nothing | untried |",
-        "|---|---|---|---|---|---|",
+        "| file | mistakes | found by tests | found by the simulator | harmless | found by nothing | untried |",
+        "|---|---|---|---|---|---|---|",
     ]
     total = Counter[str]()
     for file, count in sorted(counts.items()):

@@ -203,6 +203,13 @@ def test_a_mistake_of_the_list_is_planted_as_text(sample: ModuleType, tmp_path: 
     assert sample.total([1, 2, 4]) == 3
 
 
+def test_a_mistake_is_in_the_first_line_that_differs_and_is_run() -> None:
+    old = "a = 1\n# why\n\nelse:\n    b = 2\nc = 3"
+    assert by_hand._first_difference(old, "a = 1\nc = 3") == 4
+    assert by_hand._first_difference(old, "a = 2") == 0
+    assert by_hand._first_difference("# why", "") == 0
+
+
 @pytest.mark.parametrize(("old", "new"), [("found = 0", "found = 7"), ('in = "total"', 'in = "no_such"')])
 def test_a_mistake_of_which_the_source_has_moved_on_is_said_so(
     sample: ModuleType, tmp_path: Path, old: str, new: str
@@ -235,8 +242,16 @@ def test_the_table_of_the_list_says_what_found_each(sample: ModuleType, tmp_path
         twice.key: results.Known(SURVIVED, "1 tests"),
     }
     lines = results.by_hand_table([left_out, twice], known).splitlines()
-    assert lines[2] == f"| `{FILE}` | 2 | 0 | 1 | 1 | 0 |"
+    assert lines[2] == f"| `{FILE}` | 2 | 0 | 1 | 0 | 1 | 0 |"
     assert lines[-1] == f"| `{FILE}` | `total` | the first one counts twice |"
+    *_, total = results.by_hand_table([left_out, twice], known, {twice.key}).splitlines()
+    assert total == "| all | 2 | 0 | 1 | 1 | 0 | 0 |"
+
+
+def test_a_mistake_that_is_harmless_says_why(sample: ModuleType, tmp_path: Path) -> None:
+    text = f'{LISTED}harmless = "nobody asks for the first"\n'
+    found = by_hand.mistakes({FILE: ast.parse(SOURCE)}, text, tmp_path)
+    assert found.harmless == {found.planted[1].key: "nobody asks for the first"}
 
 
 def test_a_test_that_fails_without_the_mutant_kills_nothing(run: Callable[..., list[Result]]) -> None:

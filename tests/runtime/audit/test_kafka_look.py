@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from copy import copy
 
 import pytest
 
@@ -56,6 +57,7 @@ class KafkaPeer:
         self.strangers: list[MetadataResponseTopic] = []
         self.epochs = {0: codes.NONE, 1: codes.NOT_LEADER_OR_FOLLOWER}
         self.on_disk = {0, 1}
+        self.future: list[int] = []
         self.denied = False
         self.deaf: set[type[Message]] = set()
         self.asked: list[list[str] | None] = []
@@ -75,6 +77,7 @@ class KafkaPeer:
             return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", found)])
         assert isinstance(request, DescribeLogDirsRequest)
         entries = [DescribeLogDirsPartition(n) for n in sorted(self.on_disk)]
+        entries += [DescribeLogDirsPartition(n, is_future_key=True) for n in self.future]
         result = DescribeLogDirsResult(log_dir="/d", topics=[DescribeLogDirsTopic("t", entries)])
         return DescribeLogDirsResponse(results=[] if self.denied else [result])
 
@@ -162,6 +165,44 @@ def test_looks_take_turns_where_there_is_too_much_for_one(monkeypatch: pytest.Mo
     assert (found, look.examined, look.last) == ([], {"t"}, "t")
     assert peer.asked == [["t"]]
     assert peer.look("t")[1].last == ""
+
+
+def test_a_look_at_some_topics_is_none_at_everything() -> None:
+    peer = KafkaPeer()
+    _, look = peer.look("t")
+    assert (look.examined, peer.asked) == ({"t"}, [["t"]])
+
+
+def test_a_broker_that_has_seen_a_higher_leader_epoch_gets_one_above_it() -> None:
+    peer = KafkaPeer()
+    peer.epochs[1] = codes.FENCED_LEADER_EPOCH
+
+    async def settled(_broker_id: int) -> None: ...
+
+    look = KafkaLook(peer.cluster, peer.cluster.brokers[ME], peer.ask, settled, "")
+    (found,) = asyncio.run(look.differences(()))
+    assert found.floor == 6
+
+
+def test_a_topic_made_again_while_the_broker_is_asked_is_not_compared() -> None:
+    peer = KafkaPeer()
+    _set(peer, 2, leader_epoch=4)
+    ask = peer.ask
+
+    async def made_again(broker: Broker, request: Message) -> Message:
+        answer = await ask(broker, request)
+        if isinstance(request, DescribeLogDirsRequest):
+            peer.cluster.topics["t"] = copy(peer.cluster.topics["t"])
+        return answer
+
+    peer.ask = made_again  # type: ignore[assignment, method-assign]
+    assert peer.look()[0] == []
+
+
+def test_a_replica_that_is_to_be_on_another_disk_is_none_yet() -> None:
+    peer = KafkaPeer()
+    peer.future = [2]
+    assert peer.look()[0] == []
 
 
 async def _never(_broker_id: int) -> None:

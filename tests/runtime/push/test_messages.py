@@ -124,7 +124,8 @@ def test_removals_come_first_and_apart() -> None:
     (old,) = topic("t", 1, (1,), topic_id="old")
     (new,) = topic("t", 1, (1,), topic_id="new")
     old.topic.deleted = True
-    push = Push(PushKind.UPDATE_METADATA, BROKER, [old, new])
+    push = Push(PushKind.UPDATE_METADATA, BROKER, [old, new, *topic("t", 1, (1,), topic_id="old")])
+    push.partitions[2].topic.deleted = True
     removal, rest = built(MessageBuilder(cluster(), 10**6), push, pb.UpdateMetadataRequest)
     assert [(e.topic, e.leader) for e in removal.partition_states] == [("t", -2)]
     assert [(e.topic, e.leader) for e in rest.partition_states] == [("t", 1)]
@@ -135,9 +136,9 @@ def test_partitions_without_leadership_are_left_out() -> None:
     known, unknown = topic("t", 2, (1,))
     unknown.leadership = None
     builder = MessageBuilder(cluster(), 10**6)
-    push = Push(PushKind.LEADER_AND_ISR, BROKER, [unknown, known], [False, False])
+    push = Push(PushKind.LEADER_AND_ISR, BROKER, [unknown, known], [True, False])
     (message,) = built(builder, push, pb.LeaderAndIsrRequest)
-    assert [s.partition for s in message.partition_states] == [0]
+    assert [(s.partition, s.is_new) for s in message.partition_states] == [(0, False)]
     assert built(builder, Push(PushKind.LEADER_AND_ISR, BROKER, [unknown], [False]), None) == []
     push = Push(PushKind.UPDATE_METADATA, BROKER, [unknown], brokers_version=1)
     assert len(built(builder, push, pb.UpdateMetadataRequest)[0].partition_states) == 0

@@ -90,11 +90,14 @@ def test_a_later_epoch_is_not_this_term_s() -> None:
     told(story)
 
 
-def test_the_same_unreadable_controller_is_logged_once_in_a_while() -> None:
+def test_the_same_unreadable_controller_is_logged_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_election, "_reported", (None, 0.0))
+
     async def story(_: Network, session: Session, zk: Hands) -> None:
         zk.create(znode_paths.CONTROLLER, b"junk")
         with capture_logs() as logs:
             for _n in range(3):
+                await asyncio.sleep(1)
                 await controller_election.look(session, heard)
         assert [line["event"] for line in logs] == ["malformed_znode"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,6 +235,24 @@ def test_who_waits_for_an_answer_that_never_comes_is_told_at_the_end(end: str) -
             await session.close()
         with pytest.raises(SessionLostError):
             await waiting
+
+    told(story)
+
+
+def test_who_waits_is_told_of_a_close_before_the_client_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never:
+        def rawlink(self, _: object) -> None: ...
+
+    async def story(_: Network, session: Session, _zk: Hands) -> None:
+        waiting = asyncio.create_task(session._call(Never))
+        await asyncio.sleep(1)
+        with monkeypatch.context() as patch:
+            never = SimpleNamespace(Thread=lambda **_: SimpleNamespace(start=lambda: None))
+            patch.setattr(session_module, "threading", never)
+            await session.close()
+        with pytest.raises(SessionLostError):
+            async with asyncio.timeout(1):
+                await waiting
 
     told(story)
 

@@ -16,7 +16,7 @@ from controller.runtime.zookeeper.state_mirror import Warmth
 from tests.provers.sim.environment import loop
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.hands import Hands
-from tests.provers.sim.zookeeper.messages import MultiRead, Operation
+from tests.provers.sim.zookeeper.messages import MultiRead, Operation, Sync
 from tests.provers.sim.zookeeper.network import Channel, Network
 from tests.provers.sim.zookeeper.session import sessions_on
 from tests.runtime.zookeeper.test_state_mirror import World, _epoch, following, world
@@ -252,6 +252,26 @@ def test_what_is_heard_of_between_the_sync_and_the_hand_over_is_left_out() -> No
         prepared = made.mirror.hand_over(lambda *_: None)
         assert prepared is not None
         assert list(prepared.topics) == []
+
+    told(story)
+
+
+def test_what_was_written_before_the_election_is_heard_of_before_anything_is_believed() -> None:
+    async def story(network: Network, made: World) -> None:
+        async with following(made):
+            pass
+        deliver = network.deliver
+
+        def last_moment(channel: Channel, op: Operation) -> None:
+            if isinstance(op, Sync):
+                network.deliver = deliver  # type: ignore[method-assign]
+                zk = Hands(network, CHROOT)
+                zk.set(znode_paths.state_path("t", 1), codecs.encode_state(LeaderAndIsr(2, 8, (2,), 9, 1)))
+            deliver(channel, op)
+
+        network.deliver = last_moment  # type: ignore[method-assign]
+        await handed_over(made)
+        assert made.take() == [0, None, 0]
 
     told(story)
 

@@ -1,0 +1,88 @@
+"""What one replica and one broker's metadata are compared with, and how many states at once."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from controller.core.model import Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
+from controller.runtime.audit.auditor import BrokerAudit, Verdict
+from controller.runtime.audit.compare import Held, _hosted, _metadata, was_told
+from controller.runtime.audit.comparison import Comparisons
+from controller.runtime.audit.expected import Expected
+from controller.runtime.audit.stored import StateRounds
+from proto.gen import broker_control_pb2 as pb
+from tests.support.core.world import a_broker
+
+STATE = LeaderAndIsr(1, 5, (1, 2), 7, 1)
+
+
+def a_partition() -> tuple[Cluster, Partition]:
+    """On brokers 1 and 2, both online."""
+    cluster, topic = Cluster(100), Topic("t", "id")
+    cluster.brokers = {b: a_broker(b, b) for b in (1, 2, 3)}
+    cluster.add_topic(topic)
+    partition = topic.partitions[0] = Partition(topic, 0, (1, 2))
+    partition.leadership = STATE
+    for broker_id in (1, 2):
+        partition.set_replica_state(broker_id, ReplicaState.ONLINE)
+    return cluster, partition
+
+
+def held(**changes: int) -> Held:
+    fields: dict[str, Any] = {"partition": 0, "leader": 1, "leader_epoch": 5, "partition_epoch": 7}
+    known = pb.KnownPartition(**{**fields, **changes}, isr=[1, 2], replicas=[1, 2])
+    return Held("id", known={0: known})
+
+
+def test_each_epoch_of_metadata_counts() -> None:
+    _, partition = a_partition()
+    assert list(_metadata(partition, STATE, held())) == []
+    for changes in ({"leader_epoch": 4}, {"partition_epoch": 6}, {"leader": 2}):
+        assert len(list(_metadata(partition, STATE, held(**changes)))) == 1, changes
+
+
+def test_who_is_asked_for_a_replica() -> None:
+    cluster, partition = a_partition()
+    assert was_told(cluster, 2, partition, STATE)
+    cluster.offline_dirs[2] = {partition}
+    assert not was_told(cluster, 2, partition, STATE)
+    assert dict(Expected(cluster)._host(partition, STATE)).keys() == {1}
+
+
+def test_a_replica_on_its_way_out_is_no_difference() -> None:
+    cluster, partition = a_partition()
+    replica = pb.HostedReplica(partition=0, role="follower", topic_id="id", leader=1, leader_epoch=5)
+    assert len(list(_hosted(cluster, 3, partition, STATE, replica))) == 1
+    partition.set_departing({3: ReplicaState.OFFLINE})
+    assert list(_hosted(cluster, 3, partition, STATE, replica)) == []
+
+
+def test_a_topic_made_again_while_it_is_compared_is_not_equal() -> None:
+    cluster, partition = a_partition()
+
+    async def topic(of: Topic) -> Any:
+        found = await Expected(cluster).topic(of)
+        cluster.topics["t"] = Topic("t", "another")
+        return found
+
+    comparing: Any = SimpleNamespace(_cluster=cluster, _expected=SimpleNamespace(topic=topic))
+    assert asyncio.run(Comparisons._topic(comparing, partition.topic, 1)) is None
+
+
+def test_a_round_takes_about_the_interval() -> None:
+    cluster, topic = Cluster(100), Topic("t", "id")
+    cluster.add_topic(topic)
+    topic.partitions.update((n, Partition(topic, n, (1,))) for n in range(5000))
+    rounds = StateRounds(cluster, 11)
+    assert [len(rounds.next()) for _ in range(13)] == [0, *[500] * 10, 0, 500]
+
+
+def test_who_was_not_reached_was_not_asked() -> None:
+    audit = BrokerAudit(1)
+    audit.ended(Verdict.PENDING)
+    audit.ended(Verdict.UNREACHABLE, "no answer")
+    assert audit.asked_at == 0
+    audit.ended(Verdict.EQUAL)
+    assert audit.asked_at > 0
