@@ -248,7 +248,7 @@ def run(settings: Settings, load: Callable[[], Settings]) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # A million long-lived objects make full garbage collections expensive, and the code creates few cycles: what a term
     # leaves is collected at its end. The others look at so few objects that they are no long pause.
-    gc.set_threshold(50_000, 5, 1000)
+    gc.set_threshold(25_000, 3, 3000)
     rounds = Rounds()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(rounds)) as runner:
         return runner.run(serve(settings, load, rounds))

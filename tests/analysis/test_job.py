@@ -171,18 +171,23 @@ def test_durations_read_well() -> None:
     assert ",".join(map(human_us, given)) == expected
 
 
-def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(tmp_path: Path, cache: Path, *command: str) -> subprocess.CompletedProcess[str]:
     workdir = tmp_path / "cwd"
     workdir.mkdir()
     unset = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "XDG_CACHE_HOME": str(cache)}
     return subprocess.run(
         command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
 
 
-def test_alone_the_job_is_quiet_and_leaves_no_litter(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cache", "archives"),
+    [("no archives", []), pytest.param("cache", [".jsa"], marks=pytest.mark.spark_long)],
+)
+def test_alone_the_job_is_quiet_and_leaves_no_litter(cache: str, archives: list[str], tmp_path: Path) -> None:
+    """With an archive of Spark's classes, and in a path with a space, where there is none."""
     write_cluster(tmp_path / "logs", partitions=8, rounds=1)
     command = (
         sys.executable,
@@ -193,7 +198,7 @@ def test_alone_the_job_is_quiet_and_leaves_no_litter(tmp_path: Path) -> None:
         "--master",
         "local[2]",
     )
-    done = run(tmp_path, *command, "--out", "there")
+    done = run(tmp_path, tmp_path / cache, *command, "--out", "there")
     assert done.returncode == 0, done.stderr[-3000:]
     first_words = {"starting", "reading", "tables:", "writing", "stage"}
     unexpected = [line for line in done.stderr.splitlines() if line.split()[0] not in first_words]
@@ -205,8 +210,8 @@ def test_alone_the_job_is_quiet_and_leaves_no_litter(tmp_path: Path) -> None:
         "spark.log",
         "tables",
     ]
-    archives = [path.suffix for path in (tmp_path / "cache" / "partition-controller").glob("spark-*")]
-    assert archives == [".jsa"]
+    made = [path.suffix for path in (tmp_path / cache / "partition-controller").glob("spark-*")]
+    assert made == archives
     failed = subprocess.run(
         [*command[:4], str(tmp_path / "nowhere")], capture_output=True, text=True, check=False, cwd=tmp_path
     )

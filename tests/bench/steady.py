@@ -153,7 +153,7 @@ class Acks(NamedTuple):
 
 
 def told_s(records: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """By topic: when the last broker acknowledged metadata that has what became of it. Brokers that went or came
+    """By topic: when the last broker acknowledged metadata that has its first leaders. Brokers that went or came
     shortly before, or meanwhile, do not count: they have other things to be told first."""
     acks: dict[int, Acks] = {}
     events: dict[str, tuple[int, float]] = {}
@@ -161,7 +161,7 @@ def told_s(records: Sequence[dict[str, Any]]) -> dict[str, float]:
     for r in records:
         at = datetime.fromisoformat(r["ts"]).timestamp()
         if r["kind"] == "leader":
-            events[r["topic"]] = r["event_id"], at
+            events.setdefault(r["topic"], (r["event_id"], at))
         elif r["kind"] == "broker":
             moved.setdefault(r["replica"], []).append(at)
         elif r["kind"] == "ack" and r["to"] == "UpdateMetadata":

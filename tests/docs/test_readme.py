@@ -18,6 +18,7 @@ from typing import NamedTuple
 import click
 import pytest
 
+from tests.playground.test_playground import assert_good_verdict, left_over
 from tests.support.paths import ROOT
 from tests.support.runtime.programs import BIN, Program, program, run_to_end
 
@@ -143,9 +144,11 @@ def test_the_story_of_make_run(tmp_path: Path) -> None:
     )
     assert recipe is not None
     done = run_to_end([str(BIN / recipe[1]), *recipe[2].split(), "--no-report"], tmp_path)
+    assert left_over(tmp_path) == {}
     assert done.returncode == 0, done.stdout + done.stderr
     (spark,) = (n for n, line in enumerate(story.shown) if "Spark analyses" in line)
     assert fits(story.shown[:spark], done.stdout.splitlines()), difference(story, done.stdout)
+    assert_good_verdict(done.stdout)
 
 
 def test_the_convention() -> None:

@@ -13,6 +13,7 @@ from controller.playground.cluster import Playground, healthy
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
+from proto.statelog.schema import READY
 from tests.integration.conftest import StartCluster, create, read_records
 from tests.support.cli.operator import pctl
 
@@ -64,6 +65,13 @@ async def test_three_of_five_brokers_are_killed_and_return(
     second, _ = await cluster.active(session, other_than=first)
     assert (await cluster_reader.look(session)).maintenance.automatic
 
+    def of_second() -> list[dict[str, Any]]:
+        return read_records(cluster.state_logs / f"controller-{second}")
+
+    # Brokers that its failover found would be none that return.
+    async with asyncio.timeout(60):
+        while not any(r["kind"] == "failover" and r["to"] == READY for r in of_second()):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
     for name in gone:
         cluster.members[name].start()
     cluster_state, _ = await cluster.until(
@@ -78,8 +86,7 @@ async def test_three_of_five_brokers_are_killed_and_return(
     def maintenance_records() -> list[dict[str, Any]]:
         return [
             r
-            for n in (first, second)
-            for r in read_records(cluster.state_logs / f"controller-{n}")
+            for r in [*read_records(cluster.state_logs / f"controller-{first}"), *of_second()]
             if r["kind"] == "controller" and r["to"] in ("maintenance", "left_maintenance")
         ]
 

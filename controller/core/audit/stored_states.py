@@ -15,7 +15,7 @@ ours is under way while an event is handled: what differs was written by somebod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,7 +25,7 @@ from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadStates, SetState
 from controller.core.events import StatesCheck
 from controller.core.model import EPOCH_MAX, NO_EPOCH, NO_LEADER, RECOVERED, LeaderAndIsr, Partition
-from controller.core.partitions import partition_state_machine
+from controller.core.partitions import lost_data, partition_state_machine
 from controller.core.partitions.leader_election import OFFLINE
 from controller.core.partitions.leader_epochs import raise_leader_epochs
 from controller.core.reasons import NoEpochLeft
@@ -168,24 +168,27 @@ def _put_right(context: EventContext, wrong: dict[Partition, _Wrong]) -> Handler
         _finding(context, partition, "put_right", wrong[partition].reason)
         partition.leadership = new
         context.solved_state(partition)
-        context.push_leadership(partition.replicas, partition)
-    context.push_metadata([p for p, _, _ in changes])
     context.log([LeadershipChange(*change) for change in changes], "put_right")
-    yield from _elect_where_offline(context, [p for p, _, _ in changes])
+    written = [p for p, _, _ in changes]
+    context.push_metadata(written)
+    yield from _tell(context, written)
 
 
 def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[None]:
-    """Write what was taken over under a new leader epoch; elect where its leader is not online."""
-    failed = yield from raise_leader_epochs(context, floors, "edited_in_zookeeper")
+    """Write what was taken over under a new leader epoch."""
+    raised: list[Partition] = []
+    failed = yield from raise_leader_epochs(context, floors, "edited_in_zookeeper", raised.append)
     for partition, why in failed.items():
         context.reject("CONFLICT", f"taken over, but not confirmed: {why}", partition)
-    yield from _elect_where_offline(context, floors)
+    yield from _tell(context, raised)
 
 
-def _elect_where_offline(context: EventContext, written: Iterable[Partition]) -> Handler[None]:
-    """Elect for partitions whose leader, as it is stored now, is not online; the others are led."""
+def _tell(context: EventContext, written: Sequence[Partition]) -> Handler[None]:
+    """Tell replicas, once no leader is one that came back without its data; elect where the leader is not online."""
+    yield from lost_data.take_out(context, written)
     lost, led = list[Partition](), list[Partition]()
     for p in written:
+        context.push_leadership(p.replicas, p)
         if p.leadership is not None and not context.cluster.is_online(p, p.leadership.leader):
             lost.append(p)
         elif p.state is not partition_state_machine.ONLINE:

@@ -218,8 +218,8 @@ class Cluster:
     def topic_by_id(self, topic_id: str) -> Topic | None:
         return self._topics_by_id.get(topic_id)
 
-    def remove_topic(self, name: str) -> Topic | None:
-        """Remove a topic and all state kept for it; None if it was unknown."""
+    def remove_topic(self, name: str) -> list[Partition]:
+        """Remove a topic and all state kept for it; the partitions it had."""
         self.topics_to_delete.discard(name)
         self.topics_deletion_started.discard(name)
         self.deletions_ineligible.pop(name, None)
@@ -227,15 +227,17 @@ class Cluster:
         self.problems.pop(topic_config_path(name), None)
         self.deletions_to_resume.discard(name)
         topic = self.topics.pop(name, None)
-        if topic is not None:
-            if self._topics_by_id.get(topic.id) is topic:
-                del self._topics_by_id[topic.id]
-            self.reassignments.forget(topic.partitions.values())
-            for number in topic.partitions if self.problems else ():
-                self.problems.pop(state_path(name, number), None)
-            for failed in self.offline_dirs.values():
-                failed.difference_update(topic.partitions.values())
-        return topic
+        if topic is None:
+            return []
+        if self._topics_by_id.get(topic.id) is topic:
+            del self._topics_by_id[topic.id]
+        removed = topic.let_go()
+        self.reassignments.forget(removed)
+        for partition in removed if self.problems else ():
+            self.problems.pop(state_path(name, partition.number), None)
+        for failed in self.offline_dirs.values():
+            failed.difference_update(removed)
+        return removed
 
     def counts_as_offline(self, partition: Partition) -> bool:
         """Whether a partition is in state Offline; not of a topic whose deletion started (reference, section 11.1)."""

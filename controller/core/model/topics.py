@@ -33,6 +33,12 @@ class Topic:
         self.deleted = self.complete = False
         self.partitions: dict[int, Partition] = {}
 
+    def let_go(self) -> list[Partition]:
+        """End with no partitions, and return them: topics and partitions that refer to each other would stay in memory
+        until the next full collection of garbage, which a leader does not make."""
+        partitions, self.partitions = list(self.partitions.values()), {}
+        return partitions
+
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, {len(self.partitions)} partitions)"
 

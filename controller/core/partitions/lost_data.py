@@ -28,6 +28,14 @@ def take_out(context: EventContext, partitions: Iterable[Partition]) -> Handler[
     if not concerned:
         return
     failed = yield from write_states(context, map(removal.decide, concerned), removal.applied, removal.decide)
+    # A controller epoch above ours does not keep such a member in: the write is fenced if there is such a controller.
+    newer = [p for p, why in failed.items() if isinstance(why, NewerController)]
+    if newer:
+        for partition in newer:
+            del failed[partition]
+        failed |= yield from write_states(
+            context, map(removal.decide, newer), removal.applied, removal.decide
+        )
     context.log([Rejection("CONFLICT", str(why), p) for p, why in failed.items()])
 
 
@@ -54,11 +62,6 @@ class _Removal:
     def decide(self, partition: Partition) -> StateChange | None:
         cluster, current = self.context.cluster, partition.leadership
         if current is None:
-            return None
-        if current.controller_epoch > self.epoch:
-            self.context.reject(
-                "CONFLICT", str(NewerController(current.controller_epoch, self.epoch)), partition
-            )
             return None
         lacking = cluster.without_data(current)
         isr = tuple([b for b in current.isr if b not in lacking])

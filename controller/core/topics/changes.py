@@ -219,9 +219,8 @@ def _reborn(context: EventContext, name: str) -> None:
 
 
 def _forgotten(context: EventContext, name: str) -> None:
-    topic = context.cluster.remove_topic(name)
-    if topic is not None:
-        context.outbox.forget(topic.partitions.values())
+    if name in context.cluster.topics:
+        context.outbox.forget(context.cluster.remove_topic(name))
         context.log([TopicChange(name, "known", "vanished")])
 
 

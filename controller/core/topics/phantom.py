@@ -249,8 +249,7 @@ def _delete_impossible(context: EventContext, entries: Mapping[Partition, Entry]
         if not isinstance(outcome, Committed):
             context.reject("CONFLICT", f"{topic_path(topic.name)} could not be deleted: {outcome.reason}")
             continue
-        context.cluster.remove_topic(topic.name)
-        context.outbox.forget(topic.partitions.values())
+        context.outbox.forget(context.cluster.remove_topic(topic.name))
         why = TooFewBrokers(wanted, len(context.cluster.brokers))
         context.log([TopicChange(topic.name, "created", "deleted", str(why))])
         gone.add(topic)

@@ -63,6 +63,25 @@ def test_a_member_that_lost_its_disk_while_no_controller_was_there(leader: int) 
     rig.check_converged()
 
 
+@pytest.mark.parametrize("when", ["before the failover", "while we lead"])
+def test_a_controller_epoch_that_nobody_had_keeps_no_member_in_that_lost_its_disk(when: str) -> None:
+    """Told to lead, it would have all others forget what they acknowledged."""
+    edited = msgspec.structs.replace(kept(1, (1, 2), (10, 20)), controller_epoch=9)
+    world = world_of(1, 2)
+    world.put_state("t", 0, edited if when == "before the failover" else kept(1, (1, 2), (10, 20)))
+    rig = MachineHarness.active(world)
+    rig.forget()
+    if when == "while we lead":
+        world.edited.add(("t", 0))
+        world.put_state("t", 0, msgspec.structs.replace(edited, partition_epoch=8))
+    world.bounce(1)
+    world.broker_up(1, directories=(NEW,))
+    rig.run()
+    assert rig.stored()[::2] == (2, [2])
+    assert not [line for line in rig.lines("LISR") if line.startswith("1 ") and "leader 1" in line]
+    rig.check_converged()
+
+
 def test_it_is_taken_out_though_the_other_member_is_away_and_that_one_leads_when_it_is_back() -> None:
     world = world_of(1, 2)
     world.put_state("t", 0, kept(1, (1, 2), (10, 20)))

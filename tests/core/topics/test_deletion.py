@@ -40,8 +40,10 @@ def test_the_whole_way() -> None:
     world, rig = active(1, 2, t=[[1, 2]], other=[[2, 1]])
     world.configure("t", {"x": "y"})
     world.mark_for_deletion("t")
+    topic = rig.cluster.topics["t"]
     rig.run()
     check_gone(world, rig, "t")
+    assert topic.partitions == {}, "partitions refer to their topic, and nobody collects the leader's garbage"
     assert "t" not in world.configs
     assert deletes(rig) == [
         state_path("t"),

@@ -1,0 +1,49 @@
+"""The archive of a JVM's classes: made once, kept when whole, used by the next one. Spark's: ``make spark-cluster``."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from controller.analysis.session import ClassArchive
+from controller.embedded_zookeeper.ensemble import find_java
+
+
+def java(archive: ClassArchive) -> str:
+    """A JVM that ends at once; what it says of the archives that it uses."""
+    command = [find_java(), archive.option, "-Xlog:cds", "--list-modules"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+@pytest.mark.slow
+def test_the_next_jvm_uses_what_the_first_one_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = ClassArchive.find()
+    java(first)
+    assert not first.path.exists()
+    first.keep(whole=True)
+    assert [path.suffix for path in first.path.parent.iterdir()] == [".jsa"]
+    second = ClassArchive.find()
+    assert second.draft is None
+    assert f"Opened archive {second.path}." in java(second)
+    second.keep(whole=True)
+    assert second.path.exists()
+
+
+@pytest.mark.slow
+def test_what_a_killed_jvm_left_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    archive = ClassArchive.find()
+    assert archive.option
+    assert archive.draft is not None
+    archive.draft.touch()
+    archive.keep(whole=False)
+    assert list(archive.path.parent.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_there_is_none_in_a_path_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "of us"))
+    assert ClassArchive.find().option == ""
