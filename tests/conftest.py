@@ -99,6 +99,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: position.get(item.path.relative_to(tests).as_posix(), len(LONGEST)))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
     """By file, but those that share a Spark to one worker: else each worker starts one of its own."""
     if config.getvalue("dist") != "loadfile":

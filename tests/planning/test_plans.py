@@ -18,7 +18,14 @@ from controller.planning import scenarios
 from controller.planning.executor import Executor, Pushes
 from controller.planning.health import Gauge, Health, PartitionHealth
 from controller.planning.scenarios import Plan, Step, Terms
-from controller.planning.snapshot import Key, PlanError, Snapshot, min_isr_of, representatives
+from controller.planning.snapshot import (
+    Key,
+    PlanError,
+    Snapshot,
+    min_isr_of,
+    representatives,
+    unclean_allowed,
+)
 from controller.planning.store import Store
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
@@ -383,3 +390,26 @@ def test_after_a_restart_only_those_catch_up_that_were_in_sync() -> None:
     small = Small((1, 2, 3), {("t", 0): ((1, 2, 3), 1, (1, 2))})
     plan = scenarios.rolling_restart(small.snapshot(), Terms(), broker_ids=[2, 3])
     assert [set(step.after.partitions["t", 0].in_sync) for step in plan.steps] == [{1, 2}, {1, 2}]
+
+
+def test_what_tells_partitions_apart_keeps_both() -> None:
+    led = Small((1, 2), {("t", 0): ((1, 2), 1, (1, 2)), ("t", 1): ((1, 2), 2, (1, 2))})
+    assert len(representatives(led.snapshot()).states) == 2
+    unclean = {"u": {"unclean.leader.election.enable": "true"}}
+    alike = {("t", 0): ((1, 2), 1, (1, 2)), ("u", 0): ((1, 2), 1, (1, 2))}
+    assert len(representatives(Small((1, 2), alike, unclean).snapshot()).states) == 2
+    assert len(representatives(Small((1, 2), alike).snapshot()).states) == 1
+
+
+def test_a_topic_s_own_setting_wins_over_the_brokers_default() -> None:
+    own = {"t": {"unclean.leader.election.enable": "false"}}
+    small = Small((1,), {("t", 0): ((1,), 1, (1,)), ("u", 0): ((1,), 1, (1,))}, own)
+    snapshot = replace(small.snapshot(), broker_defaults={"unclean.leader.election.enable": "true"})
+    assert [unclean_allowed(snapshot, topic) for topic in "tu"] == [False, True]
+
+
+def test_pushes_are_taken_once() -> None:
+    executor = Executor(HEALTHY.snapshot())
+    executor.lose([1])
+    assert executor.take_pushes()
+    assert executor.take_pushes() == {}

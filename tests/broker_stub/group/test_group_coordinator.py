@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker_stub.group import coordinator as coordinator_module
 from broker_stub.group.coordinator import Commit, GroupCoordinator
 from broker_stub.group.settings import GroupSettings
 from proto.gen import common_pb2 as codes
@@ -24,6 +25,7 @@ from tests.support.broker.group_fakes import (
     request,
     run_ready_tasks,
 )
+from tests.support.broker.replication_fakes import leaping
 
 T0, T1 = ("t", 0), ("t", 1)
 
@@ -393,3 +395,41 @@ def test_defaults_are_kafkas() -> None:
         )
         == SETTINGS
     )
+
+
+async def test_a_group_that_was_there_before_outlives_a_refused_join(bench: CoordinatorHarness) -> None:
+    (member,) = await bench.stable()
+    bench.coordinator.leave_group(GROUP, member)
+    assert (await bench.join(protocols=())).result().error == codes.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.group()["generation_id"] > 0
+
+
+async def test_tombstones_of_a_load_that_is_over_are_left_to_the_next_one(
+    bench: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "_TOMBSTONES_PER_BATCH", 1)
+    both = {T0: Commit(1, -1, ""), T1: Commit(2, -1, "")}
+    await bench.coordinator.commit_offsets(GROUP, "", -1, both)
+    end = bench.log.ends[1]
+    bench.log.acknowledge.clear()
+    bench.coordinator.forget_partitions([T0, T1])
+    await run_ready_tasks()
+    bench.coordinator._migration.owned[1] = {}
+    bench.log.acknowledge.set()
+    await run_ready_tasks()
+    assert bench.log.ends[1] == end + 1
+
+
+def test_a_time_in_milliseconds_is_waited_for_in_seconds() -> None:
+    """A commit whose append hangs ends after its 5,000 ms."""
+
+    async def story() -> None:
+        bench = CoordinatorHarness(settings=GroupSettings(offsets_commit_timeout_ms=5_000))
+        await bench.elect(1)
+        bench.log.acknowledge.clear()
+        began = asyncio.get_running_loop().time()
+        await bench.coordinator.commit_offsets(GROUP, "", -1, {T0: Commit(5, -1, "")})
+        assert asyncio.get_running_loop().time() - began == pytest.approx(5.0, abs=0.1)
+        await bench.coordinator.stop()
+
+    leaping(story)()

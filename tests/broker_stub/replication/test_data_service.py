@@ -581,3 +581,12 @@ async def test_a_throttled_fetch_still_tells_where_the_follower_is() -> None:
     await run_ready_tasks()
     (proposals,) = writer.asked
     assert proposals[0].isr == (0, 2)
+
+
+@leaping
+async def test_nothing_is_no_answer_before_the_time_whatever_is_enough() -> None:
+    broker = await leading()
+    request = fetch_request(replica=1, epoch=3, wait_ms=5_000)
+    request.min_bytes = 0
+    await broker.service.fetch(request)
+    assert broker.loop.time() == pytest.approx(5.0)

@@ -52,7 +52,8 @@ def test_it_is_the_least_end_of_the_isr() -> None:
     assert advanced(partition) == 0, "nobody has said yet what it has"
     partition.record_fetch(1, 10, 0)
     assert advanced(partition) == 0
-    partition.record_fetch(2, 4, 0)
+    partition.record_fetch(2, 4, 0, directory=77)
+    assert partition.remote[2].directory == 77
     assert advanced(partition) == 4
     partition.record_fetch(2, 10, 0)
     assert advanced(partition) == 10

@@ -6,10 +6,13 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from controller.core.model import Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
+from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
 from controller.runtime.audit.compare import Held, _hosted, _metadata, was_told
-from controller.runtime.audit.comparison import Comparisons
+from controller.runtime.audit.comparison import Comparisons, _Asker
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.stored import StateRounds
 from proto.gen import broker_control_pb2 as pb
@@ -86,3 +89,69 @@ def test_who_was_not_reached_was_not_asked() -> None:
     assert audit.asked_at == 0
     audit.ended(Verdict.EQUAL)
     assert audit.asked_at > 0
+
+
+def test_the_id_of_a_topic_is_compared_whatever_partitions_it_has() -> None:
+    _, partition = a_partition()
+    topic = partition.topic
+    del topic.partitions[0]
+    third = topic.partitions[3] = Partition(topic, 3, (1, 2))
+    third.leadership = STATE
+    known = pb.KnownPartition(
+        partition=3, leader=1, leader_epoch=5, partition_epoch=7, isr=[1, 2], replicas=[1, 2]
+    )
+    assert list(_metadata(third, STATE, Held("id", known={3: known}))) == []
+    assert len(list(_metadata(third, STATE, Held("another", known={3: known})))) == 1
+
+
+def test_a_leader_is_ahead_in_its_own_leader_epoch_only() -> None:
+    cluster, partition = a_partition()
+    for leader_epoch, ahead in ((5, True), (4, False)):
+        replica = pb.HostedReplica(
+            partition=0, role="leader", topic_id="id", leader=1, leader_epoch=leader_epoch, partition_epoch=8
+        )
+        (found,) = _hosted(cluster, 1, partition, STATE, replica)
+        assert found.ahead is ahead
+
+
+async def test_nothing_is_kept_of_topics_and_partitions_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(expected_module, "BLOCK", 4)
+    cluster, topic = Cluster(100), Topic("t", "id")
+    cluster.add_topic(topic)
+    for number in range(10):
+        topic.partitions[number] = Partition(topic, number, (1, 2))
+        topic.partitions[number].leadership = STATE
+    kept = Expected(cluster)
+    await kept.refresh()
+    for number in range(4, 10):
+        del topic.partitions[number]
+    assert await kept.refresh() == await Expected(cluster).refresh()
+    cluster.remove_topic("t")
+    await kept.refresh()
+    assert kept._blocks == {}
+
+
+async def test_all_pages_of_topics_are_read() -> None:
+    pages = {
+        "": pb.DescribeStateResponse(topics=[pb.TopicDigests(topic="a")], more=True),
+        "a": pb.DescribeStateResponse(topics=[pb.TopicDigests(topic="b")]),
+    }
+
+    async def ask(request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
+        return pages[request.topics.after]
+
+    asker: Any = SimpleNamespace(ask=ask)
+    assert list(await _Asker.topics(asker)) == ["a", "b"]
+
+
+async def test_the_comparison_of_a_former_process_ends() -> None:
+    cancelled = asyncio.create_task(asyncio.sleep(60))
+    queue = SimpleNamespace(broker=a_broker(1, 8), comparing=False)
+    outbox = SimpleNamespace(queues={1: queue})
+    comparing: Any = SimpleNamespace(_outbox=outbox, _tasks={1: (a_broker(1, 7), cancelled)})
+    Comparisons.sync(comparing, deciding=True)
+    assert comparing._tasks == {}
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled

@@ -156,6 +156,13 @@ def test_the_newest_change_of_a_partition() -> None:
     assert recent.last_about("orders", 4) == About(12, "BrokerChange", 7, 50, 9)
     assert recent.last_about("bills", 3) == About(21, "X", 8, 70, -1)
     assert recent.last_about("orders", 5) is None
+    newest = LeaderAndIsr(5, 8, (5,), 99, 7)
+    recent.add(
+        batch(LeadershipChange(partition(3), BEFORE, AFTER), LeadershipChange(partition(3), AFTER, newest)),
+        8,
+        80,
+    )
+    assert recent.last_about("orders", 3) == About(12, "BrokerChange", 8, 80, 99)
 
 
 # --- following -----------------------------------------------------------------------------------------------

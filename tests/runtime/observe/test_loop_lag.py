@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -56,3 +57,14 @@ def test_a_pause_is_forgotten_after_two_windows(monkeypatch: pytest.MonkeyPatch)
     waited(rounds, clocks, 2 * WINDOW_S)
     assert rounds.longest() == Pause()
     rounds.close()
+
+
+def test_a_long_pause_is_told_of_for_two_windows() -> None:
+    rounds = loop_lag.Rounds()
+    with closing(rounds):
+        rounds._longest = loop_lag.Pause(5.0, 1.0)
+        rounds._turn(rounds._window_ends_s)
+        assert rounds._before == loop_lag.Pause(5.0, 1.0)
+        rounds._longest = loop_lag.Pause(4.0, 1.0)
+        rounds._turn(rounds._window_ends_s + loop_lag.WINDOW_S)
+        assert rounds._before == loop_lag.Pause()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, ReplicaState
 from controller.core.outbox import Push, PushKind
+from controller.runtime.push import messages
 from controller.runtime.push.messages import MessageBuilder
 from proto.gen import broker_control_pb2 as pb
 from tests.support.runtime.pushes import topic
@@ -254,3 +256,20 @@ def test_what_is_shared_is_shared_by_those_of_one_key() -> None:
     assert [told(1, "a"), told(2, "b"), told(1, "not looked at"), told(2, "nor this")] == [
         ["a"], ["b"], ["a"], ["b"],
     ]  # fmt: skip
+
+
+def test_of_what_is_shared_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_SHARED_CHUNKS_MAX", 2)
+    builder = MessageBuilder(cluster(), 10**6)
+    for number in range(4):
+        push = Push(PushKind.UPDATE_METADATA, BROKER, topic("t", 1, (1,)), shared_key=(number, 0, 1, 1))
+        list(builder.build(push))
+    assert [key[0] for key in builder._chunks] == [2, 3]
+
+
+def test_who_stops_without_deleting_hears_the_leader_epoch() -> None:
+    (partition,) = topic("t", 1, (1,))
+    partition.leadership = LeaderAndIsr(2, 6, (2,), 9, 7)
+    push = Push(PushKind.STOP_REPLICA, BROKER, [partition], [False])
+    (stop,) = built(MessageBuilder(cluster(), 10**6), push, pb.StopReplicaRequest)[0].partition_states
+    assert (stop.leader_epoch, stop.delete_partition) == (6, False)

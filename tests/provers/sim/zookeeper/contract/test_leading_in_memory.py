@@ -391,3 +391,20 @@ def test_who_failed_before_it_was_restarted_waits_too() -> None:
         assert await me.leaves_to_another(session)
 
     told(story)
+
+
+def test_a_term_ends_in_the_history_as_itself() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        for epoch in (1, 2):
+            won = await elect(session)
+            assert isinstance(won, Won)
+            await tenures.begin(session, won, 1)
+            if epoch == 2:
+                await tenures.end(session, won, "enough", requested=True)
+        kept, _version = await tenures._NODE.read(session)
+        assert [(t.controller_epoch, t.requested, t.end_unknown) for t in kept] == [
+            (1, False, True),
+            (2, True, False),
+        ]
+
+    told(story)

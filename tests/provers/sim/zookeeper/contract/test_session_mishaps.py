@@ -383,3 +383,18 @@ def test_single_reads_are_tried_again_on_another_connection(monkeypatch: pytest.
         assert isinstance(node, jute.Node)
 
     told(story)
+
+
+def test_what_is_read_in_bulk_is_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BULK_PATHS", "BULK_WINDOW"):
+        monkeypatch.setattr(session_module, name, 2)
+
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        paths = [f"/{name}" for name in "abcdefgh"]
+        for path in paths:
+            zk.create(path, path.encode())
+        nodes = await session.bulk_get(paths)
+        assert [node.data for node in nodes if isinstance(node, jute.Node)] == [p.encode() for p in paths]
+        assert await session._get_singly([session.packed_path(path) for path in paths]) == nodes
+
+    told(story)

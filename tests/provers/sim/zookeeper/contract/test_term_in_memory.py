@@ -407,3 +407,21 @@ def test_after_a_reconnect_all_is_read_again_and_controller_is_looked_at() -> No
         assert (place.count(EventKind.RECONNECTED), looked) == (1, 1)
 
     told(story)
+
+
+def test_the_senders_of_a_term_end_with_it() -> None:
+    async def story(place: Place) -> None:
+        await place.begin()
+        senders, ended = place.term.senders, list[bool]()
+        stop = senders.stop
+
+        async def noting() -> None:
+            await stop()
+            ended.append(True)
+
+        senders.stop = noting  # type: ignore[method-assign]
+        place.term.end(StopRequested("the test is over"))
+        await place.ended()
+        assert ended == [True]
+
+    told(story)
