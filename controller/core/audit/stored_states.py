@@ -40,8 +40,10 @@ RESERVE = 1_000_000
 
 @dataclass
 class _Edited:
-    """What one check found. ``floors``: taken over, to be confirmed above this leader epoch."""
+    """What one check found. ``floors``: taken over, to be confirmed above this leader epoch. ``unknown``: what was
+    found is all that is known, because it could not be read before."""
 
+    unknown: list[Partition] = field(default_factory=list)
     by_leader: list[Partition] = field(default_factory=list)
     floors: dict[Partition, int] = field(default_factory=dict)
     wrong: dict[Partition, _Wrong] = field(default_factory=dict)
@@ -66,8 +68,14 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
             _sort(context, partition, found, edited)
         else:
             context.solved_state(partition)
+    if edited.unknown:
+        # Creation reads a state that is there already, and adopts it.
+        yield from partition_state_machine.bring_online(context, edited.unknown)
     if edited.by_leader:
-        yield from refresh(context, edited.by_leader, "found_in_zookeeper")
+        changed = yield from refresh(context, edited.by_leader, "found_in_zookeeper")
+        # A member may have come back without its data while its leader wrote.
+        yield from lost_data.take_out(context, changed)
+        yield from _elect_where_offline(context, changed)
     if edited.wrong:
         yield from _put_right(context, edited.wrong)
     if edited.floors:
@@ -79,7 +87,9 @@ def _sort(
 ) -> None:
     known = partition.leadership
     if known is None:
-        return  # the state of a new partition: its creation reads and adopts it
+        if isinstance(found, LeaderAndIsr):
+            edited.unknown.append(partition)
+        return
     path = state_path(partition.topic.name, partition.number)
     if found is None:
         context.problem(Problem(path, "somebody deleted it: delete the topic to go on", error=STATE_GONE))
@@ -184,11 +194,17 @@ def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[Non
 
 
 def _tell(context: EventContext, written: Sequence[Partition]) -> Handler[None]:
-    """Tell replicas, once no leader is one that came back without its data; elect where the leader is not online."""
+    """Tell replicas, once no leader is one that came back without its data."""
     yield from lost_data.take_out(context, written)
+    for partition in written:
+        context.push_leadership(partition.replicas, partition)
+    yield from _elect_where_offline(context, written)
+
+
+def _elect_where_offline(context: EventContext, stored: Sequence[Partition]) -> Handler[None]:
+    """Elect for partitions whose leader, as it is stored now, is not online; the others are led."""
     lost, led = list[Partition](), list[Partition]()
-    for p in written:
-        context.push_leadership(p.replicas, p)
+    for p in stored:
         if p.leadership is not None and not context.cluster.is_online(p, p.leadership.leader):
             lost.append(p)
         elif p.state is not partition_state_machine.ONLINE:

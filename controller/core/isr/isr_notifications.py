@@ -10,7 +10,7 @@ from controller.core.context import EventContext, Handler
 from controller.core.effects import Problem, ReadIsrNotifications
 from controller.core.model import Partition
 from controller.core.names import name_shown
-from controller.core.partitions import lost_data
+from controller.core.partitions import lost_data, partition_state_machine
 from controller.core.reassignment import phases
 
 
@@ -36,6 +36,7 @@ def isr_changed(context: EventContext) -> Handler[None]:
     changed = yield from refresh(context, list(named), "isr_change_notification")
     # A member may have come back without its data while its leader wrote.
     yield from lost_data.take_out(context, changed)
+    yield from partition_state_machine.bring_online(context, changed)
     notified = set(changed)
     context.push_metadata([p for p in named if p not in notified])
     yield from delete_notifications(context, [path for path, _ in notes])

@@ -14,29 +14,22 @@ from controller.core.commits import StateChange, take_effect, write_states
 from controller.core.context import EventContext, Handler
 from controller.core.model import BrokerIds, DirectoryIds, LeaderAndIsr, Partition, PartitionState, interned
 from controller.core.partitions import partition_state_machine
-from controller.core.reasons import NewerController
 from controller.core.records import Rejection
 
 REASON = "data_lost"
 
 
-def take_out(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
+def take_out(context: EventContext, partitions: Iterable[Partition]) -> Handler[list[Partition]]:
     """Take members without their data out of the ISRs; what they led has no leader then. The elections are the
-    caller's."""
+    caller's. Returns those whose ISR could not be written: nobody may be told of it before the stored state is put
+    right. A state that names a controller epoch above ours is written over: if there is such a one, we are fenced."""
     removal = _Removal(context)
     concerned = list(removal.concerned(partitions))
     if not concerned:
-        return
+        return []
     failed = yield from write_states(context, map(removal.decide, concerned), removal.applied, removal.decide)
-    # A controller epoch above ours does not keep such a member in: the write is fenced if there is such a controller.
-    newer = [p for p, why in failed.items() if isinstance(why, NewerController)]
-    if newer:
-        for partition in newer:
-            del failed[partition]
-        failed |= yield from write_states(
-            context, map(removal.decide, newer), removal.applied, removal.decide
-        )
     context.log([Rejection("CONFLICT", str(why), p) for p, why in failed.items()])
+    return list(failed)
 
 
 class _Removal:

@@ -189,6 +189,21 @@ def test_a_deleted_state_is_reported_and_not_made_again() -> None:
     assert rig.rejects() == ["STATE_GONE"]
 
 
+def test_a_state_that_a_failover_could_not_read_is_adopted_once_it_is_mended() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [1, 2, 3]})
+    world.put_state("t", 0, state(1, [1, 2, 3], 5, 7))
+    world.unreadable[PATH] = "leader: expected int"
+    rig = MachineHarness.active(world)
+    check(rig)
+    assert rig.partition().leadership is None
+    del world.unreadable[PATH]
+    check(rig)
+    assert rig.partition().state is PartitionState.ONLINE
+    assert rig.cluster.problems == {}
+    rig.check_converged()
+
+
 def test_a_controller_epoch_that_nobody_had_is_put_right() -> None:
     rig = cluster()
     edit(rig, state(2, [2, 1], 6, 8, controller_epoch=EPOCH_MAX))

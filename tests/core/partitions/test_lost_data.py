@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from controller.core.config_keys import UNCLEAN
+from controller.core.events import StatesCheck
 from controller.core.explain.partitions import explain_partition
+from controller.core.handlers import event_of
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, PartitionState, of_several
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect, unmet
 from controller.core.partitions.lost_data import take_out
@@ -17,7 +19,7 @@ from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import MachineHarness
-from tests.support.core.world import World, state
+from tests.support.core.world import World, state, state_path
 
 NEW = 1000
 
@@ -79,6 +81,34 @@ def test_a_controller_epoch_that_nobody_had_keeps_no_member_in_that_lost_its_dis
     rig.run()
     assert rig.stored()[::2] == (2, [2])
     assert not [line for line in rig.lines("LISR") if line.startswith("1 ") and "leader 1" in line]
+    rig.check_converged()
+
+
+def test_a_state_that_does_not_decode_keeps_no_member_in_that_lost_its_disk() -> None:
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, (1, 2), (10, 20)))
+    rig = MachineHarness.active(world)
+    rig.forget()
+    world.edited.add(("t", 0))
+    world.put_state("t", 0, msgspec.structs.replace(kept(1, (1, 2), (10, 20)), partition_epoch=8))
+    world.unreadable[state_path("t")] = "isr: expected array"
+    world.bounce(1)
+    world.broker_up(1, directories=(NEW,))
+    rig.run()
+    assert rig.stored()[::2] == (2, [2])
+    assert not [line for line in rig.lines("LISR") if line.startswith("1 ") and "leader 1" in line]
+    rig.check_converged()
+
+
+def test_a_leader_that_wrote_its_isr_itself_and_lost_its_disk_is_followed_by_another() -> None:
+    """Whoever is told of the write first: by a notification, or by the audit."""
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, (1, 2), (10, 20)))
+    rig = MachineHarness.active(world)
+    world.put_state("t", 0, msgspec.structs.replace(kept(1, (1, 2), (NEW, 20)), partition_epoch=8))
+    world.events.append(event_of(StatesCheck([rig.partition()]), 10**7))
+    rig.run()
+    assert rig.stored()[::2] == (2, [2])
     rig.check_converged()
 
 

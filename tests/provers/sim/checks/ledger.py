@@ -52,6 +52,10 @@ def _together(directories: Iterable[int]) -> int:
 Partition = tuple[str, int]
 
 
+#: What an operator's hand writes that does not decode.
+SCRIBBLE = b"{"
+
+
 class State(NamedTuple):
     """A partition's, as stored. ``version``: the znode's, which is the partition epoch."""
 
@@ -106,6 +110,8 @@ class Ledger:
         self._candidates: dict[str, int] = {}
         #: What controllers own: path to writer and session.
         self._owned: dict[str, tuple[str, int]] = {}
+        #: Partitions whose state does not decode.
+        self.scribbled: set[Partition] = set()
         #: Partitions for which an operator is about to permit an unclean election, as nothing else helps.
         self.given_up: set[Partition] = set()
         #: In-sync members that lost data since they got in sync, or before, by a registration that outlived it.
@@ -220,6 +226,12 @@ class Ledger:
         self.topics[name] = topic
 
     def _state_written(self, partition: Partition, data: bytes, version: int, writer: str) -> None:
+        if writer == "operator" and data == SCRIBBLE:
+            # What was before is still the truth.
+            self.states[partition] = self.states[partition]._replace(version=version)
+            self.scribbled.add(partition)
+            return
+        self.scribbled.discard(partition)
         value = json.loads(data)
         state = State(
             value["leader"],
@@ -244,7 +256,7 @@ class Ledger:
         key = (topic.id if topic else None, *partition, state.leader_epoch)
         if self._leaders.setdefault(key, state.leader) != state.leader:
             self._report(f"{name}: leader epoch {state.leader_epoch} has two leaders: {before}, then {state}")
-        self._check_controller_epoch(name, state, writer)
+        self._check_controller_epoch(name, before, state, writer)
 
     def _check_change(
         self, name: str, partition: Partition, before: State, state: State, writer: str
@@ -299,10 +311,13 @@ class Ledger:
         for partition in self.states:
             self._check_lossy(partition)
 
-    def _check_controller_epoch(self, name: str, state: State, writer: str) -> None:
-        """A controller writes its own epoch; a broker the last one it heard of; an operator's hand anything."""
-        late = state.controller_epoch < self.controller_epoch and not writer.startswith("broker-")
-        if late or (state.controller_epoch > self.controller_epoch and writer != "operator"):
+    def _check_controller_epoch(self, name: str, before: State | None, state: State, writer: str) -> None:
+        """A controller writes its own epoch; a broker the last one it heard of, also one that an operator's hand has
+        written."""
+        broker, epoch = writer.startswith("broker-"), state.controller_epoch
+        if writer == "operator" or (broker and before is not None and before.controller_epoch == epoch):
+            return
+        if epoch > self.controller_epoch or (epoch < self.controller_epoch and not broker):
             self._report(f"{name}: {writer} wrote {state} in controller epoch {self.controller_epoch}")
 
     def _check_isr(self, partition: Partition) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.controllers import SimController
+from tests.provers.sim.checks.ledger import SCRIBBLE
 from tests.provers.sim.environment.disk import Disk
 from tests.provers.sim.environment.loop import OUTSIDE, Process, VirtualTimeLoop
 from tests.provers.sim.plans.abuse import Abuse, AbusedCluster
@@ -49,6 +50,8 @@ class Faults(Abuse):
         super().__init__(cluster)
         self._cluster = cluster
         self.over = False
+        #: What was in the znodes, by path.
+        self._scribbled: dict[str, bytes] = {}
 
     def begin(self, kind: str, arguments: tuple[Any, ...]) -> None:
         getattr(self, kind)(*arguments)
@@ -254,19 +257,38 @@ class Faults(Abuse):
     def edit_state(self, topic: str, number: int, touch: bool, beyond: int = 0) -> None:
         """Somebody writes a state by hand: as it was, or with another leader from the ISR; under the present controller
         epoch, or one so far beyond it."""
-        path = f"/brokers/topics/{topic}/partitions/{number}/state"
-        found, epoch = (
-            self._cluster.ask_zookeeper(Get(path)),
-            self._cluster.ask_zookeeper(Get("/controller_epoch")),
-        )
-        if not isinstance(found, Data) or not found.data or not isinstance(epoch, Data):
+        epoch = self._cluster.ask_zookeeper(Get("/controller_epoch"))
+        found = self._stored(path := f"/brokers/topics/{topic}/partitions/{number}/state")
+        if found is None or not isinstance(epoch, Data):
             return
-        value = {**json.loads(found.data), "controller_epoch": int(epoch.data or b"0") + beyond}
+        data, version = found
+        value = {**json.loads(data), "controller_epoch": int(epoch.data or b"0") + beyond}
         others = [id_ for id_ in value["isr"] if id_ != value["leader"]]
         if not touch and others:
             value["leader"], value["leader_epoch"] = others[0], value["leader_epoch"] + 1
         self._cluster.tampered = True
-        self._cluster.ask_zookeeper(Set(path, json.dumps(value).encode(), found.stat.version))
+        self._cluster.ask_zookeeper(Set(path, json.dumps(value).encode(), version))
+
+    def scribble(self, topic: str, number: int) -> None:
+        """Somebody writes what does not decode; puts it back at the end, if nobody has done so."""
+        found = self._stored(path := f"/brokers/topics/{topic}/partitions/{number}/state")
+        if found is not None:
+            self._scribbled[path], version = found
+            self._cluster.tampered = True
+            self._cluster.ask_zookeeper(Set(path, SCRIBBLE, version))
+
+    def _end_scribbles(self) -> None:
+        for path, before in self._scribbled.items():
+            found = self._cluster.ask_zookeeper(Get(path))
+            if isinstance(found, Data) and found.data == SCRIBBLE:
+                self._cluster.ask_zookeeper(Set(path, before, found.stat.version))
+
+    def _stored(self, path: str) -> tuple[bytes, int] | None:
+        """A state and its version, if there is one that decodes."""
+        found = self._cluster.ask_zookeeper(Get(path))
+        if not isinstance(found, Data) or not found.data or found.data == SCRIBBLE:
+            return None
+        return found.data, found.stat.version
 
     def forget_metadata(self, id_: int, topic: str, number: int) -> None:
         """A broker's cache loses a partition."""
@@ -286,8 +308,9 @@ class Faults(Abuse):
             self._start_zookeeper(server)
             zk.heal_server(server)
             zk.release_server(server)
-        # Without a leader nothing could be deleted.
+        # Without a leader nothing could be deleted, nor written.
         self.end_abuse()
+        self._end_scribbles()
         cluster.rpc.open_all()
         for node in cluster.nodes:
             zk.unblock(node.name)

@@ -366,6 +366,7 @@ TAMPERING: dict[str, Arguments] = {
         rng.random() < 0.5,
         rng.choice((0, 0, 1, 10**9)),
     ),
+    "scribble": lambda rng, _: (_topic(rng), rng.randrange(3)),
     "forget_metadata": lambda rng, options: (_broker(rng, options), _topic(rng), rng.randrange(3)),
 }
 #: Share of the seeds with tampering.
