@@ -134,7 +134,7 @@ dist: $(READY) ## build wheel and source distribution into build/packages
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/packages
 
 .PHONY: spark-cluster
-spark-cluster: java ## a report on a Spark cluster of two workers, which are killed
+spark-cluster: java ## a report on a Spark cluster of two workers, which are killed; one that makes the archive of Spark's classes
 	$(PYTEST) tests/analysis -m spark_long
 
 .PHONY: spark-archive

@@ -61,35 +61,43 @@ def quick_java() -> Iterator[None]:
 _chroots = itertools.count()
 #: The folder whose tests share a Spark.
 TOGETHER = "tests/analysis/"
-#: Files that take longest, and go first: the last one must not keep one worker busy when the other has nothing left.
+#: Files that take longest, and go first: the last one must not keep one worker busy when the others have nothing left.
+#: All of TOGETHER goes with its first file.
 LONGEST = (
     "analysis/test_job.py",
     "playground/test_playground.py",
-    "deploy/test_debian_package.py",
-    "deploy/test_monitoring.py",
+    "deploy/test_alerts_fired.py",
+    "attack/test_poison.py",
     "docs/test_tutorial.py",
+    "docs/test_readme.py",
     "kafka/test_leading.py",
     "kafka/test_tools.py",
     "kafka/test_secured.py",
     "kafka/test_chaos.py",
-    "docs/test_readme.py",
-    "integration/test_history_and_watch.py",
-    "provers/durability/test_fault_cases.py",
     "provers/durability/test_durability.py",
+    "attack/test_bounds.py",
+    "provers/soak/test_soak.py",
     "provers/chaos/test_chaos.py",
+    "attack/test_http_connections.py",
+    "provers/durability/test_fault_cases.py",
     "provers/durability/test_requests_at_death.py",
-    "analysis/test_leaderless.py",
-    "provers/durability/test_crashes.py",
-    "broker_stub/replication/test_replication_machine.py",
+    "provers/sim/test_simulator.py",
+    "deploy/test_monitoring.py",
+    "integration/test_history_and_watch.py",
     "integration/test_leadership.py",
     "integration/test_reassignment.py",
     "integration/test_replication.py",
-    "provers/sim/planted/test_sim_planted.py",
-    "provers/sim/test_simulator.py",
-    "tools/test_kafka_utils.py",
-    "tools/test_kafka_tools.py",
-    "tools/test_zk_shell.py",
+    "attack/test_made_up_epochs.py",
+    "attack/test_tls.py",
+    "attack/test_data_directories.py",
+    "provers/durability/test_crashes.py",
+    "provers/durability/test_upgrade.py",
     "workload/test_verdicts.py",
+    "tools/test_kafka_utils.py",
+    "tools/test_zk_shell.py",
+    "tools/test_kafka_tools.py",
+    "provers/sim/planted/test_sim_planted.py",
+    "broker_stub/replication/test_replication_machine.py",
 )
 
 
