@@ -118,6 +118,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
     return scheduling
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why a test was tried a second time (``make test``): a race of a test or of the product, to be looked for."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(
+            f"passed only at the second try, or failed twice: {report.nodeid}", yellow=True
+        )
+        terminalreporter.write_line(report.longreprtext)
+
+
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Connect string of a real server; ``PARTITION_CONTROLLER_TEST_ZOOKEEPER`` names another one to use."""

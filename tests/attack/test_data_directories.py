@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.support.cli.operator import pctl
+from tests.support.paths import take_away
 from tests.support.runtime.clusters import broker_command, controller, has_said
 from tests.support.runtime.programs import BIN, Program, program
 
@@ -39,12 +39,6 @@ def broker(connect: str, directory: Path, broker_id: int, run: int = 1) -> Itera
     with program(command, directory, ENVIRONMENT, name=f"broker-{broker_id}-{run}") as started:
         started.until(partial(has_said, started, "registered"))
         yield started
-
-
-def removed(folder: Path) -> None:
-    """Also of files that the broker renames meanwhile."""
-    while folder.exists():
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def state(zk: KazooClient, partition: int) -> dict[str, Any]:
@@ -75,7 +69,7 @@ def test_a_directory_is_removed_while_the_broker_runs(
     ):
         created(zookeeper, zk, running)
         assert [(tmp_path / "data-1" / d / f"t-{n}").is_dir() for d, n in (("a", 0), ("b", 1))] == [True] * 2
-        removed(tmp_path / "data-1" / "a")
+        take_away(tmp_path / "data-1" / "a")
         # As the place where a disk was mounted: it is there, and it is not the one that was opened.
         (tmp_path / "data-1" / "a").mkdir()
         running.until(lambda: state(zk, 0)["leader"] == 2)
@@ -83,7 +77,7 @@ def test_a_directory_is_removed_while_the_broker_runs(
         assert state(zk, 1)["leader"] == 1, "the other directory works"
         assert state(zk, 1)["isr"] == [1, 2]
         assert first.process.poll() is None
-        removed(tmp_path / "data-1" / "b")
+        take_away(tmp_path / "data-1" / "b")
         assert first.process.wait(60) == 1
         assert "no data directory works any more" in first.said()
         running.until(lambda: state(zk, 1)["leader"] == 2)
@@ -97,7 +91,7 @@ def test_a_directory_comes_back_empty_while_nobody_is_the_controller(
             created(zookeeper, zk, running)
         first.process.kill()
         first.process.wait()
-        removed(tmp_path / "data-1" / "a")
+        take_away(tmp_path / "data-1" / "a")
         with broker(zookeeper, tmp_path, 1, 2), controller(zookeeper, tmp_path) as running:
             running.until(lambda: state(zk, 0)["leader"] == 2)
             assert state(zk, 1)["leader"] == 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
+from tests.support.paths import take_away
 from tests.support.runtime.clusters import controller, lines
 from tests.support.runtime.programs import BIN, run_to_end
 
@@ -40,7 +40,7 @@ def test_a_state_log_that_is_taken_away(
         if renamed:
             log.rename(tmp_path / "moved")
         else:
-            shutil.rmtree(log)
+            take_away(log)
         zk.delete("/controller")
         running.until(lambda: len(lines(running, "ready")) == 2)
         assert running.terminate() == 0

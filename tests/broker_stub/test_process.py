@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -30,7 +29,7 @@ from proto.gen import broker_control_pb2_grpc as services
 from proto.gen import common_pb2 as codes
 from proto.incarnations import new_incarnation
 from tests.support.broker.builders import ID_X, leader_state, live, stop_state
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, take_away
 
 pytestmark = pytest.mark.slow
 
@@ -394,7 +393,7 @@ def test_a_lost_data_directory_is_reported_to_the_controller(
     """K507: by a notification of these bytes."""
     broker = start(state_log_dir=str(state_log_dir))
     value, _ = registration(zk)
-    shutil.rmtree(broker.data_dir)
+    take_away(broker.data_dir)
     with Channel(value["port"]) as channel:
         assert channel.lead(leader_state(leader=1, replicas=[1])) == ["KAFKA_STORAGE_ERROR"]
     parent = "/log_dir_event_notification"

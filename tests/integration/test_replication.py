@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionI
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2 as codes
 from tests.integration.conftest import StartCluster, read_records
+from tests.support.paths import take_away
 
 pytestmark = pytest.mark.slow
 
@@ -144,7 +144,7 @@ async def test_a_removed_log_folder_costs_one_replica(
     victim = of_topic(cluster_state)[0]
     assert victim.state is not None
     broker = victim.state.leader
-    shutil.rmtree(cluster.data_dir(broker) / f"{TOPIC}-{victim.partition}")
+    take_away(cluster.data_dir(broker) / f"{TOPIC}-{victim.partition}")
 
     def moved(now: ClusterState) -> bool:
         state = next(p.state for p in of_topic(now) if p.partition == victim.partition)
