@@ -396,7 +396,7 @@ def test_a_partition_s_leader_and_isr_is_encoded_once_while_it_stays(encodings: 
 def test_large_pushes_are_split_in_order_and_nothing_is_lost(
     wanted: list[tuple[int, int]], bytes_max: int, kind: PushKind
 ) -> None:
-    topics = [Topic("t" * (n + 1), ID) for n in range(5)]
+    topics = [Topic("t" * (50 * n + 1), ID) for n in range(5)]
     partitions = []
     for number_of_topic, number in wanted:
         partition = Partition(topics[number_of_topic], number, (1, 2, 3))
