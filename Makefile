@@ -124,7 +124,7 @@ prometheus: $(READY) ## fetch Debian's Prometheus, for the tests of alerts and d
 site: $(READY) ## build the pages of docs/ into build/site
 	@[ -x $(VENV)/site/bin/python ] || $(PYTHON) -m venv $(VENV)/site
 	$(VENV)/site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
-	$(VENV)/site/bin/mkdocs build --quiet --config-file docs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(VENV)/site/bin/mkdocs build --config-file docs/mkdocs.yml
 
 .PHONY: deb dist
 deb: $(READY) ## build a Debian package into build/packages
@@ -192,8 +192,8 @@ down: ## stop the cluster in containers
 	deploy/up.sh --down
 
 .PHONY: containers
-containers: $(READY) ## build the image and start every profile of the compose file on this machine's container engine, with failures; skipped where none answers; ARGS as pytest's
-	$(PYTEST) tests/deploy/test_containers.py -rP $(ARGS)
+containers: $(READY) ## build the image and start every profile of the compose file on this machine's container engine, with failures; skipped where none answers; the Debian package in a chroot; ARGS as pytest's
+	$(PYTEST) tests/deploy -m containers_long -rP $(ARGS)
 
 proto: $(READY) ## generate the gRPC code from proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. proto/*.proto

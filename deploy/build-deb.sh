@@ -41,18 +41,22 @@ sys.exit(main())
 PROGRAM
     chmod 0755 "$target/bin/$1"
     ln -s "/opt/partition-controller/bin/$1" "$root/usr/bin/$1"
-    install -d "$root/usr/share/man/man1"
-    {
-        echo ".TH ${1^^} 1 \"\" \"partition-controller $VERSION\""
-        printf '.SH NAME\n%s \\- Partition Controller\n.SH USAGE\n.nf\n' "$1"
-        PYTHONPATH=$source "$PYTHON" -c "import sys; sys.argv[0] = '$1'; from $2 import main; main()" --help |
-            sed -e 's/\\/\\\\/g' -e "s/^[.']/\\\\\&&/"
-        printf '.fi\n.SH SEE ALSO\n/opt/partition-controller/docs, and --help of each command\n'
-    } | gzip -9n >"$root/usr/share/man/man1/$1.1.gz"
 }
 program partition-controller controller.cli.main
 program pctl controller.cli.pctl.main
 program broker-stub broker_stub.cli
+
+# A page for each command of pctl and partition-controller, and one for broker-stub.
+man=$root/usr/share/man/man1
+own() { PYTHONPATH=$source "$PYTHON" -c "import sys; sys.argv[0] = '$1'; from $2 import main; main()" "${@:3}"; }
+own pctl controller.cli.pctl.main man "$man" >/dev/null
+{
+    echo ".TH BROKER-STUB 1 \"\" \"partition-controller $VERSION\""
+    printf '.SH NAME\nbroker-stub \\- a broker of Partition Controller\n.SH USAGE\n.nf\n'
+    own broker-stub broker_stub.cli --help | sed -e 's/\\/\\\\/g' -e "s/^[.']/\\\\\\&&/"
+    printf '.fi\n.SH SEE ALSO\n/opt/partition-controller/docs\n'
+} >"$man/broker-stub.1"
+gzip -9n "$man"/*.1
 
 install -D -m 0644 -t "$target/docs" docs/deploy.md docs/operations.md docs/runbooks.md
 install -D -m 0644 -t "$root/lib/systemd/system" deploy/systemd/partition-controller.service deploy/systemd/broker-stub@.service

@@ -52,6 +52,9 @@ def test_the_wheel_runs_from_an_empty_environment(distributions: list[Path], tmp
     home = tmp_path / "empty"
     venv.create(home, symlinks=True)
     pip: list[str | Path] = [
+        "env",
+        "-u",
+        "PYTHONPATH",
         sys.executable,
         "-m",
         "pip",
