@@ -56,7 +56,7 @@ async def report(started: Any, directory: Path) -> None:
     demo = [str(BIN / "partition-controller"), "playground", "--script", "demo", "--data-dir", str(directory)]
     done = await asyncio.to_thread(run_to_end, demo, directory.parent, timeout_s=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    (run,) = directory.glob("run-*")
+    (run,) = await asyncio.to_thread(lambda: list(directory.glob("run-*")))
     # Again: the page names the folder of its logs as it was given.
     again = [str(BIN / "pctl"), "report", "state-logs", "--out=again"]
     done = await asyncio.to_thread(run_to_end, again, run, timeout_s=600)
