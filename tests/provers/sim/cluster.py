@@ -247,6 +247,10 @@ class SimulatedCluster:
                 self.violated(f"{controller.name} had wrong states in memory")
             for found in controller.audited:
                 self.trace_line(f"{controller.name} audits {sorted(found.items())}")
+                if found["kind"] != "audit":
+                    if not self.tampered:
+                        self.ledger.found_late(controller.name, found)
+                    continue
                 excused = self.tampered or self._reply_lost(found)
                 if not excused and found["to"] in ("differs", "taken_over", "put_right"):
                     self.violated(f"the audit of {controller.name} found {found}")

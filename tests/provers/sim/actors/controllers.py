@@ -47,6 +47,10 @@ SETTINGS = Settings(
 )
 
 
+#: Why a change of a leader's own is recorded that only the audit has seen.
+FOUND = "found_in_zookeeper"
+
+
 class StateLog:
     """In the place of ``StateLogWriter``: every record is made, so that one that cannot be made is a finding."""
 
@@ -67,8 +71,9 @@ class StateLog:
     ) -> None:
         for record in records:
             self.written += 1
-            if record["kind"] == "audit" and (process := CURRENT.get()) in _DAEMONS:
-                _DAEMONS[process].audited.append(record)
+            told = record["kind"] == "audit" or record.get("reason") == FOUND
+            if told and (process := CURRENT.get()) in _DAEMONS:
+                _DAEMONS[process].audited.append({**record, "controller_epoch": controller_epoch})
 
     def flush(self, timeout_s: float = 0.0) -> bool:
         return True

@@ -26,6 +26,7 @@ from tests.provers.sim.zookeeper.tree import (
 
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)\Z")
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state\Z")
+_ISR_NOTIFICATION = re.compile(r"/isr_change_notification/isr_change_\d+\Z")
 _BROKER = re.compile(r"/brokers/ids/(\d+)\Z")
 #: What a controller writes without being elected, or in order to be.
 _ELECTION = re.compile(r"/controller(_epoch|s(/.*)?)?\Z")
@@ -124,6 +125,10 @@ class Ledger:
         self.disks = 1
         self._ever_registered: dict[int, set[int]] = {}
         self._lost: set[int] = set()
+        #: Versions of the states that each notification of changed ISRs is about; and by controller and its epoch those
+        #: of which it has deleted the notification.
+        self._notified: dict[str, dict[Partition, int]] = {}
+        self._heard: dict[tuple[str, int], dict[Partition, int]] = {}
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
         self.unclean_possible = True
@@ -142,7 +147,7 @@ class Ledger:
             if isinstance(change, NodeCreated | DataSet):
                 self._written(change, writer)
             elif isinstance(change, NodeDeleted):
-                self._deleted(change.path)
+                self._deleted(change.path, writer)
         # What one transaction changes is true together.
         for change in changes:
             if isinstance(change, NodeCreated | DataSet) and (match := _STATE.match(change.path)):
@@ -186,6 +191,8 @@ class Ledger:
             self._state_written((match[1], int(match[2])), data, version, writer)
         elif (match := _TOPIC.match(path)) and data:
             self._topic_written(match[1], data)
+        elif _ISR_NOTIFICATION.match(path):
+            self._isr_notified(path, data)
         elif match := _BROKER.match(path):
             self._emptied.pop(int(match[1]), None)
             if data:
@@ -329,8 +336,27 @@ class Ledger:
         if not set(state.isr) <= assigned | explained:
             self._report(f"{partition}: ISR {state.isr} is not within the replicas {sorted(assigned)}")
 
-    def _deleted(self, path: str) -> None:
-        if match := _STATE.match(path):
+    def _isr_notified(self, path: str, data: bytes) -> None:
+        try:
+            named = [(entry["topic"], entry["partition"]) for entry in json.loads(data)["partitions"]]
+        except (ValueError, KeyError, TypeError):
+            # By an operator's hand.
+            named = []
+        self._notified[path] = {key: self.states[key].version for key in named if key in self.states}
+
+    def found_late(self, controller: str, found: Mapping[str, Any]) -> None:
+        """What the audit finds that a leader wrote, the controller has not been told of."""
+        heard = self._heard.get((controller, found["controller_epoch"]), {})
+        if found["partition_epoch"] <= heard.get((found["topic"], found["partition"]), -1):
+            self._report(f"{controller} deleted the notification of what it did not read: {dict(found)}")
+
+    def _deleted(self, path: str, writer: str) -> None:
+        if (of := self._notified.pop(path, None)) is not None:
+            heard = self._heard.setdefault((writer, self.controller_epoch), {})
+            heard |= {key: max(version, heard.get(key, -1)) for key, version in of.items()}
+        elif match := _STATE.match(path):
+            for versions in (*self._notified.values(), *self._heard.values()):
+                versions.pop((match[1], int(match[2])), None)
             self.states.pop((match[1], int(match[2])), None)
             self._lossy.pop((match[1], int(match[2])), None)
             for emptied in self._emptied.values():

@@ -228,3 +228,24 @@ def test_a_leader_that_is_not_in_sync() -> None:
     harness.ledger.unclean_possible = False
     (found,) = harness.state(3, leader=2, leader_epoch=2, isr=[2])
     assert "not in sync, and nobody permitted it" in found
+
+
+def test_what_a_deleted_notification_named_is_known() -> None:
+    harness = LedgerHarness()
+    path = "/isr_change_notification/isr_change_0000000001"
+    named = json.dumps({"version": 1, "partitions": [{"topic": "foo", "partition": 0}]}).encode()
+    record = {"controller_epoch": 1, "topic": "foo", "partition": 0, "partition_epoch": 1}
+
+    def found_late(controller: str, version: int) -> list[str]:
+        harness.ledger.found_late(controller, record | {"partition_epoch": version})
+        return harness.found
+
+    harness.state(1, by="broker-1", isr=[1, 2])
+    harness.write(NodeCreated(path, named, 31, 0, 1), by="broker-1")
+    assert found_late("controller-1", 1) == []
+    harness.write(FENCE, NodeDeleted(path))
+    harness.state(2, by="broker-1", isr=[1])
+    assert found_late("controller-1", 2) == found_late("controller-2", 1) == []
+    (told,) = found_late("controller-1", 1)
+    assert "deleted the notification" in told
+    harness.write(NodeCreated(path, b"{", 31, 0, 1), by="operator")
