@@ -30,7 +30,7 @@ run: java ## run a whole cluster on this machine: failures, recovery, Spark repo
 
 test: java ## check format, lint and types, run all tests
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --reruns 1 -m "not kafka_long and not browser_long and not gameday_long and not spark_long and not containers_long"
+	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder --reruns 1 -m "not kafka_long and not browser_long and not gameday_long and not spark_long and not containers_long"
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick

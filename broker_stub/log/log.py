@@ -215,10 +215,11 @@ class PartitionLog:
         ):
             self._segments.pop().remove()
             files_removed = True
+        if files_removed:
+            # Else a power cut may leave the files behind a shorter one, which would be taken for whole.
+            sync_directory(self._folder)
         if len(self._segments) > at:
             self._segments[at].truncate(batch)
-        if files_removed:
-            sync_directory(self._folder)
         self._end = batch.base_offset
         self._recovery_point = min(self._recovery_point, self._end)
 

@@ -64,7 +64,7 @@ class BadVerdictError(PlaygroundError):
 class WorkloadCheck:
     """Writers and readers on one topic from ``start`` to ``verdict``."""
 
-    def __init__(self, playground: Playground, topic: str, partitions: int, rate: float = 200.0) -> None:
+    def __init__(self, playground: Playground, topic: str, partitions: int, rate: float = 50.0) -> None:
         self._playground, self._topic, self._partitions = playground, topic, partitions
         self._history = playground.directory / "workload-history.jsonl"
         self._tail, self._counts = history.Tail(self._history), _Counts()

@@ -148,7 +148,7 @@ async def elect(
             )
         else:
             return current
-        await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
+        await _delete_former(session, stat.owner)
         return await elect(session, me, on_change, leave_to_brokers=leave_to_brokers)
     if leave_to_brokers and (brokers := await registrations.kafka_brokers(session, on_change)):
         return Lost(-1, kafka_brokers=tuple([broker.id for broker in brokers]))
@@ -168,6 +168,15 @@ async def elect(
             return await elect(session, me, on_change, leave_to_brokers=leave_to_brokers)
         return outcome
     return Won(epoch, new_version)
+
+
+async def _delete_former(session: Session, owner: int) -> None:
+    """Delete ``/controller`` of this session, but not another one that somebody registers meanwhile: that has the same
+    version, 0, and raises the epoch."""
+    _, version = await _read_epoch(session)
+    stat = await session.exists(znode_paths.CONTROLLER)
+    if stat is not None and stat.owner == owner:
+        await _delete_at_epoch(session, version)
 
 
 def _epoch_after(epoch: int) -> int:
@@ -379,15 +388,20 @@ async def release(session: Session, found: Found) -> None:
 
     Raises ConnectionLossError: nobody knows, look again; AccessError.
     """
+    await _delete_at_epoch(session, found.epoch[1])
+
+
+async def _delete_at_epoch(session: Session, version: int) -> None:
+    """Delete ``/controller``, unless ``/controller_epoch`` has another zkVersion by now: somebody claimed it."""
     pack = session.packed_path
-    ops = [jute.op_check(pack(znode_paths.CONTROLLER_EPOCH), found.epoch[1])]
+    ops = [jute.op_check(pack(znode_paths.CONTROLLER_EPOCH), version)]
     ops.append(jute.op_delete(pack(znode_paths.CONTROLLER), -1))
     try:
         await session.multi(ops)
     except jute.MultiError as error:
         if error.code not in _OVERTAKEN:
-            raise AccessError(f"{znode_paths.CONTROLLER} could not be given up: {error}") from None
-        log.debug("already_given_up", why=str(error))
+            raise AccessError(f"{znode_paths.CONTROLLER} could not be deleted: {error}") from None
+        log.debug("already_deleted", path=znode_paths.CONTROLLER, why=str(error))
 
 
 async def _delete_quietly(session: Session, path: str, version: int = -1) -> None:

@@ -48,9 +48,10 @@ def row(file: str, first: int | None, last: int | None, node: int = 1, ok: int =
     return FileRow(file, 1, 1, ok, 0, 0, 0, None, "controller", node, first, last)
 
 
-def test_files_of_one_node_that_share_a_moment_overlap() -> None:
+def test_files_of_one_node_that_share_more_than_a_moment_overlap() -> None:
     assert overlapping([row("a", 0, 5), row("b", 6, 9), row("c", 3, 8, node=2)]) == set()
-    assert overlapping([row("a", 0, 5), row("b", 5, 9), row("c", 3, 8, node=2)]) == {"a", "b"}
+    assert overlapping([row("a", 0, 5), row("b", 5, 9), row("c", 3, 8, node=2)]) == set()
+    assert overlapping([row("a", 0, 6), row("b", 5, 9), row("c", 3, 8, node=2)]) == {"a", "b"}
     assert overlapping([row("long", 0, 90), row("b", 95, 96), row("c", 97, 99)]) == set()
     assert overlapping([row("long", 0, 98), row("b", 95, 96), row("c", 97, 99)]) == {"long", "b", "c"}
     assert overlapping([row("long", 0, 98), row("empty", 1, 2, ok=0)]) == set()

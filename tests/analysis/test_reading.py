@@ -192,6 +192,11 @@ def test_only_overlapping_files_of_one_node_can_hold_copies() -> None:
     assert found(("controller", 1, 0, 10), ("controller", 1, 11, 20), ("broker", 1, 5, 15)) == set()
     assert found(("controller", 1, 0, 10), ("broker", 1, 0, 10), ("controller", 1, 5, 6)) == {"0", "2"}
     assert found(("broker", 2, 0, 0), ("broker", 2, 0, 0)) == {"0", "1"}
+    # Rotated between lines of one event, and copies of which one has nothing but them.
+    assert found(("broker", 2, 0, 5), ("broker", 2, 5, 9), ("broker", 2, 9, 12)) == set()
+    assert found(("broker", 2, 0, 5), ("broker", 2, 5, 5)) == {"0", "1"}
+    assert found(("broker", 2, 5, 5), ("broker", 2, 5, 9)) == {"0", "1"}
+    assert found(("broker", 2, 5, 9), ("broker", 2, 5, 5), ("broker", 3, 5, 9)) == {"0", "1"}
 
 
 def test_a_directory_named_twice_is_read_once(spark: SparkSession, tmp_path: Path) -> None:

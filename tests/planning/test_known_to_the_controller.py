@@ -16,7 +16,7 @@ from controller.core.requests.brokers import ControlledShutdown
 from controller.planning import scenarios
 from controller.planning.context import cluster_of, take
 from controller.planning.scenarios import Step, Terms
-from controller.planning.snapshot import Snapshot, representatives
+from controller.planning.snapshot import Snapshot, representatives, unclean_allowed
 from controller.planning.stoppable import CHANGES, Reason, Why, stoppable
 from tests.support.core.harness import MachineHarness
 from tests.support.planning.clusters import BROKERS, Small, smalls
@@ -42,6 +42,13 @@ def taken(rig: MachineHarness) -> Snapshot:
     """From the controller's memory, with the settings of topics as the world has them."""
     configs = {name: dict(config) for name, config in rig.world.configs.items()}
     return take(rig.cluster, rig.settings).snapshot(configs, {}, {})
+
+
+@pytest.mark.parametrize("dynamic", [True, False, None])
+def test_a_default_set_for_all_brokers_goes_before_the_one_configured(dynamic: bool | None) -> None:
+    rig = rig_of(THREE, unclean_leader_election_enable=True)
+    rig.cluster.unclean_default = dynamic
+    assert unclean_allowed(taken(rig), "t") is (dynamic is not False)
 
 
 def lose_disk(rig: MachineHarness, broker_id: int, *numbers: int) -> None:

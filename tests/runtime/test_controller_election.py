@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -144,6 +145,27 @@ async def test_the_former_session_of_this_process_is_removed(zookeeper: str, zk:
         assert await elect(old) == Won(1, 1)
         assert await elect(new) == Won(2, 2)
         assert zk.exists(znode_paths.CONTROLLER).ephemeralOwner == new.id
+
+
+@pytest.mark.parametrize("where", ["multi", "_delete_former"])
+async def test_whoever_is_elected_while_a_former_self_is_removed_stays(
+    zookeeper: str, zk: KazooClient, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """After or before the epoch is read. Both znodes are of version 0: only the epoch tells them apart."""
+    async with opened(zookeeper) as (old, _), opened(zookeeper) as (new, _), opened(zookeeper) as (rival, _):
+        assert await elect(old) == Won(1, 1)
+        place = new if where == "multi" else controller_election
+        then = getattr(place, where)
+
+        async def overtaken(*given: Any) -> None:
+            monkeypatch.undo()
+            zk.delete(znode_paths.CONTROLLER)
+            assert await elect(rival, 2) == Won(2, 2)
+            await then(*given)
+
+        monkeypatch.setattr(place, where, overtaken)
+        assert await elect(new) == Lost(2, "h:2")
+        assert zk.exists(znode_paths.CONTROLLER).ephemeralOwner == rival.id
 
 
 async def test_a_term_of_this_session_that_never_completed_is_given_up_first(

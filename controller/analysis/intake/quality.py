@@ -169,13 +169,17 @@ def input_nodes(condensed: DataFrame) -> DataFrame:
 
 
 def overlapping(rows: Sequence[FileRow]) -> set[str]:
-    """Files of nodes of which two files overlap in time, as copies do and rotated files do not."""
-    newest: dict[tuple[str | None, int | None], int] = {}
+    """Files of nodes of which two files overlap in time, as copies do and rotated files do not.
+
+    One rotated file may begin at the microsecond that the one before ends with: the lines of an event share their time.
+    """
+    newest: dict[tuple[str | None, int | None], tuple[int, bool]] = {}
     found: set[tuple[str | None, int | None]] = set()
-    spans = [(row.first_us, row.last_us, (row.role, row.node)) for row in rows if row.ok]
-    for first, last, node in sorted(spans, key=lambda span: span[0] or 0):
-        before = newest.get(node)
-        if before is not None and (first or 0) <= before:
+    spans = [(row.first_us or 0, row.last_us or 0, (row.role, row.node)) for row in rows if row.ok]
+    for first, last, node in sorted(spans, key=lambda span: span[0]):
+        end, end_at_once = newest.get(node, (-1, False))
+        at_once = first == last
+        if first < end or (first == end and (at_once or end_at_once)):
             found.add(node)
-        newest[node] = max(last or 0, before or 0)
+        newest[node] = max((end, end_at_once), (last, at_once))
     return {row.file for row in rows if (row.role, row.node) in found}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,9 +16,8 @@ from broker_stub.log.files import FilePool
 from broker_stub.log.interface import Log, LogConfig
 from broker_stub.log.log import PartitionLog
 from tests.support.broker.memory_log import MemoryLog
+from tests.support.broker.power_cut import MEMORY_DISK
 
-#: Thousands of syncs, and none of this is about whether the disk does them.
-MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 OFFSETS = st.integers(0, 120)
 TIMESTAMPS = st.integers(0, 60)
 RECORDS = st.lists(

@@ -33,6 +33,8 @@ _CONTROLLER_SETTINGS = {
     "LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS": "10",
     # It enters by itself when most brokers are gone; the next episode is not to find it there.
     "MAINTENANCE_HEALTHY_SECONDS": "2",
+    # Full within minutes: a soak could not tell records that are kept from a leak.
+    "HISTORY_RECORDS_MAX": "5000",
 }
 #: Followers that are cut from their leader leave the ISR while somebody watches.
 _LAG_MS = 3000

@@ -26,7 +26,7 @@ from tests.provers.chaos.recovery import REGISTERED, WAIT_S, Eye, recover
 from tests.provers.chaos.secured import keep_rotating
 from tests.provers.chaos.verdicts import Distribution, Finding, Leaderless, Played, What
 
-TOPIC, PARTITIONS, RATE = "events", 8, 200.0
+TOPIC, PARTITIONS, RATE = "events", 8, 100.0
 #: What recovery is held against, seconds: sessions of the dead must expire, and two seconds are for the rest.
 LIMIT_S = SESSION_TIMEOUT_MS / 1000 + 2.0
 _WATCH_S = 0.3

@@ -21,7 +21,7 @@ AWAY_S = (0.0, 6.0)
 
 
 async def begin(
-    cluster: Playground, session: Session, partitions: int = 6, rate: float = 200.0
+    cluster: Playground, session: Session, partitions: int = 6, rate: float = 100.0
 ) -> WorkloadCheck:
     """All brokers are there, the topic (RF 3, min ISR 2) is led, the load is on: ``rate`` records a second."""
     await cluster.until(session, "all brokers", lambda s: len(s.brokers) == BROKERS)

@@ -56,7 +56,7 @@ def run_from(member: Member, tree: Path) -> None:
     member.environment = {**member.environment, "PYTHONPATH": str(tree)}
 
 
-async def upgrade(cluster: Playground, former: Path, rate: float = 200.0) -> Verdict:
+async def upgrade(cluster: Playground, former: Path, rate: float = 100.0) -> Verdict:
     """All members of a prepared cluster begin as ``former``, become this version, and go back, one by one under load.
 
     Raises BadVerdictError if a record was lost or two controllers led in one epoch, PlaygroundError if anything does

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, Topic
@@ -393,10 +393,11 @@ def test_a_partition_s_leader_and_isr_is_encoded_once_while_it_stays(encodings: 
     st.integers(60, 400),
     st.sampled_from([LISR, UMR, STOP]),
 )
+@example([(4, number) for number in range(30)], 400, LISR)
 def test_large_pushes_are_split_in_order_and_nothing_is_lost(
     wanted: list[tuple[int, int]], bytes_max: int, kind: PushKind
 ) -> None:
-    topics = [Topic("t" * (n + 1), ID) for n in range(5)]
+    topics = [Topic("t" * (50 * n + 1), ID) for n in range(5)]
     partitions = []
     for number_of_topic, number in wanted:
         partition = Partition(topics[number_of_topic], number, (1, 2, 3))
