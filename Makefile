@@ -112,7 +112,7 @@ gameday: java ## 22 faults that operators meet, one by one: what pctl says of ea
 	$(PYTEST) tests/playground -m gameday_long
 
 .PHONY: browser
-browser: java ## run all tests of the console in Debian's Chromium (apt-get install chromium), also with 100,000 partitions; ARGS as pytest's
+browser: java ## run all tests of the console in Debian's Chromium (apt-get install chromium), also with 100,000 partitions (SCALE=10: a million); ARGS as pytest's
 	@command -v chromium >/dev/null || { echo "Chromium is missing: apt-get install chromium"; exit 1; }
 	$(PYTEST) tests/browser -rP $(ARGS)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from controller.core import znode_paths
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import cluster_reader
 from tests.bench.cluster import BROKERS, populate
 from tests.browser.chromium import Window, window
@@ -21,7 +24,9 @@ from tests.support.runtime.programs import Program
 pytestmark = [pytest.mark.slow, pytest.mark.browser_long]
 
 PATIENCE_MS = 120_000
-TOPICS, PARTITIONS = 5000, 20
+#: 10: a million partitions.
+SCALE = int(os.environ.get("SCALE", "1"))
+TOPICS, PARTITIONS = 5000 * SCALE, 20
 #: They come one after the other, without a broker that could lead them; neighbours in the map.
 NEW_TOPICS = ("aaa", "aab", "aac", "aad", "aae")
 #: Milliseconds from the beginning of the navigation to the first content.
@@ -39,8 +44,14 @@ def lag(running: Program) -> str:
     )
 
 
-async def test_a_hundred_thousand_partitions(started: Any, zookeeper: str, tmp_path: Path) -> None:
-    async with cluster_reader.connected(zookeeper, 60_000) as session:
+@pytest.fixture
+def large_zookeeper(tmp_path: Path) -> Iterator[str]:
+    with EmbeddedZooKeeper(tmp_path / "zookeeper", heap_mb=1024 + 300 * SCALE) as server:
+        yield f"{server.connect_string}/large"
+
+
+async def test_a_hundred_thousand_partitions(started: Any, large_zookeeper: str, tmp_path: Path) -> None:
+    async with cluster_reader.connected(large_zookeeper, 60_000) as session:
         await populate(session, "topic", TOPICS, PARTITIONS)
         for id_ in range(BROKERS):
             # Nobody listens there: what is measured are the pages, not the pushes.
@@ -55,7 +66,7 @@ async def test_a_hundred_thousand_partitions(started: Any, zookeeper: str, tmp_p
                 "timestamp": "1",
             }
             await session.create(znode_paths.broker_path(id_), json.dumps(data).encode(), ephemeral=True)
-        with controller(zookeeper, tmp_path) as running:
+        with controller(large_zookeeper, tmp_path) as running:
             running.until(lambda: "ready: active" in http(running, "/ready"), 120)
             before = lag(running)
             (address,) = (await pages(session)).values()
@@ -64,7 +75,7 @@ async def test_a_hundred_thousand_partitions(started: Any, zookeeper: str, tmp_p
                 await view.open(address)
                 shown_s = time.monotonic() - began
                 painted_s = await view.page.evaluate(PAINTED) / 1000
-                await text(view, ".figures", "100,000")
+                await text(view, ".figures", f"{TOPICS * PARTITIONS:,}")
                 tiles = await view.page.locator(".heat .tile").count()
                 assert 200 < tiles <= 480
                 told_s = []
@@ -81,8 +92,8 @@ async def test_a_hundred_thousand_partitions(started: Any, zookeeper: str, tmp_p
                 await text(view, "h1", "aaa")
                 await view.open(f"{address}#/partitions")
                 began = time.monotonic()
-                await view.page.locator("#match").fill("topic-04999")
-                await text(view, "table", "topic-04999")
+                await view.page.locator("#match").fill(f"topic-{TOPICS - 1:05}")
+                await text(view, "table", f"topic-{TOPICS - 1:05}")
                 found_s = time.monotonic() - began
                 began = time.monotonic()
                 await view.open(f"{address}#/what-if/broker-loss/1")
@@ -90,7 +101,7 @@ async def test_a_hundred_thousand_partitions(started: Any, zookeeper: str, tmp_p
                 planned_s = time.monotonic() - began
                 began = time.monotonic()
                 await view.open(f"{address}#/replay")
-                await text(view, ".moment h2", "100,00")
+                await text(view, ".moment h2", f"{TOPICS * PARTITIONS:,}"[:-1])
                 replayed_s = time.monotonic() - began
             after = lag(running)
     figures = {
