@@ -137,8 +137,9 @@ class _Evaluation:
         self._tolerate = tolerate_under_replicated
 
     def troubled(self, now: Health, step: Step) -> list[Key]:
-        """Partitions that forbid a stop."""
-        return sorted({*newly_troubled(step), *self._degraded(now, step)})
+        """Partitions that forbid a stop; not those that are deleted by then, or appear only during it."""
+        there = step.before.partitions.keys() & step.worst.partitions.keys()
+        return sorted(there.intersection((*newly_troubled(step), *self._degraded(now, step))))
 
     def _degraded(self, now: Health, step: Step) -> list[Key]:
         """Partitions that are under-replicated now and would lose one more in-sync replica."""
@@ -155,7 +156,7 @@ class _Evaluation:
         """Every reason of every partition, not only the first."""
         newly, unclean = set(newly_troubled(step)), set(step.unclean)
         degraded = set(self._degraded(present, step))
-        for key in sorted(newly | degraded):
+        for key in self.troubled(present, step):
             was, now = step.before.partitions[key], step.worst.partitions[key]
             name, taken = f"{key[0]}-{key[1]}", tuple(b for b in was.in_sync if b in step.brokers)
             if key in unclean:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain, combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.planning import scenarios
 from controller.planning import stoppable as module
-from controller.planning.scenarios import Terms, broker_loss, newly_troubled, stopped
+from controller.planning.health import Health
+from controller.planning.scenarios import Step, Terms, broker_loss, newly_troubled, stopped
 from controller.planning.stoppable import Why, stoppable
 from tests.planning.test_plans import HEALTHY
 from tests.support.planning.clusters import BROKERS, Small, smalls
@@ -110,6 +113,23 @@ def test_all_reasons_at_once() -> None:
     assert "t-0 is under-replicated already: [3] not in sync" in texts
     assert "t-1 would have no leader: its ISR [2] stops as a whole" in texts
     assert "u-0 would be led by 3, which is not in its ISR: records are lost" in texts
+
+
+@pytest.mark.parametrize("lacking", ["before", "worst"])
+def test_a_topic_that_is_there_only_before_or_only_afterwards_forbids_nothing(
+    monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    """A deletion may end while the plan runs, and what is being deleted counts no more."""
+    small = Small((1, 2), {("t", 0): ((1,), 1, (1,)), ("u", 0): ((1, 2), 1, (1,))})
+
+    def stopped_after(*given: Any) -> tuple[Health, Step]:
+        now, step = scenarios.stopped_after(*given)
+        getattr(step, lacking).partitions.pop(("t", 0))
+        return now, step
+
+    monkeypatch.setattr(module, "stopped_after", stopped_after)
+    answer = stoppable(small.snapshot(), [1], TERMS)
+    assert {(reason.topic, reason.partition) for reason in answer.reasons} == {("u", 0)}
 
 
 @pytest.mark.parametrize("path", ["/brokers/ids/4", "/brokers/topics/x", "/config/topics/t"])
