@@ -126,6 +126,10 @@ site: $(READY) ## build the pages of docs/ into build/site
 	$(VENV)/site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
 	NO_MKDOCS_2_WARNING=1 $(VENV)/site/bin/mkdocs build --config-file docs/mkdocs.yml
 
+.PHONY: commands
+commands: java ## run every verb of pctl on a playground, and write docs/commands.md of what they print
+	$(BIN)/python -m tests.docs.commands
+
 .PHONY: deb dist
 deb: $(READY) ## build a Debian package into build/packages
 	deploy/build-deb.sh build/packages

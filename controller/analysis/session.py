@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -103,7 +105,8 @@ def _local_spark(master: str, log_dir: Path, quick: bool, archived: bool) -> Ite
         conf = _local_conf(master, Path(scratch), quick, archive)
         gateway = _launch(conf, log)
         try:
-            context = SparkContext(conf=conf, gateway=gateway)
+            with _own_ctrl_c():
+                context = SparkContext(conf=conf, gateway=gateway)
             try:
                 yield SparkSession.builder.config(conf=conf).getOrCreate()
             finally:
@@ -112,6 +115,17 @@ def _local_spark(master: str, log_dir: Path, quick: bool, archived: bool) -> Ite
             whole = _end(gateway)
             if archive is not None:
                 archive.keep(whole)
+
+
+@contextmanager
+def _own_ctrl_c() -> Iterator[None]:
+    """PySpark takes SIGINT for itself when it starts: whoever waits for it to end in order would never hear of it."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True)

@@ -302,7 +302,8 @@ def test_a_followed_log_is_taken_once_whenever_the_process_is_killed(
     node.write(5)
     node.rotate()
     until(lambda: lake_lines(lake) >= node.written, process)
-    process.send_signal(signal.SIGTERM)
+    # As by Ctrl-C, which PySpark would take for itself.
+    process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert f"lines          {node.written}" in output
