@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +23,16 @@ from controller.analysis.local_files import LogFile, check_local, has_scheme
 from controller.analysis.page.rendering import render
 from controller.analysis.progress import Phase, Progress, entered, estimated_lines, stage_progress, stepped
 from controller.analysis.questions.asked import NOTHING_TOLD, Asked
-from controller.analysis.session import LOG_NAME, QUICK_BYTES, SMALL_BYTES, size_for, spark_session
+from controller.analysis.session import LOG_NAME, QUICK_BYTES, size_for, spark_session
 from controller.analysis.summary import ReportSummary, collect_findings, summarize
 from controller.analysis.tables import TABLES, Input
 
 #: Listings of the logs at most; they are listed again if a file is rotated between listing and opening.
 _LISTINGS_MAX = 3
+#: While Spark plans one table, another one is computed; more of them would share the same few cores.
+_TABLES_AT_ONCE = 2
+#: For fewer rows a query takes longer to compile than to run.
+_FEW_ROWS = 100_000
 #: How a JVM's stack begins what caused an exception, the last one being the first cause.
 _CAUSE = "Caused by: "
 
@@ -158,7 +164,7 @@ def _stage(
         size_for(spark, size)
         entered(progress, Phase.READ, estimated_lines(files))
         try:
-            return files, stage(spark, files, staging, closely=size <= SMALL_BYTES, complete=complete)
+            return files, stage(spark, files, staging, complete=complete)
         except AnalysisException as error:
             if attempt == _LISTINGS_MAX or error.getCondition() != "PATH_NOT_FOUND":
                 raise
@@ -168,23 +174,39 @@ def _stage(
 def write_tables(
     spark: SparkSession, source: Input, tables_dir: str, progress: Progress
 ) -> dict[str, DataFrame]:
-    """Write every table as Parquet. Out: each table read back, by name (docs/report.md lists them)."""
+    """Write every table as Parquet, some at once. Out: each table read back, by name (docs/report.md lists them)."""
     specs = {spec.name: spec for spec in TABLES}
-    written: dict[str, DataFrame] = {}
+    begun: dict[str, Future[DataFrame]] = {}
+    lock, done = threading.Lock(), 0
 
     def table(name: str) -> DataFrame:
-        if name not in written:
-            spec, path = specs[name], f"{tables_dir}/{name}"
-            built = spec.build(source, table)
-            built.write.mode("overwrite").parquet(path)
-            written[name] = spark.read.schema(built.schema).parquet(path)
-            stepped(progress, len(written), len(specs))
-        return written[name]
+        """Made by whoever asks for it first. No table is made from itself, so nobody waits for ever."""
+        with lock:
+            mine = name not in begun
+            made = begun.setdefault(name, Future())
+        if mine:
+            try:
+                made.set_result(write(name))
+            except BaseException as error:  # noqa: BLE001  (told to all who ask)
+                made.set_exception(error)
+        return made.result()
 
-    for name in specs:
-        table(name)
-    progress(f"tables: {len(written)} in {tables_dir.removeprefix('file:')}")
-    return written
+    def write(name: str) -> DataFrame:
+        nonlocal done
+        path, built = f"{tables_dir}/{name}", specs[name].build(source, table)
+        built.write.mode("overwrite").parquet(path)
+        with lock:
+            done += 1
+            stepped(progress, done, len(specs))
+        return spark.read.schema(built.schema).parquet(path)
+
+    with ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as pool:
+        for few in (False, True):
+            if few and source.lines > _FEW_ROWS and source.condensed.count() <= _FEW_ROWS:
+                size_for(spark, 0)
+            list(pool.map(table, [name for name, spec in specs.items() if spec.few_rows == few]))
+    progress(f"tables: {len(specs)} in {tables_dir.removeprefix('file:')}")
+    return {name: table(name) for name in specs}
 
 
 def first_line(error: BaseException) -> str:

@@ -328,7 +328,8 @@ class Details:
 class TableSpec:
     """One table. ``build``: makes it from the input and from other tables by name. ``order``: order of the rows if not
     all are shown (a function, as columns need a running Spark). A table with ``columns`` is shown on the page.
-    ``details``: of which rows of another table a row is the sum, where the page has them."""
+    ``details``: of which rows of another table a row is the sum, where the page has them. ``few_rows``: made from
+    condensed records or small tables alone, so that it is little work for any log."""
 
     name: str
     build: Callable[[Input, Callable[[str], DataFrame]], DataFrame]
@@ -338,6 +339,7 @@ class TableSpec:
     columns: Sequence[ShownColumn] = ()
     rows_max: int = ROWS_MAX
     details: Details | None = None
+    few_rows: bool = False
 
 
 _MEASURES = [*numbers("intervals"), *spans("total_us", "p50_us", "longest_us"), *numbers("open")]
@@ -445,6 +447,7 @@ TABLES: Sequence[TableSpec] = (
             *spans("leaderless_us"),
         ],
         details=Details("broker_departures", lambda row, of: bool(row["broker"] == of["broker"])),
+        few_rows=True,
     ),
     TableSpec(
         "rolling_restarts",
@@ -462,6 +465,7 @@ TABLES: Sequence[TableSpec] = (
             ShownColumn("findings", "findings", lambda found: "; ".join(found) or "clean"),
         ],
         details=Details("broker_departures", lambda row, of: bool(row["together"] == of["together"])),
+        few_rows=True,
     ),
     TableSpec(
         "broker_departures",
@@ -534,6 +538,7 @@ TABLES: Sequence[TableSpec] = (
             *spans("total_us", "gap_us", *(f"{phase}_us" for phase in PHASES)),
             *numbers("partitions_count"),
         ],
+        few_rows=True,
     ),
     TableSpec(
         "leader_changes",
@@ -542,6 +547,7 @@ TABLES: Sequence[TableSpec] = (
         "Leader changes by broker",
         "Leaderships gained and lost, by reason.",
         [*texts("broker", "direction", "reason"), *numbers("count")],
+        few_rows=True,
     ),
     TableSpec(
         "rejects",
@@ -550,6 +556,7 @@ TABLES: Sequence[TableSpec] = (
         "Refused actions",
         "Illegal transitions, fenced writes, stale requests, as recorded by the node that refused.",
         [*texts("error", "role", "node"), *numbers("count"), *texts("first_ts", "last_ts", "examples")],
+        few_rows=True,
     ),
     TableSpec(
         "requests",
@@ -574,6 +581,7 @@ TABLES: Sequence[TableSpec] = (
             *numbers("count"),
             *texts("first_ts", "last_ts", "examples"),
         ],
+        few_rows=True,
     ),
     TableSpec(
         "pushes",
@@ -586,6 +594,7 @@ TABLES: Sequence[TableSpec] = (
             *numbers("pushes", "partitions", "acks", "errors"),
             *spans("p50_us", "p95_us", "p99_us", "max_us"),
         ],
+        few_rows=True,
     ),
     TableSpec(
         "transitions",
@@ -594,6 +603,7 @@ TABLES: Sequence[TableSpec] = (
         "State transitions",
         "By kind and by who recorded them.",
         [*texts("kind", "role", "from", "to"), *numbers("count", "lines")],
+        few_rows=True,
     ),
     TableSpec(
         "two_masters",
@@ -602,6 +612,7 @@ TABLES: Sequence[TableSpec] = (
         "Two controllers in one epoch",
         "There must be none: more than one node committed writes in the same controller epoch.",
         [*texts("controller_epoch", "nodes"), *numbers("lines"), *texts("first_ts", "last_ts")],
+        few_rows=True,
     ),
     TableSpec(
         "superseded",
@@ -624,6 +635,7 @@ TABLES: Sequence[TableSpec] = (
         "What each node wrote",
         "Dropped: records that the node itself reports lost.",
         [*texts("role", "node"), *numbers("files", "lines", "dropped"), *texts("first_ts", "last_ts")],
+        few_rows=True,
     ),
     TableSpec(
         "input_files",
@@ -637,6 +649,7 @@ TABLES: Sequence[TableSpec] = (
             *numbers("lines", "ok", "torn", "malformed", "newer_schema"),
             *texts("problem", "first_ts", "last_ts"),
         ],
+        few_rows=True,
     ),
     TableSpec(
         "input_problems",
@@ -645,6 +658,7 @@ TABLES: Sequence[TableSpec] = (
         "Unread lines",
         "By reason, with the beginning of the first such line.",
         [*texts("file", "status", "problem"), *numbers("count"), *texts("sample")],
+        few_rows=True,
     ),
     # Not shown as tables, only as charts.
     TableSpec(
@@ -656,5 +670,6 @@ TABLES: Sequence[TableSpec] = (
     TableSpec(
         "leader_changes_over_time",
         lambda source, _: leader_changes_over_time(source.condensed, source.bucket_us),
+        few_rows=True,
     ),
 )

@@ -32,8 +32,7 @@ def test_every_line_is_judged(classified: Lines) -> None:
     assert wrong == [], wrong
 
 
-@pytest.mark.parametrize("closely", [True, False], ids=["from the text", "by Spark's JSON scan"])
-def test_both_ways_of_parsing_judge_alike(spark: SparkSession, tmp_path: Path, closely: bool) -> None:
+def test_arrow_and_spark_judge_alike(spark: SparkSession, tmp_path: Path) -> None:
     """Each line in a file of its own, beside a good one, so that one bad line does not send all the same way."""
     expected = {}
     for number, (line, status, problem) in enumerate(JUDGEMENTS):
@@ -43,7 +42,7 @@ def test_both_ways_of_parsing_judge_alike(spark: SparkSession, tmp_path: Path, c
         (directory / "state-change.jsonl").write_bytes(raw + b"\n" + GOOD.encode() + b"\n")
         expected[str(directory / "state-change.jsonl")] = (status, problem)
     files = list_files(spark, [tmp_path / "logs"])
-    staged = stage(spark, files, f"{tmp_path}/staging", closely=closely)
+    staged = stage(spark, files, f"{tmp_path}/staging")
     table = {row.file: row for row in input_files(files, staged.checks, staged.usual, staged.odd)}
     statuses = ("ok", "torn", "malformed", "newer_schema")
     for name, (status, _) in expected.items():
@@ -56,15 +55,10 @@ def test_both_ways_of_parsing_judge_alike(spark: SparkSession, tmp_path: Path, c
 
 def test_a_look_at_the_bytes_tells_files_of_our_writers_from_others() -> None:
     good = GOOD.encode()
-    texts = good.count(b'":"')
-    for content, lines, counted in (
-        (good + b"\n" + good, 2, 2 * texts),
-        (good[:-9] + b"\n" + good + b"\n", 2, texts),
-        (b'{"sche', 1, 0),
-    ):
+    for content, lines in ((good + b"\n" + good, 2), (good[:-9] + b"\n" + good + b"\n", 2), (b'{"sche', 0)):
         for size in (1, 7, 1000):
             chunks = [content[at : at + size] for at in range(0, len(content), size)]
-            assert screen(chunks) == FileCheck(len(content), None, lines, counted, content != b'{"sche')
+            assert screen(chunks) == FileCheck(len(content), None, lines, usual=lines > 0)
     for foreign in (b"\n", good + good, good + b" and more", b" " + good, b"[" + good + b"]", good + b"\r"):
         assert not screen([good + b"\n" + foreign + b"\n" + good]).usual
     assert not screen([good.replace(b"Test", b"\xff\xfe")]).usual
@@ -139,7 +133,7 @@ def test_damaged_files_are_read_as_far_as_they_go_and_named(
     assert [Path(file.path).name[13:] for file in files] == [
         *("1.jsonl.gz", "2.jsonl.gz", "3.jsonl.gz", "4.jsonl.gz", "5.jsonl", "jsonl")
     ]
-    staged = stage(spark, files, f"{tmp_path}/staging", closely=False)
+    staged = stage(spark, files, f"{tmp_path}/staging")
     packed_files = {file.path for file in files if file.gzipped and file.size}
     full = {path: check for path, check in staged.checks.items() if path in packed_files}
     assert full == check_gzip_remotely(spark, tmp_path)  # Spark hands out no empty files

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
 
 from controller.analysis.errors import ReportError
-from controller.analysis.intake.screening import FileCheck, check_local_file, inflate
+from controller.analysis.intake.conversion import convert
+from controller.analysis.intake.screening import FileCheck, inflate
 from controller.analysis.local_files import LogFile, has_scheme, is_log, nothing_found, walk_local
 
 #: Larger remote gzip files are read but not checked: Spark passes a whole file to the check.
@@ -47,17 +50,39 @@ def reader(spark: SparkSession) -> DataFrameReader:
     )
 
 
-def check_files(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, FileCheck]:
-    """Look at every byte of every local file and of every gzipped one. Out: the results by path.
+def check_files(
+    spark: SparkSession, files: Sequence[LogFile], directory: str, complete: bool
+) -> dict[str, FileCheck]:
+    """Look at every byte of every local file and of every gzipped one; `convert` the local ones into ``directory``, if
+    that is local, too. Out: the results by path; ``usual``: it was converted.
 
-    Spark silently skips the rest of a damaged gzip file (``ignoreCorruptFiles``); this reports it.
+    Spark skips the rest of a damaged gzip file in silence; these tell of it.
     """
     local = [file for file in files if file.path.startswith("file:/")]
     remote = [file for file in files if file.gzipped and not file.path.startswith("file:/")]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:  # zlib releases the GIL
-        shown = [file.shown for file in local]
-        checks = dict(zip((f.path for f in local), pool.map(check_local_file, shown), strict=True))
-    return checks | check_gzip_in_spark(spark, remote)
+    tasks = [
+        (file.shown, f"file://{quote(file.shown)}", _target(directory, number), complete)
+        for number, file in enumerate(local)
+    ]
+    checks = dict(zip((file.path for file in local), _converted(spark, tasks), strict=True))
+    remotely = check_gzip_in_spark(spark, remote)
+    return checks | {path: replace(check, usual=False) for path, check in remotely.items()}
+
+
+def _target(directory: str, number: int) -> str | None:
+    local = directory.removeprefix("file:")
+    return None if has_scheme(local) else f"{local}/{number}.parquet"
+
+
+def _converted(spark: SparkSession, tasks: Sequence[tuple[str, str, str | None, bool]]) -> list[FileCheck]:
+    context = spark.sparkContext
+    if not tasks:
+        return []
+    if not (context.master or "").startswith("local"):
+        return context.parallelize(tasks, len(tasks)).map(lambda task: convert(*task)).collect()
+    # Processes of Python would take longer to start than a small log takes; Arrow and zlib release the GIL.
+    with ThreadPoolExecutor(max_workers=context.defaultParallelism) as pool:
+        return list(pool.map(lambda task: convert(*task), tasks))
 
 
 def check_gzip_in_spark(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, FileCheck]:

@@ -36,21 +36,20 @@ _FILE_TYPE = """array<struct<file string, size bigint, lines bigint, ok bigint, 
 
 
 #: What `condense` adds up beside records, for `usual_lines`.
-LINE_COUNTS = ("bytes", "texts", "odd", "untold")
+LINE_COUNTS = ("bytes", "odd")
 
 
 def line_counts() -> list[Column]:
     """Aggregates of lines, in the order of LINE_COUNTS."""
-    sums = (F.sum("bytes"), F.sum("texts"), F.count("odd"), F.count_if(F.col("odd") == ""))
+    sums = (F.sum("bytes"), F.count("odd"))
     return [total.alias(name) for total, name in zip(sums, LINE_COUNTS, strict=True)]
 
 
 def usual_lines(condensed: DataFrame) -> dict[str, Row]:
-    """By file: how many ``lines`` and ``bytes`` were read, the usual ones' ``texts`` and ``usual`` number, how many are
-    ``odd``, ``untold`` of these without their text; ``url`` (the name in the lines); ``role``,
-    ``node``, ``first_us``, ``last_us`` of the usual ones.
+    """By file: how many ``lines`` and ``bytes`` were read, how many are ``usual`` and ``odd``; ``url`` (the name in the
+    lines); ``role``, ``node``, ``first_us``, ``last_us`` of the usual ones.
 
-    In: `condense` with `line_counts`, of the outcome of `reading.parse_lines` or `read_records`.
+    In: `condense` with `line_counts`, of the outcome of `reading.parse_lines` or `read_converted`.
     """
     sums = [F.sum(name).alias(name) for name in ("lines", *LINE_COUNTS)]
     read = condensed.groupBy("file").agg(

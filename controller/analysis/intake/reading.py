@@ -7,19 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import add, and_, or_
+from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own custom)
-from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
+from controller.analysis.intake.fields import NEEDED_BY, fields_kept
 from controller.analysis.intake.files import reader
 from controller.analysis.intake.screening import LINE_BYTES_MAX
 from controller.analysis.local_files import LogFile
 from proto.statelog.schema import (
     BROKER_ID,
     INT_FIELDS,
-    KINDS,
     LIST_FIELDS,
     SAMPLE_CHARS_MAX,
     SCHEMA_VERSION,
@@ -108,7 +116,7 @@ def _typed(*more: str | Column) -> list[str | Column]:
     """Of judged lines: what `classify` gives, after ``more``."""
     ok = F.col("status") == OK
     fields = [F.substring(f"r.{name}", 1, size).alias(name) for name, size in TEXT_CHARS_MAX.items()]
-    fields += [F.col(f"r.{name}").alias(name) for name in (*_INTS, *LIST_FIELDS)]
+    fields += [F.col(f"r.{name}").alias(name) for name in fields_kept(True) if name not in TEXT_CHARS_MAX]
     return [
         *more,
         "status",
@@ -121,10 +129,7 @@ def _typed(*more: str | Column) -> list[str | Column]:
 
 def parse_lines(lines: DataFrame, *, complete: bool = False) -> DataFrame:
     """Every line, whatever is in it. In: `read_lines`. Out: `_narrow`; ``odd``: the line, if it is not usual."""
-    raw = F.col("raw")
-    return _narrow(
-        _with_usual(lines), "r.", (F.octet_length(raw) + 1).cast("bigint"), F.xxhash64(raw), complete
-    )
+    return _narrow(_with_usual(lines), complete)
 
 
 def _with_usual(lines: DataFrame) -> DataFrame:
@@ -132,24 +137,17 @@ def _with_usual(lines: DataFrame) -> DataFrame:
     raw = F.col("raw")
     parsed = lines.withColumn("r", F.from_json("raw", LINE_TYPE, _JSON_OPTIONS)).withColumn("at", _at("r.ts"))
     whole = raw.endswith("}") & ~raw.contains("}{") & F.is_valid_utf8(raw) & ~_unusual_string()
-    return parsed.withColumn("usual", F.coalesce(_usual("r.") & whole, F.lit(False)))
+    return parsed.withColumn("usual", F.coalesce(_usual() & whole, F.lit(False)))
 
 
-def read_records(spark: SparkSession, files: Sequence[LogFile], *, complete: bool = False) -> DataFrame:
-    """Every line of files of which `screening` says that they hold nothing but records and torn lines, at the price of
-    Spark's own JSON scan.
-
-    Out: `_narrow`. ``odd`` of a line that is JSON but not usual is empty, as Spark does not tell what the line was.
-    """
-    given = reader(spark).options(lineSep="\n", **_JSON_OPTIONS).schema(LINE_TYPE)
-    parsed = given.json([file.path for file in files]).select(
-        *_place(),
-        F.coalesce(F.col(_CORRUPT), F.lit("")).alias("raw"),
-        *(field.name for field in LINE_TYPE),
-        _at("ts").alias("at"),
-    )
-    usual = parsed.withColumn("usual", F.coalesce(_usual(""), F.lit(False)))
-    return _narrow(usual, "", F.lit(None).cast("bigint"), F.lit(None).cast("bigint"), complete)
+def read_converted(spark: SparkSession, directory: str, complete: bool) -> DataFrame:
+    """The lines of files that `convert` has written into the directory. Out: `_narrow`."""
+    places = {"file": StringType(), "line": LongType(), "odd": StringType(), "ts": TimestampType()}
+    kept = {name: _type_of(name) for name in fields_kept(complete)}
+    schema = StructType([StructField(name, kind) for name, kind in (*places.items(), *kept.items())])
+    unknown = F.lit(None).cast("bigint")
+    rows = spark.read.schema(schema).parquet(directory)
+    return rows.withColumns({"block": F.lit(0).cast("bigint"), "bytes": unknown, "digest": unknown})
 
 
 def type_lines(lines: DataFrame) -> DataFrame:
@@ -167,57 +165,28 @@ def type_lines(lines: DataFrame) -> DataFrame:
     )
 
 
-def _narrow(parsed: DataFrame, prefix: str, size: Column, digest: Column, complete: bool) -> DataFrame:
+def _narrow(parsed: DataFrame, complete: bool) -> DataFrame:
     """What the tables need of each line, and null where they do not; ``complete``: all fields of all kinds.
 
-    Out: ``file``, ``block``, ``line``; ``bytes`` (with its newline) and ``digest``, where known; ``texts`` (the number
-    of string values of a usual line); ``odd`` (the line, to be judged by `classify`, null if it is usual); and of a
-    usual line its record: as `classify`, but with fields only for kinds of which a table needs them.
+    Out: ``file``, ``block``, ``line``; ``bytes`` (with its newline) and ``digest``, where known; ``odd`` (the line, to
+    be judged by `classify`, null if it is usual); and of a usual line its record: as `classify`, but with fields only
+    for kinds of which a table needs them.
     """
-    usual, kind = F.col("usual"), F.col(f"{prefix}kind")
-    texts = reduce(add, (F.col(f"{prefix}{name}").isNotNull().cast("int") for name in STRING_FIELDS))
-    names = [name for name in (*TEXT_CHARS_MAX, *_INTS, *LIST_FIELDS) if complete or name not in _UNUSED]
+    usual, kind, raw = F.col("usual"), F.col("r.kind"), F.col("raw")
     fields = []
-    for name in names:
-        value, kinds = F.col(f"{prefix}{name}"), None if complete else _KINDS_WITH.get(name)
-        fields.append(F.when(usual if kinds is None else usual & kind.isin(*kinds), value).alias(name))
+    for name, kinds in fields_kept(complete).items():
+        kept = usual if kinds is None else usual & kind.isin(*kinds)
+        fields.append(F.when(kept, F.col(f"r.{name}")).alias(name))
     return parsed.select(
         "file",
         "block",
         "line",
-        size.alias("bytes"),
-        digest.alias("digest"),
-        F.when(usual, texts).otherwise(0).cast("bigint").alias("texts"),
-        F.when(~usual, F.col("raw")).alias("odd"),
+        (F.octet_length(raw) + 1).cast("bigint").alias("bytes"),
+        F.xxhash64(raw).alias("digest"),
+        F.when(~usual, raw).alias("odd"),
         F.when(usual, F.col("at")).alias("ts"),
         *fields,
     )
-
-
-_INTS = tuple(field.name for field in INT_FIELDS if field.name != "schema")
-#: Fields that no table shows.
-_UNUSED = ("leader_epoch", "partition_epoch", *LIST_FIELDS)
-_STATES = ("partition", "replica", "controller", "broker", "leader")
-_COMMITS = ("partition", "leader", "isr")
-_STEPS = ("topic", "reassignment")
-#: Kinds of which a table needs the field; of the others all need it. Absent values cost nothing.
-_KINDS_WITH = {
-    "from": (*_STATES, "topic"),
-    "to": (*_STATES, *_STEPS, "push", "ack", "failover", "request", "log"),
-    "cause": ("partition",),
-    "reason": ("partition", "leader", "reject", "ack", "request", *_STEPS),
-    "topic": (*_COMMITS, *_STEPS, "reject"),
-    "partition": (*_COMMITS, "reassignment", "reject"),
-    "leader": ("partition",),
-    "event_id": ("partition", "broker", "reject", *_STEPS),
-    "silent_us": ("partition", "broker"),
-    "replica": ("push", "ack", "broker"),
-    "principal": ("request",),
-    "address": ("request",),
-    "subject": ("request",),
-    "error": ("reject", "ack", "request"),
-    "duration_us": ("ack", "failover"),
-}
 
 
 def _at(ts: str) -> Column:
@@ -246,11 +215,11 @@ def _status() -> Column:
     )
 
 
-def _usual(prefix: str) -> Column:
+def _usual() -> Column:
     """Whether all fields are as the schema says; null or false if not. One comparison a field."""
 
     def of(name: str) -> Column:
-        return F.col(f"{prefix}{name}")
+        return F.col(f"r.{name}")
 
     ts, at, kind = of("ts"), F.col("at"), of("kind")
     tests = [
@@ -268,16 +237,10 @@ def _usual(prefix: str) -> Column:
     for field in INT_FIELDS:
         within = of(field.name).between(F.lit(field.low), F.lit(field.high))
         tests.append(within if field.required else of(field.name).isNull() | within)
-    for name, kinds in _needed_by().items():
+    for name, kinds in NEEDED_BY.items():
         tests.append(of(name).isNotNull() | ~kind.isin(*kinds))
     tests.append((kind != "leader") | (of("from").rlike(BROKER_ID) & of("to").rlike(BROKER_ID)))
     return reduce(and_, tests)
-
-
-def _needed_by() -> dict[str, list[str]]:
-    """Fields beyond the envelope, and the kinds that need them."""
-    names = dict.fromkeys(name for names in KINDS.values() for name in names)
-    return {name: [kind for kind, needs in KINDS.items() if name in needs] for name in names}
 
 
 def _problem() -> Column:
@@ -365,7 +328,7 @@ def _out_of_range() -> Column:
 
 def _kind_incomplete() -> Column:
     kind, chain = F.col("r.kind"), []
-    for name, kinds in _needed_by().items():
+    for name, kinds in NEEDED_BY.items():
         chain.append(F.when(F.col(f"r.{name}").isNull() & kind.isin(*kinds), F.lit(f"{name}: missing")))
     for name in ("from", "to"):
         foreign = ~F.col(f"r.{name}").rlike(BROKER_ID)

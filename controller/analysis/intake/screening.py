@@ -1,43 +1,55 @@
-"""A first look at a file's bytes: whether it holds nothing but records of our writers, so that Spark's own JSON scan
-reads it right, without a second look at every line. It takes a fraction of that scan's time. Imports no Spark.
-
-Spark's scan does not see what follows a record in its line, nor whether a value was a string. Both show in the counts.
-"""
+"""A look at a file's bytes: whether it holds nothing but lines of our writers, whole or torn. Imports no Spark."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 4 << 20
 #: Longer lines are no records of ours, and a few of them would fill Spark's memory: they are left out and told of.
 LINE_BYTES_MAX = 16 << 20
 TOO_LONG = f"a line of more than {LINE_BYTES_MAX >> 20} MiB"
 #: What every record begins with. Quotes in JSON strings are escaped, so neither occurs inside one.
 _START = b'{"schema"'
-#: Between the name of a field and its value, if that is a string.
-_TEXT = b'":"'
 
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What a look at all bytes of a file told: its size (inflated), its problem as a whole (None if intact), its
-    number of lines and of string values in them. ``usual``: each line is a record or a torn one, as far as bytes
-    tell."""
+    """What a look at all bytes of a file told: its size (inflated), its problem as a whole (None if intact).
+    ``usual``: the file is intact and each line a record or a torn one, as far as bytes and the one who was given them
+    tell; then ``lines`` is their number."""
 
     size: int
     problem: str | None = None
     lines: int = 0
-    texts: int = 0
     usual: bool = False
+
+
+class Block(NamedTuple):
+    """Lines of a file, one after the other. ``records``: those that begin and end as one, each with its newline;
+    ``numbers``: theirs, within this block, from 0; ``torn``: number and text of the others."""
+
+    records: bytes
+    numbers: Sequence[int]
+    torn: Sequence[tuple[int, bytes]]
+
+
+#: Takes each block; says whether its lines are usual, as far as it can tell.
+Take = Callable[[Block], bool]
+
+
+def _taken(_: Block) -> bool:
+    return True
 
 
 class _Screen:
     """Takes the bytes of one file, in order."""
 
-    def __init__(self) -> None:
-        self.size = self.lines = self.texts = 0
+    def __init__(self, take: Take) -> None:
+        self._give = take
+        self.size = self.lines = 0
         self.usual = True
         self._line_bytes, self._too_long = 0, False
         self._rest: list[bytes] = []
@@ -62,7 +74,8 @@ class _Screen:
             self._look(b"".join(self._rest) + b"\n")
         if problem is None and self._too_long:
             problem = f"{TOO_LONG} was left out"
-        return FileCheck(self.size, problem, self.lines, self.texts, self.usual)
+        usual = self.usual and problem is None
+        return FileCheck(self.size, problem, self.lines if usual else 0, usual)
 
     def _measure(self, chunk: bytes) -> None:
         """A line within a chunk is never too long."""
@@ -81,32 +94,37 @@ class _Screen:
         """At whole lines."""
         lines, starts = block.count(b"\n"), block.count(_START)
         beginnings = block.count(b"\n" + _START) + block.startswith(_START)
-        if not lines == starts == beginnings == block.count(b"}\n") or not _is_text(block):
-            self._look_at_each(block.split(b"\n")[:-1])
+        if lines == starts == beginnings == block.count(b"}\n") and _is_text(block):
+            self._take(Block(block, range(lines), ()))
             return
-        self.lines += lines
-        self.texts += block.count(_TEXT)
+        records: list[tuple[int, bytes]] = []
+        torn: list[tuple[int, bytes]] = []
+        for number, line in enumerate(block.split(b"\n")[:-1]):
+            is_torn = b"}" not in line
+            one = line.startswith(_START) and line.count(_START) == 1 and (is_torn or line.endswith(b"}"))
+            if not (one and _is_text(line)):
+                self.usual = False
+                return
+            (torn if is_torn else records).append((number, line))
+        whole = b"".join(line + b"\n" for _, line in records)
+        self._take(Block(whole, [number for number, _ in records], torn))
 
-    def _look_at_each(self, lines: list[bytes]) -> None:
-        for line in lines:
-            torn = b"}" not in line
-            one = line.startswith(_START) and line.count(_START) == 1 and (torn or line.endswith(b"}"))
-            self.usual = self.usual and one and _is_text(line)
-            self.lines += 1
-            self.texts += 0 if torn else line.count(_TEXT)
+    def _take(self, block: Block) -> None:
+        self.lines += len(block.numbers) + len(block.torn)
+        self.usual = self._give(block)
 
 
-def screen(chunks: Iterable[bytes]) -> FileCheck:
+def screen(chunks: Iterable[bytes], take: Take = _taken) -> FileCheck:
     """Look at a plain file."""
-    screened = _Screen()
+    screened = _Screen(take)
     for chunk in chunks:
         screened.take(chunk)
     return screened.done()
 
 
-def inflate(chunks: Iterable[bytes]) -> FileCheck:
+def inflate(chunks: Iterable[bytes], take: Take = _taken) -> FileCheck:
     """Inflate a gzip file (of one or more members) and look at what is in it, keeping a few lines at a time."""
-    screened, member, begun = _Screen(), zlib.decompressobj(wbits=31), False
+    screened, member, begun = _Screen(take), zlib.decompressobj(wbits=31), False
     try:
         for piece in chunks:
             chunk = piece
@@ -122,14 +140,26 @@ def inflate(chunks: Iterable[bytes]) -> FileCheck:
     return screened.done("truncated gzip" if begun else None)
 
 
-def check_local_file(path: str) -> FileCheck:
-    """Look at a file of this machine, gzipped if its name says so."""
+def check_local_file(path: str, take: Take = _taken) -> FileCheck:
+    """Look at a file of this machine, gzipped if its name says so. Raises what ``take`` raises."""
     look = inflate if path.endswith(".gz") else screen
     try:
+        return look(_chunks(path), take)
+    except _ReadError as error:
+        return FileCheck(0, f"unreadable: {error}")
+
+
+class _ReadError(Exception):
+    """A file could not be read: not an error of whoever takes its lines."""
+
+
+def _chunks(path: str) -> Iterator[bytes]:
+    try:
         with open(path, "rb") as source:
-            return look(iter(lambda: source.read(_CHUNK_BYTES), b""))
+            while chunk := source.read(_CHUNK_BYTES):
+                yield chunk
     except OSError as error:
-        return FileCheck(0, f"unreadable: {error.strerror or error}")
+        raise _ReadError(error.strerror or error) from error
 
 
 def _is_text(data: bytes) -> bool:

@@ -3,7 +3,7 @@ and many millions of lines do not fit in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -29,26 +29,21 @@ class Staged:
         self._spark, self._directory = spark, directory
         self._parts: list[DataFrame] = []
         self._condensed: list[DataFrame] = []
-        self._urls: dict[str, str] = {}
+        self._writings = 0
 
-    def take(self, lines: DataFrame) -> dict[str, Row]:
-        """Write the lines. Out: `quality.usual_lines` of them."""
-        number = len(self._parts)
-        written = self._write(f"part-{number}", lines)
-        condensed = self._write(f"condensed-{number}", condense(written, *quality.line_counts()))
-        self._parts.append(written)
+    def take(self, lines: DataFrame) -> None:
+        """Add the lines, which can be read again at little cost."""
+        condensed = self.written(condense(lines, *quality.line_counts()))
+        self._parts.append(lines)
         self._condensed.append(condensed)
-        found = quality.usual_lines(condensed)
-        self._urls |= {path: row.url for path, row in found.items()}
-        return found
+        self.usual |= quality.usual_lines(condensed)
 
-    def leave_out(self, files: Iterable[LogFile]) -> None:
-        """What has been taken of these files does not count."""
-        urls = [self._urls[file.path] for file in files if file.path in self._urls]
-        if urls:
-            other = ~F.col("file").isin(urls)
-            self._parts = [part.where(other) for part in self._parts]
-            self._condensed = [part.where(other) for part in self._condensed]
+    def written(self, rows: DataFrame) -> DataFrame:
+        """The same rows, from Parquet."""
+        self._writings += 1
+        path = f"{self._directory}/written-{self._writings}"
+        rows.write.mode("overwrite").parquet(path)
+        return self._spark.read.schema(rows.schema).parquet(path)
 
     def judge(self) -> None:
         """Judge the odd lines, if there are any."""
@@ -86,17 +81,16 @@ class Staged:
         return self._ok().where("copy")
 
     def mark_copies(self, files: Sequence[LogFile]) -> None:
-        """Read these files again, closely, and mark what they hold twice."""
-        self.leave_out(files)
+        """Read these files again, from their text, and mark what they hold twice."""
+        other = ~F.col("file").isin([self.usual[file.path].url for file in files if file.path in self.usual])
         again = reading.parse_lines(reading.read_lines(self._spark, files), complete=self.complete)
-        marked = self._write("copies", reading.mark_copies(again))
-        self._parts.append(marked)
-        self._condensed.append(
-            self._write("condensed-copies", condense(marked.where(~F.col("copy")), *quality.line_counts()))
-        )
+        marked = self.written(reading.mark_copies(again))
+        condensed = self.written(condense(marked.where(~F.col("copy")), *quality.line_counts()))
+        self._parts = [*(part.where(other) for part in self._parts), marked]
+        self._condensed = [*(part.where(other) for part in self._condensed), condensed]
 
     def _ok(self) -> DataFrame:
-        usual = self._all().where("odd is null").drop("odd", "bytes", "digest", "texts")
+        usual = self._all().where("odd is null").drop("odd", "bytes", "digest")
         return usual.unionByName(self._good_odd().select(usual.columns)) if self._has_good_odd() else usual
 
     def _has_good_odd(self) -> bool:
@@ -111,43 +105,20 @@ class Staged:
         ]
         return reduce(DataFrame.unionByName, marked)
 
-    def _write(self, name: str, lines: DataFrame) -> DataFrame:
-        path = f"{self._directory}/{name}"
-        lines.write.mode("overwrite").parquet(path)
-        return self._spark.read.schema(lines.schema).parquet(path)
 
-
-def stage(
-    spark: SparkSession, files: Sequence[LogFile], directory: str, *, closely: bool, complete: bool = False
-) -> Staged:
-    """Parse all lines. ``closely``: each from its text, which is the shorter way for a small log.
-
-    Otherwise files that hold nothing but our writers' records and torn lines, by their bytes, are read by Spark's JSON
-    scan. What it found is compared with the bytes: a file that differs (something followed a record, a value was no
-    string, the file grew) is read again, closely.
+def stage(spark: SparkSession, files: Sequence[LogFile], directory: str, *, complete: bool = False) -> Staged:
+    """Parse all lines: those of local files that hold nothing but usual records and torn lines by Arrow's JSON reader,
+    the others from their text by Spark.
 
     Raises AnalysisException if a file has vanished since it was listed (rotation): list again.
     """
-    staged = Staged(spark, directory, check_files(spark, files), complete)
-    plain = [] if closely else [file for file in files if _is_plain(staged.checks.get(file.path))]
-    if plain:
-        found = staged.take(reading.read_records(spark, plain, complete=complete))
-        staged.usual = {
-            file.path: found[file.path]
-            for file in plain
-            if file.path in found and _agree(staged.checks[file.path], found[file.path])
-        }
-        staged.leave_out(file for file in plain if file.path not in staged.usual)
-    rest = [file for file in files if file.path not in staged.usual]
+    converted = f"{directory}/converted"
+    staged = Staged(spark, directory, check_files(spark, files, converted, complete), complete)
+    rest = [file for file in files if file.path not in staged.checks or not staged.checks[file.path].usual]
+    if len(rest) < len(files):
+        staged.take(reading.read_converted(spark, converted, complete))
     if rest:
-        staged.usual |= staged.take(reading.parse_lines(reading.read_lines(spark, rest), complete=complete))
+        lines = reading.parse_lines(reading.read_lines(spark, rest), complete=complete)
+        staged.take(staged.written(lines))
     staged.judge()
     return staged
-
-
-def _is_plain(check: FileCheck | None) -> bool:
-    return check is not None and check.usual and check.lines > 0
-
-
-def _agree(check: FileCheck, found: Row) -> bool:
-    return (found.lines, found.texts, found.untold) == (check.lines, check.texts, 0)

@@ -1,0 +1,145 @@
+"""Files converted by Arrow: only usual ones, with all that their lines say, in bounded memory, whatever is in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.analysis.intake import conversion, screening
+from controller.analysis.intake.conversion import convert
+from controller.analysis.intake.fields import fields_kept
+from controller.analysis.intake.screening import FileCheck
+from controller.analysis.lines import time_of
+from proto.statelog.schema import INT_FIELDS, KINDS, LIST_FIELDS, TEXT_CHARS_MAX
+from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS, changed
+
+
+def converted(
+    directory: Path, content: bytes, *, complete: bool = True
+) -> tuple[FileCheck, list[dict[str, Any]]]:
+    log, target = directory / "state-change.jsonl", directory / "out" / "0.parquet"
+    log.write_bytes(content)
+    check = convert(str(log), "file:///a", str(target), complete)
+    assert target.exists() == check.usual
+    return check, pyarrow.parquet.read_table(target).to_pylist() if check.usual else []
+
+
+@pytest.mark.parametrize("number", range(len(JUDGEMENTS)))
+def test_only_files_of_usual_and_torn_lines_are_converted(number: int, tmp_path: Path) -> None:
+    """Of a usual one nothing is left out, so that the verdict is that of the line."""
+    line, status, _ = JUDGEMENTS[number]
+    raw = line.encode() if isinstance(line, str) else line
+    for content in (GOOD.encode() + b"\n" + raw + b"\n", raw + b"\n" + GOOD.encode()):
+        check, rows = converted(tmp_path, content)
+        if check.usual:
+            assert status in {"ok", "torn"}
+            odd = [raw.decode()] if status == "torn" else []
+            assert [row["odd"] for row in rows if row["odd"] is not None] == odd
+            assert sorted(row["line"] for row in rows) == [0, 1]
+            assert check.lines == 2
+
+
+def test_lines_of_our_writers_are_usual(tmp_path: Path) -> None:
+    for line in (
+        GOOD,
+        GOOD[:-9],
+        changed(extra=1),
+        changed(kind="unheard-of"),
+        changed(isr=[1, 2], leader=-1),
+    ):
+        assert converted(tmp_path, f"{GOOD}\n{line}\n".encode())[0].usual, line
+    assert converted(tmp_path, b"") == (FileCheck(0, None, 0, usual=True), [])
+    assert (
+        convert(str(tmp_path / "absent"), "", str(tmp_path / "x"), True).problem
+        == "unreadable: No such file or directory"
+    )
+    assert not convert(str(tmp_path / "state-change.jsonl"), "", None, True).usual
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(TEXT_CHARS_MAX, _TEXTS),
+    **{field.name: st.integers(field.low, field.high) for field in INT_FIELDS},
+    **{name: st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3) for name in LIST_FIELDS},
+    "kind": st.sampled_from(sorted({*KINDS, "unheard-of"} - {"leader"})),
+    "role": st.sampled_from(["controller", "broker"]),
+    "schema": st.just(1),
+    "ts": st.datetimes().filter(lambda at: 2000 <= at.year < 2100).map(lambda at: f"{at.isoformat()}Z"),
+}
+_REQUIRED = {"ts", "role", "cause", "kind", *(field.name for field in INT_FIELDS if field.required)}
+
+
+@st.composite
+def _records(draw: st.DrawFn) -> dict[str, Any]:
+    kind = draw(_VALUES["kind"])
+    needed = _REQUIRED | set(KINDS.get(kind, ()))
+    names = [name for name in _VALUES if name in needed or draw(st.booleans())]
+    drawn = {name: kind if name == "kind" else draw(_VALUES[name]) for name in names}
+    return {"schema": drawn.pop("schema"), **drawn}
+
+
+@given(records=st.lists(_records(), min_size=1, max_size=8), torn=st.booleans(), ascii_only=st.booleans())
+def test_a_converted_line_says_what_it_said(
+    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], torn: bool, ascii_only: bool
+) -> None:
+    lines = [json.dumps(one, ensure_ascii=ascii_only, separators=(",", ":")) for one in records]
+    if torn:
+        lines.insert(len(lines) // 2, '{"schema":1,"ts":"2026')
+    content = "\n".join(lines).encode()
+    for complete in (True, False):
+        check, rows = converted(tmp_path_factory.mktemp("log"), content, complete=complete)
+        assert check == FileCheck(len(content), None, len(lines), usual=True)
+        by_line = {row["line"]: row for row in rows}
+        kept = fields_kept(complete)
+        for number, line in enumerate(lines):
+            row = by_line.pop(number)
+            whole = line.endswith("}")
+            said = json.loads(line) if whole else {}
+            assert row["odd"] == (None if whole else line)
+            assert (row["ts"] is None) == (not whole)
+            if whole:
+                at = row["ts"].replace(tzinfo=None)
+                assert time_of(f"{at.isoformat()}Z") == time_of(said["ts"])
+            expected = {
+                name: said.get(name) if whole and (kinds is None or said["kind"] in kinds) else None
+                for name, kinds in kept.items()
+            }
+            assert {name: row[name] for name in kept} == expected
+        assert not by_line
+
+
+def test_lists_in_lists_do_not_end_the_process(tmp_path: Path) -> None:
+    for depth in (100, 10_000, 8_000_000):
+        line = changed(reason="X").replace('"X"', "[" * depth + "]" * depth)
+        assert not converted(tmp_path, f"{GOOD}\n{line}\n".encode())[0].usual
+        foreign = changed(foreign="X").replace('"X"', "[" * depth + "]" * depth)
+        assert converted(tmp_path, f"{GOOD}\n{foreign}\n".encode())[0].usual
+
+
+def test_blocks_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screening, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(conversion, "_GROUP_ROWS", 10)
+    lines = [changed(partition=number) for number in range(200)]
+    check, rows = converted(tmp_path, "\n".join(lines).encode())
+    assert check.usual
+    assert [(row["line"], row["partition"]) for row in rows] == [(number, number) for number in range(200)]
+    groups = pyarrow.parquet.ParquetFile(tmp_path / "out" / "0.parquet").metadata
+    assert max(groups.row_group(number).num_rows for number in range(groups.num_row_groups)) < 30
+    # One bad line at the end: nothing is left.
+    assert converted(tmp_path, "\n".join([*lines, "garbage"]).encode()) == (
+        FileCheck(len("\n".join([*lines, "garbage"])), None, 0, usual=False),
+        [],
+    )
+
+
+def test_a_full_disk_is_no_unreadable_file(tmp_path: Path) -> None:
+    log = tmp_path / "state-change.jsonl"
+    log.write_text(GOOD)
+    with pytest.raises(OSError):
+        convert(str(log), "", "/dev/full", True)
