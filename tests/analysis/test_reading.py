@@ -42,6 +42,9 @@ def test_arrow_and_spark_judge_alike(spark: SparkSession, tmp_path: Path) -> Non
         (directory / "state-change.jsonl").write_bytes(raw + b"\n" + GOOD.encode() + b"\n")
         expected[str(directory / "state-change.jsonl")] = (status, problem)
     files = list_files(spark, [tmp_path / "logs"])
+    left = tmp_path / "staging" / "converted" / "99999.parquet"
+    left.parent.mkdir(parents=True)
+    left.write_text("by a report that was killed")
     staged = stage(spark, files, f"{tmp_path}/staging")
     table = {row.file: row for row in input_files(files, staged.checks, staged.usual, staged.odd)}
     statuses = ("ok", "torn", "malformed", "newer_schema")

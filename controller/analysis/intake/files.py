@@ -52,9 +52,9 @@ def reader(spark: SparkSession) -> DataFrameReader:
 
 def check_files(
     spark: SparkSession, files: Sequence[LogFile], directory: str, complete: bool
-) -> dict[str, FileCheck]:
+) -> tuple[dict[str, FileCheck], list[str]]:
     """Look at every byte of every local file and of every gzipped one; `convert` the local ones into ``directory``, if
-    that is local, too. Out: the results by path; ``usual``: it was converted.
+    that is local, too. Out: the results by path, ``usual`` if the file was converted; what these were converted to.
 
     Spark skips the rest of a damaged gzip file in silence; these tell of it.
     """
@@ -64,9 +64,11 @@ def check_files(
         (file.shown, f"file://{quote(file.shown)}", _target(directory, number), complete)
         for number, file in enumerate(local)
     ]
-    checks = dict(zip((file.path for file in local), _converted(spark, tasks), strict=True))
+    checks = _converted(spark, tasks)
+    targets = [target for (*_, target, _), check in zip(tasks, checks, strict=True) if target and check.usual]
     remotely = check_gzip_in_spark(spark, remote)
-    return checks | {path: replace(check, usual=False) for path, check in remotely.items()}
+    known = dict(zip((file.path for file in local), checks, strict=True))
+    return known | {path: replace(check, usual=False) for path, check in remotely.items()}, targets
 
 
 def _target(directory: str, number: int) -> str | None:

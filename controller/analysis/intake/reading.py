@@ -140,13 +140,13 @@ def _with_usual(lines: DataFrame) -> DataFrame:
     return parsed.withColumn("usual", F.coalesce(_usual() & whole, F.lit(False)))
 
 
-def read_converted(spark: SparkSession, directory: str, complete: bool) -> DataFrame:
-    """The lines of files that `convert` has written into the directory. Out: `_narrow`."""
+def read_converted(spark: SparkSession, targets: Sequence[str], complete: bool) -> DataFrame:
+    """The lines of files that `convert` has written to ``targets``. Out: `_narrow`."""
     places = {"file": StringType(), "line": LongType(), "odd": StringType(), "ts": TimestampType()}
     kept = {name: _type_of(name) for name in fields_kept(complete)}
     schema = StructType([StructField(name, kind) for name, kind in (*places.items(), *kept.items())])
     unknown = F.lit(None).cast("bigint")
-    rows = spark.read.schema(schema).parquet(directory)
+    rows = spark.read.schema(schema).parquet(*(f"file:{target}" for target in targets))
     return rows.withColumns({"block": F.lit(0).cast("bigint"), "bytes": unknown, "digest": unknown})
 
 

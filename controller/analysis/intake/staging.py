@@ -112,11 +112,11 @@ def stage(spark: SparkSession, files: Sequence[LogFile], directory: str, *, comp
 
     Raises AnalysisException if a file has vanished since it was listed (rotation): list again.
     """
-    converted = f"{directory}/converted"
-    staged = Staged(spark, directory, check_files(spark, files, converted, complete), complete)
-    rest = [file for file in files if file.path not in staged.checks or not staged.checks[file.path].usual]
-    if len(rest) < len(files):
+    checks, converted = check_files(spark, files, f"{directory}/converted", complete)
+    staged = Staged(spark, directory, checks, complete)
+    if converted:
         staged.take(reading.read_converted(spark, converted, complete))
+    rest = [file for file in files if file.path not in checks or not checks[file.path].usual]
     if rest:
         lines = reading.parse_lines(reading.read_lines(spark, rest), complete=complete)
         staged.take(staged.written(lines))
