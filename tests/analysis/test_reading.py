@@ -62,7 +62,14 @@ def test_a_look_at_the_bytes_tells_files_of_our_writers_from_others() -> None:
         for size in (1, 7, 1000):
             chunks = [content[at : at + size] for at in range(0, len(content), size)]
             assert screen(chunks) == FileCheck(len(content), None, lines, usual=lines > 0)
-    for foreign in (b"\n", good + good, good + b" and more", b" " + good, b"[" + good + b"]", good + b"\r"):
+    for foreign in (
+        b"",
+        good + b" and more",
+        b"garbage",
+        good[:9] + good[:9],
+        b"[" + good + b"]",
+        good + b"\r",
+    ):
         assert not screen([good + b"\n" + foreign + b"\n" + good]).usual
     assert not screen([good.replace(b"Test", b"\xff\xfe")]).usual
 

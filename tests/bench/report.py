@@ -15,7 +15,7 @@ from rich.table import Table
 
 from controller.analysis.intake import reading
 from controller.analysis.intake.files import list_files
-from controller.analysis.session import QUICK_BYTES, size_for, spark_session
+from controller.analysis.session import size_for, spark_session
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.standalone import standalone
 
@@ -118,9 +118,9 @@ def _spent(*module_and_arguments: str) -> Spent:
 
 
 def scan(logs: Path, directory: Path) -> None:
-    """Read the logs' fields by Spark's JSON reader into nothing, in the session of a report."""
-    quick = sum(path.stat().st_size for path in logs.rglob("*") if path.is_file()) <= QUICK_BYTES
-    with spark_session(None, directory, quick=quick, archived=True) as spark:
+    """Read the logs' fields by Spark's JSON reader into nothing, in the session of a report, but with the JVM's usual
+    compilers: these make the scan faster."""
+    with spark_session(None, directory, archived=True) as spark:
         files = list_files(spark, [logs])
         size_for(spark, sum(file.size for file in files))
         fields = StructType([field for field in reading.LINE_TYPE if not field.name.startswith("_")])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ _LINE = pa.schema(
         *((name, pa.list_(pa.int64())) for name in LIST_FIELDS),
     ]
 )
-_LOW, _END = (pa.scalar(f"{day}T00:00:00Z").cast(_TIME) for day in (TS_MIN, TS_END))
+_TS_MIN_US, _TS_END_US = (
+    pa.scalar(f"{day}T00:00:00Z").cast(_TIME).cast(pa.int64()).as_py() for day in (TS_MIN, TS_END)
+)
+_T = pa.scalar("T")
 #: Rows that Parquet keeps together: many share a dictionary, and few enough to be kept in memory.
 _GROUP_ROWS = 1 << 17
 
@@ -107,14 +111,14 @@ class _Rows:
         columns = {"ts": records["ts"]}
         for name, of in self._kept.items():
             value = records[name]
-            columns[name] = value if of is None else pc.if_else(_is_one_of(kinds, of), value, None)
+            columns[name] = value if of is None else pc.if_else(_is_one_of(kinds, of), value, pa.NULL)
         return columns
 
     def _keep(self, columns: dict[str, Any], numbers: Sequence[int]) -> None:
         count = len(numbers)
         if not count:
             return
-        lines = pa.array([self._lines + number for number in numbers], pa.int64())
+        lines = pc.add(pa.array(numbers, pa.int64()), self._lines)
         columns |= {"file": pa.repeat(self._name, count), "line": lines}
         full = [
             columns[field.name] if field.name in columns else pa.nulls(count, field.type)
@@ -141,15 +145,12 @@ def _usual_records(lines: bytes) -> pa.Table | None:
     kinds = read["kind"].combine_chunks().dictionary_encode()
     of_leaders = read.select(["from", "to"]).filter(_is_one_of(kinds, ("leader",)))
     usual = (
-        _all(pc.equal(pc.utf8_slice_codeunits(texts, 10, 11), "T"))
+        _all(pc.equal(pc.utf8_slice_codeunits(texts, 10, 11), _T))
         and _all(pc.or_(pc.ends_with(texts, "Z"), pc.ends_with(texts, "+00:00")))
-        and _within(times, _LOW, _END)
-        and pc.max(times) != _END
+        and _within(times.cast(pa.int64()), _TS_MIN_US, _TS_END_US - 1)
         and set(read["role"].unique().to_pylist()) <= {"controller", "broker"}
         and pc.max(read["schema"]).as_py() <= SCHEMA_VERSION
-        and all(
-            _within(read[field.name], pa.scalar(field.low), pa.scalar(field.high)) for field in INT_FIELDS
-        )
+        and all(_within(read[field.name], field.low, field.high) for field in INT_FIELDS)
         and all(
             (pc.max(pc.binary_length(read[name])).as_py() or 0) <= size
             for name, size in TEXT_CHARS_MAX.items()
@@ -164,16 +165,19 @@ def _usual_records(lines: bytes) -> pa.Table | None:
     return read.set_column(read.schema.get_field_index("ts"), "ts", times) if usual else None
 
 
-def _is_one_of(kinds: pa.DictionaryArray, wanted: Sequence[str]) -> pa.Array:
-    return pc.is_in(kinds.dictionary, pa.array(wanted, pa.string())).take(kinds.indices)
+def _is_one_of(kinds: pa.DictionaryArray, wanted: tuple[str, ...]) -> pa.Array:
+    return pc.is_in(kinds.dictionary, _names(wanted)).take(kinds.indices)
 
 
-def _within(values: Any, low: pa.Scalar, high: pa.Scalar) -> bool:
+@cache
+def _names(of: tuple[str, ...]) -> pa.Array:
+    return pa.array(of, pa.string())
+
+
+def _within(values: Any, low: int, high: int) -> bool:
     """Whether no value is outside; null is in."""
-    ends = pc.min_max(values)
-    return not ends["min"].is_valid or bool(
-        pc.less_equal(low, ends["min"]).as_py() and pc.less_equal(ends["max"], high).as_py()
-    )
+    ends = pc.min_max(values).as_py()
+    return ends["min"] is None or (low <= ends["min"] and ends["max"] <= high)
 
 
 def _all(which: Any) -> bool:

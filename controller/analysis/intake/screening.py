@@ -11,7 +11,7 @@ _CHUNK_BYTES = 4 << 20
 #: Longer lines are no records of ours, and a few of them would fill Spark's memory: they are left out and told of.
 LINE_BYTES_MAX = 16 << 20
 TOO_LONG = f"a line of more than {LINE_BYTES_MAX >> 20} MiB"
-#: What every record begins with. Quotes in JSON strings are escaped, so neither occurs inside one.
+#: What every record begins with. Quotes in JSON strings are escaped, so that it does not occur inside one.
 _START = b'{"schema"'
 
 
@@ -92,17 +92,16 @@ class _Screen:
 
     def _look(self, block: bytes) -> None:
         """At whole lines."""
-        lines, starts = block.count(b"\n"), block.count(_START)
-        beginnings = block.count(b"\n" + _START) + block.startswith(_START)
-        if lines == starts == beginnings == block.count(b"}\n") and _is_text(block):
+        lines = block.count(b"\n")
+        if lines == block.count(b"}\n") and _is_text(block):
             self._take(Block(block, range(lines), ()))
             return
         records: list[tuple[int, bytes]] = []
         torn: list[tuple[int, bytes]] = []
         for number, line in enumerate(block.split(b"\n")[:-1]):
             is_torn = b"}" not in line
-            one = line.startswith(_START) and line.count(_START) == 1 and (is_torn or line.endswith(b"}"))
-            if not (one and _is_text(line)):
+            begun = line.startswith(_START) and line.count(_START) == 1
+            if not (begun if is_torn else line.endswith(b"}")) or not _is_text(line):
                 self.usual = False
                 return
             (torn if is_torn else records).append((number, line))
