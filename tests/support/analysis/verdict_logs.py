@@ -65,6 +65,7 @@ JUDGEMENTS: list[tuple[str | bytes, str, str | None]] = [
     (changed(ts=1768384800), "malformed", "ts: not a string"),
     (changed(ts="yesterday"), "malformed", "ts: not a time in UTC"),
     (changed(ts="2026-01-14T10:00:00.000000"), "malformed", "ts: not a time in UTC"),
+    (changed(ts="2026-01-14T12:00:00.000000+02:00"), "malformed", "ts: not a time in UTC"),
     (changed(ts="2026-02-30T10:00:00.000000Z"), "malformed", "ts: not a time in UTC"),
     (changed(ts="9999-01-14T10:00:00.000000Z"), "malformed", "ts: out of range"),
     (changed(role="king"), "malformed", "role: not controller or broker"),
