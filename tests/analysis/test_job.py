@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from pyspark.sql import SparkSession
 from controller.analysis import tables
 from controller.analysis.columns import human_us
 from controller.analysis.errors import ReportError
-from controller.analysis.job import run_report
+from controller.analysis.job import read_input, run_report, write_tables
 from controller.analysis.questions.asked import Asked
+from controller.analysis.summary import BROKERS_MAX, collect_findings
 from controller.errors import ControllerError
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
@@ -43,6 +45,32 @@ def evil_log(directory: Path) -> None:
     (directory / "state-change.jsonl").write_text("\n".join([*map(text, lines), *bad]))
     packed = gzip.compress(b"\n" * 100_000)
     (directory / "state-change.20260114T101500.000000Z.jsonl.gz").write_bytes(packed[:12])
+
+
+def test_figures_are_of_lines_and_of_all_brokers(spark: SparkSession, tmp_path: Path) -> None:
+    """Also of brokers beyond those that the page names, and of decisions that share a row of their table."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    where = {"topic": "t", "old": "-1"}
+    lines = [
+        record("leader", 1, to=str(broker), partition=broker, **where)
+        for broker in range(1, BROKERS_MAX + 3)
+        for _ in range(2 if broker <= BROKERS_MAX else 1)
+    ]
+    lines.append(record("controller", 10, to="active", controller_epoch=2, node=2))
+    lines += [record("leader", at, to="1", partition=1, **where) for at in (11, 12, 13)]
+    (logs / "state-change.jsonl").write_text("\n".join(map(text, lines)))
+    source = read_input(spark, [logs], f"file:{tmp_path}/staging", lambda _: None)
+    found = collect_findings(
+        write_tables(spark, source, f"file:{tmp_path}/tables", lambda _: None), 100 * 1_000_000
+    )
+    assert found.figures["superseded"] == 3
+    moves: Counter[str] = Counter()
+    for row in found.rows["leader_moves"]:
+        moves[row["broker"]] += row["gained"]
+    assert moves.pop("others") == 2
+    assert moves.pop("1") == 5
+    assert set(moves.values()) == {2}
 
 
 def test_a_clusters_life_becomes_tables_and_a_page(spark: SparkSession, tmp_path: Path) -> None:

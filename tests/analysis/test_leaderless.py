@@ -151,16 +151,18 @@ def test_sums_by_partition_and_by_cause(records: Records) -> None:
         move(2, ONLINE, OFFLINE, event_id=2),
         move(10, OFFLINE, event_id=3, cause="B"),
         move(14, ONLINE, OFFLINE, event_id=4),
+        move(16, OFFLINE, event_id=5, cause="B"),
+        move(17, ONLINE, OFFLINE, event_id=6),
         move(20, OFFLINE, partition=1, cause="A", reason="x"),
     )
     measures = ("intervals", "total_us", "longest_us", "open")
     assert rows(by_partition(table), "class", "topic", "partition", *measures) == [
-        ("outage", "t", 0, 2, 5_000_000, 4_000_000, 0),
+        ("outage", "t", 0, 3, 6_000_000, 4_000_000, 0),
         ("outage", "t", 1, 1, 80_000_000, 80_000_000, 1),
     ]
     assert rows(by_cause(table), "class", "cause", "reason", "partitions", *measures) == [
         ("outage", "A", "x", 2, 2, 81_000_000, 80_000_000, 1),
-        ("outage", "B", None, 1, 1, 4_000_000, 4_000_000, 0),
+        ("outage", "B", None, 1, 2, 5_000_000, 4_000_000, 0),
     ]
 
 

@@ -22,6 +22,7 @@ def test_transitions_count_lines_and_what_summaries_stand_for(condensed: Records
                 record("partition", old="A", to="B", **where),
                 record("partition", old="A", to="B", **where),
                 record("replica", to="OnlineReplica", count=40, **where),
+                record("replica", to="OnlineReplica", **where),
                 record("replica", to="leader", old="follower", role="broker", replica=1, **where),
                 record("controller", old="standby", to="active"),
                 record("leader", old="1", to="2", **where),
@@ -32,7 +33,7 @@ def test_transitions_count_lines_and_what_summaries_stand_for(condensed: Records
         ("controller", "controller", "standby", "active", 1, 1),
         ("partition", "controller", "A", "B", 2, 2),
         ("replica", "broker", "follower", "leader", 1, 1),
-        ("replica", "controller", None, "OnlineReplica", 40, 1),
+        ("replica", "controller", None, "OnlineReplica", 41, 2),
     ]
 
 
@@ -49,6 +50,7 @@ def test_failovers_have_phases_a_total_and_the_gap_before_them(condensed: Record
                 failover(1.5, "partitions", 1, 500, count=100_000),
                 failover(2, "ready", 1, 520),
                 push,
+                record("controller", 6, to="resigned"),
                 record("controller", 7, to="stopped"),  # a standby that ends is no sign of a controller
                 failover(8, "election", 2, 7, node=2),
                 failover(9, "surprise", 2, 3, node=2),
@@ -68,7 +70,7 @@ def test_failovers_have_phases_a_total_and_the_gap_before_them(condensed: Record
     )
     assert rows(table, *columns, "brokers_count", "other_us", "previous_epoch", "gap_us") == [
         (1, 1, True, 520, 10, 500, 100_000, None, None, None, None),
-        (2, 2, True, 11, 7, None, None, None, 3, 1, 5_000_000),
+        (2, 2, True, 11, 7, None, None, None, 3, 1, 4_000_000),
         (3, 1, False, None, None, None, None, 4, None, 2, None),
     ]
 
@@ -82,16 +84,18 @@ def test_leader_changes_count_both_sides_and_no_mere_epoch_bump(condensed: Recor
             record("leader", 13, old="2", to="2", reason="isr_change", **where),
             record("leader", 14, old="2", to="-1", reason="offline", **where),
             record("leader", 14, old="1", to="2", reason="told", role="broker", **where),
+            record("leader", 17, old="-1", to="1", reason="offline", **where),
         ]
     )
     assert rows(tables.leader_changes(found), "broker", "direction", "reason", "count") == [
         (1, "gained", "initial", 1),
+        (1, "gained", "offline", 1),
         (1, "lost", "offline", 1),
         (2, "gained", "offline", 1),
         (2, "lost", "offline", 1),
     ]
     over_time = tables.leader_changes_over_time(found, 10_000_000).selectExpr("second(bucket_ts) as s", "*")
-    assert rows(over_time, "s", "broker", "gained", "lost") == [(0, 1, 1, 0), (10, 1, 0, 1), (10, 2, 1, 1)]
+    assert rows(over_time, "s", "broker", "gained", "lost") == [(0, 1, 1, 0), (10, 1, 1, 1), (10, 2, 1, 1)]
 
 
 def test_rejects_have_the_first_and_the_last_reason_as_examples(condensed: Records) -> None:
@@ -115,21 +119,39 @@ def test_rejects_have_the_first_and_the_last_reason_as_examples(condensed: Recor
 
 def test_pushes_have_exact_percentiles_by_request_and_over_all(condensed: Records) -> None:
     lines = [record("push", replica=2, to="LeaderAndIsr", count=40) for _ in range(101)]
-    lines += [record("ack", replica=2, to="LeaderAndIsr", duration_us=n * 1000) for n in range(1, 101)]
+    lines += [
+        record("ack", replica=2, to="LeaderAndIsr", duration_us=n * 1000, count=7) for n in range(1, 101)
+    ]
+    # Not of a known duration, they are in no percentile.
+    lines += [record("ack", replica=2, to="LeaderAndIsr", error="TIMED_OUT") for _ in range(50)]
     lines += [record("push", replica=2, to="StopReplica", count=1)]
     lines += [record("ack", replica=2, to="StopReplica", duration_us=500_000, error="STALE_BROKER_EPOCH")]
     lines += [record("push", replica=3, to="StopReplica")]
     found = condensed(lines)
     columns = ("broker", "request", "pushes", "partitions", "acks", "errors")
     assert rows(tables.pushes(found), *columns, "p50_us", "p95_us", "p99_us", "max_us") == [
-        (2, "LeaderAndIsr", 101, 4040, 100, 0, 50_000, 95_000, 99_000, 100_000),
+        (2, "LeaderAndIsr", 101, 4040, 150, 50, 50_000, 95_000, 99_000, 100_000),
         (2, "StopReplica", 1, 1, 1, 1, 500_000, 500_000, 500_000, 500_000),
-        (2, "all", 102, 4041, 101, 1, 51_000, 96_000, 100_000, 500_000),
+        (2, "all", 102, 4041, 151, 51, 51_000, 96_000, 100_000, 500_000),
         (3, "StopReplica", 1, 0, 0, 0, None, None, None, None),
         (3, "all", 1, 0, 0, 0, None, None, None, None),
     ]
     assert rows(tables.refusals(found), "broker", "request", "error", "count", "examples") == [
-        (2, "StopReplica", "STALE_BROKER_EPOCH", 1, [])
+        (2, "LeaderAndIsr", "TIMED_OUT", 50, []),
+        (2, "StopReplica", "STALE_BROKER_EPOCH", 1, []),
+    ]
+
+
+def test_requests_tell_who_asked_and_how_often_they_were_denied(records: Records) -> None:
+    who = {"principal": "User:eve", "address": "127.0.0.1", "subject": "t"}
+    denied = record("request", 1, to="DeleteTopics", error="DENIED", reason="no ACL", count=3, **who)
+    found = tables.requests(
+        records([denied, record("request", 2, to="CreateTopics", **who), record("topic", 3)])
+    )
+    columns = ("request", "principal", "address", "subject", "outcome", "count", "reason")
+    assert rows(found, *columns) == [
+        ("CreateTopics", *who.values(), "done", 1, None),
+        ("DeleteTopics", *who.values(), "DENIED", 3, "no ACL"),
     ]
 
 
