@@ -43,6 +43,8 @@ _RECURSIVE, _ANY_WATCH = _pack_int(1), _pack_int(3)
 MULTI_BYTES_MAX = 1_000_000
 #: Size of the paths in one setWatches, bytes; the default jute.maxbuffer limits the whole request to 1 MiB.
 WATCHES_BYTES_MAX = 500_000
+#: Lists of names from which on they are split at once; and the first bytes of the length of a short name.
+_MANY_NAMES, _SHORT = 256, b"\0\0\0"
 STAT_SIZE = 68
 _STAT_CZXID, _STAT_VERSION, _STAT_OWNER = 0, 32, 44
 _PERMISSION_READ, _PERMISSIONS_ALL = 1, 31
@@ -230,6 +232,51 @@ def _codes(answer: memoryview, count: int) -> list[int]:
         codes.append(_INT.unpack_from(answer, offset + _HEADER.size)[0])
         offset += _HEADER.size + 4
     return codes
+
+
+class NameLists:
+    """Decodes lists of names. Most names of a long list, such as that of all topics, were in the list before.
+
+    A length has four bytes. As long as all names have less than 256 bytes, three zero bytes stand before each of them,
+    so the list is split at once, and only names that are new are looked at.
+    """
+
+    def __init__(self) -> None:
+        #: By the last byte of the length and the name.
+        self._known: dict[bytes, str] = {}
+
+    def decode(self, answer: memoryview) -> list[str]:
+        """The names, in order. Raises MalformedError."""
+        packed = bytes(answer)
+        try:
+            (count,) = _INT.unpack_from(packed)
+            known = self._split(packed, count) if count >= _MANY_NAMES else None
+            return known if known is not None else list(_names(packed, count))
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise _cut_short(answer, error) from None
+
+    def _split(self, packed: bytes, count: int) -> list[str] | None:
+        """None: a name is longer, or anything else is unusual."""
+        before, *entries = packed[_INT.size :].split(_SHORT)
+        fresh = set(entries).difference(self._known)
+        # What is known had the right length when it was new.
+        if before or len(entries) != count or any(entry[:1] != bytes([len(entry) - 1]) for entry in fresh):
+            return None
+        if len(self._known) + len(fresh) > 2 * count:
+            self._known.clear()
+            fresh = set(entries)
+        self._known.update((entry, entry[1:].decode()) for entry in fresh)
+        return list(map(self._known.__getitem__, entries))
+
+
+def _names(packed: bytes, count: int) -> Iterator[str]:
+    start = _INT.size
+    for _ in range(count):
+        (length,) = _INT.unpack_from(packed, start)
+        start += _INT.size + length
+        if start > len(packed):
+            raise IndexError("a name is cut short")
+        yield packed[start - length : start].decode()
 
 
 def parse_multi_read(answer: memoryview, count: int) -> list[Node | int]:

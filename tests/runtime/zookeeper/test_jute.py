@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kazoo.protocol.serialization import CheckVersion, Create, Delete, GetData, SetData, Transaction
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Create,
+    Delete,
+    GetChildren,
+    GetData,
+    SetData,
+    Transaction,
+)
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from controller.errors import MalformedError
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.jute import BulkRequest, Node, parse_multi, parse_multi_read
 
@@ -101,3 +112,48 @@ def test_null_data_is_empty() -> None:
 def test_lengths_on_both_sides_of_the_table(size: int) -> None:
     ours = jute.op_set(b"/x", b"y" * size, 0)
     assert ours.endswith(bytes(SetData("/x", b"y" * size, 0).serialize()))
+
+
+names = st.lists(st.text("ab.é", min_size=1, max_size=300), max_size=20, unique=True)
+
+
+def children(of: list[str]) -> memoryview:
+    return memoryview(b"reply header" + _packed(of))[len(b"reply header") :]
+
+
+def _packed(of: list[str]) -> bytes:
+    return struct.pack(">i", len(of)) + b"".join(
+        struct.pack(">i", len(raw)) + raw for raw in map(str.encode, of)
+    )
+
+
+@given(st.lists(names, max_size=5), st.booleans())
+def test_names_are_decoded_as_kazoo_does(lists: list[list[str]], many: bool) -> None:
+    common = [f"topic-{n:05d}" for n in range(jute._MANY_NAMES)] if many else []
+    decoder = jute.NameLists()
+    for some in lists:
+        found = decoder.decode(children([*some, *common]))
+        assert found == GetChildren.deserialize(_packed([*some, *common]), 0)
+
+
+def test_names_known_before_are_not_decoded_again() -> None:
+    decoder = jute.NameLists()
+    first = decoder.decode(children([f"topic-{n:05d}" for n in range(1000)]))
+    second = decoder.decode(children([f"topic-{n:05d}" for n in reversed(range(1001))]))
+    assert second[-1] is first[0]
+    assert second[0] == "topic-01000"
+
+
+def test_names_that_are_gone_are_forgotten() -> None:
+    decoder = jute.NameLists()
+    for start in range(0, 10_000, 500):
+        decoder.decode(children([f"topic-{n:05d}" for n in range(start, start + 500)]))
+    assert len(decoder._known) <= 1000
+
+
+@pytest.mark.parametrize("many", [1, 1000])
+def test_a_list_of_names_that_is_cut_short_is_malformed(many: int) -> None:
+    whole = children([f"topic-{n:05d}" for n in range(many)])
+    for end in (0, 3, 4, 7, len(whole) - 1):
+        with pytest.raises(MalformedError):
+            jute.NameLists().decode(whole[:end])
