@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -127,33 +128,47 @@ def _packed(of: list[str]) -> bytes:
     )
 
 
-@given(st.lists(names, max_size=5), st.booleans())
-def test_names_are_decoded_as_kazoo_does(lists: list[list[str]], many: bool) -> None:
-    common = [f"topic-{n:05d}" for n in range(jute._MANY_NAMES)] if many else []
+@given(st.lists(names, max_size=5), st.sampled_from([0, jute._MANY_NAMES]), st.randoms(use_true_random=False))
+def test_names_are_those_that_kazoo_decodes(lists: list[list[str]], common: int, random: Random) -> None:
     decoder = jute.NameLists()
+    known = [f"topic-{n:05d}" for n in range(common)]
     for some in lists:
-        found = decoder.decode(children([*some, *common]))
-        assert found == GetChildren.deserialize(_packed([*some, *common]), 0)
+        known = random.sample(known, len(known)) if random.random() < 0.1 else known
+        listed = known[: len(known) - random.randrange(3)]
+        for name in some:
+            listed.insert(random.randrange(len(listed) + 1), name)
+        found = decoder.decode(children(listed))
+        assert sorted(found) == sorted(GetChildren.deserialize(_packed(listed), 0))
 
 
-def test_names_known_before_are_not_decoded_again() -> None:
+@pytest.mark.parametrize("position", [0, 1, 500, 998, 999, 1000])
+@pytest.mark.parametrize("count", [1, 2, jute._CHANGES_MAX + 1])
+def test_names_that_come_and_go_anywhere(position: int, count: int) -> None:
+    before = [f"topic-{n:05d}" for n in range(1000)]
+    for new in ([f"t{n}" for n in range(count)], ["topic-0"], ["n" * 249], ["n" * 300]):
+        decoder = jute.NameLists()
+        after = [*before[:position], *new, *before[position:]]
+        for listed in (before, after, before, before[1:], before[:position]):
+            assert sorted(decoder.decode(children(listed))) == sorted(listed)
+
+
+def test_of_a_long_list_only_what_is_new_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = jute.NameLists()
-    first = decoder.decode(children([f"topic-{n:05d}" for n in range(1000)]))
-    second = decoder.decode(children([f"topic-{n:05d}" for n in reversed(range(1001))]))
-    assert second[-1] is first[0]
-    assert second[0] == "topic-01000"
-
-
-def test_names_that_are_gone_are_forgotten() -> None:
-    decoder = jute.NameLists()
-    for start in range(0, 10_000, 500):
-        decoder.decode(children([f"topic-{n:05d}" for n in range(start, start + 500)]))
-    assert len(decoder._known) <= 1000
+    before = [f"topic-{n:05d}" for n in range(1000)]
+    decoder.decode(children(before))
+    monkeypatch.setattr(jute, "_names", None)
+    found = decoder.decode(children([*before[1:300], "a", *before[300:600], "b", *before[600:], "c"]))
+    assert sorted(found) == ["a", "b", "c", *before[1:]]
+    found.clear()
+    assert len(decoder.decode(children(before[1:]))) == 999
 
 
 @pytest.mark.parametrize("many", [1, 1000])
 def test_a_list_of_names_that_is_cut_short_is_malformed(many: int) -> None:
     whole = children([f"topic-{n:05d}" for n in range(many)])
-    for end in (0, 3, 4, 7, len(whole) - 1):
-        with pytest.raises(MalformedError):
-            jute.NameLists().decode(whole[:end])
+    known = jute.NameLists()
+    known.decode(whole)
+    for decoder in (jute.NameLists(), known):
+        for end in (0, 3, 4, 7, len(whole) - 15, len(whole) - 1):
+            with pytest.raises(MalformedError):
+                decoder.decode(whole[:end])
