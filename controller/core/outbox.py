@@ -21,11 +21,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from controller.core.model import Broker, Partition, Topic
+
+T = TypeVar("T")
 
 #: Partitions that are listed at once.
 LISTED_MAX = 5000
@@ -645,9 +647,7 @@ class Outbox:
         partitions += others
         flags += their_flags
         if not queue.comparing:
-            known = list(islice(queue.whole, count_max - len(partitions)))
-            for partition in known:
-                del queue.whole[partition]
+            known, _ = _pop_items(queue.whole, count_max - len(partitions))
             partitions += known
             flags += [False] * len(known)
         if not partitions:
@@ -685,9 +685,10 @@ class Outbox:
         return whole + changed + queue.refresh + queue.snapshot_open
 
 
-def _pop_items(pending: dict[Partition, bool], count_max: int) -> tuple[list[Partition], list[bool]]:
+def _pop_items(pending: dict[Partition, T], count_max: int) -> tuple[list[Partition], list[T]]:
     if len(pending) <= count_max:
         items = list(pending.items())
+        # Emptied entry by entry, a dictionary stays as large, and each look at it passes over all places.
         pending.clear()
     else:
         items = list(islice(pending.items(), count_max))

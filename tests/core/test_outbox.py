@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -78,6 +79,18 @@ def test_the_whole_state_waits_until_it_is_compared_and_changes_do_not() -> None
     # What has changed was told already.
     assert shape(rest) == [("LeaderAndIsr", [0]), ("UpdateMetadata", [0, 2])]
     assert (rest[-1].ends_snapshot, rest[-1].snapshot_of) == (True, None)
+
+
+def test_of_the_whole_state_nothing_is_left_once_it_is_told() -> None:
+    net = Net(partitions=100)
+    for number in range(100):
+        net.lead(2, number)
+    net.drain(2)
+    net.begin_again(2, first=False)
+    net.outbox.compared(net.cluster.brokers[2], None)
+    net.drain(2, count_max=30)
+    # Each look at a dictionary passes over the places of all that it had.
+    assert sys.getsizeof(net.outbox.queues[2].whole) == sys.getsizeof({})
 
 
 def test_what_is_equal_is_left_out_and_the_snapshot_ends() -> None:

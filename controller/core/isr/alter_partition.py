@@ -125,6 +125,8 @@ def _stale(cluster: Cluster, proposal: Proposal) -> list[int]:
 def _directories(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> DirectoryIds:
     """Members that stay keep theirs. Of a new one the registration tells it, if that is the one it got in sync in. Of
     several, the leader may tell which it is."""
+    if not current.directories and not proposal.isr_epochs:
+        return ()
     stayed = dict(zip(current.isr, current.directories, strict=False))
     epochs = dict(zip(proposal.new_isr, proposal.isr_epochs, strict=False))
     told = dict(zip(proposal.new_isr, proposal.isr_directories, strict=False))
@@ -148,6 +150,12 @@ def _tells_more(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> 
 
 def _outdated_controller(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> Verdict | None:
     """Check 2: an epoch newer than ours proves a newer controller (KAFKA-14154)."""
+    if (
+        proposal.partition_epoch <= current.partition_epoch
+        and proposal.leader_epoch <= current.leader_epoch
+        and current.controller_epoch <= cluster.controller_epoch
+    ):
+        return None
     for what, theirs, ours in (
         ("partition epoch", proposal.partition_epoch, current.partition_epoch),
         ("leader epoch", proposal.leader_epoch, current.leader_epoch),

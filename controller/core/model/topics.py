@@ -88,10 +88,10 @@ class Partition:
 
     def replica_state(self, broker_id: int) -> ReplicaState:
         """State of one replica; NonExistent where the broker holds none."""
-        try:
+        # No replica is in both; an exception for each that departs would be dear.
+        if broker_id in self.replicas:
             return self.replica_states[self.replicas.index(broker_id)]
-        except ValueError:
-            return self.departing.get(broker_id, ReplicaState.NON_EXISTENT)
+        return self.departing.get(broker_id, ReplicaState.NON_EXISTENT)
 
     def states_by_broker(self) -> dict[int, ReplicaState]:
         """States of all replicas, assigned or departing: for those who ask for many of one partition."""

@@ -325,6 +325,8 @@ def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: 
     for partition, broker_id in allowed:
         gone.setdefault(partition, set()).add(broker_id)
     for partition, ids in gone.items():
+        if ids.isdisjoint((*partition.replicas, *partition.adding, *partition.removing)):
+            continue
         partition.assign(
             tuple([b for b in partition.replicas if b not in ids]),
             tuple([b for b in partition.adding if b not in ids]),

@@ -16,7 +16,13 @@ from controller.core.names import ids_shown
 from controller.core.reasons import Reason
 from controller.core.reassignment import concurrency
 from controller.core.reassignment.admin_znode import delete_malformed, remove_listed, trim
-from controller.core.reassignment.assignment import Assignment, assignment_of, target_problem
+from controller.core.reassignment.assignment import (
+    Assignment,
+    assignment_of,
+    origin_of,
+    target_of,
+    target_problem,
+)
 from controller.core.reassignment.phases import cancel, drops_isr, reassign
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import (
@@ -47,6 +53,7 @@ def alter_reassignments(
     wanted: dict[Partition, BrokerIds] = {}
     cancelled: dict[Partition, None] = {}
     named: dict[Key, None] = {}
+    mixed = _mixed(context.cluster)
     for position, asked in enumerate(request.reassignments):
         if position % EXAMINED_MAX == EXAMINED_MAX - 1:
             yield Pause.YIELD
@@ -55,7 +62,7 @@ def alter_reassignments(
             refused[position] = ErrorCode.INVALID_REQUEST, "named twice in one request"
             continue
         named[key] = None
-        refusal = validate(context.cluster, asked)
+        refusal = validate(context.cluster, asked, mixed=mixed)
         if refusal is not None:
             refused[position] = refusal
             continue
@@ -78,7 +85,12 @@ def alter_reassignments(
     context.reply(serial, AlterPartitionReassignmentsReply(ErrorCode.NONE, answers))
 
 
-def validate(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
+def _mixed(cluster: Cluster) -> bool:
+    """Whether some brokers cannot replicate from others: only then is it asked for each partition."""
+    return bool(cluster.strangers(cluster.brokers))
+
+
+def validate(cluster: Cluster, asked: PartitionReassignment, *, mixed: bool) -> Refusal | None:
     """Why a request for one partition is refused, in the original's order: replicas first, then the partition.
 
     A dead target is refused only where it would be added. ``replicas`` None cancels, also a reassignment that delays
@@ -90,9 +102,10 @@ def validate(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
     if asked.replicas is not None:
         if problem := target_problem(asked.replicas):
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
-        origin = members(assignment_of(partition).origin) if partition is not None else ()
-        live = cluster.live_ids()
-        dead = [b for b in asked.replicas if b not in origin and b not in live]
+        origin = members(origin_of(partition)) if partition is not None else ()
+        added = [b for b in asked.replicas if b not in origin]
+        live = cluster.live_ids() if added else ()
+        dead = [b for b in added if b not in live]
         if dead:
             why = f"{ids_shown(dead)} are not live brokers: cannot be added"
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
@@ -102,11 +115,13 @@ def validate(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
     known = cluster.reassignments
     if asked.replicas is None and partition not in known.ongoing and partition not in known.queued:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned"
-    return _unsafe(cluster, partition, asked.replicas)
+    return _unsafe(cluster, partition, asked.replicas, mixed=mixed)
 
 
-def _unsafe(cluster: Cluster, partition: Partition, target: Sequence[int] | None) -> Refusal | None:
-    if target is not None and (why := cluster.strangers(dict.fromkeys([*partition.replicas, *target]))):
+def _unsafe(
+    cluster: Cluster, partition: Partition, target: Sequence[int] | None, *, mixed: bool
+) -> Refusal | None:
+    if mixed and (why := cluster.strangers(dict.fromkeys([*partition.replicas, *(target or ())]))):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     now = assignment_of(partition)
     original = cluster.reassignments.ongoing.get(partition, ())
@@ -214,10 +229,11 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
     cluster = context.cluster
     finished: set[Key] = set()
     wanted: dict[Partition, BrokerIds] = {}
+    mixed = _mixed(cluster)
     for position, (topic, number, replicas) in enumerate(found.entries):
         if position % EXAMINED_MAX == EXAMINED_MAX - 1:
             yield Pause.YIELD
-        why = _entry_problem(cluster, topic, number, replicas)
+        why = _entry_problem(cluster, topic, number, replicas, mixed=mixed)
         if why is not None:
             finished.add((topic, number))
             context.reject(why[0].name, f"{REASSIGN_PARTITIONS}: {topic}-{number}: {why[1]}")
@@ -239,7 +255,9 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
     return wanted.keys()
 
 
-def _entry_problem(cluster: Cluster, topic: str, number: int, replicas: BrokerIds) -> Refusal | None:
+def _entry_problem(
+    cluster: Cluster, topic: str, number: int, replicas: BrokerIds, *, mixed: bool
+) -> Refusal | None:
     partition = cluster.partition(topic, number)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"
@@ -247,7 +265,7 @@ def _entry_problem(cluster: Cluster, topic: str, number: int, replicas: BrokerId
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic is being deleted"
     if problem := target_problem(replicas):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
-    return _unsafe(cluster, partition, replicas)
+    return _unsafe(cluster, partition, replicas, mixed=mixed)
 
 
 def _known(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
@@ -255,4 +273,4 @@ def _known(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
     known = cluster.reassignments
     if (queued := known.queued.get(partition)) is not None:
         return queued == replicas
-    return partition in known.ongoing and assignment_of(partition).target == replicas
+    return partition in known.ongoing and target_of(partition) == replicas

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from controller.core.model import BROKER_ID_MAX, REPLICAS_MAX, BrokerIds, Partition, members
+from controller.core.model import (
+    BROKER_ID_MAX,
+    REPLICAS_MAX,
+    SHARED_LENGTH_MAX,
+    BrokerIds,
+    Partition,
+    members,
+)
 from controller.core.names import ids_shown
+
+#: Results kept for each of the functions of assignments, which repeat endlessly.
+_SHARED_MAX = 10_000
 
 
 class Assignment(NamedTuple):
@@ -20,18 +31,12 @@ class Assignment(NamedTuple):
     @property
     def origin(self) -> BrokerIds:
         """Replicas without those being added: the original ones, perhaps in another order."""
-        if not self.adding:
-            return self.replicas
-        adding = members(self.adding)
-        return tuple([b for b in self.replicas if b not in adding])
+        return _without(self.replicas, self.adding)
 
     @property
     def target(self) -> BrokerIds:
         """Replicas without those being removed: the final ones, in order."""
-        if not self.removing:
-            return self.replicas
-        removing = members(self.removing)
-        return tuple([b for b in self.replicas if b not in removing])
+        return _without(self.replicas, self.removing)
 
     @property
     def being_reassigned(self) -> bool:
@@ -39,14 +44,9 @@ class Assignment(NamedTuple):
 
     def reassign_to(self, target: Sequence[int]) -> Assignment:
         """The assignment during a reassignment to ``target``: the target first, then the replicas to remove."""
-        origin = self.origin
-        replicas = tuple(dict.fromkeys((*target, *origin)))
-        before, after = members(origin), members(tuple(target))
-        return Assignment(
-            replicas,
-            tuple([b for b in replicas if b not in before]),
-            tuple([b for b in replicas if b not in after]),
-        )
+        origin, final = self.origin, tuple(target)
+        short = len(origin) + len(final) <= SHARED_LENGTH_MAX
+        return (_shared_between if short else _between)(origin, final)
 
     def cancelled(self, original: Sequence[int] = ()) -> Assignment:
         """The assignment that restores the origin, in the order of ``original`` if it names the same brokers
@@ -55,8 +55,42 @@ class Assignment(NamedTuple):
         return self.reassign_to(original if sorted(original) == sorted(origin) else origin)
 
 
+def _without(ids: BrokerIds, others: BrokerIds) -> BrokerIds:
+    if not others:
+        return ids
+    return (_shared_rest if len(ids) + len(others) <= SHARED_LENGTH_MAX else _rest)(ids, others)
+
+
+def _rest(ids: BrokerIds, others: BrokerIds) -> BrokerIds:
+    left_out = members(others)
+    return tuple([b for b in ids if b not in left_out])
+
+
+def _between(origin: BrokerIds, target: BrokerIds) -> Assignment:
+    replicas = tuple(dict.fromkeys((*target, *origin)))
+    before, after = members(origin), members(target)
+    return Assignment(
+        replicas,
+        tuple([b for b in replicas if b not in before]),
+        tuple([b for b in replicas if b not in after]),
+    )
+
+
+_shared_rest, _shared_between = lru_cache(_SHARED_MAX)(_rest), lru_cache(_SHARED_MAX)(_between)
+
+
 def assignment_of(partition: Partition) -> Assignment:
     return Assignment(partition.replicas, partition.adding, partition.removing)
+
+
+def origin_of(partition: Partition) -> BrokerIds:
+    """``assignment_of(partition).origin``, for those who ask about very many."""
+    return _without(partition.replicas, partition.adding)
+
+
+def target_of(partition: Partition) -> BrokerIds:
+    """``assignment_of(partition).target``, for those who ask about very many."""
+    return _without(partition.replicas, partition.removing)
 
 
 def target_problem(target: Sequence[int]) -> str:
@@ -65,8 +99,9 @@ def target_problem(target: Sequence[int]) -> str:
         return "the replica list is empty: must name at least one broker"
     if len(target) > REPLICAS_MAX:
         return f"{len(target)} replicas: must be at most {REPLICAS_MAX}"
-    times = Counter(target)
-    if duplicates := sorted(b for b in times if times[b] > 1):
+    if len(set(target)) < len(target):
+        times = Counter(target)
+        duplicates = sorted(b for b in times if times[b] > 1)
         return f"replicas {ids_shown(target)}: broker ids must be distinct, {ids_shown(duplicates)} are not"
     if wrong := [b for b in target if not 0 <= b <= BROKER_ID_MAX]:
         allowed = f"must be from 0 to {BROKER_ID_MAX}, {ids_shown(wrong)} are not"

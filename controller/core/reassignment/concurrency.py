@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from controller.core.context import CoreSettings
 from controller.core.model import NO_LEADER, Cluster, Partition, Suspension, SuspensionKind, members
 from controller.core.reasons import Reason
-from controller.core.reassignment.assignment import Assignment, assignment_of
+from controller.core.reassignment.assignment import Assignment, assignment_of, origin_of, target_of
 from controller.core.reassignment.reasons import (
     BrokerAbsent,
     BrokerLimit,
@@ -32,12 +32,15 @@ from controller.core.reassignment.reasons import (
 
 def lost_replicas(cluster: Cluster, partition: Partition) -> list[int]:
     """Replicas that are not online, without those being added."""
-    return [b for b in assignment_of(partition).origin if not cluster.is_online(partition, b)]
+    return [b for b in origin_of(partition) if not cluster.is_online(partition, b)]
 
 
 def by_urgency(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition]:
     """Partitions that have lost a replica first, else in the order given."""
-    return sorted(partitions, key=lambda p: not lost_replicas(cluster, p))
+    live, healthy = cluster.live_ids(), not cluster.offline_dirs
+    return sorted(
+        partitions, key=lambda p: (healthy and live.issuperset(p.replicas)) or not lost_replicas(cluster, p)
+    )
 
 
 class ConcurrencyLimit:
@@ -56,6 +59,8 @@ class ConcurrencyLimit:
 
     def take(self, partition: Partition, plan: Assignment) -> None:
         """Count a reassignment; one that copies nothing does not count."""
+        if not self._total_max and not self._broker_max:
+            return
         if plan.adding and partition not in self._copying:
             self._copying.add(partition)
             self._per_broker.update(_taking_part(plan))
@@ -110,7 +115,7 @@ def pending_reasons(
 
 def _waiting_for(cluster: Cluster, partition: Partition) -> list[Reason]:
     leadership = partition.leadership
-    target = assignment_of(partition).target
+    target = target_of(partition)
     if leadership is None:
         return [NeverLed()]
     if not target:
@@ -129,7 +134,7 @@ def _waiting_for(cluster: Cluster, partition: Partition) -> list[Reason]:
 def needs_leader(cluster: Cluster, partition: Partition) -> bool:
     """Whether none of its targets is an online leader."""
     leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
-    return leader not in assignment_of(partition).target or not cluster.is_online(partition, leader)
+    return leader not in target_of(partition) or not cluster.is_online(partition, leader)
 
 
 def _paused(cluster: Cluster, partition: Partition) -> list[Reason]:

@@ -13,6 +13,7 @@ continue at any point from what is stored.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from controller.core.commits import refresh
 from controller.core.context import EventContext, FollowUp, Handler
@@ -32,7 +33,7 @@ from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reasons import Reason
 from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.admin_znode import remove_listed
-from controller.core.reassignment.assignment import Assignment, assignment_of
+from controller.core.reassignment.assignment import Assignment, assignment_of, origin_of, target_of
 from controller.core.reassignment.reasons import EpochNotRaised, TargetLeftIsr
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import ReassignmentStep
@@ -66,8 +67,9 @@ def reassign(
     limit = concurrency.ConcurrencyLimit(cluster, context.settings)
     for partition in concurrency.by_urgency(cluster, wanted):
         target = wanted[partition]
-        plan = assignment_of(partition).reassign_to(target)
-        if plan == assignment_of(partition) and partition not in cluster.reassignments.ongoing:
+        now = assignment_of(partition)
+        plan = now.reassign_to(target)
+        if plan == now and partition not in cluster.reassignments.ongoing:
             idle.append(partition)
         elif (why := limit.why_wait(partition, plan)) is not None:
             waiting[partition] = target
@@ -266,7 +268,7 @@ def brokers_started(context: EventContext, ids: Iterable[int]) -> Handler[None]:
     brokers unconfirmed deletions again, and begin queued reassignments."""
     came = frozenset(ids)
     known = context.cluster.reassignments
-    stuck = [p for p in known.ongoing if p in known.problems or came & set(assignment_of(p).target)]
+    stuck = [p for p in known.ongoing if p in known.problems or not came.isdisjoint(target_of(p))]
     yield from advance(context, stuck)
     yield from stray_replicas.retry(context, came)
     yield from start_queued(context)
@@ -300,10 +302,10 @@ def resume(context: EventContext, begun: Collection[Partition] = ()) -> Handler[
 
 
 def _in_sync(partition: Partition) -> bool:
-    plan, known = assignment_of(partition), partition.leadership
-    if not plan.being_reassigned:
+    if not _moving(partition):
         return True
-    return known is not None and bool(plan.target) and set(plan.target) <= set(known.isr)
+    known, target = partition.leadership, target_of(partition)
+    return known is not None and bool(target) and frozenset(known.isr).issuperset(target)
 
 
 def _complete(context: EventContext, partitions: Sequence[Partition]) -> Handler[list[Partition]]:
@@ -325,7 +327,7 @@ def _moving(partition: Partition) -> bool:
 
 
 def _target_online(context: EventContext, partition: Partition) -> bool:
-    return any(context.cluster.is_online(partition, b) for b in assignment_of(partition).target)
+    return any(context.cluster.is_online(partition, b) for b in target_of(partition))
 
 
 def _copy(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
@@ -348,7 +350,7 @@ def _bump(context: EventContext, partitions: Sequence[Partition]) -> Handler[dic
     being added)."""
 
     def push(partition: Partition) -> None:
-        context.push_leadership(assignment_of(partition).origin, partition)
+        context.push_leadership(origin_of(partition), partition)
         context.push_leadership(partition.adding, partition, is_new=True)
 
     floors = dict.fromkeys(partitions, NO_EPOCH)
@@ -450,5 +452,6 @@ def _give_up(
     yield from _copy(context, list(held))
 
 
+@lru_cache(1000)
 def _plan_text(plan: Assignment) -> str:
     return f"replicas {ids_shown(plan.replicas)}, adding {ids_shown(plan.adding)}, removing {ids_shown(plan.removing)}"

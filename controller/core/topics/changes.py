@@ -140,7 +140,7 @@ def topics_changed(context: EventContext) -> Handler[None]:
     names = yield from context.read(ReadTopicNames())
     cluster = context.cluster
     present = frozenset(names)
-    for name in [n for n in cluster.topics if n not in present]:
+    for name in [] if present.issuperset(cluster.topics) else sorted(cluster.topics.keys() - present):
         _vanished(context, name)
     for path in [p for p in cluster.problems if (of := topic_of(p)) is not None and of not in present]:
         context.solved(path)
@@ -148,11 +148,10 @@ def topics_changed(context: EventContext) -> Handler[None]:
     unreadable = cluster.unreadable_topics
     for name in [n for n, holder in unreadable.items() if n not in present or _is_gone(cluster, holder)]:
         del unreadable[name]
-    fresh = [
-        n
-        for n in names
-        if n not in unreadable and (n not in cluster.topics or cluster.topics[n].czxid == VANISHED)
-    ]
+    # A topic that vanished is known only while it is being deleted.
+    known = cluster.topics
+    back = [n for n in cluster.topics_to_delete & known.keys() & present if known[n].czxid == VANISHED]
+    fresh = sorted(present.difference(known).union(back).difference(unreadable))
     for start in range(0, len(fresh) or 1, READ_TOPICS):
         infos = yield from context.read(ReadTopics(fresh[start : start + READ_TOPICS]))
         for info in infos:

@@ -15,7 +15,7 @@ from operator import attrgetter
 from controller.core.model import Cluster
 from controller.errors import ControllerError
 from controller.runtime.daemon import Daemon
-from controller.runtime.observe.loop_lag import in_turns
+from controller.runtime.observe.loop_lag import unhurried
 from controller.runtime.observe.metrics import GaugeSource
 from controller.runtime.term import Term
 from controller.runtime.zookeeper import cluster_reader
@@ -77,7 +77,7 @@ class MinIsrGauges:
 async def _count(cluster: Cluster, min_isr: MinIsr) -> tuple[int, int]:
     """The partitions below and at ``min.insync.replicas``."""
     under = at = 0
-    async for some in in_turns(cluster.partitions()):
+    async for some in unhurried(cluster.partitions()):
         for topic, partitions in groupby(some, key=attrgetter("topic.name")):
             wanted = min_isr.of(topic)
             for partition in partitions:

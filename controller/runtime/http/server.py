@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from aiohttp import web
@@ -30,6 +30,8 @@ from proto.security.tls import listening
 
 #: A controller whose current event made no step for this long counts as stuck.
 STUCK_AFTER_S = 60.0
+#: A scrape waits so long for counts of all partitions; then it tells the last ones. Prometheus gives up after 10 s.
+COUNTED_S = 5.0
 
 
 def application(daemon: Daemon, connections_max: int) -> web.Application:
@@ -63,11 +65,11 @@ def application(daemon: Daemon, connections_max: int) -> web.Application:
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 
     min_isr = MinIsr()
-    counts, gauges = Gauges(daemon), MinIsrGauges(daemon, min_isr)
+    counts = Counting(Gauges(daemon).refresh, MinIsrGauges(daemon, min_isr).refresh)
+    app.on_cleanup.append(counts.stop)
 
     async def metrics(request: web.Request) -> web.Response:
-        await counts.refresh()
-        await gauges.refresh()
+        await counts.refresh(COUNTED_S)
         # OpenMetrics, for those that ask for it, has exemplars.
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(daemon.registry), headers={"Content-Type": content_type})
@@ -99,6 +101,32 @@ def _index(paths: Mapping[str, str]) -> Answering:
         return web.Response(text="".join(f"{path}  {words}\n" for path, words in paths.items()))
 
     return index
+
+
+class Counting:
+    """Counts again for whoever scrapes: once for all that ask meanwhile."""
+
+    def __init__(self, *refreshed: Callable[[], Awaitable[None]]) -> None:
+        self._refreshed = refreshed
+        self._task: asyncio.Task[None] | None = None
+
+    async def refresh(self, wait_s: float) -> None:
+        """Return once it is counted, or after ``wait_s``: then the count goes on, for those who ask later."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._refresh(), name="count-partitions")
+        done, _ = await asyncio.wait([self._task], timeout=wait_s)
+        for task in done:
+            await task
+
+    async def _refresh(self) -> None:
+        for refresh in self._refreshed:
+            await refresh()
+
+    async def stop(self, _: web.Application) -> None:
+        """Count no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
 
 def is_stuck(daemon: Daemon) -> bool:

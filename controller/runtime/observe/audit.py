@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from controller.core.records import LogBatch, RequestRecord
@@ -80,7 +81,7 @@ def _names(message: Any) -> Iterator[str]:
 
 def _name_of(entry: Any) -> str:
     """A topic or partition in an entry of a list; empty: it is none."""
-    resource = getattr(entry, "resource", entry)
+    resource = entry.resource if _has_resource(entry) else entry
     for field in ("topic", "name", "topic_name", "resource_name"):
         found = getattr(resource, field, None)
         if found:
@@ -90,9 +91,20 @@ def _name_of(entry: Any) -> str:
     return f"topic id {topic_id}" if topic_id and isinstance(topic_id, str) else ""
 
 
+#: By type of an entry. To ask each of very many costs an exception each.
+_with_resource: dict[type, bool] = {}
+
+
+def _has_resource(entry: Any) -> bool:
+    found = _with_resource.get(type(entry))
+    if found is None:
+        found = _with_resource[type(entry)] = hasattr(entry, "resource")
+    return found
+
+
 def errors_in(answer: Any) -> Iterator[str]:
     """The names of the errors in a response, that of the request first."""
-    inner = []
+    inner: list[Sequence[Any]] = []
     for name, value in _fields(answer):
         if name == "error_code" and value:
             yield ErrorCode(value).name if value in set(ErrorCode) else f"error {value}"
@@ -100,7 +112,22 @@ def errors_in(answer: Any) -> Iterator[str]:
             inner.append(value)
     for entries in inner:
         for entry in entries:
-            yield from errors_in(entry)
+            # Of very many, most have no error, and nothing below them that could have one.
+            if not _is_flat(entry) or entry.error_code:
+                yield from errors_in(entry)
+
+
+def _is_flat(entry: Any) -> bool:
+    """Whether an entry has an error code, and no lists of messages."""
+    descriptor = getattr(entry, "DESCRIPTOR", None)
+    return descriptor is not None and _is_flat_message(descriptor)
+
+
+@cache
+def _is_flat_message(descriptor: Any) -> bool:
+    return "error_code" in descriptor.fields_by_name and not any(
+        field.message_type for field in descriptor.fields
+    )
 
 
 def _is_list(value: Any) -> bool:

@@ -28,6 +28,8 @@ WINDOW_S = 15.0
 SHORT_S = 0.001
 #: Partitions that are looked at in one turn: some milliseconds.
 AT_ONCE = 5000
+#: The same, where nobody waits for it: below a millisecond; and how many times as long others have their turn.
+UNHURRIED_AT_ONCE, UNHURRIED_REST = 2000, 3
 
 
 class Pause(NamedTuple):
@@ -92,6 +94,16 @@ async def in_turns(items: Iterable[T], at_once: int = AT_ONCE) -> AsyncIterator[
     while some := list(islice(rest, at_once)):
         yield some
         await asyncio.sleep(0)
+
+
+async def unhurried(items: Iterable[T]) -> AsyncIterator[list[T]]:
+    """As ``in_turns``, for what nobody waits for: others have most of the time. A request takes several rounds of the
+    event loop, and in each of them it waits for one list."""
+    rest = iter(items)
+    while some := list(islice(rest, UNHURRIED_AT_ONCE)):
+        began_s = time.perf_counter()
+        yield some
+        await asyncio.sleep(UNHURRIED_REST * (time.perf_counter() - began_s))
 
 
 async def measure(metrics: LoopMetrics, event: Callable[[], str]) -> None:

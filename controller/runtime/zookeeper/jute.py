@@ -43,6 +43,11 @@ _RECURSIVE, _ANY_WATCH = _pack_int(1), _pack_int(3)
 MULTI_BYTES_MAX = 1_000_000
 #: Size of the paths in one setWatches, bytes; the default jute.maxbuffer limits the whole request to 1 MiB.
 WATCHES_BYTES_MAX = 500_000
+#: Lists of so many names are compared with the last one, and so many differences are looked for.
+_MANY_NAMES, _CHANGES_MAX = 256, 20
+#: The first bytes of the length of a name with less than 256 bytes. They are nowhere else: no name has a zero byte.
+#: Near a longer name, no difference is found.
+_SHORT = b"\0\0\0"
 STAT_SIZE = 68
 _STAT_CZXID, _STAT_VERSION, _STAT_OWNER = 0, 32, 44
 _PERMISSION_READ, _PERMISSIONS_ALL = 1, 31
@@ -230,6 +235,103 @@ def _codes(answer: memoryview, count: int) -> list[int]:
         codes.append(_INT.unpack_from(answer, offset + _HEADER.size)[0])
         offset += _HEADER.size + 4
     return codes
+
+
+class NameLists:
+    """Decodes lists of names. A server lists the names of a znode's children in the same order each time, with new ones
+    somewhere between. So of a long list, such as that of all topics, only what differs from the last one is decoded.
+    """
+
+    def __init__(self) -> None:
+        #: The last long list, packed and decoded.
+        self._packed = b""
+        self._names: list[str] = []
+
+    def decode(self, answer: memoryview) -> list[str]:
+        """The names, in any order. Raises MalformedError."""
+        packed = bytes(answer)
+        try:
+            (count,) = _INT.unpack_from(packed)
+            if count < _MANY_NAMES:
+                return list(_names(packed, count))
+            if self._packed and (changes := _changes(packed, self._packed)) is not None:
+                came, gone = changes
+                if len(self._names) + len(came) - len(gone) != count:
+                    raise IndexError(f"{count} names are announced")
+                for name in gone:
+                    self._names.remove(name)
+                self._names += came
+            else:
+                self._names = list(_names(packed, count))
+            self._packed = packed
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise _cut_short(answer, error) from None
+        return self._names.copy()
+
+
+def _changes(packed: bytes, before: bytes) -> tuple[list[str], list[str]] | None:
+    """The names that one packed list has and another has not, and the reverse. None: they differ too much."""
+    came: list[str] = []
+    gone: list[str] = []
+    here = there = _INT.size
+    while len(came) + len(gone) <= _CHANGES_MAX:
+        same = _equal_bytes(packed, here, before, there)
+        here, there = here + same, there + same
+        if here == len(packed) and there == len(before):
+            return came, gone
+        if here < len(packed) and there < len(before):
+            # Back to where the name begins: up to there, both are equal.
+            start = packed.rfind(_SHORT, here - same, here + len(_SHORT))
+            here, there = start, there - (here - start)
+            if start < 0:
+                return None
+        if (new := _next_of(packed, here, before, there)) is not None:
+            came.append(new)
+            here += _INT.size + packed[here + len(_SHORT)]
+        elif (old := _next_of(before, there, packed, here)) is not None:
+            gone.append(old)
+            there += _INT.size + before[there + len(_SHORT)]
+        else:
+            return None
+    return None
+
+
+def _next_of(some: bytes, start: int, others: bytes, other_start: int) -> str | None:
+    """The name at a position of a packed list, if what follows it is what the other list has at its position."""
+    if some[start : start + len(_SHORT)] != _SHORT:
+        return None
+    following = start + _INT.size + some[start + len(_SHORT)]
+    if other_start == len(others):
+        fits = following <= len(some)
+    else:
+        end = other_start + _INT.size + others[other_start + len(_SHORT)]
+        fits = some[following : following + end - other_start] == others[other_start:end]
+    return some[start + _INT.size : following].decode() if fits else None
+
+
+def _equal_bytes(some: bytes, start: int, others: bytes, other_start: int) -> int:
+    """How many bytes are equal from these positions on."""
+    high = min(len(some) - start, len(others) - other_start)
+    if some[start : start + high] == others[other_start : other_start + high]:
+        return high
+    low = 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        if some[start + low : start + middle] == others[other_start + low : other_start + middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _names(packed: bytes, count: int) -> Iterator[str]:
+    start = _INT.size
+    for _ in range(count):
+        (length,) = _INT.unpack_from(packed, start)
+        start += _INT.size + length
+        if start > len(packed):
+            raise IndexError("a name is cut short")
+        yield packed[start - length : start].decode()
 
 
 def parse_multi_read(answer: memoryview, count: int) -> list[Node | int]:

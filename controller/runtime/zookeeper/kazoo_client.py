@@ -13,6 +13,9 @@ from io import FileIO
 from threading import Lock
 from typing import Any
 
+from kazoo.client import _prefix_root
+from kazoo.protocol.serialization import GetChildren
+
 from proto import zookeeper_access
 from proto.zookeeper_access import OPEN_ACCESS, Handler, ZooKeeperAccess
 
@@ -36,6 +39,15 @@ class WakingHandler(Handler):
         return _End(read, "r"), _End(write, "w")
 
 
+class PackedChildren(GetChildren):  # type: ignore[misc]
+    """kazoo's request for children, whose response stays packed: to decode many names on kazoo's thread takes the
+    interpreter from the event loop."""
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> memoryview:
+        return memoryview(data)[offset:]
+
+
 class Client(zookeeper_access.Client):
     """kazoo's client with raw requests. It is created and used on the event loop."""
 
@@ -49,6 +61,10 @@ class Client(zookeeper_access.Client):
         result = self.handler.async_result()
         self._call(request, result)
         return result
+
+    def packed_children(self, path: str, watcher: object) -> Any:
+        """As kazoo's ``get_children_async``, with a response for ``jute.NameLists``."""
+        return self.raw(PackedChildren(_prefix_root(self.chroot, path), watcher))
 
     def know_data_watcher(self, paths: Sequence[bytes], watcher: object) -> None:
         """Register ``watcher`` for one data event of each of these paths, chroot included."""

@@ -148,6 +148,7 @@ class Session:
         self._id = 0
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._single_window = asyncio.Semaphore(SINGLE_WINDOW)
+        self._name_lists = jute.NameLists()
         #: Requests without a response; a dict for its order.
         self._outstanding: dict[asyncio.Future[Any], None] = {}
         self._requested_ms = timeout_ms
@@ -376,10 +377,8 @@ class Session:
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
         """Names, unordered. Raises NoNodeError."""
-        found: list[str] = await self._call(
-            partial(self._client.get_children_async, path, watch=self._watcher(watch))
-        )
-        return found
+        packed = await self._call(partial(self._client.packed_children, path, self._watcher(watch)))
+        return self._name_lists.decode(packed)
 
     async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         """Raises NodeExistsError, NoNodeError (no parent)."""

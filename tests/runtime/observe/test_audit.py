@@ -13,6 +13,7 @@ from controller.runtime.observe.audit import NAMED_MAX, Audit, errors_in, subjec
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.history_filter import Filter
 from proto.gen import admin_service_pb2 as pb
+from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as brokers
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
@@ -138,3 +139,10 @@ def test_errors_of_both_protocols() -> None:
         responses=[DeletableTopicResult(error_code=29), DeletableTopicResult(error_code=999)]
     )
     assert list(errors_in(kafka)) == ["TOPIC_AUTHORIZATION_FAILED", "error 999"]
+
+
+def test_an_error_below_an_entry_without_one() -> None:
+    topic = data.MetadataTopic(
+        partitions=[data.MetadataPartition(error_code=common_pb2.LEADER_NOT_AVAILABLE)]
+    )
+    assert list(errors_in(data.MetadataResponse(topics=[topic]))) == ["LEADER_NOT_AVAILABLE"]

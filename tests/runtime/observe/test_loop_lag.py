@@ -9,7 +9,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.runtime.observe import loop_lag
-from controller.runtime.observe.loop_lag import WINDOW_S, Pause, Rounds
+from controller.runtime.observe.loop_lag import (
+    UNHURRIED_AT_ONCE,
+    UNHURRIED_REST,
+    WINDOW_S,
+    Pause,
+    Rounds,
+    unhurried,
+)
 
 
 class Clocks:
@@ -68,3 +75,19 @@ def test_a_long_pause_is_told_of_for_two_windows() -> None:
         rounds._longest = loop_lag.Pause(4.0, 1.0)
         rounds._turn(rounds._window_ends_s + loop_lag.WINDOW_S)
         assert rounds._before == loop_lag.Pause()
+
+
+async def test_who_does_not_hurry_leaves_most_of_the_time_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, rests = 0.0, list[float]()
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr(loop_lag, "time", SimpleNamespace(perf_counter=lambda: now_s))
+    monkeypatch.setattr(loop_lag, "asyncio", SimpleNamespace(sleep=sleep))
+    found = []
+    async for some in unhurried(range(3 * UNHURRIED_AT_ONCE)):
+        found += some
+        now_s += 0.5
+    assert found == list(range(3 * UNHURRIED_AT_ONCE))
+    assert rests == [0.5 * UNHURRIED_REST] * 3

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import struct
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kazoo.protocol.serialization import CheckVersion, Create, Delete, GetData, SetData, Transaction
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Create,
+    Delete,
+    GetChildren,
+    GetData,
+    SetData,
+    Transaction,
+)
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from controller.errors import MalformedError
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.jute import BulkRequest, Node, parse_multi, parse_multi_read
 
@@ -101,3 +113,62 @@ def test_null_data_is_empty() -> None:
 def test_lengths_on_both_sides_of_the_table(size: int) -> None:
     ours = jute.op_set(b"/x", b"y" * size, 0)
     assert ours.endswith(bytes(SetData("/x", b"y" * size, 0).serialize()))
+
+
+names = st.lists(st.text("ab.é", min_size=1, max_size=300), max_size=20, unique=True)
+
+
+def children(of: list[str]) -> memoryview:
+    return memoryview(b"reply header" + _packed(of))[len(b"reply header") :]
+
+
+def _packed(of: list[str]) -> bytes:
+    return struct.pack(">i", len(of)) + b"".join(
+        struct.pack(">i", len(raw)) + raw for raw in map(str.encode, of)
+    )
+
+
+@given(st.lists(names, max_size=5), st.sampled_from([0, jute._MANY_NAMES]), st.randoms(use_true_random=False))
+def test_names_are_those_that_kazoo_decodes(lists: list[list[str]], common: int, random: Random) -> None:
+    decoder = jute.NameLists()
+    known = [f"topic-{n:05d}" for n in range(common)]
+    for some in lists:
+        known = random.sample(known, len(known)) if random.random() < 0.1 else known
+        listed = known[: len(known) - random.randrange(3)]
+        for name in some:
+            listed.insert(random.randrange(len(listed) + 1), name)
+        found = decoder.decode(children(listed))
+        assert sorted(found) == sorted(GetChildren.deserialize(_packed(listed), 0))
+
+
+@pytest.mark.parametrize("position", [0, 1, 500, 998, 999, 1000])
+@pytest.mark.parametrize("count", [1, 2, jute._CHANGES_MAX + 1])
+def test_names_that_come_and_go_anywhere(position: int, count: int) -> None:
+    before = [f"topic-{n:05d}" for n in range(1000)]
+    for new in ([f"t{n}" for n in range(count)], ["topic-0"], ["n" * 249], ["n" * 300]):
+        decoder = jute.NameLists()
+        after = [*before[:position], *new, *before[position:]]
+        for listed in (before, after, before, before[1:], before[:position]):
+            assert sorted(decoder.decode(children(listed))) == sorted(listed)
+
+
+def test_of_a_long_list_only_what_is_new_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = jute.NameLists()
+    before = [f"topic-{n:05d}" for n in range(1000)]
+    decoder.decode(children(before))
+    monkeypatch.setattr(jute, "_names", None)
+    found = decoder.decode(children([*before[1:300], "a", *before[300:600], "b", *before[600:], "c"]))
+    assert sorted(found) == ["a", "b", "c", *before[1:]]
+    found.clear()
+    assert len(decoder.decode(children(before[1:]))) == 999
+
+
+@pytest.mark.parametrize("many", [1, 1000])
+def test_a_list_of_names_that_is_cut_short_is_malformed(many: int) -> None:
+    whole = children([f"topic-{n:05d}" for n in range(many)])
+    known = jute.NameLists()
+    known.decode(whole)
+    for decoder in (jute.NameLists(), known):
+        for end in (0, 3, 4, 7, len(whole) - 15, len(whole) - 1):
+            with pytest.raises(MalformedError):
+                decoder.decode(whole[:end])
