@@ -204,8 +204,8 @@ return StateChange(_p, _c, _n, _e.recipients)
         "a move is finished before its new replicas are in sync",
         Change(
             CORE + "reassignment.phases:_in_sync",
-            "set(_p.target) <= set(_k.isr)",
-            "bool(set(_p.target) & set(_k.isr))",
+            "frozenset(_k.isr).issuperset(_t)",
+            "not frozenset(_k.isr).isdisjoint(_t)",
         ),
         Change(CORE + "reassignment.phases:_settle_leaders", "set(_p.replicas) <= set(_k.isr)", "True"),
     ),
