@@ -91,7 +91,7 @@ class SimulatedCluster:
             stack.enter_context(poison())
         self.rpc.on_request.append(self.history.request_arrived)
         self.controllers = {
-            id_: SimController(self, id_, _controller_settings(options))
+            id_: SimController(self, id_, self._audited, _controller_settings(options))
             for id_ in range(1, options.controllers + 1)
         }
         #: Copies of controllers, by id.
@@ -136,7 +136,7 @@ class SimulatedCluster:
     def namesake(self, id_: int) -> SimController:
         if id_ not in self.namesakes:
             settings = _controller_settings(self.plan.options)
-            self.namesakes[id_] = SimController(self, id_, settings, name=f"namesake-{id_}")
+            self.namesakes[id_] = SimController(self, id_, self._audited, settings, name=f"namesake-{id_}")
         return self.namesakes[id_]
 
     def topics(self) -> Sequence[str]:
@@ -245,19 +245,19 @@ class SimulatedCluster:
                 self.violated(f"{controller.name}: following as a standby ended by {standby.bug!r}")
             if standby is not None and standby.mirror.proved_wrong:
                 self.violated(f"{controller.name} had wrong states in memory")
-            for found in controller.audited:
-                self.trace_line(f"{controller.name} audits {sorted(found.items())}")
-                if found["kind"] != "audit":
-                    if not self.tampered:
-                        self.ledger.found_late(controller.name, found)
-                    continue
-                excused = self.tampered or self._reply_lost(found)
-                if not excused and found["to"] in ("differs", "taken_over", "put_right"):
-                    self.violated(f"the audit of {controller.name} found {found}")
-            controller.audited.clear()
         for finding in self.history.findings:
             self.violated(f"a client found: {finding}")
         self.history.findings.clear()
+
+    def _audited(self, controller: str, found: Mapping[str, Any]) -> None:
+        """Judged at once: a moment later it may have been told of what its audit has found."""
+        self.trace_line(f"{controller} audits {sorted(found.items())}")
+        if self.tampered:
+            return
+        if found["kind"] != "audit":
+            self.ledger.found_late(controller, found)
+        elif found["to"] in ("differs", "taken_over", "put_right") and not self._reply_lost(found):
+            self.violated(f"the audit of {controller} found {found}")
 
     def _reply_lost(self, found: Mapping[str, Any]) -> bool:
         """Whatever a controller must tell, it tells when it happens. But where replies get lost, or come when a frozen

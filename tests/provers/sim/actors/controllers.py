@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +73,8 @@ class StateLog:
             self.written += 1
             told = record["kind"] == "audit" or record.get("reason") == FOUND
             if told and (process := CURRENT.get()) in _DAEMONS:
-                _DAEMONS[process].audited.append({**record, "controller_epoch": controller_epoch})
+                home = _DAEMONS[process]
+                home.on_audit(home.name, {**record, "controller_epoch": controller_epoch})
 
     def flush(self, timeout_s: float = 0.0) -> bool:
         return True
@@ -86,7 +87,12 @@ class SimController:
     """One controller over its incarnations. ``bugs`` are the exceptions that ended one."""
 
     def __init__(
-        self, environment: NodeEnvironment, controller_id: int, settings: Settings = SETTINGS, name: str = ""
+        self,
+        environment: NodeEnvironment,
+        controller_id: int,
+        on_audit: Callable[[str, Record], None],
+        settings: Settings = SETTINGS,
+        name: str = "",
     ) -> None:
         """``name``: of its machine; empty: ``controller-`` and the id. Under another name it has that one's address all
         the same, as a copy of it would."""
@@ -106,8 +112,8 @@ class SimController:
         self.process: Process | None = None
         self.daemon: Daemon | None = None
         self.bugs: list[BaseException] = []
-        #: What its audit recorded.
-        self.audited: list[Record] = []
+        #: Hears of each record of its audit, when it is made.
+        self.on_audit = on_audit
         self._ended = False
         #: Partition states of its failovers: from memory, and read.
         self.states_loaded = [0, 0]
