@@ -64,7 +64,10 @@ def check_files(
         (file.shown, f"file://{quote(file.shown)}", _target(directory, number), complete)
         for number, file in enumerate(local)
     ]
-    checks = _converted(spark, tasks)
+    # Here, not by Spark: Python processes would take longer to start than a small log takes, and workers of a cluster
+    # need no Arrow. It releases the GIL, as zlib does.
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        checks = list(pool.map(lambda task: convert(*task), tasks))
     targets = [target for (*_, target, _), check in zip(tasks, checks, strict=True) if target and check.usual]
     remotely = check_gzip_in_spark(spark, remote)
     known = dict(zip((file.path for file in local), checks, strict=True))
@@ -74,17 +77,6 @@ def check_files(
 def _target(directory: str, number: int) -> str | None:
     local = directory.removeprefix("file:")
     return None if has_scheme(local) else f"{local}/{number}.parquet"
-
-
-def _converted(spark: SparkSession, tasks: Sequence[tuple[str, str, str | None, bool]]) -> list[FileCheck]:
-    context = spark.sparkContext
-    if not tasks:
-        return []
-    if not (context.master or "").startswith("local"):
-        return context.parallelize(tasks, len(tasks)).map(lambda task: convert(*task)).collect()
-    # Processes of Python would take longer to start than a small log takes; Arrow and zlib release the GIL.
-    with ThreadPoolExecutor(max_workers=context.defaultParallelism) as pool:
-        return list(pool.map(lambda task: convert(*task), tasks))
 
 
 def check_gzip_in_spark(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, FileCheck]:
