@@ -40,6 +40,8 @@ EXAMINED_MAX = 10_000
 REFRESH_CHUNK = 10_000
 #: Batches in flight.
 WINDOW_BATCHES = 6
+#: Why a state that another process wrote is recorded.
+FOUND = "found_in_zookeeper"
 #: Write attempts per partition in one event; then the failure is reported.
 ATTEMPTS_MAX = 10
 
@@ -173,6 +175,7 @@ def _overtaken(
         f"partition epoch is {found.partition_epoch}, another process wrote the state: decided again",
         partition,
     )
+    context.log([LeadershipChange(partition, partition.leadership, found)], FOUND)
     context.solved_state(partition)
     partition.leadership = found
     # Whatever is decided now, brokers were not notified of the other state.
@@ -186,8 +189,8 @@ def refresh(
 ) -> Handler[list[Partition]]:
     """Read states again, cache and push those that changed, and return their partitions.
 
-    With a ``reason`` the changes are expected ones by leaders: they are logged with it, and LeaderAndIsr is queued
-    only for a changed leader epoch.
+    They are logged, as nobody else says so. With a ``reason`` they are expected ones by leaders, and LeaderAndIsr is
+    queued only for a changed leader epoch.
     """
     changed: list[Partition] = []
     for start in range(0, len(partitions), REFRESH_CHUNK):
@@ -219,8 +222,7 @@ def _take_over(
                 context.push_leadership(partition.replicas, partition)
             changed.append(partition)
             records.append(LeadershipChange(partition, known, found))
-    if reason:
-        context.log(records, reason)
+    context.log(records, reason or FOUND)
 
 
 def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler[None]:

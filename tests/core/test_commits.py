@@ -435,6 +435,7 @@ def test_changes_behind_many_partitions_that_need_none_are_written(monkeypatch: 
     for number in range(7):
         world.put_state("t", number, state(1, [1, 2], 5, 8))
         rig.partition("t", number).leadership = world.states["t", number]
+    rig.chronicle.forget()
     world.broker_down(3)
     rig.run()
     assert {world.states["t", n].isr for n in range(9)} == {(1, 2)}

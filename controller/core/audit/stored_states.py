@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from controller.core.commits import refresh
+from controller.core.commits import FOUND, refresh
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadStates, SetState
 from controller.core.events import StatesCheck
@@ -72,7 +72,7 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
         # Creation reads a state that is there already, and adopts it.
         yield from partition_state_machine.bring_online(context, edited.unknown)
     if edited.by_leader:
-        changed = yield from refresh(context, edited.by_leader, "found_in_zookeeper")
+        changed = yield from refresh(context, edited.by_leader, FOUND)
         # A member may have come back without its data while its leader wrote.
         yield from lost_data.take_out(context, changed)
         yield from _elect_where_offline(context, changed)

@@ -23,7 +23,7 @@ from controller.core.model import Cluster, Ineligible, Partition, PartitionState
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reasons import Reason, Refused
-from controller.core.records import BrokerChange, Rejection, TopicChange
+from controller.core.records import BrokerChange, Rejection, ReplicaTransition, TopicChange
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import ForgetBroker, OperatorReply, attribution_problem
 from controller.core.topics import forgotten
@@ -249,7 +249,7 @@ def _begin(context: EventContext, names: Sequence[str]) -> Handler[None]:
     """onTopicDeletion: queue metadata for all brokers, then stop and delete every reachable replica."""
     cluster = context.cluster
     partitions = [p for name in names for p in cluster.topics[name].partitions.values()]
-    _adopt_strays(cluster, frozenset(names))
+    _adopt_strays(context, frozenset(names))
     first = [p for p in partitions if p.state is not _NO_PARTITION]
     # Before the partitions become Offline, so that they never count as offline partitions.
     cluster.topics_deletion_started.update(names)
@@ -306,9 +306,10 @@ def forget_broker(context: EventContext, serial: int, request: ForgetBroker) -> 
     context.reply(serial, OperatorReply(ErrorCode.NONE))
 
 
-def _adopt_strays(cluster: Cluster, names: frozenset[str]) -> None:
+def _adopt_strays(context: EventContext, names: frozenset[str]) -> None:
     """Include stray replicas in the deletion of their topic."""
-    reassignments = cluster.reassignments
+    reassignments = context.cluster.reassignments
+    adopted: list[ReplicaTransition] = []
     for partition in [p for p in reassignments.strays if p.topic.name in names]:
         strays = reassignments.strays_of(partition)
         for broker_id in strays:
@@ -317,6 +318,8 @@ def _adopt_strays(cluster: Cluster, names: frozenset[str]) -> None:
         if outside := [b for b in strays if b not in assigned]:
             partition.assign((*partition.replicas, *outside), partition.adding, partition.removing)
             partition.set_states(outside, OFFLINE)
+            adopted += [ReplicaTransition(partition, b, ReplicaState.NON_EXISTENT, OFFLINE) for b in outside]
+    context.log(adopted, "its broker has not deleted it yet")
 
 
 def _set_ineligible(context: EventContext, replicas: Sequence[Replica], why: Unreachable | Refused) -> None:

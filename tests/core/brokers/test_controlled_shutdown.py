@@ -146,6 +146,7 @@ def test_topics_being_deleted_and_partitions_without_leadership_are_left_alone()
     rig.cluster.topics_to_delete.clear()
     rig.partition("t", 1).leadership = None
     rig.partition("t", 1).state = PartitionState.NEW
+    rig.chronicle.forget()
     assert list(leave(rig, 1).remaining) == []
     assert rig.stored("t", 0) == (2, 6, [2])
     assert rig.stored("t", 1) == (1, 5, [1, 2])

@@ -138,6 +138,7 @@ def test_the_precedence() -> None:
     rig.cluster.topics_to_delete.add("t")
     rig.partition("t", 2).leadership = None
     rig.partition("t", 2).state = PartitionState.NEW
+    rig.chronicle.forget()
     found = elect(rig, PREFERRED, 0, 1, 2, 9)
     assert {n: a.error for n, a in found.items()} == {
         0: ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -43,6 +43,7 @@ from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.topics.changes import add_topic
 from controller.runtime.push.messages import MessageBuilder
 from proto.gen import broker_control_pb2 as pb
+from tests.support.core.chronicle import Chronicle
 from tests.support.core.sent import Received, Sent
 from tests.support.core.world import Key, World, key_of
 
@@ -78,6 +79,7 @@ class MachineHarness:
         #: Every effect there was, every log batch, every finished event, every message sent.
         self.effects: list[Effect] = []
         self.batches: list[LogBatch] = []
+        self.chronicle = Chronicle()
         self.finished: list[Finished] = []
         #: What callers were answered, by the serial of their event.
         self.replies: dict[int, ControllerResponse] = {}
@@ -109,6 +111,8 @@ class MachineHarness:
         return rig
 
     def failover(self) -> MachineHarness:
+        # What watches of former controllers told does not reach this one.
+        self.world.events.clear()
         self.world.events.append(Event(EventKind.FAILOVER))
         self.run()
         assert self.machine.ready
@@ -198,6 +202,7 @@ class MachineHarness:
             pass
         assert self.machine.current_event is None
         assert self.machine.queue_size == 0
+        self.chronicle.check(self.cluster)
         for partition in self.machine.cluster.partitions():
             if partition.state is PartitionState.ONLINE:
                 assert partition.leadership is not None
@@ -301,6 +306,7 @@ class MachineHarness:
 
     def _collect(self, batches: Sequence[LogBatch], effects: Sequence[Effect]) -> None:
         self.batches.extend(batches)
+        self.chronicle.take(batches)
         assert all(b.reason for b in batches if issubclass(b.kind, _WITH_REASON)), "a change says why"
         self.outstanding.extend(effects)
         self.effects.extend(effects)

@@ -1,0 +1,82 @@
+"""What the state-change log says of each partition and replica, from its records alone: who reads the log later knows
+no more. It must be what the controller holds in memory, and each record must begin where the one before ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from controller.core.model import Cluster, LeaderAndIsr, PartitionState, ReplicaState
+from controller.core.records import (
+    LeadershipChange,
+    LogBatch,
+    NamedPartition,
+    PartitionTransition,
+    ReplicaTransition,
+)
+
+
+@dataclass
+class Said:
+    """Of one partition; None, or not in it: nothing was said since it was last looked at by hand."""
+
+    partition: NamedPartition
+    state: PartitionState | None = None
+    leadership: LeaderAndIsr | None = None
+    replicas: dict[int, ReplicaState] = field(default_factory=dict)
+
+
+class Chronicle:
+    def __init__(self) -> None:
+        #: By identity: a topic created anew has other partitions of the same names.
+        self._said: dict[int, Said] = {}
+        #: What a controller finds as it takes over goes without saying.
+        self._taken_over = False
+
+    def forget(self) -> None:
+        """A test has changed memory by hand."""
+        self._said.clear()
+        self._taken_over = False
+
+    def take(self, batches: Iterable[LogBatch]) -> None:
+        for batch in batches:
+            for record in batch.of(PartitionTransition):
+                said = self._of(record.partition)
+                assert said.state in (None, record.before), f"{record}: it was {said.state}"
+                said.state = record.after
+                if record.leadership is not None:
+                    said.leadership = record.leadership
+            for moved in batch.of(ReplicaTransition):
+                said = self._of(moved.partition)
+                before = said.replicas.get(moved.broker_id, moved.before)
+                assert before is moved.before, f"{moved}: it was {before}"
+                said.replicas[moved.broker_id] = moved.after
+            for change in batch.of(LeadershipChange):
+                said, old = self._of(change.partition), change.old
+                # What a newer controller has written is its own to record.
+                foreign = old is not None and old.controller_epoch > change.new.controller_epoch
+                assert foreign or said.leadership in (None, old), f"{change}: it was {said.leadership}"
+                said.leadership = change.new
+
+    def check(self, cluster: Cluster) -> None:
+        """What was said is so, and what was not said has not changed since the last check."""
+        # Nothing was said of one that came since the last check: nothing has begun.
+        unsaid = PartitionState.NON_EXISTENT if self._taken_over else None
+        present = {id(p): p for p in cluster.partitions()}
+        for gone in self._said.keys() - present.keys():
+            del self._said[gone]
+        for key, held in present.items():
+            known = held.leadership
+            said = self._said.get(key) or Said(held, unsaid)
+            assert said.state in (None, held.state), f"{held}: the log says {said.state}"
+            if known is not None and known.controller_epoch <= cluster.controller_epoch:
+                assert said.leadership in (None, known), f"{held}: the log says {said.leadership}"
+            for broker_id, state in held.states_by_broker().items():
+                assert said.replicas.get(broker_id, state) is state, (
+                    f"{held}: the log says {said.replicas[broker_id]} of {broker_id}"
+                )
+            self._said[key] = Said(held, held.state, known, held.states_by_broker())
+        self._taken_over = True
+
+    def _of(self, partition: NamedPartition) -> Said:
+        return self._said.setdefault(id(partition), Said(partition))
