@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.model import Broker, Endpoint
+from controller.core.model import REPLICAS_MAX, Broker, Endpoint
 from controller.core.partitions.replica_placement import (
     PlacementError,
     assign_replicas,
@@ -167,3 +167,20 @@ def test_names_that_differ_only_in_dot_and_underscore_collide(other: str) -> Non
     with pytest.raises(PlacementError, match="being deleted"):
         check_name(other, [], [other])
     check_name("ab", [other], [])
+
+
+@pytest.mark.parametrize("text", ["1:1", "1:-2", "1,2:3"])
+def test_an_assignment_that_no_topic_may_have_is_refused_as_it_is_read(text: str) -> None:
+    with pytest.raises(PlacementError):
+        parse_assignment(text)
+
+
+def test_as_many_replicas_as_are_allowed_are_allowed() -> None:
+    check_assignment({0: tuple(range(REPLICAS_MAX))})
+    with pytest.raises(PlacementError, match=f"must be at most {REPLICAS_MAX}"):
+        check_assignment({0: tuple(range(REPLICAS_MAX + 1))})
+
+
+def test_of_several_names_that_collide_the_first_is_named() -> None:
+    with pytest.raises(PlacementError, match=r"collides with 'a\.b\.c'"):
+        check_name("a_b_c", ["a_b.c", "a.b_c", "a.b.c"], [])

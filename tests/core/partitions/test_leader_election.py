@@ -12,7 +12,15 @@ from itertools import chain, combinations, permutations, product
 
 import pytest
 
-from controller.core.model import NO_LEADER, RECOVERED, RECOVERING, Attribution, LeaderAndIsr
+from controller.core.model import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    Attribution,
+    LeaderAndIsr,
+    Suspension,
+    SuspensionKind,
+)
 from controller.core.partitions.leader_election import (
     CANDIDATES_SHOWN_MAX,
     STRATEGIES,
@@ -20,6 +28,7 @@ from controller.core.partitions.leader_election import (
     Elected,
     Strategy,
     elect,
+    first_choice,
     remove_from_isr,
     trace,
     why_nobody,
@@ -240,3 +249,34 @@ def test_a_reason_names_only_the_first_of_many_candidates() -> None:
     text = str(why_nobody(Strategy.OFFLINE, Ballot(many, state(1, [1]), set())))
     assert f"{CANDIDATES_SHOWN_MAX - 1} is not online, and 3 more; unclean" in text
     assert f"{CANDIDATES_SHOWN_MAX} is" not in text
+
+
+def test_exactly_as_many_candidates_as_are_named_are_not_said_to_be_more() -> None:
+    many = tuple(range(CANDIDATES_SHOWN_MAX))
+    assert " more" not in str(why_nobody(Strategy.OFFLINE, Ballot(many, state(1, [1]), set())))
+
+
+def test_a_drained_candidate_that_is_not_online_is_refused_for_that() -> None:
+    by = Attribution("new disks", "ann")
+    gone = Ballot((1,), state(-1, [1]), set(), drained={1: by})
+    assert "1 is not online" in str(why_nobody(Strategy.REASSIGN, gone))
+    assert "1 is drained (ann: new disks)" in str(why_nobody(Strategy.PREFERRED, gone))
+
+
+def test_without_candidates_nothing_is_said_of_unclean_elections() -> None:
+    reason = str(why_nobody(Strategy.OFFLINE, Ballot((), state(1, [1]), set())))
+    assert reason == "no eligible leader: no replica is assigned"
+
+
+def test_what_holds_unclean_elections_back_is_named_only_where_there_could_be_one() -> None:
+    held = Suspension(SuspensionKind.MAINTENANCE, Attribution("outage", "ann"))
+    nobody = Ballot((1, 2), state(1, [1]), set())
+    assert str(held) in str(why_nobody(Strategy.OFFLINE, nobody, held))
+    assert str(held) not in str(why_nobody(Strategy.REASSIGN, nobody, held))
+
+
+def test_the_first_choice_of_nobody_is_nobody() -> None:
+    nobody = Ballot((), state(1, [1]), set())
+    assert {first_choice(strategy, nobody) for strategy in (Strategy.PREFERRED, Strategy.OFFLINE)} == {
+        NO_LEADER
+    }

@@ -14,11 +14,11 @@ from controller.core.handlers import event_of
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, PartitionState, of_several
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect, unmet
 from controller.core.partitions.lost_data import take_out
-from controller.core.records import Rejection
+from controller.core.records import PartitionTransition, Rejection
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
-from tests.support.core.harness import MachineHarness
+from tests.support.core.harness import Fate, MachineHarness, bare
 from tests.support.core.world import World, state, state_path
 
 NEW = 1000
@@ -427,3 +427,47 @@ def test_each_combination_of_directories_is_looked_at() -> None:
     world.put_state("u", 0, kept(2, (1, 2), (10, 20)))
     rig = taken_out(world, ("t", 0), ("u", 0))
     assert [rig.stored(topic)[2] for topic in "tu"] == [[1, 2], [2]]
+
+
+def test_an_isr_that_cannot_be_reduced_is_recorded() -> None:
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, (1, 2), (10, NEW)))
+    rig = bare([], {("t", 0): [1, 2]}, {("t", 0): kept(1, (1, 2), (10, NEW))})
+    rig.cluster.brokers.update(world.brokers)
+    rig.fate = lambda _: Fate.LOST
+    failed = rig.drive(lambda context: take_out(context, [rig.partition()]))
+    assert failed == [rig.partition()]
+    (refused,) = [r for r in rig.recorded(Rejection) if r.error == "CONFLICT"]
+    assert refused.partition is rig.partition()
+
+
+def test_a_state_without_directories_hides_none_after_it() -> None:
+    world = world_of(1, 2)
+    world.create_topic("u", {0: [1, 2], 1: [1, 2]})
+    world.put_state("u", 0, state(1, (1, 2), 5, 7))
+    world.put_state("u", 1, kept(1, (1, 2), (10, NEW)))
+    MachineHarness.active(world)
+    assert (world.states["u", 0].isr, world.states["u", 1].isr) == ((1, 2), (1,))
+
+
+def test_a_partition_that_broker_0_leads_stays_online_when_a_follower_came_back_empty() -> None:
+    world = world_of(0, 2)
+    world.put_state("t", 0, kept(0, (0, 2), (0, 20)))
+    rig = MachineHarness.active(world)
+    rig.forget()
+    world.put_state("t", 0, msgspec.structs.replace(kept(0, (0, 2), (0, NEW)), partition_epoch=8))
+    world.notify_isr(("t", 0))
+    rig.run()
+    assert rig.stored()[::2] == (0, [0])
+    assert rig.recorded(PartitionTransition) == []
+
+
+def test_directories_told_without_epochs_change_nothing() -> None:
+    """Of a member whose incarnation is not named, nobody knows whose directory that is."""
+    world = world_of(1, 2)
+    world.put_state("t", 0, state(1, (1, 2), 5, 7))
+    rig = MachineHarness.active(world)
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2], isr_directories=(10, 20))))
+    assert [p.error for p in answer.partitions] == [ErrorCode.NONE]
+    assert rig.stored() == (1, 5, [1, 2])
+    assert directories(world)[1] == ()

@@ -8,7 +8,7 @@ from itertools import product
 import msgspec
 import pytest
 
-from controller.core.context import EventContext
+from controller.core.context import EventContext, Pause
 from controller.core.model import (
     RECOVERED,
     RECOVERING,
@@ -17,11 +17,16 @@ from controller.core.model import (
     PartitionState,
     ReplicaState,
 )
-from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
+from controller.core.partitions import (
+    initial_state,
+    leader_election,
+    partition_state_machine,
+    replica_state_machine,
+)
 from controller.core.reasons import NewerController, NoState
-from controller.core.records import Rejection
+from controller.core.records import PartitionTransition, Rejection
 from tests.support.core.harness import Fate, MachineHarness, bare, set_states
-from tests.support.core.world import Key, state
+from tests.support.core.world import Key, World, state
 
 P, R = PartitionState, ReplicaState
 
@@ -412,3 +417,142 @@ def test_at_startup_a_replica_on_a_failed_disk_is_offline() -> None:
     rig.cluster.offline_dirs[1] = {rig.partition()}
     rig.drive(lambda context: replica_state_machine.startup(context, [rig.partition()]))
     assert [rig.partition().replica_state(b) for b in (1, 2)] == [R.OFFLINE, R.ONLINE]
+
+
+# --- what is recorded, and who is passed over -------------------------------------------------------------
+
+
+def test_a_partition_that_nobody_has_led_goes_offline_whoever_was_silent() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]})
+    set_states(rig, P.NEW, R.NEW)
+    rig.do(lambda context: partition_state_machine.to_offline(context, [rig.partition()], "test", {1: 7}))
+    (record,) = rig.recorded(PartitionTransition)
+    assert (record.after, record.leadership, record.silent_us) == (P.OFFLINE, None, None)
+
+
+def test_the_record_of_a_partition_that_is_new_or_found_has_its_replicas_and_no_other() -> None:
+    world = World(1)
+    world.create_topic("t", {0: [1], 1: [2, 3]})
+    rig = MachineHarness.active(world)
+    found = [(r.partition.number, r.before, r.after, r.replicas) for r in rig.recorded(PartitionTransition)]
+    assert found == [
+        (0, P.NON_EXISTENT, P.NEW, (1,)),
+        (1, P.NON_EXISTENT, P.NEW, (2, 3)),
+        (0, P.NEW, P.ONLINE, None),
+    ]
+    rig.forget()
+    world.create_topic("u", {0: [1, 2]})
+    rig.run()
+    assert [(r.after, r.replicas) for r in rig.recorded(PartitionTransition)] == [
+        (P.NEW, (1, 2)),
+        (P.ONLINE, None),
+    ]
+
+
+def test_a_failed_election_is_recorded_with_both_states() -> None:
+    rig = bare([2], {("t", 0): [1, 2]}, {("t", 0): state(1, [1])})
+    set_states(rig, P.OFFLINE, R.ONLINE)
+    move_partitions(rig, [rig.partition()], P.ONLINE)
+    (refused,) = rig.recorded(Rejection)
+    assert (refused.error, refused.before, refused.after) == (
+        "ELECTION_FAILED",
+        "OfflinePartition",
+        "OnlinePartition",
+    )
+
+
+def test_an_election_reads_the_state_of_a_partition_that_is_not_known_yet() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]})
+    rig.world.put_state("t", 0, state(1, [1, 2], 5, 7))
+    set_states(rig, P.OFFLINE, R.ONLINE)
+    move_partitions(rig, [rig.partition()], P.ONLINE)
+    assert rig.partition().leadership == rig.world.states["t", 0]
+    assert rig.partition().state is P.ONLINE
+
+
+def only_with_live_isr(rig: MachineHarness) -> None:
+    rig.drive(lambda context: partition_state_machine.bring_online(context, only_with_live_isr=True))
+
+
+def test_one_live_member_of_the_isr_is_enough_to_be_tried() -> None:
+    rig = bare([2, 3], {("t", 0): [1, 2, 3]}, {("t", 0): state(-1, [1, 2])})
+    set_states(rig, P.OFFLINE, R.ONLINE)
+    only_with_live_isr(rig)
+    assert rig.stored() == (2, 1, [2])
+
+
+@pytest.mark.parametrize("known", [state(-1, [1]), state(-1, [2], controller_epoch=9), None])
+def test_without_a_live_member_or_of_a_newer_controller_none_is_tried(known: LeaderAndIsr | None) -> None:
+    rig = bare([2, 3], {("t", 0): [1, 2, 3]}, {("t", 0): known} if known else {})
+    set_states(rig, P.OFFLINE, R.ONLINE)
+    only_with_live_isr(rig)
+    assert (rig.commits(), rig.rejects()) == ([], [])
+
+
+def test_of_partitions_whose_leader_has_left_those_under_deletion_stay_as_they_are() -> None:
+    none = state(-1, [1])
+    rig = bare([2], {("t", 0): [1, 2], ("u", 0): [1, 2]}, {("t", 0): none, ("u", 0): none})
+    set_states(rig, P.ONLINE, R.ONLINE)
+    rig.cluster.topics_to_delete.add("u")
+    only_with_live_isr(rig)
+    assert (rig.partition("t").state, rig.partition("u").state) == (P.OFFLINE, P.ONLINE)
+
+
+def test_a_partition_led_from_a_failed_disk_is_offline_at_startup() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]}, {("t", 0): state(1, [1])})
+    rig.cluster.offline_dirs[1] = {rig.partition()}
+    rig.drive(lambda context: partition_state_machine.startup(context, [rig.partition()]))
+    assert rig.partition().state is P.OFFLINE
+
+
+def test_a_leader_that_was_to_be_new_is_refused_and_those_after_it_are_not() -> None:
+    keys: dict[Key, list[int]] = {("t", 0): [1, 2], ("u", 0): [1, 2]}
+    rig = bare([1, 2], keys, {("t", 0): state(1, [1]), ("u", 0): state(2, [2])})
+    move_replicas(rig, [(rig.partition("t"), 1), (rig.partition("u"), 1)], R.NEW)
+    (refused,) = rig.recorded(Rejection)
+    assert (refused.error, refused.before, refused.after) == (
+        "ILLEGAL_TRANSITION",
+        R.NON_EXISTENT.value,
+        R.NEW.value,
+    )
+    assert refused.partition is rig.partition("t")
+    assert rig.partition("u").replica_state(1) is R.NEW
+
+
+def test_what_counted_as_deleted_is_to_be_deleted_again_and_nothing_else_is() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]})
+    rig.partition().set_replica_state(1, R.DELETION_SUCCESSFUL)
+    rig.partition().set_replica_state(2, R.DELETION_STARTED)
+    both = [(rig.partition(), 1), (rig.partition(), 2)]
+    rig.do(lambda context: replica_state_machine.to_undeleted(context, both, "its broker is back"))
+    assert rig.partition().states_by_broker() == {1: R.DELETION_INELIGIBLE, 2: R.DELETION_STARTED}
+
+
+def test_of_many_that_end_each_leaves_its_assignment() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2], ("u", 0): [1, 2]})
+    departing, assigned = rig.partition("t"), rig.partition("u")
+    departing.set_departing({7: R.DELETION_SUCCESSFUL})
+    assigned.set_replica_state(1, R.DELETION_SUCCESSFUL)
+    move_replicas(rig, [(departing, 7), (assigned, 1)], R.NON_EXISTENT)
+    assert (departing.replicas, dict(departing.departing), assigned.replicas) == ((1, 2), {}, (2,))
+
+
+def test_few_batches_of_first_states_are_on_their_way_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(initial_state, "BATCH_CREATES", 1)
+    monkeypatch.setattr(initial_state, "WINDOW_BATCHES", 3)
+    rig = bare([1], {("t", n): [1] for n in range(8)})
+    set_states(rig, P.NEW, R.NEW)
+    waiting: list[int] = []
+
+    def noting(count: int) -> int:
+        waiting.append(count)
+        return 0
+
+    rig.pick = noting
+    found = rig.pauses(
+        lambda context: partition_state_machine.to_online(
+            context, list(rig.cluster.partitions()), leader_election.OFFLINE
+        )
+    )
+    assert waiting == [3] * 6 + [2, 1]
+    assert found[:4] == [Pause.YIELD] * 3 + [Pause.WAIT]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from controller.core.model import REPLICAS_MAX, SHARED_LENGTH_MAX, ReplicaState, broker_ids, states
-from controller.core.records import Rejection
+from controller.core.partitions import replica_state_machine
+from controller.core.records import Rejection, ReplicaTransition
 from controller.core.requests.topics import CreateTopics, NewTopic
-from tests.support.core.harness import MachineHarness
+from tests.support.core.harness import MachineHarness, bare
 from tests.support.core.reassignments import active, ask, assigned
 from tests.support.core.world import World
 
@@ -77,3 +78,15 @@ def test_nor_may_a_reassignment_pass_through_too_many() -> None:
     rig.run()
     assert assigned(rig) == ([1, 2], [], [])
     assert any("1001 replicas while it is reassigned" in r.reason for r in rig.recorded(Rejection))
+
+
+def test_an_untracked_replica_of_a_wide_partition_joins_it() -> None:
+    rig = bare([1, 2, 3], {("t", 0): ALL[: SHARED_LENGTH_MAX + 1]})
+    partition = rig.partition()
+    rig.do(lambda context: replica_state_machine.to_new(context, [(partition, 900), (partition, 901)]))
+    assert partition.replicas[-2:] == (900, 901)
+    assert partition.states_by_broker()[901] is ReplicaState.NEW
+    assert [(r.broker_id, r.before) for r in rig.recorded(ReplicaTransition)] == [
+        (900, ReplicaState.NON_EXISTENT),
+        (901, ReplicaState.NON_EXISTENT),
+    ]
