@@ -93,21 +93,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not chosen.write:
             parser.error("name files or folders, or --diff")
     trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in files}
+    equal = results.Equivalents("") if chosen.by_hand else results.equivalents()
     if chosen.by_hand:
         listed = by_hand.mistakes(trees)
         mutants = [mutant for mutant in listed.planted if mutant.key not in listed.harmless]
         for stale in listed.stale:
             print(f"the source has moved on: {stale}")
     else:
-        mutants = [
-            mutant
-            for file in files
-            for mutant in mutants_of(file, trees[file])
-            if mutant.function and (lines is None or mutant.line in lines[file])
-        ]
+        every = [mutant for file in files for mutant in mutants_of(file, trees[file]) if mutant.function]
+        for stale in equal.stale(every):
+            print(f"said to be equivalent, but there is no such mutant: {stale}")
+        mutants = [mutant for mutant in every if lines is None or mutant.line in lines[mutant.file]]
     limits = Limits(chosen.jobs, chosen.tests_s, chosen.seeds)
     mutants = mutants[:: max(chosen.every, 1)]
-    equal = results.Equivalents("") if chosen.by_hand else results.equivalents()
     survived = _try(mutants, trees, limits, equal, again=chosen.again) if mutants else 0
     if chosen.write:
         _write()
@@ -262,8 +260,6 @@ def _tell(runner: Runner, mutants: list[Mutant], equal: results.Equivalents) -> 
     except KeyboardInterrupt:
         print("interrupted")
     print(line())
-    for stale in equal.stale(mutants):
-        print(f"said to be equivalent, but there is no such mutant: {stale}")
     return sum(counts.values()) - counts[KILLED] - counts[FAILED] - counts[EQUIVALENT]
 
 

@@ -140,7 +140,9 @@ def _places(parent: ast.AST, outside: bool) -> Iterator[_Place]:
                 yield from _places(node, outside)
         if isinstance(parent, ast.Call) and field == "keywords":
             for keyword in value:
-                yield from _places(keyword, outside)
+                # Like an assert, it guards against our own mistakes only.
+                if keyword.arg != "strict":
+                    yield from _places(keyword, outside)
 
 
 def _shown(node: ast.AST) -> str:

@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,7 +138,8 @@ class Runner:
             yield None
 
     def tests_of(self, mutant: Mutant) -> list[pytest.Item]:
-        """Those that run its line: first what killed its neighbours, then those of the same room; the quick ones first.
+        """Those that run its line: first what killed its neighbours, then those of the same room; of each function one
+        before a second of any, the quick ones first.
 
         As many as the limit of CPU time allows.
         """
@@ -148,12 +149,16 @@ class Runner:
         room = Path("tests") / Path(mutant.file).parent.relative_to(Path(mutant.file).parts[0])
         name = f"test_{Path(mutant.file).stem}"
 
+        earlier = Counter[str]()
+
         def rank(item: pytest.Item) -> tuple[int, int]:
             if item.nodeid in killers:
                 return 0, -killers.index(item.nodeid)
+            function = item.nodeid.partition("[")[0]
+            earlier[function] += 1
             if name in item.nodeid:
-                return 1, 0
-            return (2 if item.nodeid.startswith(str(room)) else 3), 0
+                return 1, earlier[function]
+            return (2 if item.nodeid.startswith(str(room)) else 3), earlier[function]
 
         chosen: list[pytest.Item] = []
         took_s = 0.0

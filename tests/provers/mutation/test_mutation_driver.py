@@ -83,6 +83,11 @@ def test_small_mistakes_of_a_maintainer() -> None:
     assert [m.key for m in moved if m.function] == keys, "a function that only moves keeps its results"
 
 
+def test_what_guards_against_our_own_mistakes_only_is_left_alone() -> None:
+    guarded = ast.parse("def f(a, b):\n    assert a > 1\n    return dict(zip(a, b, strict=True))\n")
+    assert [m.what for m in mutants_of(FILE, guarded) if "→ False" in m.what or "a > 1" in m.what] == []
+
+
 def test_a_mutant_is_planted_in_the_function_that_lives(sample: ModuleType, tmp_path: Path) -> None:
     kept: Callable[..., Any] = sample.first_above
     assert kept([1, None, 5], 3) == 5
@@ -147,6 +152,21 @@ def test_of_a_file_that_has_changed_since_it_was_measured_any_line_may_be_seen(
 ) -> None:
     (result,) = run(_checks, "0 → 1", lines=range(3, 10), changed=True)
     assert result.status == KILLED
+
+
+def test_each_test_function_has_its_turn_before_a_second_of_its_cases() -> None:
+    (mutant, tree) = one("0 → 1")
+    names = ["a::x[1]", "a::x[2]", "a::x[3]", "a::y[1]", "a::y[2]", "b::z"]
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in names]
+    known: seen.Seen = {
+        name: {"digest": "", "took_s": 1.0, "lines": {FILE: [mutant.line]}, "sources": {FILE: "same"}}
+        for name in names
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "digest_of", lambda _: "same")
+        chosen = Runner(items, known, {FILE: tree}, Limits(tests_s=4.0)).tests_of(mutant)
+    gc.unfreeze()
+    assert [item.nodeid for item in chosen] == ["a::x[1]", "a::y[1]", "b::z", "a::x[2]"]
 
 
 def test_whoever_runs_some_of_a_coroutine_may_run_all_of_it() -> None:
