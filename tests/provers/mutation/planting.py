@@ -29,24 +29,7 @@ def functions_below(folder: Path) -> dict[Place, list[FunctionType]]:
     return found
 
 
-class Planted:
-    """A mutant in its place, until it is lifted. Both may be done again and again."""
-
-    def __init__(self, codes: list[tuple[FunctionType, CodeType]]) -> None:
-        self._mutated = codes
-        self._before = [(function, function.__code__) for function, _ in codes]
-        self.put()
-
-    def put(self) -> None:
-        for function, code in self._mutated:
-            function.__code__ = code
-
-    def lift(self) -> None:
-        for function, code in self._before:
-            function.__code__ = code
-
-
-def plant(mutant: Mutant, tree: ast.Module, path: Path, known: dict[Place, list[FunctionType]]) -> Planted:
+def plant(mutant: Mutant, tree: ast.Module, path: Path, known: dict[Place, list[FunctionType]]) -> None:
     """Raises NotPlantedError; SyntaxError when what it makes is no Python."""
     targets = known.get((str(path), mutant.function, mutant.function_line))
     if not targets:
@@ -61,7 +44,8 @@ def plant(mutant: Mutant, tree: ast.Module, path: Path, known: dict[Place, list[
                 raise NotPlantedError("it uses other variables of its surroundings")
             fitting = code.replace(co_freevars=function.__code__.co_freevars)
         codes.append((function, fitting))
-    return Planted(codes)
+    for function, fitting in codes:
+        function.__code__ = fitting
 
 
 def _find(code: CodeType, name: str, line: int) -> CodeType:

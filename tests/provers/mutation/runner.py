@@ -184,18 +184,15 @@ class Runner:
         cpu_s = int(4 * self.limits.tests_s) + SLACK_S + SEED_S * self.limits.seeds
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
         resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES_MAX, DATA_BYTES_MAX))
+        witness = _Witness(tests)
         try:
-            planted = plant(mutant, self.trees[mutant.file], ROOT / mutant.file, self._functions)
+            plant(mutant, self.trees[mutant.file], ROOT / mutant.file, self._functions)
         except (NotPlantedError, SyntaxError, ValueError) as error:
             return [FAILED, str(error)]
-        for item, following in zip(tests, [*tests[1:], None], strict=True):
-            if not _fails(item, following):
-                continue
+        for number, (item, following) in enumerate(zip(tests, [*tests[1:], None], strict=True)):
             # Beside much other work, or by itself, it may fail without the mutant, too.
-            planted.lift()
-            if not _fails(item, following):
+            if _fails(item, following) and witness.passes(number):
                 return [KILLED, item.nodeid]
-            planted.put()
         for seed in range(1, self.limits.seeds + 1):
             if _violated(seed):
                 return [KILLED, f"{SIMULATOR} {seed}"]
@@ -229,6 +226,40 @@ class Runner:
                 killers.remove(by)
             killers.append(by)
         return Result(child.mutant, found, by)
+
+
+class _Witness:
+    """A process of before the mutant, which says whether a test passes without it. The mutant's own cannot: what it has
+    made stays in caches."""
+
+    def __init__(self, tests: Sequence[pytest.Item]) -> None:
+        asked, self._ask = os.pipe()
+        self._answer, answer = os.pipe()
+        if os.fork() == 0:
+            os.close(self._ask)
+            os.close(self._answer)
+            _testify(tests, asked, answer)
+        os.close(asked)
+        os.close(answer)
+
+    def passes(self, number: int) -> bool:
+        os.write(self._ask, number.to_bytes(_NUMBER_BYTES, "big"))
+        return os.read(self._answer, 1) == _PASSED
+
+
+_NUMBER_BYTES, _PASSED, _NOT_PASSED = 4, b"y", b"n"
+
+
+def _testify(tests: Sequence[pytest.Item], asked: int, answer: int) -> NoReturn:
+    """Until nobody asks any more. Each answer comes from a process of its own."""
+    try:
+        while number := os.read(asked, _NUMBER_BYTES):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(int(_fails(tests[int.from_bytes(number, "big")], None)))
+            os.write(answer, _NOT_PASSED if os.waitpid(pid, 0)[1] else _PASSED)
+    finally:
+        os._exit(0)
 
 
 def _coroutines(tree: ast.Module) -> Iterator[range]:

@@ -287,6 +287,20 @@ def test_a_test_that_fails_without_the_mutant_kills_nothing(run: Callable[..., l
     assert result.status == SURVIVED
 
 
+def test_what_a_mutant_leaves_in_a_cache_does_not_make_its_test_fail_without_it(
+    run: Callable[..., list[Result]],
+) -> None:
+    cache: dict[str, int] = {}
+
+    def check(module: Any) -> None:
+        if "total" not in cache:
+            cache["total"] = module.total([2, 2])
+        assert cache["total"] == 4
+
+    (result,) = run(check, "0 → 1")
+    assert result.status == KILLED
+
+
 @pytest.mark.parametrize(("works_s", "hangs"), [(0.1, True), (5.0, False)])
 def test_only_who_does_nothing_hangs(monkeypatch: pytest.MonkeyPatch, works_s: float, hangs: bool) -> None:
     child = runner._Child(mutants()[0], os.getpid(), -1, deadline=float("inf"))
