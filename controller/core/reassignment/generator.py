@@ -142,8 +142,6 @@ class _Plan:
         placed = self.placed[key]
         if target in placed:
             return False
-        if self.racks[source] == self.racks[target]:
-            return True
         others = [self.racks[b] for b in placed if b != source]
         return self.racks[target] not in others or self.racks[source] in others
 

@@ -165,3 +165,34 @@ def test_no_load_is_levelled_at_the_price_of_a_rack() -> None:
 def test_what_is_as_large_as_the_difference_stays() -> None:
     before = topic([1])
     assert generate(before, brokers(1, 2), sizes={("t", 0): 10}) == before
+
+
+def test_replicas_that_join_come_in_the_order_of_their_ids() -> None:
+    assert generate(topic([1]), brokers(1, 8, 3), replication_factor=3) == topic([1, 3, 8])
+
+
+def test_where_racks_are_fewer_than_replicas_what_is_there_stays() -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "a"}
+    before = topic([1, 4, 3])
+    assert generate(before, brokers(1, 2, 3, 4, racks=racks)) == before
+
+
+def test_counts_of_replicas_are_levelled_exactly_also_where_there_are_many() -> None:
+    before = topic(*[[1]] * 61, *[[2]] * 59)
+    assert set(load(generate(before, brokers(1, 2))).values()) == {60}
+
+
+def test_one_broker_may_give_to_several() -> None:
+    assert load(generate(topic(*[[1]] * 6), brokers(1, 2, 3))) == {1: 2, 2: 2, 3: 2}
+
+
+def test_the_largest_moves_first_and_one_of_unknown_size_counts_too() -> None:
+    before = topic([1], [1], [1], [1])
+    after = generate(before, brokers(1, 2), sizes={("t", 0): 55, ("t", 1): 40, ("t", 2): 5})
+    assert {key for key, ids in after.items() if ids == (2,)} == {("t", 0)}
+    assert moved(before, after) == 1
+
+
+def test_whose_leader_goes_is_led_by_one_that_is_not_avoided() -> None:
+    after = generate(topic([3, 1]), brokers(1, 2), avoided=[1])
+    assert after == topic([2, 1])

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from controller.core.context import CoreSettings
 from controller.core.effects import SetReassignment, SetState, SetTopic
 from controller.core.events import Event, EventKind
-from controller.core.model import Ineligible, ReplicaState
+from controller.core.model import Endpoint, Ineligible, ReplicaState
 from controller.core.reassignment import alter_reassignments
 from controller.core.reassignment.reasons import Notified
-from controller.core.records import PartitionTransition, ReassignmentStep, ReplicaTransition
+from controller.core.records import PartitionTransition, ReassignmentStep, Rejection, ReplicaTransition
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.znode_paths import REASSIGN_PARTITIONS
-from tests.support.core.harness import MachineHarness
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import (
     active,
     ask,
@@ -23,10 +24,11 @@ from tests.support.core.reassignments import (
     check_moved,
     copy_all,
     join,
+    ongoing,
     reasons,
     request,
 )
-from tests.support.core.world import state
+from tests.support.core.world import World, state
 
 RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
 T = ("t", 0)
@@ -331,10 +333,11 @@ def test_a_dead_broker_may_stay_but_not_be_added() -> None:
 
 
 def test_one_request_names_a_partition_once() -> None:
-    rig = active(1, 2, t=[[1]])
+    rig = active(1, 2, t=[[1], [1]])
     twice = [PartitionReassignment("t", 0, (2,)), PartitionReassignment("t", 0, None)]
-    (reply,) = rig.ask(AlterPartitionReassignments(twice))
-    assert [a.error.name for a in reply.partitions] == ["NONE", "INVALID_REQUEST"]
+    (reply,) = rig.ask(AlterPartitionReassignments([*twice, PartitionReassignment("t", 1, (2,))]))
+    assert [a.error.name for a in reply.partitions] == ["NONE", "INVALID_REQUEST", "NONE"]
+    assert list(ongoing(rig)) == ["t-0", "t-1"]
 
 
 def test_a_topic_that_is_deleted_is_not_moved_and_one_that_moves_is_deleted_later() -> None:
@@ -506,3 +509,41 @@ def test_a_move_of_a_topic_whose_deletion_waits_for_it_stays_in_the_znode() -> N
     successor = MachineHarness(rig.world, epoch=2).failover()
     assert listed(successor) == (("t", 0, (2,)),)
     assert successor.rejects() == []
+
+
+def test_of_those_asked_about_only_what_is_being_reassigned_is_listed() -> None:
+    rig = active(1, 2, t=[[1], [1]])
+    ask(rig, {T: [2]})
+    assert list(ongoing(rig, [("t", 1), T, ("x", 0)])) == ["t-0"]
+
+
+def test_an_entry_of_the_znode_that_cannot_begin_is_recorded_and_taken_out() -> None:
+    rig = active(1, 2, t=[[1], [1]])
+    rig.world.ask_reassignment({T: [2]})
+    rig.fate = lambda commit: Fate.LOST if isinstance(commit.writes[0], SetTopic) else Fate.ANSWERED
+    rig.run()
+    (refused,) = [r for r in rig.recorded(Rejection) if r.error == "UNKNOWN_SERVER_ERROR"]
+    assert (refused.partition, listed(rig)) == (rig.partition(), ())
+    assert refused.reason.startswith("/admin/reassign_partitions: ")
+
+
+def test_what_waits_already_is_not_asked_for_twice() -> None:
+    rig = active(1, 2, 3, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
+    ask(rig, {T: [2], ("t", 1): [2]})
+    rig.forget()
+    rig.world.ask_reassignment({("t", 1): [2]})
+    rig.run()
+    assert rig.recorded(ReassignmentStep) == []
+
+
+def test_kafka_brokers_and_others_are_not_mixed_in_one_partition() -> None:
+    world = World(1, 2, 3)
+    world.broker_up(4, port=9092)
+    world.brokers[4] = msgspec.structs.replace(
+        world.brokers[4], endpoints=(Endpoint("PLAINTEXT", "PLAINTEXT", "h", 1),)
+    )
+    world.create_topic("t", {0: [1]})
+    rig = MachineHarness.active(world)
+    assert ask(rig, {T: [1, 4]}) == {"t-0": "INVALID_REPLICA_ASSIGNMENT"}
+    assert "[4] and brokers led by gRPC [1]" in rig.recorded(Rejection)[-1].reason
+    assert ask(rig, {T: [2, 3]}) == {"t-0": "NONE"}
