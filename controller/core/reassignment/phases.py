@@ -78,8 +78,8 @@ def reassign(
         else:
             limit.take(partition, plan)
             plans[partition] = plan
-    context.log(queued)
     failed = yield from _enqueue(context, waiting)
+    context.log([step for step in queued if step.partition not in failed])
     failed.update((yield from _dequeue(context, idle)))
     # Their state is pushed anew; without a leader, while elections are paused, there is nothing to push.
     paused = cluster.maintenance.paused is not None
@@ -156,7 +156,9 @@ def start_queued(context: EventContext) -> Handler[None]:
     yield from _dequeue(context, dropped)
     for partition, why in (yield from _begin(context, plans)).items():
         cluster.reassignments.queued.pop(partition, None)
-        context.reject("UNKNOWN_SERVER_ERROR", f"its move was waiting and cannot begin: {why}", partition)
+        refusal = f"its move was waiting and cannot begin: {why}"
+        context.reject("UNKNOWN_SERVER_ERROR", refusal, partition)
+        context.log([ReassignmentStep(partition, "cancelled", refusal)])
 
 
 def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, Reason]]:

@@ -6,6 +6,7 @@ import pytest
 
 from controller.core.context import CoreSettings
 from controller.core.model import Attribution, Cluster, Freeze, Maintenance, Partition, Topic
+from controller.core.reasons import Reason
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.concurrency import (
     ConcurrencyLimit,
@@ -14,7 +15,6 @@ from controller.core.reassignment.concurrency import (
     needs_leader,
     pending_reasons,
 )
-from controller.core.reassignment.reasons import Reason
 from tests.support.core.harness import MachineHarness
 from tests.support.core.reassignments import active, ask
 from tests.support.core.world import state

@@ -12,6 +12,7 @@ from controller.core.records import (
     LogBatch,
     NamedPartition,
     PartitionTransition,
+    ReassignmentStep,
     ReplicaTransition,
 )
 
@@ -24,6 +25,9 @@ class Said:
     state: PartitionState | None = None
     leadership: LeaderAndIsr | None = None
     replicas: dict[int, ReplicaState] = field(default_factory=dict)
+    #: Whether a reassignment of it goes on, and whether one waits.
+    ongoing: bool | None = None
+    queued: bool | None = None
 
 
 class Chronicle:
@@ -57,10 +61,17 @@ class Chronicle:
                 foreign = old is not None and old.controller_epoch > change.new.controller_epoch
                 assert foreign or said.leadership in (None, old), f"{change}: it was {said.leadership}"
                 said.leadership = change.new
+            for step in batch.of(ReassignmentStep):
+                said = self._of(step.partition)
+                if step.to in ("moving", "settling", "moved"):
+                    said.ongoing = step.to != "moved"
+                if step.to in ("queued", "moving", "settling", "cancelled"):
+                    said.queued = step.to == "queued"
 
     def check(self, cluster: Cluster) -> None:
         """What was said is so, and what was not said has not changed since the last check."""
         # Nothing was said of one that came since the last check: nothing has begun.
+        reassignments = cluster.reassignments
         unsaid = PartitionState.NON_EXISTENT if self._taken_over else None
         present = {id(p): p for p in cluster.partitions()}
         for gone in self._said.keys() - present.keys():
@@ -75,7 +86,10 @@ class Chronicle:
                 assert said.replicas.get(broker_id, state) is state, (
                     f"{held}: the log says {said.replicas[broker_id]} of {broker_id}"
                 )
-            self._said[key] = Said(held, held.state, known, held.states_by_broker())
+            ongoing, queued = held in reassignments.ongoing, held in reassignments.queued
+            assert said.ongoing in (None, ongoing), f"{held}: the log says that it is moving: {said.ongoing}"
+            assert said.queued in (None, queued), f"{held}: the log says that a move waits: {said.queued}"
+            self._said[key] = Said(held, held.state, known, held.states_by_broker(), ongoing, queued)
         self._taken_over = True
 
     def _of(self, partition: NamedPartition) -> Said:
