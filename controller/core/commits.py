@@ -25,6 +25,7 @@ from controller.core.effects import (
     write_node,
 )
 from controller.core.model import EPOCH_MAX, LeaderAndIsr, Partition
+from controller.core.names import listed
 from controller.core.reasons import NewerController, NoEpochLeft, NotWritten, Reason, StateGone, Unreadable
 from controller.core.records import LeadershipChange
 from controller.core.znode_paths import NodePath
@@ -231,7 +232,7 @@ def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler
         batch = paths[start : start + BATCH_WRITES]
         outcome = yield from context.commit([DeleteNode(path) for path in batch])
         if isinstance(outcome, Unconfirmed):
-            context.reject("CONFLICT", f"notifications could not be deleted: {outcome.reason}")
+            context.reject("CONFLICT", f"{listed(batch)}: not deleted: {outcome.reason}")
         else:
             for path in batch:
                 context.solved(path)

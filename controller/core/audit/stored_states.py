@@ -29,7 +29,7 @@ from controller.core.partitions import lost_data, partition_state_machine
 from controller.core.partitions.leader_election import OFFLINE
 from controller.core.partitions.leader_epochs import raise_leader_epochs
 from controller.core.reasons import NoEpochLeft
-from controller.core.records import AuditFinding, LeadershipChange
+from controller.core.records import AuditFinding, LeadershipChange, Rejection
 from controller.core.znode_paths import state_path
 
 #: The category of a state znode that somebody deleted.
@@ -172,7 +172,7 @@ def _put_right(context: EventContext, wrong: dict[Partition, _Wrong]) -> Handler
     outcome = yield from context.commit([SetState(p, new) for p, _, new in changes])
     if not isinstance(outcome, Committed):
         # Written again meanwhile, or the connection was lost: the next check sees.
-        context.reject("CONFLICT", f"states could not be put right: {outcome.reason}")
+        context.log([Rejection("CONFLICT", f"not put right: {outcome.reason}", p) for p, _, _ in changes])
         return
     for partition, _, new in changes:
         _finding(context, partition, "put_right", wrong[partition].reason)

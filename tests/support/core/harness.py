@@ -8,6 +8,7 @@ tests run the same flows on a real server.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
@@ -308,6 +309,11 @@ class MachineHarness:
         self.batches.extend(batches)
         self.chronicle.take(batches)
         assert all(b.reason for b in batches if issubclass(b.kind, _WITH_REASON)), "a change says why"
+        for refused in (record for batch in batches for record in batch.of(Rejection)):
+            named = (
+                refused.error not in _OWN or refused.partition is not None or _NAMED.search(refused.reason)
+            )
+            assert named, f"of what? {refused}"
         self.outstanding.extend(effects)
         self.effects.extend(effects)
         self.check_memory()
@@ -481,6 +487,9 @@ class MachineHarness:
                 assert (held.leader, held.leader_epoch) == (stored.leader, stored.leader_epoch)
 
 
+#: What the controller fails at by itself; no request says of what it is. It names its partition, a znode, or brokers.
+_OWN = frozenset({"CONFLICT", "ELECTION_FAILED", "ILLEGAL_TRANSITION", "REASSIGNMENT_HELD_UP"})
+_NAMED = re.compile(r"/|: \[\d")
 #: Records that have their reason from their batch.
 _WITH_REASON = (PartitionTransition, ReplicaTransition, LeadershipChange)
 _PARSERS: dict[PushKind, Callable[[bytes], Any]] = {
