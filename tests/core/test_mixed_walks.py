@@ -137,7 +137,7 @@ def operations(chance: Chance) -> Iterator[Operation]:
         yield (name, *OPERATIONS[name][1](chance))
 
 
-def reassignments(seed: int, count: int) -> list[Move]:
+def moves(seed: int, count: int) -> list[Move]:
     chance = Chance(seed)
     following = operations(chance)
     return [(next(following), chance.choice([None, None, 0, 1, 2, 4])) for _ in range(count)]
@@ -156,7 +156,7 @@ def walk(seed: int, count: int, steps: Sequence[Move] | None = None) -> Everythi
     everything = Everything(settings, fates, order)
     done: list[Move] = []
     try:
-        for move in reassignments(seed, count) if steps is None else steps:
+        for move in moves(seed, count) if steps is None else steps:
             done.append(move)
             everything.apply(move)
         everything.end()

@@ -15,7 +15,7 @@ from controller.core.context import CoreSettings
 from controller.core.records import FailoverPhase
 from controller.core.standby.prepared import Prepared
 from controller.core.topics.changes import topic_of_info
-from tests.core.test_mixed_walks import STEPS, reassignments, settings_of
+from tests.core.test_mixed_walks import STEPS, moves, settings_of
 from tests.support.core.harness import MachineHarness
 from tests.support.core.mixed_walk import Everything
 from tests.support.core.world import World, state
@@ -66,7 +66,7 @@ def test_it_ends_as_a_cold_one(seed: int) -> None:
     chance = random.Random(f"warm {seed}")
     settings = settings_of(chance)
     everything = Everything(settings, [], [])
-    for count, move in enumerate(reassignments(5000 + seed, 2 * STEPS)):
+    for count, move in enumerate(moves(5000 + seed, 2 * STEPS)):
         everything.apply(move)
         if count % 5 == 4:
             compare(everything.world, settings, chance)

@@ -316,9 +316,14 @@ def _adopt_strays(context: EventContext, names: frozenset[str]) -> None:
             reassignments.drop_stray(partition, broker_id)
         assigned = members(partition.replicas)
         if outside := [b for b in strays if b not in assigned]:
+            before = partition.states_by_broker()
             partition.assign((*partition.replicas, *outside), partition.adding, partition.removing)
             partition.set_states(outside, OFFLINE)
-            adopted += [ReplicaTransition(partition, b, ReplicaState.NON_EXISTENT, OFFLINE) for b in outside]
+            adopted += [
+                ReplicaTransition(partition, b, was, OFFLINE)
+                for b in outside
+                if (was := before.get(b, ReplicaState.NON_EXISTENT)) is not OFFLINE
+            ]
     context.log(adopted, "its broker has not deleted it yet")
 
 

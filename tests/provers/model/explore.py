@@ -51,6 +51,7 @@ class StatefulHarness(MachineHarness):
         self._topic_ids = (f"generated-{n}" for n in itertools.count(1))
         self.stop_error, self.fate, self.pick = _no_error, _answered, _first
         self._ids = itertools.count(10**6)
+        self.chronicle.forget()
 
 
 _plain = MachineHarness(World())

@@ -157,6 +157,7 @@ class TransitionHarness:
         for notified in rig.received.values():
             notified.newest.clear()
         rig.forget()
+        rig.chronicle.forget()
 
     def _model(self, known: Stored, asked: ControllerRequest) -> Model:
         model = Model(set(self.situation.registered), controller_epoch=EPOCH, known=True)
@@ -174,12 +175,12 @@ def _move_partition(rig: MachineHarness, target: str, kind: ElectionKind) -> Non
     if target == tables.ONLINE:
         rig.drive(lambda context: partition_state_machine.to_online(context, partitions, kind))
         return
-    reassignments: dict[str, Callable[[EventContext], None]] = {
+    transitions: dict[str, Callable[[EventContext], None]] = {
         tables.NEW: lambda context: partition_state_machine.to_new(context, partitions),
         tables.OFFLINE: lambda context: partition_state_machine.to_offline(context, partitions, "asked"),
         tables.GONE: lambda context: partition_state_machine.to_non_existent(context, partitions),
     }
-    rig.do(reassignments[target])
+    rig.do(transitions[target])
 
 
 def _move_replicas(rig: MachineHarness, brokers: Ids, target: str) -> None:
@@ -187,7 +188,7 @@ def _move_replicas(rig: MachineHarness, brokers: Ids, target: str) -> None:
     if target == tables.OFFLINE:
         rig.drive(lambda context: replica_state_machine.to_offline(context, replicas, "asked"))
         return
-    reassignments: dict[str, Callable[[EventContext], None]] = {
+    transitions: dict[str, Callable[[EventContext], None]] = {
         tables.NEW: lambda context: replica_state_machine.to_new(context, replicas),
         tables.ONLINE: lambda context: replica_state_machine.to_online(context, replicas, "asked"),
         tables.STARTED: lambda context: replica_state_machine.to_deletion_started(context, replicas),
@@ -197,4 +198,4 @@ def _move_replicas(rig: MachineHarness, brokers: Ids, target: str) -> None:
         ),
         tables.GONE: lambda context: replica_state_machine.to_non_existent(context, replicas),
     }
-    rig.do(reassignments[target])
+    rig.do(transitions[target])
