@@ -24,6 +24,7 @@ from tests.provers.sim.actors.operators import Operator
 from tests.provers.sim.actors.poison import TOPIC, PlantedError, poison
 from tests.provers.sim.checks.history import History
 from tests.provers.sim.checks.ledger import Ledger
+from tests.provers.sim.checks.memory import Memory
 from tests.provers.sim.environment.loop import BEGINNING_S, Process, VirtualTimeLoop
 from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
 from tests.provers.sim.environment.steps import steps_of
@@ -104,6 +105,9 @@ class SimulatedCluster:
             for disk in broker.disks:
                 disk.on_append = self.history.appended
             broker.on_leaving = partial(self._leaving, broker)
+        self.memory = Memory(self, self.violated)
+        self.rpc.on_request.append(self.memory.requested)
+        self.rpc.on_answer.append(self.memory.answered)
         self.bootstrap = [broker.address for broker in self.brokers.values()]
         self.clients = self._make_clients(options)
         self.operator = Operator(self)
@@ -284,6 +288,7 @@ class SimulatedCluster:
         if transaction.changes:
             self.trace_line(f"{self._writer()} {transaction.zxid:x} {transaction.changes}")
         self.ledger.agreed(transaction)
+        self.memory.agreed(transaction, self._writer(), self.ledger.states)
         self.history.agreed(transaction)
         if self.kafka is not None:
             self.kafka.agreed(transaction)

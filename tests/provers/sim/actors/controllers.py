@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from controller.core.effects import Outcome
+from controller.core.events import Event, EventKind
+from controller.core.machine import Ready
 from controller.core.model import LeaderAndIsr, Partition, Topic
 from controller.core.standby.prepared import Prepared
 from controller.core.topics.changes import is_plain
@@ -29,6 +32,7 @@ from proto.statelog.writer import Record
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.environment.node_environment import NodeEnvironment
 from tests.provers.sim.environment.rpc import tls_here
+from tests.support.core.chronicle import Chronicle
 
 PORT = 9190
 #: Added to the ids of controllers that lead Kafka's brokers.
@@ -164,26 +168,69 @@ class SimController:
 _DAEMONS: dict[Process, SimController] = {}
 
 
+def _here() -> SimController:
+    """Whose code is running."""
+    process = CURRENT.get()
+    assert process is not None, "a controller's code runs in its process"
+    return _DAEMONS[process]
+
+
 class _Daemon(Daemon):
     """Known to the simulator, and its dump of a bug is the bug itself."""
 
     def __init__(self, settings: Settings, incarnation: Incarnation) -> None:
         super().__init__(settings, incarnation)
-        process = CURRENT.get()
-        assert process is not None
-        self.home = _DAEMONS[process]
+        self.home = _here()
         self.home.daemon = self
-
-        self._process = process
+        self._process = self.home.process
 
     def dump(self, error: BaseException) -> Any:
-        if self._process.alive:
+        if self._process is not None and self._process.alive:
             self.home.bugs.append(error)
         return None
 
 
 class _Term(Term):
-    """Says how warm its failover was."""
+    """Says how warm its failover was. After each event its log and its memory are compared, and after a reconnect its
+    memory and ZooKeeper."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._chronicle = Chronicle()
+        #: Names of topics that every server had when the present event began, if that reads all of them.
+        self._had: frozenset[str] = frozenset()
+
+    def _step(self, stimulus: Event | Outcome | None) -> Ready:
+        machine = self.machine
+        began = machine.current_event
+        ready = super()._step(stimulus)
+        if machine.current_event is not began:
+            event = machine.current_event
+            reads_all = event is not None and event.kind is EventKind.RECONNECTED
+            self._had = self._topics_everywhere() if reads_all else frozenset()
+        return ready
+
+    def _perform(self, ready: Ready) -> None:
+        cluster, home = self.machine.cluster, _here()
+        try:
+            self._chronicle.take(ready.records)
+            if self.machine.ready and self.machine.current_event is None:
+                self._chronicle.check(cluster)
+        except AssertionError as wrong:
+            home.bugs.append(wrong)
+        if any(done.kind is EventKind.RECONNECTED for done in ready.finished):
+            known = cluster.topics.keys() | cluster.unreadable_topics
+            if missing := (self._had & self._topics_everywhere()) - known:
+                home.bugs.append(
+                    AssertionError(f"{home.name} has read all, and does not know {sorted(missing)}")
+                )
+        super()._perform(ready)
+
+    def _topics_everywhere(self) -> frozenset[str]:
+        servers = _here()._environment.zk.ensemble.servers
+        nodes = [server.tree.node("/brokers/topics") for server in servers]
+        names = [frozenset(node.children) if node is not None else frozenset() for node in nodes]
+        return frozenset.intersection(*names)
 
     def _loaded(self) -> None:
         process = CURRENT.get()
@@ -239,23 +286,15 @@ class _Mirror(StateMirror):
             self._wrong(f"{topic} from memory, which tells more: {info}")
 
     def _node(self, path: str) -> Any:
-        ensemble = self._home._environment.zk.ensemble
+        ensemble = _here()._environment.zk.ensemble
         return ensemble.servers[ensemble.leader or 0].tree.node(path)
 
-    @property
-    def _home(self) -> SimController:
-        process = CURRENT.get()
-        assert process is not None
-        return _DAEMONS[process]
-
     def _wrong(self, what: str) -> None:
-        self._home.bugs.append(AssertionError(f"{self._home.name} took {what}"))
+        _here().bugs.append(AssertionError(f"{_here().name} took {what}"))
 
 
 def _claim_directory(_directory: Path, _stack: AsyncExitStack) -> Incarnation:
-    process = CURRENT.get()
-    assert process is not None
-    home = _DAEMONS[process]
+    home = _here()
     incarnation = Incarnation(f"{home.name}-{len(home.incarnations)}", frozenset(home.incarnations))
     home.incarnations.append(incarnation.own)
     return incarnation

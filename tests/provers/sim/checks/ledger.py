@@ -25,7 +25,7 @@ from tests.provers.sim.zookeeper.tree import (
 )
 
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)\Z")
-_STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state\Z")
+STATE_PATH = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state\Z")
 _ISR_NOTIFICATION = re.compile(r"/isr_change_notification/isr_change_\d+\Z")
 _BROKER = re.compile(r"/brokers/ids/(\d+)\Z")
 #: What a controller writes without being elected, or in order to be.
@@ -150,7 +150,7 @@ class Ledger:
                 self._deleted(change.path, writer)
         # What one transaction changes is true together.
         for change in changes:
-            if isinstance(change, NodeCreated | DataSet) and (match := _STATE.match(change.path)):
+            if isinstance(change, NodeCreated | DataSet) and (match := STATE_PATH.match(change.path)):
                 self._check_isr((match[1], int(match[2])))
         if writer.startswith(_CONTROLLERS):
             self._check_fence(changes, writer)
@@ -186,7 +186,7 @@ class Ledger:
 
     def _written(self, change: NodeCreated | DataSet, writer: str) -> None:
         path, data = change.path, change.data or b""
-        if match := _STATE.match(path):
+        if match := STATE_PATH.match(path):
             version = change.version if isinstance(change, DataSet) else 0
             self._state_written((match[1], int(match[2])), data, version, writer)
         elif (match := _TOPIC.match(path)) and data:
@@ -354,7 +354,7 @@ class Ledger:
         if (of := self._notified.pop(path, None)) is not None:
             heard = self._heard.setdefault((writer, self.controller_epoch), {})
             heard |= {key: max(version, heard.get(key, -1)) for key, version in of.items()}
-        elif match := _STATE.match(path):
+        elif match := STATE_PATH.match(path):
             for versions in (*self._notified.values(), *self._heard.values()):
                 versions.pop((match[1], int(match[2])), None)
             self.states.pop((match[1], int(match[2])), None)

@@ -12,6 +12,7 @@ from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.poison import TOPIC
 from tests.provers.sim.checks.history import FinalPartition
 from tests.provers.sim.checks.ledger import Partition, State
+from tests.provers.sim.checks.memory import groups_of_others
 from tests.provers.sim.cluster import SimulatedCluster
 from tests.provers.sim.environment.disk import SimLog
 
@@ -79,6 +80,8 @@ def _brokers(cluster: SimulatedCluster) -> Iterator[str]:
         if node.broker is not None:
             yield from _stray_logs(cluster, node)
             yield from _told_directories(cluster, node)
+            for number in groups_of_others(node.broker, cluster.ledger.states):
+                yield f"{node.name} has the groups of partition {number} in memory, and does not lead it"
 
 
 def differences(

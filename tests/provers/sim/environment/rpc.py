@@ -112,6 +112,7 @@ class ServicerContext:
 
     def __init__(self, peer: str, certificate: bytes | None) -> None:
         self._peer, self._certificate = peer, certificate
+        self.caller = peer.removeprefix("sim:")
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
         raise Aborted(code, details)
@@ -185,8 +186,10 @@ class Server:
             self._calls.pop(task, None)
             if task.cancelled():
                 answered(Answer(grpc.StatusCode.UNAVAILABLE, details="the server is shutting down"))
-            else:
-                answered(task.result())
+                return
+            for look in self._wires.on_answer:
+                look(self.process, context.caller, method, request, task.result())
+            answered(task.result())
 
         task.add_done_callback(done, context=OUTSIDE.copy())
 
@@ -250,6 +253,8 @@ class Wires:
         self.on_request: list[Callable[[str, str, str, bytes], None]] = []
         #: Called with caller, server's name and method as a request is sent.
         self.on_send: list[Callable[[Process, str, str], None]] = []
+        #: Called with server, caller's name, method, request and answer, when a call was carried out.
+        self.on_answer: list[Callable[[Process, str, str, bytes, Answer], None]] = []
 
     def close(self, sender: str, receiver: str) -> None:
         """Nothing gets from the one to the other, and nobody is told."""
