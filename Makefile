@@ -28,9 +28,14 @@ java: $(READY)
 run: java ## run a whole cluster on this machine: failures, recovery, Spark report (under 3 minutes)
 	$(BIN)/partition-controller playground --script demo --data-dir run
 
-test: java ## check format, lint and types, run all tests
+LARGE := -n 4 --dist loadfile --no-loadscope-reorder --reruns 1
+test: java ## check format, lint and types, run all tests but those with a target of their own
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder --reruns 1 -m "not kafka_long and not browser_long and not gameday_long and not spark_long and not containers_long"
+	$(PYTEST) $(LARGE) -m "not long and not kafka_long and not browser_long and not gameday_long and not spark_long and not containers_long"
+
+.PHONY: test-long
+test-long: java ## run the tests that are too long for `make test`: whole runs under faults, the tutorial, every alert; ARGS as pytest's
+	$(PYTEST) $(LARGE) -m long $(ARGS)
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick

@@ -47,6 +47,7 @@ def evil_log(directory: Path) -> None:
     (directory / "state-change.20260114T101500.000000Z.jsonl.gz").write_bytes(packed[:12])
 
 
+@pytest.mark.long
 def test_figures_are_of_lines_and_of_all_brokers(spark: SparkSession, tmp_path: Path) -> None:
     """Also of brokers beyond those that the page names, and of decisions that share a row of their table."""
     logs = tmp_path / "logs"
@@ -210,6 +211,7 @@ def run(tmp_path: Path, cache: Path, *command: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cache", "archives"),
     [("no archives", []), pytest.param("cache", [".jsa"], marks=pytest.mark.spark_long)],

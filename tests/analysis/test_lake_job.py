@@ -276,6 +276,7 @@ def test_a_lake_of_an_earlier_version_is_changed_by_the_next_update(
     assert condensed_lines(spark, lake) == [node.written]
 
 
+@pytest.mark.long
 def test_a_followed_log_is_taken_once_whenever_the_process_is_killed(
     spark: SparkSession, tmp_path: Path
 ) -> None:

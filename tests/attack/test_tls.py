@@ -238,6 +238,7 @@ async def test_who_belongs_there_is_answered(cluster: Cluster) -> None:
         assert await page(address, "/state", files) == 200
 
 
+@pytest.mark.long
 async def test_bursts_of_connections_while_certificates_change(cluster: Cluster) -> None:
     """As when hundreds of brokers and clients connect again after a failover."""
     tls = PemTls(issued(cluster.playground, ADMIN))

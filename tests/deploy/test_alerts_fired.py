@@ -173,6 +173,7 @@ def faulty(prometheus_bin: Path, tmp_path: Path) -> Iterator[Faulty]:
         cluster.stop()
 
 
+@pytest.mark.long
 def test_every_alert_is_fired_by_a_fault(faulty: Faulty) -> None:
     """One after the other on one cluster, as they disturb one another least; STUCK below."""
     faulty.active()

@@ -22,6 +22,7 @@ def test_it_has_commands_and_ends_with_a_game_day() -> None:
     assert TUTORIAL.index(PLAYGROUND) < TUTORIAL.index("playground --script gameday")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
     with program([str(BIN / "partition-controller"), *PLAYGROUND.split()[1:]], tmp_path) as running:

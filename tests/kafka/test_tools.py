@@ -68,6 +68,7 @@ def test_topics_are_created_altered_described_and_deleted(kafka: KafkaCluster, t
     )
 
 
+@pytest.mark.kafka_long
 def test_a_reassignment_with_data_moves_it(kafka: KafkaCluster, tools: KafkaTools, tmp_path: Path) -> None:
     name = f"moved-{tools.bootstrap.count(',')}"
     kafka.create_topic(name, assignment=[[1, 2], [2, 1]])
@@ -92,6 +93,7 @@ def test_a_reassignment_with_data_moves_it(kafka: KafkaCluster, tools: KafkaTool
     kafka.until("the folder's end", lambda: not (kafka.brokers[2].data_dirs[0] / f"{name}-0").exists())
 
 
+@pytest.mark.kafka_long
 def test_groups_and_producers(kafka: KafkaCluster, tools: KafkaTools) -> None:
     name = f"java-{tools.bootstrap.count(',')}"
     kafka.create_topic(name, 2, 3)

@@ -50,6 +50,7 @@ def assert_good_verdict(said: str) -> None:
     assert all(int(number.replace(",", "")) > 0 for number in found.groups())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_rolling_restart_end_to_end(tmp_path: Path) -> None:
     done = run_to_end(playground("--script=rolling", "--brokers=2"), tmp_path)
@@ -64,6 +65,7 @@ def test_rolling_restart_end_to_end(tmp_path: Path) -> None:
     assert_good_verdict(said)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_operator_s_day_end_to_end(tmp_path: Path) -> None:
     done = run_to_end(playground("--script=operations"), tmp_path)

@@ -83,6 +83,7 @@ def test_the_report_goes_to_the_file_system_that_was_named(
     assert asked == ["s3a://bucket/x"] * 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_state_and_differences_are_printed_and_written(spark: SparkSession, tmp_path: Path) -> None:
     life = Life(tmp_path / "logs", 9)

@@ -19,7 +19,10 @@ from tests.support.paths import ROOT
 
 
 @pytest.mark.slow
-def test_a_short_run_of_faults_has_a_good_verdict(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("only", "episodes"), [pytest.param([], 3, marks=pytest.mark.long), (["--only=1"], 1)]
+)
+def test_a_short_run_of_faults_has_a_good_verdict(only: list[str], episodes: int, tmp_path: Path) -> None:
     """Kill -9 of the active controller, a broker cut from ZooKeeper, quorum loss, by TLS: with rules, owners of znodes,
     and certificates that change. Longer, and plain: ``make chaos``."""
     report = tmp_path / "report.json"
@@ -31,15 +34,16 @@ def test_a_short_run_of_faults_has_a_good_verdict(tmp_path: Path) -> None:
         f"--report={report}",
         f"--directory={tmp_path / 'run'}",
         "--secure",
+        *only,
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=350, check=False)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     found = json.loads(report.read_text())
     assert found["findings"] == [], said
-    assert [len(one["name"]) > 0 for one in found["episodes"]] == [True] * 3, said
-    assert found["records"]["acknowledged"] > 500, said
-    assert found["state_changes"] > 100, said
+    assert [len(one["name"]) > 0 for one in found["episodes"]] == [True] * episodes, said
+    assert found["records"]["acknowledged"] > 150 * episodes, said
+    assert found["state_changes"] > 30 * episodes, said
     assert found["rotations"] > 0, said
     assert any(one["outcome"] == "accepted" for one in found["operations"]), said
     # The active controller was killed, so another one led after it.

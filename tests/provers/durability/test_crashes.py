@@ -66,6 +66,7 @@ def test_differences_are_named() -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_the_successor_finishes(zookeeper: str, tmp_path: Path) -> None:
     """One commit of each story, drawn anew each time; CRASH_SEED repeats a draw."""

@@ -30,6 +30,7 @@ async def test_kill_9_of_each_broker_under_load_loses_nothing(start_cluster: Sta
     assert verdict.acknowledged > 100
 
 
+@pytest.mark.long
 async def test_everything_killed_at_once_under_load_loses_nothing(start_cluster: StartCluster) -> None:
     """Controllers and brokers, in one moment: what was acknowledged is in the logs."""
     cluster = start_cluster(brokers=BROKERS)
@@ -64,6 +65,7 @@ async def test_a_frozen_leader_wakes_up_deposed_and_loses_nothing(start_cluster:
         assert (await workload.verdict(session)).ok
 
 
+@pytest.mark.long
 async def test_data_flows_while_zookeeper_is_away(tmp_path: Path) -> None:
     """Leaders and followers need no ZooKeeper as long as nothing changes; what was acknowledged meanwhile stays."""
     with EmbeddedZooKeeper(tmp_path / "own-zookeeper", heap_mb=256) as zookeeper:
@@ -96,6 +98,7 @@ def _leader(cluster_state: ClusterState) -> int:
     )
 
 
+@pytest.mark.long
 async def test_an_unclean_election_loses_records_and_the_checker_sees_it(
     start_cluster: StartCluster,
 ) -> None:

@@ -85,6 +85,7 @@ async def served(cluster_state: ClusterState, topic: str, count: int) -> int:
 # --- clean ends, bounces, clients ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_bounces_a_controllers_end_and_a_client_that_is_cut_off(start_cluster: StartCluster) -> None:
     """K576 without a fault, then K558, K560 and K579, one after the other under the same load."""
     cluster = start_cluster(brokers=BROKERS)
@@ -305,6 +306,7 @@ async def _moves_of_data(cluster: Playground, session: Session) -> None:
     assert await served(cluster_state, by_api, 1) == 2 * count + 1
 
 
+@pytest.mark.long
 async def test_moves_keep_their_data_and_go_on_through_bounces(start_cluster: StartCluster) -> None:
     """K313 and K329 (latest offsets), K316 and K347 (produce and consume meanwhile), K565 (a shuffle, and bounces)."""
     cluster = start_cluster(controllers=1, brokers=4, session_timeout_ms=10_000)

@@ -51,6 +51,7 @@ async def play(made: Pair, rounds: Sequence[tuple[str, bool]]) -> list[str]:
     return failures
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_the_controller_is_killed_while_a_request_is_under_way(
     zookeeper_server: str, zookeeper: str, tmp_path: Path

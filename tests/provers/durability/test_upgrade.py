@@ -33,6 +33,7 @@ def test_a_member_runs_the_code_of_its_tree(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(main), done.stderr
 
 
+@pytest.mark.long
 async def test_a_rolling_upgrade_and_the_way_back_lose_nothing(zookeeper: str, tmp_path: Path) -> None:
     """Of any other revision: ``make upgrade REVISION=...``."""
     try:

@@ -91,7 +91,11 @@ class Memory:
 
     def requested(self, caller: str, server: str, method: str, message: bytes) -> None:
         """A request arrives."""
-        if method.rpartition("/")[2] != "AlterPartition":
+        kind, _, number = server.rpartition("-")
+        name = method.rpartition("/")[2]
+        if name == "Fetch" and kind == "broker":
+            self._fetched(self._cluster.brokers[int(number)])
+        if name != "AlterPartition":
             return
         for proposed in service.AlterPartitionRequest.FromString(message).partitions:
             epochs = dict(zip(proposed.new_isr, proposed.isr_epochs, strict=False))
@@ -106,15 +110,15 @@ class Memory:
         name = method.rpartition("/")[2]
         if kind != "broker" or answer.code is not grpc.StatusCode.OK:
             return
-        broker = self._cluster.brokers[int(number)].broker
+        node = self._cluster.brokers[int(number)]
         if name in _RESPONSES:
             response = _RESPONSES[name].FromString(answer.body)
             if response.error_code == 0 and process not in self._registered:
                 self._report(f"{process.name} obeyed {name} of {caller} before it was registered")
-            if name == "DescribeState" and broker is not None and response.fenced:
-                self._fenced(broker, process.name, control.DescribeStateRequest.FromString(request))
-        elif name == "Fetch" and broker is not None:
-            self._fetched(broker, process)
+            if name == "DescribeState" and node.broker is not None and response.fenced:
+                self._fenced(node.broker, process.name, control.DescribeStateRequest.FromString(request))
+        elif name == "Fetch":
+            self._fetched(node)
 
     def _fenced(self, broker: Broker, name: str, request: control.DescribeStateRequest) -> None:
         """Who says that it is fenced believes nobody older any more (ADR 18)."""
@@ -122,8 +126,11 @@ class Memory:
         if believed < fence:
             self._report(f"{name} says that it is fenced by epoch {fence}, and believes epoch {believed}")
 
-    def _fetched(self, broker: Broker, process: Process) -> None:
+    def _fetched(self, node: SimBroker) -> None:
         """What a follower's former process has fetched says nothing of what its present one has (KIP-903)."""
+        process, broker = node.process, node.broker
+        if process is None or broker is None:
+            return
         data = broker._bridge._data
         for partition in data.manager.partitions() if data is not None else ():
             for follower, remote in partition.remote.items():

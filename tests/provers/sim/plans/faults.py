@@ -143,6 +143,14 @@ class Faults(Abuse):
     def lose_commit(self, node: str, what: str) -> None:
         self._cluster.zk.lose(self._name(node), Loss(what), Multi)
 
+    def held_up(self, id_: int, seconds: float) -> None:
+        """A broker dies and is back at once, while nothing of it arrives at the others: then everything does."""
+        broker = self._cluster.brokers[id_]
+        for other in self._cluster.brokers.values():
+            if other is not broker:
+                self.part(broker.name, other.name, False, seconds)
+        self._later(0.1, lambda: self.kill_broker(id_, 0.0))
+
     # ZooKeeper
 
     def expire(self, node: str) -> None:

@@ -110,6 +110,8 @@ class Options:
     disks: int = 1
     #: Brokers start while one of several disks fails.
     start_without_disk: bool = False
+    #: Brokers die and are back while what they send to others is held up: the others get both processes' requests.
+    held_up: bool = False
     #: Once all is mended, so many hand-overs from one controller to the next while a broker is gone
     #: (`tests.provers.sim.handovers`). They come after all else: until then a seed's course is as it would be without.
     handovers: int = 0
@@ -125,6 +127,8 @@ TAKEOVERS, SECURED, STRANGERS, NAMESAKES, POISONS = 0.15, 0.3, 0.3, 0.2, 0.1
 HANDOVERS = 0.5
 #: Share of the seeds with brokers of several disks.
 SEVERAL_DISKS = 0.25
+#: With ``held_up``, of those with a broker to send to.
+HELD_UP = 0.2
 #: Of those that are secured, with ``impostor``; and of all with ``flood``, and with ``oversized``.
 IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
 
@@ -209,6 +213,7 @@ def _drawn(
         namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
         disks=disks,
         start_without_disk=disks > 1,
+        held_up=brokers > 1 and Random(f"{seed}:held_up").random() < HELD_UP,
     )
 
 
@@ -387,6 +392,7 @@ APART: dict[str, Arguments] = {
     ),
     "flood": lambda rng, options: (_broker(rng, options), rng.choice((2, 1500))),
     "oversized": lambda _rng, _options: (),
+    "held_up": lambda rng, options: (_broker(rng, options), round(rng.uniform(0.2, 1.2), 6)),
     "start_without_disk": lambda rng, options: (_broker(rng, options), 2 * _short_s(rng)),
     "namesake": lambda rng, options: (
         rng.randint(1, options.controllers),
