@@ -30,7 +30,10 @@ run: java ## run a whole cluster on this machine: failures, recovery, Spark repo
 
 LARGE := -n 4 --dist loadfile --no-loadscope-reorder --reruns 1
 test: java ## check format, lint and types, run all tests but those with a target of their own
-	$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j 2 lint most
+
+.PHONY: most
+most: java
 	$(PYTEST) $(LARGE) -m "not long and not kafka_long and not browser_long and not gameday_long and not spark_long and not containers_long"
 
 .PHONY: test-long

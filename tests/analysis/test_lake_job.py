@@ -92,6 +92,7 @@ def damaged_cluster(logs: Path) -> None:
     (logs / "controller-9" / f"{stamped(1)}.gz").write_bytes(packed[: len(packed) // 2])
 
 
+@pytest.mark.long
 def test_tables_from_the_lake_equal_those_from_the_logs(spark: SparkSession, tmp_path: Path) -> None:
     """The lake has seen the logs grow, be rotated and gzipped, and a copy of a directory."""
     whole, logs, lake = tmp_path / "whole", tmp_path / "logs", tmp_path / "lake"

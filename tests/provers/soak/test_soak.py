@@ -95,6 +95,7 @@ def test_some_members_are_never_restarted() -> None:
     assert {*ELDERS, ACTIVE} - {"controller-1"} <= {name for fault in faults for name in fault.who}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_minute_ends_with_its_summary(tmp_path: Path) -> None:
     """Asked to end after the first fault, as by Ctrl-C."""
