@@ -68,27 +68,28 @@ def _log4j(directory: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-#: Ports given out by this process: who gets one may bind it much later.
-_given: set[int] = set()
-
-
 def lasting_ports(count: int, among: range = PORTS) -> list[int]:
-    """TCP ports that are free on loopback now, and that no earlier call gave. Raises EnvironmentFault."""
+    """TCP ports that are free on loopback now, and that neither an earlier call gave nor one of another process that
+    still runs. Raises EnvironmentFault."""
     found: list[int] = []
     for port in random.sample(among, len(among)):
         if len(found) == count:
-            break
-        if port in _given:
-            continue
+            return found
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
+            _reserve(port)
             found.append(port)
-    if len(found) < count:
-        raise EnvironmentFault(
-            f"no {count} free TCP ports from {among.start} to {among.stop - 1} on loopback"
-        )
-    _given.update(found)
-    return found
+    if len(found) == count:
+        return found
+    raise EnvironmentFault(f"no {count} free TCP ports from {among.start} to {among.stop - 1} on loopback")
+
+
+def _reserve(port: int) -> None:
+    """Who gets a port may bind it much later, or again: until this process ends, it holds the UDP port of that number.
+    Raises OSError when somebody does already."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
+        holder.bind((LOOPBACK, port))
+        holder.detach()
 
 
 class Process:
