@@ -360,6 +360,16 @@ def test_a_topic_that_is_deleted_is_not_moved_and_one_that_moves_is_deleted_late
     assert all(T not in folders for folders in rig.world.folders.values())
 
 
+def test_cancelling_ends_a_move_that_its_topic_s_deletion_waits_for() -> None:
+    rig = active(1, 2, 3, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    assert "t" in rig.world.topics
+    assert ask(rig, {T: None}) == {"t-0": "NONE"}
+    assert "t" not in rig.world.topics
+
+
 # --- the legacy znode ------------------------------------------------------------------------------------
 
 
@@ -414,6 +424,38 @@ def test_what_does_not_decode_is_recorded_and_removed_and_the_watch_stays_armed(
     rig.world.ask_reassignment({T: [2]})
     rig.run()
     assert assigned(rig) == ([2, 1], [2], [1])
+
+
+def test_what_does_not_decode_and_cannot_be_removed_is_left_for_the_next_look() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.fate = lambda _: Fate.LOST
+    rig.world.ask_reassignment({T: [2]})
+    rig.world.unreadable[REASSIGN_PARTITIONS] = "Expected `object`"
+    rig.run()
+    assert rig.rejects() == ["MALFORMED", "CONFLICT"]
+    assert rig.world.reassignment is not None
+
+
+def test_a_list_that_cannot_be_made_shorter_is_told_of() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.fate = lambda effect: Fate.LOST if isinstance(effect.writes[0], SetReassignment) else Fate.ANSWERED
+    rig.world.ask_reassignment({T: [1]})
+    rig.run()
+    assert "CONFLICT" in rig.rejects()
+    assert listed(rig)
+
+
+def test_while_paused_the_znode_keeps_what_waits() -> None:
+    rig = active(1, 2, 3, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1], [1]])
+    ask(rig, {("t", 1): [2]})
+    rig.ask(SetPause(True, "r", "ann"))
+    rig.world.ask_reassignment({T: [2], ("t", 2): [1]})
+    rig.run()
+    assert listed(rig) == (("t", 0, (2,)),)
+    rig.world.ask_reassignment({T: [2]})
+    rig.forget()
+    rig.run()
+    assert not rig.recorded(ReassignmentStep), "it is known already"
 
 
 def test_an_empty_list_is_removed() -> None:
