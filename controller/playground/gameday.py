@@ -413,7 +413,7 @@ FAULTS = (
         "a topic is wiped and created anew",
         _wipe_topic,
         (
-            Expected("health", ("broker 2 takes no pushes", "INCONSISTENT_TOPIC_ID"), 1),
+            Expected("health", ("broker 2 does not take all pushes", "INCONSISTENT_TOPIC_ID"), 1),
             Expected("explain partition wiped 0", ("refused to lead it", "move that replica's folder away")),
         ),
         _move_folder,

@@ -80,6 +80,11 @@ class Faulty:
         expected = set(names)
         until(lambda: expected <= self.prometheus.fired(), lambda: expected - self.prometheus.fired())
 
+    def wait_for_topics(self, count: int) -> None:
+        """Until the active controller knows so many."""
+        query = f"max(kafka_controller_kafkacontroller_globaltopiccount) == {count}"
+        until(lambda: bool(self.prometheus.ask(query)), lambda: query)
+
     def active(self) -> Member:
         """The controller that leads, once there is one."""
         query = "kafka_controller_kafkacontroller_activecontrollercount == 1"
@@ -213,9 +218,9 @@ def misled(faulty: Faulty) -> None:
     with stopped(faulty.cluster.members["broker-3"]):
         faulty.topic("frozen", "3:1,4:1", "--no-wait")
         faulty.topic("wiped", "1:2")
+        faulty.wait_for_topics(3)
         faulty.zk.delete("/brokers/topics/wiped", recursive=True)
-        topics = "max(kafka_controller_kafkacontroller_globaltopiccount) == 1"
-        until(lambda: bool(faulty.prometheus.ask(topics)), lambda: topics)
+        faulty.wait_for_topics(2)
         # Brokers 1 and 2 have records of a topic with that name and another id.
         faulty.topic("wiped", "1:2", "--no-wait")
         faulty.wait("BrokerRefusesPushes", "BrokerRefusesPartitions", "BrokerNotAcknowledging")
