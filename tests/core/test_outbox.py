@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.core import outbox as outbox_module
 from controller.core.model import Broker, Partition, Topic
-from controller.core.outbox import Differing, MetadataStream
+from controller.core.outbox import Differing, MetadataStream, Outbox, PushKind
 from tests.linear.steps import Steps
 from tests.support.core.network import LISR, SR, UMR, Net, shape
 from tests.support.core.world import a_broker, state
@@ -505,6 +506,46 @@ def test_whatever_the_interleaving_everybody_ends_with_the_newest(operations: li
     for operation in operations:
         expected.apply(operation)
     expected.check()
+
+
+def outlook(net: Net, broker_id: int) -> None:
+    """What is said of a broker's queue, against what would be sent if nothing happened any more."""
+    outbox: Outbox = deepcopy(net.outbox)
+    queue, end = outbox.queues[broker_id], outbox.metadata.end
+    owed = {p.number for p in net.partitions if net.outbox.owes_leadership(broker_id, p)}
+    due, urgent, pending = queue.is_due(end), outbox.is_urgent(broker_id), outbox.pending(broker_id)
+    waits = [outbox.can_wait(broker_id, small) for small in range(3)]
+    compared, opened = not queue.comparing, queue.snapshot_open
+    whole_first = queue.snapshot_first and queue.snapshot is not None
+    leaves_out = queue.snapshot is not None and bool(queue.snapshot.left_out)
+    pushes = list(iter(lambda: outbox.take(broker_id, 3), None))
+    sizes = sum(len(push.partitions) for push in pushes)
+    assert due or not pushes
+    assert whole_first or urgent == (bool(pushes) and pushes[0].urgent)
+    assert all(wait or urgent or sizes <= small for small, wait in enumerate(waits))
+    if compared and not leaves_out:
+        assert pending - sizes in (0, 1, 2)
+        assert opened or pending - sizes <= 1
+        assert pending or not pushes
+    if queue.comparing:
+        outbox.compared(queue.broker, None)
+        pushes += iter(lambda: outbox.take(broker_id, 3), None)
+    told = {p.number for push in pushes if push.kind is PushKind.LEADER_AND_ISR for p in push.partitions}
+    assert owed == told
+    assert outbox.pending(broker_id) == 0
+    assert not outbox.owes_leadership(broker_id, net.partitions[0])
+    assert not queue.is_due(outbox.metadata.end)
+    assert not outbox.can_wait(broker_id, 0)
+
+
+@given(st.lists(OPERATIONS.filter(lambda operation: operation[0] != "burst"), max_size=12))
+def test_what_is_said_of_a_queue_is_what_comes_of_it(operations: list[tuple[Any, ...]]) -> None:
+    net = Net(brokers=3, partitions=5)
+    expected = Expected(net)
+    for operation in operations:
+        expected.apply(operation)
+        for broker_id in (1, 2, 3):
+            outlook(net, broker_id)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5)), max_size=60))
