@@ -23,6 +23,7 @@ from controller.core.partitions import leader_election, partition_state_machine,
 from controller.core.reassignment.topic_znode import restore
 from controller.core.records import TopicChange
 from controller.core.topics import phantom
+from controller.core.topics.deletion_status import Recorded, recorded_as
 from controller.core.topics.reasons import CreatedAnew
 from controller.core.znode_paths import topic_of, topic_path
 
@@ -203,7 +204,7 @@ def _vanished(context: EventContext, name: str) -> None:
     topic = context.cluster.topics.get(name)
     if topic is not None and name in context.cluster.topics_to_delete:
         topic.czxid = VANISHED
-        context.log([TopicChange(name, "deleting", "vanished")])
+        context.log([TopicChange(name, recorded_as(context.cluster, name), "vanished")])
     else:
         _forgotten(context, name)
 
@@ -214,13 +215,21 @@ def _reborn(context: EventContext, name: str) -> None:
     asked = context.cluster.deletion_requested(name)
     _forgotten(context, name)
     if asked:
-        context.cluster.deletions_waiting[name] = CreatedAnew()
+        wait_anew(context, name)
+
+
+def wait_anew(context: EventContext, name: str) -> None:
+    """A topic that was to be deleted is gone, and another one of its name has to be read first."""
+    before, reason = recorded_as(context.cluster, name), CreatedAnew()
+    context.cluster.deletions_waiting[name] = reason
+    context.log([TopicChange(name, before, Recorded.WAITING, str(reason))])
 
 
 def _forgotten(context: EventContext, name: str) -> None:
     if name in context.cluster.topics:
+        before = recorded_as(context.cluster, name)
         context.outbox.forget(context.cluster.remove_topic(name))
-        context.log([TopicChange(name, "known", "vanished")])
+        context.log([TopicChange(name, before, "vanished")])
 
 
 def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None]:

@@ -28,6 +28,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import ForgetBroker, OperatorReply, attribution_problem
 from controller.core.topics import forgotten
 from controller.core.topics.changes import topics_changed
+from controller.core.topics.deletion_status import Recorded, recorded_as
 from controller.core.topics.reasons import (
     BeingReassigned,
     NotRemembered,
@@ -127,7 +128,7 @@ def _withdrawn(context: EventContext, markers: Sequence[str]) -> None:
     present = frozenset(markers)
     for name in [name for name in waiting if name not in present]:
         del waiting[name]
-        _record(context, name, "waiting for deletion", "known", "its marker was removed")
+        _record(context, name, Recorded.WAITING, Recorded.KNOWN, "its marker was removed")
 
 
 def resumed(context: EventContext) -> Handler[None]:
@@ -164,16 +165,18 @@ def _request(context: EventContext, name: str, *, begun: bool = False) -> None:
     elif name not in cluster.topics and path in cluster.problems:
         why = ZnodeUnreadable(cluster.problems[path])
     else:
-        before = "waiting for deletion" if cluster.deletions_waiting.pop(name, None) is not None else "known"
+        before = recorded_as(cluster, name)
+        cluster.deletions_waiting.pop(name, None)
         cluster.topics_to_delete.add(name)
-        _record(context, name, before, "deleting")
+        _record(context, name, before, Recorded.DELETING)
         return
     if cluster.deletions_waiting.get(name) != why:
+        before = recorded_as(cluster, name)
         cluster.deletions_waiting[name] = why
-        _record(context, name, "known", "waiting for deletion", str(why))
+        _record(context, name, before, Recorded.WAITING, str(why))
 
 
-def _record(context: EventContext, name: str, before: str, after: str, reason: str = "") -> None:
+def _record(context: EventContext, name: str, before: Recorded, after: Recorded, reason: str = "") -> None:
     context.log([TopicChange(name, before, after, reason)])
 
 
@@ -358,16 +361,18 @@ def _hold_for(context: EventContext, name: str, reason: Reason, *, retry: bool) 
         count = cluster.deletions_ineligible_count.get(name, 0)
         cluster.deletions_ineligible_count[name] = count + 1
         retry_at = context.now_us + retry_pause_us(count)
+    before = recorded_as(cluster, name)
     cluster.deletions_ineligible[name] = Ineligible(reason, retry_at)
     if known is None or known.reason != reason:
-        _record(context, name, "deleting", "ineligible for deletion", str(reason))
+        _record(context, name, before, Recorded.INELIGIBLE, str(reason))
 
 
 def _release(context: EventContext, names: Iterable[str]) -> Handler[None]:
     """Make topics eligible again, and resume their deletion."""
     names = [name for name in names if name in context.cluster.topics_to_delete]
     for name in names:
-        context.cluster.deletions_ineligible.pop(name, None)
+        if context.cluster.deletions_ineligible.pop(name, None) is not None:
+            _record(context, name, Recorded.INELIGIBLE, Recorded.DELETING, "it is tried again")
     if names:
         yield from resume(context, names)
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 from controller.core.model import Cluster, ReplicaState
 from controller.core.reasons import Reason
+
+
+class Recorded(StrEnum):
+    """What the state-change log says of a topic."""
+
+    KNOWN = "known"
+    WAITING = "waiting for deletion"
+    DELETING = "deleting"
+    INELIGIBLE = "ineligible for deletion"
 
 
 class DeletionPhase(Enum):
@@ -32,6 +41,15 @@ class DeletionStatus:
     replicas_left: int = 0
     replicas_ineligible: int = 0
     retry_at_us: int | None = None
+
+
+def recorded_as(cluster: Cluster, name: str) -> Recorded:
+    """What the state-change log says of a topic now: the last record's ``to``, and the next one's ``from``."""
+    if name in cluster.deletions_ineligible:
+        return Recorded.INELIGIBLE
+    if name in cluster.topics_to_delete:
+        return Recorded.DELETING
+    return Recorded.WAITING if name in cluster.deletions_waiting else Recorded.KNOWN
 
 
 def deletions(cluster: Cluster) -> list[DeletionStatus]:

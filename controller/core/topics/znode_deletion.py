@@ -21,7 +21,9 @@ from controller.core.effects import (
 from controller.core.model import Cluster, ReplicaState
 from controller.core.partitions import replica_state_machine
 from controller.core.records import TopicChange
-from controller.core.topics.reasons import CreatedAnew, ZnodesNotDeleted
+from controller.core.topics.changes import wait_anew
+from controller.core.topics.deletion_status import recorded_as
+from controller.core.topics.reasons import ZnodesNotDeleted
 from controller.core.znode_paths import deletion_path, topic_config_path, topic_path
 
 
@@ -84,7 +86,7 @@ def _without_reborn(context: EventContext, names: Sequence[str]) -> Handler[tupl
         topic = context.cluster.topics.get(name)
         if isinstance(info, TopicInfo) and (topic is None or topic.czxid != info.czxid):
             _forget(context, name)
-            context.cluster.deletions_waiting[name] = CreatedAnew()
+            wait_anew(context, name)
         else:
             same.append(name)
             if info is not None:
@@ -153,6 +155,7 @@ def _forget(context: EventContext, name: str) -> None:
         topic.deleted = True
         for partition in topic.partitions.values():
             context.solved_state(partition)
+    before = recorded_as(context.cluster, name)
     context.cluster.remove_topic(name)
     context.solved(topic_path(name))
-    context.log([TopicChange(name, "deleting", "deleted")])
+    context.log([TopicChange(name, before, "deleted")])

@@ -141,9 +141,11 @@ def test_single_replicas_are_left_alone_and_not_reported() -> None:
 def test_topics_being_deleted_and_partitions_without_leadership_are_left_alone() -> None:
     rig = cluster({0: [1, 2], 1: [1, 2]})
     rig.cluster.topics_to_delete.add("t")
+    rig.chronicle.forget()
     assert list(leave(rig, 1).remaining) == []
     assert rig.commits() == []
     rig.cluster.topics_to_delete.clear()
+    rig.chronicle.forget()
     rig.partition("t", 1).leadership = None
     rig.partition("t", 1).state = PartitionState.NEW
     rig.chronicle.forget()

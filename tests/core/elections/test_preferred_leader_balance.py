@@ -76,6 +76,7 @@ def test_switched_off() -> None:
 def test_topics_being_deleted_do_not_count() -> None:
     rig = cluster([2, 2])
     rig.cluster.topics_to_delete.add("t")
+    rig.chronicle.forget()
     assert run(rig) == 0
     assert rig.commits() == []
 
@@ -129,6 +130,7 @@ def test_a_topic_under_deletion_hides_no_other() -> None:
         world.put_state(name, 0, state(2, (1, 2), 5, 7))
     rig = MachineHarness.active(world)
     rig.cluster.topics_to_delete.add("t")
+    rig.chronicle.forget()
     found = rig.drive(imbalances)
     assert [(b, i.preferred, i.missing) for b, i in found.items()] == [(1, 1, 1)]
 

@@ -187,6 +187,7 @@ def test_expansion_of_a_deleting_topic_is_rolled_back(fate: Fate) -> None:
     rig.run()
     rig.forget()
     rig.cluster.topics_to_delete.add("t")
+    rig.chronicle.forget()
     rig.fate = lambda _: fate
     world.expand_topic("t", {1: [1]})
     rig.run()
@@ -202,6 +203,7 @@ def test_a_roll_back_that_meets_an_edit_looks_again() -> None:
     world.create_topic("t", {0: [1]})
     rig.run()
     rig.cluster.topics_to_delete.add("t")
+    rig.chronicle.forget()
     edits = iter([lambda: world.expand_topic("t", {2: [1]})])
 
     def fate(_: object) -> Fate:
@@ -592,6 +594,7 @@ def test_a_topic_that_grew_is_not_complete_before_its_states_are_known() -> None
     add_partitions(topic, replace(world.topics["t"], partitions={0: (1,), 1: (1,)}), [1])
     assert rig.cluster.lacks_state()
     rig.cluster.topics_to_delete.add("t")
+    rig.chronicle.forget()
     assert not rig.cluster.lacks_state(), "what is to be deleted keeps nobody waiting"
 
 

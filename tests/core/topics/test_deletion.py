@@ -509,6 +509,7 @@ def test_what_waits_is_looked_at_from_time_to_time() -> None:
     world, rig = active(1, t=[[1]])
     world.deletions.append("t")
     rig.cluster.deletions_waiting["t"] = CreatedAnew()
+    rig.chronicle.forget()
     assert deletion.retry_due(rig.cluster, rig.now_us)
     world.events.append(RETRY)
     rig.run()

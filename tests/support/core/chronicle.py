@@ -14,7 +14,12 @@ from controller.core.records import (
     PartitionTransition,
     ReassignmentStep,
     ReplicaTransition,
+    TopicChange,
 )
+from controller.core.topics.deletion_status import recorded_as
+
+#: Another topic of the same name may come, or the deletion goes on.
+_GONE = ("deleted", "vanished")
 
 
 @dataclass
@@ -34,12 +39,15 @@ class Chronicle:
     def __init__(self) -> None:
         #: By identity: a topic created anew has other partitions of the same names.
         self._said: dict[int, Said] = {}
+        #: Of topics, by name.
+        self._topics: dict[str, str] = {}
         #: What a controller finds as it takes over goes without saying.
         self._taken_over = False
 
     def forget(self) -> None:
         """A test has changed memory by hand."""
         self._said.clear()
+        self._topics.clear()
         self._taken_over = False
 
     def take(self, batches: Iterable[LogBatch]) -> None:
@@ -61,6 +69,11 @@ class Chronicle:
                 foreign = old is not None and old.controller_epoch > change.new.controller_epoch
                 assert foreign or said.leadership in (None, old), f"{change}: it was {said.leadership}"
                 said.leadership = change.new
+            for topic in batch.of(TopicChange):
+                known = self._topics.pop(topic.topic, topic.before)
+                assert known == topic.before, f"{topic}: it was {known}"
+                if topic.after not in _GONE:
+                    self._topics[topic.topic] = topic.after
             for step in batch.of(ReassignmentStep):
                 said = self._of(step.partition)
                 if step.to in ("moving", "settling", "moved"):
@@ -90,6 +103,13 @@ class Chronicle:
             assert said.ongoing in (None, ongoing), f"{held}: the log says that it is moving: {said.ongoing}"
             assert said.queued in (None, queued), f"{held}: the log says that a move waits: {said.queued}"
             self._said[key] = Said(held, held.state, known, held.states_by_broker(), ongoing, queued)
+        for name, so in self._topics.items():
+            assert so == recorded_as(cluster, name), (
+                f"{name} is {recorded_as(cluster, name)}, the log says {so}"
+            )
+        self._topics = {
+            name: recorded_as(cluster, name) for name in {*cluster.topics, *cluster.deletions_waiting}
+        }
         self._taken_over = True
 
     def _of(self, partition: NamedPartition) -> Said:
