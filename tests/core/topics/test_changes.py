@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from controller.core.effects import CreateState, Read, ReadTopics
+from controller.core.effects import CreateState, Read, ReadTopics, TopicInfo
 from controller.core.events import Event, EventKind
-from controller.core.model import Broker, Endpoint, PartitionState, ReplicaState
+from controller.core.model import Broker, Endpoint, Partition, PartitionState, ReplicaState, Topic
 from controller.core.records import PartitionTransition, Rejection
 from controller.core.requests.topics import CreateTopics, NewTopic
-from controller.core.topics.changes import add_partitions, assign_missing_ids
+from controller.core.topics import changes
+from controller.core.topics.changes import add_partitions, assign_missing_ids, is_plain, topic_of_info
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import TOPIC_CHANGE, World, modified, state
@@ -617,3 +619,69 @@ def test_a_move_that_a_topic_is_found_with_goes_on() -> None:
     rig.run()
     assert rig.partition().adding == (2,)
     assert rig.stored()[1] > 0, "all replicas are told of the move"
+
+
+PLAIN = TopicInfo("t", "id-t", {0: (1, 2)}, {}, {}, czxid=5, version=3)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"topic_id": ""},
+        {"adding": {0: (2,)}},
+        {"removing": {0: (2,)}},
+        {"original": {0: (1,)}},
+        {"queued": {0: (3,)}},
+        {"stray": {0: (3,)}},
+    ],
+)
+def test_what_is_more_than_an_assignment_is_not_plain(more: dict[str, Any]) -> None:
+    assert is_plain(PLAIN)
+    assert not is_plain(replace(PLAIN, **more))
+
+
+def test_a_topic_is_as_its_znode_says() -> None:
+    topic = topic_of_info(replace(PLAIN, adding={0: (2,)}))
+    assert (topic.name, topic.id, topic.czxid, topic.version) == ("t", "id-t", 5, 3)
+    assert (topic.partitions[0].replicas, topic.partitions[0].adding) == ((1, 2), (2,))
+
+
+def test_all_topics_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "READ_TOPICS", 2)
+    world, rig = active(1)
+    for name in "edcba":
+        world.create_topic(name, {0: [1]})
+    world.events.clear()
+    world.events.append(TOPIC_CHANGE)
+    rig.run()
+    asked = [
+        list(e.query.names) for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadTopics)
+    ]
+    assert asked == [["a", "b"], ["c", "d"], ["e"]]
+    assert sorted(rig.cluster.topics) == list("abcde")
+
+
+def test_ids_are_written_some_at_a_time_and_none_twice() -> None:
+    world, rig = active(1)
+    infos = []
+    for number in range(501):
+        world.create_topic(f"t{number:03}", {0: [1]}, topic_id="")
+        infos.append(world.topics[f"t{number:03}"])
+    rig.drive(lambda context: assign_missing_ids(context, infos))
+    assert [len(commit.writes) for commit in rig.commits()] == [500, 1]
+    assert all(world.topics[info.name].topic_id for info in infos)
+    assert len({info.topic_id for info in world.topics.values()}) == 501
+
+
+def test_an_id_that_cannot_be_written_is_told_of() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]}, topic_id="")
+    rig.fate = lambda _: Fate.LOST
+    rig.drive(lambda context: assign_missing_ids(context, [world.topics["t"]]))
+    assert "CONFLICT" in rig.rejects()
+
+
+def test_partitions_are_initialised_in_slices_of_so_many_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "SLICE_MAX", 4)
+    partitions = [Partition(Topic("t"), n, tuple(range(count))) for n, count in enumerate([3, 1, 1, 5, 2, 2])]
+    assert [[p.number for p in some] for some in changes._slices(partitions)] == [[0, 1], [2], [3], [4, 5]]

@@ -603,3 +603,54 @@ def test_a_move_that_only_removes_is_waited_for() -> None:
     world.mark_for_deletion("t")
     rig.run()
     assert list(rig.cluster.deletions_waiting) == ["t"]
+
+
+def test_so_many_partitions_begin_together_and_at_least_one_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion, "BEGUN_MAX", 3)
+    _, rig = active(1, a=[[1]] * 4, b=[[1]] * 2, c=[[1]], d=[[1]])
+    assert deletion._first(rig.cluster, ["a", "b"]) == ["a"]
+    assert deletion._first(rig.cluster, ["b", "c", "d"]) == ["b", "c"]
+    assert deletion._first(rig.cluster, ["c", "d"]) == ["c", "d"]
+
+
+def test_a_refused_marker_that_cannot_be_deleted_is_told_of() -> None:
+    world, rig = active(1)
+    rig.fate = lambda _: Fate.LOST
+    world.mark_for_deletion("nobody")
+    rig.run()
+    assert rig.rejects() == ["UNKNOWN_TOPIC_OR_PARTITION", "CONFLICT"]
+    assert world.deletions == ["nobody"]
+
+
+def test_what_is_recorded_of_a_deletion_that_waits_and_is_held_up() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.ask(SetPause(True, "disks", "ann"))
+    world.mark_for_deletion("t")
+    rig.run()
+    world.broker_down(2)
+    rig.run()
+    rig.ask(SetPause(False, "disks", "ann"))
+    world.broker_up(2)
+    rig.run()
+    check_gone(world, rig, "t")
+    steps = [(change.before, change.after) for change in rig.recorded(TopicChange)]
+    assert steps == [
+        ("known", "waiting for deletion"),
+        ("waiting for deletion", "deleting"),
+        ("deleting", "ineligible for deletion"),
+        ("ineligible for deletion", "deleting"),
+        ("deleting", "deleted"),
+    ]
+
+
+def test_a_deletion_withdrawn_while_it_waits_is_recorded() -> None:
+    world, rig = active(1, 2, t=[[1]])
+    ask(rig, {("t", 0): [2]})
+    world.mark_for_deletion("t")
+    rig.run()
+    world.deletions.clear()
+    rig.forget()
+    world.events.append(RETRY)
+    rig.run()
+    assert topic_records(rig) == [("t", "known", "its marker was removed")]
+    assert not rig.cluster.deletion_requested("t")
