@@ -56,10 +56,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _planned(arguments: argparse.Namespace, means: frozenset[Means]) -> list[Episode]:
-    if arguments.short:
-        return list(SHORT)
     episodes = arguments.episodes or max(1, round(arguments.minutes * 60 / EPISODE_S))
-    plan = draw(arguments.seed, episodes, means)
+    plan = SHORT if arguments.short else draw(arguments.seed, episodes, means)
     return [one for one in plan if arguments.only is None or one.number in arguments.only]
 
 
