@@ -180,7 +180,7 @@ def _overtaken(
     context.solved_state(partition)
     partition.leadership = found
     # Whatever is decided now, brokers were not notified of the other state.
-    context.push_leadership(partition.replicas, partition)
+    _tell(context, partition, found)
     context.push_metadata([partition])
     return None
 
@@ -220,10 +220,16 @@ def _take_over(
                 continue
             partition.leadership = found
             if not reason or known is None or found.leader_epoch != known.leader_epoch:
-                context.push_leadership(partition.replicas, partition)
+                _tell(context, partition, found)
             changed.append(partition)
             records.append(LeadershipChange(partition, known, found))
     context.log(records, reason or FOUND)
+
+
+def _tell(context: EventContext, partition: Partition, found: LeaderAndIsr) -> None:
+    """Not of a leader that has lost its data: the others would forget what they acknowledged. It is replaced."""
+    if found.leader not in context.cluster.without_data(found):
+        context.push_leadership(partition.replicas, partition)
 
 
 def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler[None]:

@@ -41,9 +41,11 @@ RESERVE = 1_000_000
 @dataclass
 class _Edited:
     """What one check found. ``floors``: taken over, to be confirmed above this leader epoch. ``unknown``: what was
-    found is all that is known, because it could not be read before."""
+    found is all that is known, because it could not be read before. ``lacking``: known as it is, with members that have
+    lost their data: taken over in the middle of something else."""
 
     unknown: list[Partition] = field(default_factory=list)
+    lacking: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
     by_leader: list[Partition] = field(default_factory=list)
     floors: dict[Partition, int] = field(default_factory=dict)
     wrong: dict[Partition, _Wrong] = field(default_factory=dict)
@@ -68,6 +70,13 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
             _sort(context, partition, found, edited)
         else:
             context.solved_state(partition)
+            if isinstance(found, LeaderAndIsr) and context.cluster.without_data(found):
+                edited.lacking[partition] = found
+    if edited.lacking:
+        yield from lost_data.take_out(context, edited.lacking)
+        yield from _elect_where_offline(
+            context, [p for p, found in edited.lacking.items() if p.leadership is not found]
+        )
     if edited.unknown:
         # Creation reads a state that is there already, and adopts it.
         yield from partition_state_machine.bring_online(context, edited.unknown)

@@ -1,12 +1,15 @@
 """Controlled shutdown (reference, section 6): a broker hands over its leaderships before it stops.
 
 It stays excluded from leadership until it disappears or bounces, an operator cancels its shutdown, or the controller
-fails over.
+fails over. What it follows in sync, it is told to stop, once an ISR without it is stored under the next leader epoch:
+brokers refuse LeaderAndIsr at a leader epoch that they know, and nobody could undo a stop at the stored one (reference,
+section 14, point 6). What it follows out of sync goes on: it cannot get in sync, as it is leaving.
 """
 
 from __future__ import annotations
 
-from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
+from controller.core.commits import refresh
+from controller.core.context import EventContext, Handler, Pause, slices
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.records import BrokerChange
@@ -41,14 +44,10 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     led = [p for p in scope if _leads(broker_id, p)]
     followed = [p for p in scope if not _leads(broker_id, p)]
     yield from partition_state_machine.to_online(context, led, leader_election.CONTROLLED_SHUTDOWN)
-    # Queued before the ISRs shrink: the follower stops fetching first, so its leader does not propose it again.
-    for some in slices(followed, SLICE_MAX):
-        for partition in some:
-            context.push_stop(broker_id, partition, delete=False)
-        yield Pause.YIELD
-    yield from replica_state_machine.to_offline(
-        context, [(p, broker_id) for p in followed], "its broker is shutting down"
-    )
+    # A leader can have added it without our knowledge.
+    yield from refresh(context, [p for p in followed if not _is_in_sync(broker_id, p)])
+    leaving = [(p, broker_id) for p in followed if _is_in_sync(broker_id, p)]
+    yield from replica_state_machine.to_offline(context, leaving, "its broker is shutting down")
     scope = yield from _scope(context, broker_id)
     remaining = [(p.topic.name, p.number) for p in scope if _leads(broker_id, p)]
     context.reply(serial, ControlledShutdownReply(ErrorCode.NONE, remaining))
@@ -56,6 +55,10 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
 
 def _leads(broker_id: int, partition: Partition) -> bool:
     return partition.leadership is not None and partition.leadership.leader == broker_id
+
+
+def _is_in_sync(broker_id: int, partition: Partition) -> bool:
+    return partition.leadership is not None and broker_id in partition.leadership.isr
 
 
 def _scope(context: EventContext, broker_id: int) -> Handler[list[Partition]]:

@@ -16,6 +16,7 @@ from controller.core.model import (
     interned,
     shared_directories,
 )
+from controller.core.partitions import lost_data
 from controller.core.reasons import NewerController, NoReplicaOnline, NotCreated, Reason, Unreadable
 from controller.core.records import LeadershipChange, PartitionTransition
 
@@ -136,10 +137,10 @@ class _Creation:
                 partition.leadership = found
                 others.append(partition)
         self.landed(ours)
-        self._adopt(others)
+        yield from self._adopt(others)
         return absent
 
-    def _adopt(self, partitions: list[Partition]) -> None:
+    def _adopt(self, partitions: list[Partition]) -> Handler[None]:
         context = self.context
         before, after = PartitionState.NEW, PartitionState.OFFLINE
         found = [PartitionTransition(p, before, after, p.leadership) for p in partitions]
@@ -147,7 +148,11 @@ class _Creation:
             context.reject("CONFLICT", "its state already exists: adopted", partition)
             context.solved_state(partition)
             partition.state = PartitionState.OFFLINE
-            context.push_leadership(partition.replicas, partition)
         context.log(found, "state found in ZooKeeper")
-        context.push_metadata(partitions)
+        # It may be an earlier one that somebody wrote back, of disks that are gone since.
+        kept = yield from lost_data.take_out(context, partitions)
+        told = [p for p in partitions if p not in kept]
+        for partition in told:
+            context.push_leadership(partition.replicas, partition)
+        context.push_metadata(told)
         self.adopted.extend(partitions)

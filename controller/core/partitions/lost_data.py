@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from controller.core.commits import StateChange, take_effect, write_states
 from controller.core.context import EventContext, Handler
 from controller.core.model import BrokerIds, DirectoryIds, LeaderAndIsr, Partition, PartitionState, interned
-from controller.core.partitions import partition_state_machine
-from controller.core.records import Rejection
+from controller.core.records import PartitionTransition, Rejection
 
 REASON = "data_lost"
 
@@ -72,8 +71,12 @@ class _Removal:
 
     def applied(self, batch: list[StateChange]) -> None:
         take_effect(self.context, batch, REASON)
-        offline = [c.partition for c in batch if _goes_offline(c.partition, c.new)]
-        partition_state_machine.to_offline(self.context, offline, "its leader came back without its data")
+        before, after = PartitionState.ONLINE, PartitionState.OFFLINE
+        offline = [c for c in batch if _goes_offline(c.partition, c.new)]
+        for change in offline:
+            change.partition.state = after
+        records = [PartitionTransition(c.partition, before, after, c.new) for c in offline]
+        self.context.log(records, "its leader came back without its data")
 
 
 def _goes_offline(partition: Partition, new: LeaderAndIsr) -> bool:

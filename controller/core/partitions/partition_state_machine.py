@@ -23,7 +23,7 @@ from controller.core.model import (
     PartitionState,
     shared_directories,
 )
-from controller.core.partitions import leader_election
+from controller.core.partitions import leader_election, lost_data
 from controller.core.partitions.initial_state import initialise
 from controller.core.partitions.leader_election import Ballot, Elected, ElectionKind, Strategy
 from controller.core.reasons import NewerController, NoState, Reason
@@ -375,6 +375,7 @@ def _elect(
         stale = [p for p in chosen.failed if p not in reread]
         reread.update(stale)
         changed = yield from refresh(context, stale)
+        yield from lost_data.take_out(context, changed)
         pending = list(dict.fromkeys([*changed, *chosen.unasked(chosen.failed)]))
     return {**chosen.failed, **lost}
 

@@ -23,7 +23,7 @@ from controller.core.model import (
     uniform_states,
     with_state,
 )
-from controller.core.partitions import leader_election
+from controller.core.partitions import leader_election, lost_data
 from controller.core.reasons import NewerController, Reason
 from controller.core.records import Rejection, ReplicaTransition
 
@@ -213,6 +213,7 @@ def to_offline(
         p for p in leaving if not context.is_notified(p) and p.leadership is not None and p not in failed
     ]
     changed = yield from refresh(context, unsure)
+    yield from lost_data.take_out(context, changed)
     failed.update(
         (yield from write_states(context, map(removal.decide, changed), removal.applied, removal.decide))
     )

@@ -10,6 +10,7 @@ from controller.core.model import PartitionState, ReplicaState
 from controller.core.records import BrokerChange
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import CancelShutdown
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
@@ -88,7 +89,7 @@ def test_a_follower_leaves() -> None:
     assert list(leave(rig, 3).remaining) == []
     assert rig.stored() == (1, 6, [1, 2])
     assert rig.lines("LISR") == [f"{b} LISR t-0 leader 1 epoch 6 isr [1, 2]" for b in (1, 2)]
-    assert rig.lines("SR")[0] == "3 SR t-0 epoch 5"
+    assert rig.lines("SR") == ["3 SR t-0 epoch 6"]
     assert rig.partition().replica_state(3) is ReplicaState.OFFLINE
     assert rig.received[1].metadata[("t", 0)].offline_replicas == [3]
     rig.forget()
@@ -97,14 +98,13 @@ def test_a_follower_leaves() -> None:
     assert rig.commits() == []
 
 
-def test_a_follower_stops_before_its_isr_shrinks() -> None:
-    """Step 4 is sent before step 5: what is stored then still has the follower."""
+def test_a_follower_stops_once_a_newer_leader_epoch_is_stored() -> None:
+    """Brokers refuse a leader epoch that they know: told to stop at the stored one, nobody could tell it to go on."""
     rig = cluster({0: [1, 2, 3]})
     serial = rig.send(ControlledShutdown(3, None))
     while not rig.lines("SR"):
         assert rig.advance()
-    assert rig.stored() == (1, 5, [1, 2, 3])
-    assert serial not in rig.replies
+    assert rig.stored() == (1, 6, [1, 2])
     rig.run()
     assert rig.replies[serial].error is ErrorCode.NONE
 
@@ -167,6 +167,40 @@ def test_a_leaving_broker_is_not_elected_and_does_not_join() -> None:
     rig.world.broker_down(2)
     rig.run()
     assert rig.stored("t", 0) == (-1, 7, [2])
+
+
+@pytest.mark.parametrize("isr", [[1, 2, 3], [1, 2]], ids=["in sync", "out of sync"])
+@pytest.mark.parametrize("undone_by", ["the next controller", "an operator"])
+def test_a_shutdown_that_is_undone_leaves_nobody_stopped(isr: list[int], undone_by: str) -> None:
+    rig = cluster({0: [1, 2, 3]}, isr=isr)
+    leave(rig, 3)
+    assert rig.stored()[2] == [1, 2]
+    assert (("t", 0) in rig.received[3].replicas) is (3 not in isr)
+    if undone_by == "an operator":
+        (answer,) = rig.ask(CancelShutdown(3, -1))
+        assert answer.error is ErrorCode.NONE
+    else:
+        told, rig = rig.received, MachineHarness(rig.world, epoch=2)
+        rig.received = told
+        rig.failover()
+    assert rig.received[3].replicas.keys() == {("t", 0)}
+    rig.check_converged()
+
+
+def test_a_follower_that_is_out_of_sync_goes_on_and_stays_so() -> None:
+    rig = cluster({0: [1, 2, 3]}, isr=[1, 2])
+    leave(rig, 3)
+    assert (rig.lines("LISR"), rig.lines("SR"), rig.commits()) == ([], [], [])
+    (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2, 3])))
+    assert answer.partitions[0].error is ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_a_follower_that_its_leader_added_a_moment_ago_leaves() -> None:
+    rig = cluster({0: [1, 2, 3]}, isr=[1, 2])
+    rig.world.shrink_or_grow("t", 0, [1, 2, 3])
+    leave(rig, 3)
+    assert rig.stored() == (1, 6, [1, 2])
+    assert rig.lines("SR") == ["3 SR t-0 epoch 6"]
 
 
 def test_coming_back_ends_it() -> None:

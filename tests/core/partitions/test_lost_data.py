@@ -18,6 +18,7 @@ from controller.core.records import PartitionTransition, Rejection
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import SetPause
 from tests.support.core.harness import Fate, MachineHarness, bare
 from tests.support.core.world import World, state, state_path
 
@@ -98,6 +99,82 @@ def test_a_state_that_does_not_decode_keeps_no_member_in_that_lost_its_disk() ->
     assert rig.stored()[::2] == (2, [2])
     assert not [line for line in rig.lines("LISR") if line.startswith("1 ") and "leader 1" in line]
     rig.check_converged()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize(
+    ("isr", "leads"), [((1, 2), 2), ((1,), -1)], ids=["another has kept its data", "all lost it"]
+)
+def test_a_state_that_decodes_again_after_the_failover_keeps_no_member_in_that_lost_its_disk(
+    isr: tuple[int, ...], leads: int, paused: bool
+) -> None:
+    """An operator writes back what was there before: of a disk that is gone since."""
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, isr, tuple(10 * b for b in isr)))
+    world.damage(state_path("t"))
+    world.bounce(1)
+    world.broker_up(1, directories=(NEW,))
+    rig = MachineHarness.active(world)
+    if paused:
+        rig.ask(SetPause(paused=True, reason="a test", author="alice"))
+    rig.forget()
+    world.mend(state_path("t"))
+    world.events.append(event_of(StatesCheck([rig.partition()]), 10**7))
+    rig.run()
+    stays = [b for b in isr if b != 1] or [1]
+    assert rig.stored()[::2] == (-1 if paused else leads, stays)
+    assert not [line for line in rig.lines("LISR") if "leader 1" in line]
+    assert rig.partition().state is (PartitionState.ONLINE if rig.stored()[0] > 0 else PartitionState.OFFLINE)
+    assert rig.partition().leadership == world.states["t", 0]
+
+
+@pytest.mark.parametrize("found_by", ["an election", "a broker that leaves"])
+def test_an_earlier_state_found_by_chance_keeps_no_member_in_that_lost_its_disk(found_by: str) -> None:
+    """The other member is away, or has never been one."""
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, (1,), (10,)))
+    world.bounce(1)
+    world.broker_up(1, directories=(NEW,))
+    rig = MachineHarness.active(world)
+    assert rig.stored() == (-1, 6, [1])
+    rig.forget()
+    world.edited.add(("t", 0))
+    world.put_state("t", 0, msgspec.structs.replace(kept(1, (1,), (10,)), leader_epoch=7, partition_epoch=9))
+    if found_by == "an election":
+        rig.ask(ElectLeaders(ElectionType.PREFERRED, [("t", 0)]))
+        world.bounce(2)
+    else:
+        world.broker_down(2)
+    rig.run()
+    assert rig.stored()[::2] == (-1, [1])
+    assert rig.partition().leadership == world.states["t", 0]
+    assert rig.partition().state is PartitionState.OFFLINE
+    assert not [line for line in rig.lines("LISR") if "leader 1" in line]
+
+
+@pytest.mark.parametrize(
+    ("isr", "leads"), [((1, 2), 2), ((1,), -1)], ids=["another has kept its data", "all lost it"]
+)
+def test_the_check_of_states_takes_out_whom_nothing_else_took_out(isr: tuple[int, ...], leads: int) -> None:
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, isr, tuple(10 * b for b in isr)))
+    world.bounce(1)
+    world.broker_up(1, directories=(NEW,))
+    rig = MachineHarness.active(world)
+    _, epoch, stays = rig.stored()
+    earlier = msgspec.structs.replace(
+        kept(1, isr, tuple(10 * b for b in isr)), leader_epoch=epoch, partition_epoch=9
+    )
+    world.put_state("t", 0, earlier)
+    rig.partition().leadership = earlier
+    rig.chronicle.forget()
+    rig.forget()
+    for _ in range(2):
+        world.events.append(event_of(StatesCheck([rig.partition()]), 10**7))
+        rig.run()
+    assert rig.stored()[::2] == (leads, stays)
+    assert len(rig.commits()) == (2 if leads > 0 else 1)
+    assert not [line for line in rig.lines("LISR") if "leader 1" in line]
 
 
 def test_a_leader_that_wrote_its_isr_itself_and_lost_its_disk_is_followed_by_another() -> None:

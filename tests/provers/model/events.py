@@ -153,9 +153,8 @@ class Controller(Model):
                 # What everybody was told is as it was (ours).
                 self.lisr(self._theirs(self.replicas), tell=False)
                 self.flush()
-            case "stop them":
-                self.stop(self.them, delete=False)
-                self.flush()
+            case "read again":
+                self.take_over()
             case "reply":
                 self.reply = arg
             case "take out without data":
@@ -313,6 +312,8 @@ _CONDITIONS: dict[str, Callable[[Controller], bool]] = {
     ),
     "leads": lambda c: c._leads(c.them),
     "followed before": lambda c: c._followed,
+    "in sync": lambda c: c.cached is not None and bool(c._theirs(c.cached.isr)),
+    "out of sync": lambda c: c.cached is not None and not c._theirs(c.cached.isr),
     "none started": lambda c: not c._in(STARTED),
     "some ineligible": lambda c: bool(c._in(INELIGIBLE)),
     "not held": lambda c: not c.held,

@@ -197,8 +197,9 @@ EVENTS: dict[str, tuple[Step, ...]] = {
     "controlled shutdown": (
         Step("6 shutdown 1", (), "note departure"),
         Step("6 shutdown 3", ("in scope", "leads"), "elect", "shutdown"),
-        Step("6 shutdown 4", ("in scope", "followed before"), "stop them"),
-        Step("6 shutdown 5", ("in scope", "followed before"), "replicas on them", OFFLINE),
+        # Ours (14, point 6): none is stopped at the stored leader epoch; step 5 stops whom it takes out of the ISR.
+        Step("6 shutdown 4", ("in scope", "followed before", "out of sync"), "read again"),
+        Step("6 shutdown 5", ("in scope", "followed before", "in sync"), "replicas on them", OFFLINE),
         Step("6 shutdown 6", ("in scope", "leads"), "reply", "still leads"),
     ),
     "creation": (

@@ -22,6 +22,7 @@ from controller.core.handlers import event_of
 from controller.core.machine import Machine, Ready
 from controller.core.model import (
     LEADER_DURING_DELETE,
+    NO_EPOCH,
     Broker,
     BrokerIds,
     Cluster,
@@ -363,6 +364,10 @@ class MachineHarness:
             partition = named[(key, removed)] if (key, removed) in named else named[(key, True)]
             self._check_durable(received, partition, entry)
             held = received.metadata if push.kind is PushKind.UPDATE_METADATA else received.replicas
+            if held is received.replicas:
+                if entry.leader_epoch <= received.stopped.get(key, NO_EPOCH):
+                    continue
+                received.stopped.pop(key, None)
             held[key] = entry
             if removed:
                 del held[key]
@@ -385,9 +390,12 @@ class MachineHarness:
         for partition, entry in zip(push.partitions, message.partition_states, strict=True):
             key = (entry.topic, entry.partition)
             assert key == key_of(partition)
-            received.replicas.pop(key, None)
+            told = received.replicas.pop(key, None)
             if not entry.delete_partition:
+                if told is not None:
+                    received.stopped[key] = told.leader_epoch
                 continue
+            received.stopped.pop(key, None)
             error = "KAFKA_STORAGE_ERROR" if key in lost else self.stop_error(broker.id, key)
             if error:
                 failed.append((partition, error))

@@ -46,6 +46,8 @@ class Received:
     live: frozenset[int] = frozenset()
     metadata: dict[Key, Any] = field(default_factory=dict)
     replicas: dict[Key, Any] = field(default_factory=dict)
+    #: Leader epochs of replicas that were told to stop: brokers take LeaderAndIsr only at a higher one.
+    stopped: dict[Key, int] = field(default_factory=dict)
     #: Newest partition epoch per topic incarnation: what is pushed never goes back.
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
     #: It has answered with a storage error once.
