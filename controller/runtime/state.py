@@ -186,19 +186,19 @@ def _broker(term: Term, broker_id: int) -> dict[str, Any]:
         "pending": term.machine.outbox.pending(broker_id),
         "acknowledged_requests": status.acknowledged_requests if status else 0,
         "acknowledged_partitions": status.acknowledged_partitions if status else 0,
-        "seconds_since_ack": (
-            round(time.time() - status.last_acknowledged_at, 3)
-            if status and status.last_acknowledged_at
-            else None
-        ),
+        "seconds_since_ack": _rounded(status.age_s if status else None),
         "problem": status.problem if status else "",
         "refuses": bool(status and status.refused),
         "refused_partitions": len(status.not_led) if status else 0,
         "audit": audit.verdict.value,
         "audit_why": audit.why,
         "differences": len(audit.known),
-        "seconds_since_compared": round(time.time() - audit.asked_at, 3) if audit.asked_at else None,
+        "seconds_since_compared": _rounded(audit.age_s),
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 class Census(NamedTuple):
@@ -411,10 +411,7 @@ def _queue_gauges(daemon: Daemon) -> Iterator[Gauge]:
             label = {"broker_id": str(broker_id)}
             yield channels + "queuesize", "Partitions waiting to be sent to a broker.", label, pending
             status = term.senders.status.get(broker_id)
-            since = (
-                time.time() - status.last_acknowledged_at if status and status.last_acknowledged_at else 0.0
-            )
-            waiting = since if pending else 0.0
+            waiting = (status.age_s or 0.0) if status and pending else 0.0
             yield channels + "queueage_seconds", "Since the last ack; 0: nothing waits.", label, waiting
             refuses = int(bool(status and status.refused))
             yield "partition_controller_broker_refuses_pushes", "1: a push was refused whole.", label, refuses
@@ -426,7 +423,7 @@ def _audit_gauges(term: Term, broker_id: int, label: dict[str, str]) -> Iterator
     status, audit = term.senders.status.get(broker_id), term.auditor.brokers.get(broker_id)
     refused = len(status.not_led) if status else 0
     differences = len(audit.known) if audit else 0
-    age = time.time() - audit.asked_at if audit and audit.asked_at else 0.0
+    age = (audit.age_s or 0.0) if audit else 0.0
     prefix = "partition_controller_"
     yield (
         prefix + "broker_refused_partitions",

@@ -446,12 +446,13 @@ class Term:
             self.end(error)
 
     async def _carry_out(self, effect: Effect) -> None:
-        event_id, began_ns = self.machine.event_id, time.time_ns()
+        event_id, began_us = self.machine.event_id, now_us()
         try:
             self.enqueue(await self._store.perform(effect))
             if self._traces is not None:
                 name, size = described(effect)
-                self._traces.performed(name, size, self.won.epoch, event_id, began_ns)
+                took_us = now_us() - began_us
+                self._traces.performed(name, size, self.won.epoch, event_id, took_us)
         except FencedError as fenced:
             rejection = Rejection("FENCED_WRITE", str(fenced))
             self._record(LogBatch([rejection], "", self._cause(), self.machine.event_id))

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +25,8 @@ import msgspec
 from proto.statelog.schema import SCHEMA_VERSION, TRACE_ID
 
 FILE_NAME = "state-change.jsonl"
+#: Of rotated files' names: when they were closed.
+_STAMP = "%Y%m%dT%H%M%S.%fZ"
 #: Records encoded before the thread yields: it shares the interpreter with the controller's decisions.
 _SLICE_RECORDS = 200
 #: Wait for further records before some are written.
@@ -319,7 +321,7 @@ class StateLogWriter:
             if size == 0 or (size < self._rotation.bytes_max and age_s < self._rotation.seconds_max):
                 return
             self._abandon_file()
-            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+            stamp = _next_stamp(path.name for path in self.directory.glob("state-change.*.jsonl*"))
             (self.directory / FILE_NAME).rename(self.directory / f"state-change.{stamp}.jsonl")
             # Includes files whose rotation failed or was killed.
             for rotated in sorted(self.directory.glob("state-change.*.jsonl")):
@@ -329,6 +331,16 @@ class StateLogWriter:
         except OSError as error:
             with self._lock:
                 self._drop(0, f"rotation failed: {error}")
+
+
+def _next_stamp(names: Iterable[str]) -> str:
+    """Now, but after those of all rotated files, so that names stay in order when the wall clock is put back: the first
+    ones are deleted first."""
+    now = datetime.fromtimestamp(time.time_ns() // 1000 / 1e6, UTC)
+    newest = max((n.removeprefix("state-change.").partition(".jsonl")[0] for n in names), default="")
+    with suppress(ValueError):
+        now = max(now, datetime.strptime(newest, _STAMP).replace(tzinfo=UTC) + timedelta(microseconds=1))
+    return now.strftime(_STAMP)
 
 
 def _compress(path: Path) -> None:

@@ -69,7 +69,10 @@ def ended(
 def failures(tenures: Sequence[Tenure], controller_id: int, now_ms: int) -> int:
     """How many terms of a candidate ended lately without a request; one that has not ended did so by its restart."""
     return sum(
-        t.controller_id == controller_id and not t.requested and now_ms - (t.until_ms or now_ms) < FLAPPING_MS
+        # Of a wall clock that was ahead then, an end may be to come still.
+        t.controller_id == controller_id
+        and not t.requested
+        and abs(now_ms - (t.until_ms or now_ms)) < FLAPPING_MS
         for t in tenures
     )
 

@@ -62,12 +62,13 @@ class Known:
 
 @dataclass
 class BrokerAudit:
-    """The audit of one broker incarnation. ``why`` explains the verdict; ``asked_at``: seconds since 1970."""
+    """The audit of one broker incarnation. ``why`` explains the verdict; ``asked_s``: when, by the
+    monotonic clock."""
 
     broker_epoch: int
     verdict: Verdict = Verdict.NOT_YET
     why: str = ""
-    asked_at: float = 0.0
+    asked_s: float | None = None
     known: dict[Key, Known] = field(default_factory=dict)
     #: Leaders that knew a newer partition epoch at the last look: their state znodes were read again since.
     ahead: set[Difference] = field(default_factory=set)
@@ -79,7 +80,12 @@ class BrokerAudit:
     def ended(self, verdict: Verdict, why: str = "") -> None:
         self.verdict, self.why = verdict, why
         if verdict in (Verdict.EQUAL, Verdict.DIFFERENT, Verdict.PARTIAL):
-            self.asked_at = time.time()
+            self.asked_s = time.monotonic()
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since it was compared; None: it was not."""
+        return time.monotonic() - self.asked_s if self.asked_s is not None else None
 
 
 class _NotNowError(Exception):

@@ -93,14 +93,16 @@ class Traces:
         for phase in batch.of(FailoverPhase):
             # The whole is the event's own span.
             if phase.phase != "ready":
-                self._lasted(controller_epoch, batch, phase.phase, phase.duration_us, {"count": phase.count})
+                self._lasted(
+                    controller_epoch, batch.event_id, phase.phase, phase.duration_us, {"count": phase.count}
+                )
         for ack in batch.of(PushAcknowledged):
             told: dict[str, str | int] = {"broker": ack.broker_id, "count": ack.count}
-            self._lasted(controller_epoch, batch, ack.message, ack.duration_us, told, ack.error)
+            self._lasted(controller_epoch, batch.event_id, ack.message, ack.duration_us, told, ack.error)
 
-    def performed(self, name: str, count: int, controller_epoch: int, event_id: int, began_ns: int) -> None:
-        """ZooKeeper answered. ``began_ns``: since 1970."""
-        self._child(controller_epoch, event_id, name, began_ns, time.time_ns(), {"count": count})
+    def performed(self, name: str, count: int, controller_epoch: int, event_id: int, took_us: int) -> None:
+        """ZooKeeper answered."""
+        self._lasted(controller_epoch, event_id, name, took_us, {"count": count})
 
     def close(self) -> None:
         """Send what is left, for some seconds at most."""
@@ -109,7 +111,7 @@ class Traces:
     def _lasted(
         self,
         controller_epoch: int,
-        batch: LogBatch,
+        event_id: int,
         name: str,
         duration_us: int,
         attributes: Mapping[str, str | int],
@@ -117,7 +119,7 @@ class Traces:
     ) -> None:
         end = time.time_ns()
         began = end - duration_us * 1000
-        self._child(controller_epoch, batch.event_id, name, began, end, attributes, error)
+        self._child(controller_epoch, event_id, name, began, end, attributes, error)
 
     def _child(
         self,

@@ -290,7 +290,7 @@ class Senders:
             result = errors = _error_name(answer.code)
             self._refused_whole(push, answer, result, status)
         else:
-            status.acknowledge(kind, count, time.time())
+            status.acknowledge(kind, count, time.monotonic())
             refused = _refused(answer.partition_errors, kind)
             if refused:
                 result = "partial"

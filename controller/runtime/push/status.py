@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ class SenderStatus:
     broker_epoch: int
     acknowledged_requests: int = 0
     acknowledged_partitions: int = 0
-    last_acknowledged_at: float | None = None
+    #: By the monotonic clock.
+    last_acknowledged_s: float | None = None
     #: Why the last attempt to send failed; empty once there is an answer.
     unreachable: str = ""
     #: Attempts since the last answer.
@@ -32,6 +34,11 @@ class SenderStatus:
     #: Partitions of LeaderAndIsr that the broker has not been told, and the error's name.
     not_led: dict[Partition, str] = field(default_factory=dict)
     _sending: frozenset[Partition] = frozenset()
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the last acknowledgement; None: there was none."""
+        return time.monotonic() - self.last_acknowledged_s if self.last_acknowledged_s is not None else None
 
     @property
     def problem(self) -> str:
@@ -57,7 +64,7 @@ class SenderStatus:
     def acknowledge(self, kind: PushKind, count: int, now_s: float) -> None:
         self.acknowledged_requests += 1
         self.acknowledged_partitions += count
-        self.last_acknowledged_at = now_s
+        self.last_acknowledged_s = now_s
         self.refused.pop(kind, None)
 
     def refuse(self, push: Push, error: str, known_epoch: int) -> None:

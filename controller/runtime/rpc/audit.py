@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import islice
 
 from controller.errors import LeadershipError
@@ -64,7 +65,7 @@ def _show(broker_id: int, found: BrokerAudit, topics: set[str]) -> pb.BrokerAudi
         broker_id=broker_id,
         verdict=_VERDICTS[verdict],
         why=found.why,
-        asked_at_ms=round(found.asked_at * 1000),
+        asked_at_ms=round((time.time() - found.age_s) * 1000) if found.age_s is not None else 0,
         differences=differences,
         topics_left=0 if topics else found.left,
     )

@@ -51,6 +51,7 @@ def test_failures_of_a_candidate() -> None:
         Tenure(1, 3, now - 8, now - 7, requested=True),
         Tenure(2, 4, now - 7, now - 6, why="lost"),
         Tenure(1, 5, now - 5),
+        Tenure(1, 6, now, now + FLAPPING_MS, why="by a clock that was ahead"),
     )
     assert failures(terms, 1, now) == 2
     assert failures(terms, 2, now) == 1

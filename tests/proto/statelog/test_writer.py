@@ -176,6 +176,24 @@ def test_only_so_many_rotated_files_are_kept_and_they_are_the_newest(
     assert [row["partition"] for row in lines(state_log_dir)] == [5, 6, 7]
 
 
+def test_the_newest_files_are_kept_and_read_last_whatever_the_wall_clock_does(
+    open_log: OpenLog, state_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is put back an hour, by whoever found that it was ahead; and forwards again."""
+    beginning = time.time_ns()
+    clock = iter([0, 3600, 3605, 10, 15, 15, 20, 9000])
+    now = [beginning]
+    monkeypatch.setattr(time, "time_ns", lambda: now[0])
+    writer = open_log(rotation=Rotation(bytes_max=100, files_kept=3))
+    for n, offset_s in enumerate(clock):
+        now[0] = beginning + offset_s * 10**9
+        writer.append(rows(1, n), cause="A")
+        assert writer.flush()
+        wait_for(lambda: not (state_log_dir / FILE_NAME).exists())
+    writer.close()
+    assert [row["partition"] for row in lines(state_log_dir)] == [5, 6, 7]
+
+
 def test_rotation_cut_short_by_a_kill_doubles_nothing(open_log: OpenLog, state_log_dir: Path) -> None:
     """Killed between rename and unlink, a rotation leaves a plain file and half a gzip: the next one mends it."""
     state_log_dir.mkdir()

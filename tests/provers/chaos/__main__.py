@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +19,7 @@ from controller.errors import ControllerError
 from controller.playground.cluster import console
 from tests.provers.chaos import report
 from tests.provers.chaos.network import Namespaces, Network, NetworkError, Relays, enter, inside
-from tests.provers.chaos.plan import EPISODE_S, SHORT, Episode, Means, draw
+from tests.provers.chaos.plan import EPISODE_S, SHORT, Episode, Kind, Means, draw, only
 from tests.provers.chaos.run import play
 
 EXIT_GOOD, EXIT_BAD, EXIT_USAGE = 0, 1, 2
@@ -31,6 +33,12 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--only", type=int, action="append", metavar="N", help="of the plan, only episode N; repeatable"
+    )
+    parser.add_argument(
+        "--kind",
+        type=lambda name: Kind[name.upper().replace("-", "_")],
+        metavar=f"{{{','.join(kind.name.lower() for kind in Kind)}}}",
+        help="nothing but faults of one kind",
     )
     parser.add_argument("--plan", action="store_true", help="print what would be done, and end")
     parser.add_argument("--report", type=Path, help="file to write the report to as JSON")
@@ -57,7 +65,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 def _planned(arguments: argparse.Namespace, means: frozenset[Means]) -> list[Episode]:
     episodes = arguments.episodes or max(1, round(arguments.minutes * 60 / EPISODE_S))
-    plan = SHORT if arguments.short else draw(arguments.seed, episodes, means)
+    plan: Sequence[Episode] = SHORT if arguments.short else draw(arguments.seed, episodes, means)
+    if arguments.kind is not None:
+        plan = list(islice(only(arguments.kind, arguments.seed, means), episodes))
     return [one for one in plan if arguments.only is None or one.number in arguments.only]
 
 

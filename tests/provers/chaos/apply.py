@@ -54,7 +54,7 @@ class Faults:
         now = now_us()
         # Where servers do not hear somebody, it is he who cannot work.
         victims = fault.peers if set(fault.who) <= set(ZOOKEEPERS) and fault.peers else fault.who
-        if fault.kind not in (Kind.ROLL, Kind.CLOCK):
+        if fault.kind not in (Kind.ROLL, Kind.CLOCK, Kind.JUMP):
             self.struck += [Struck(name, fault.kind, episode, now) for name in victims]
         self._inject(fault, episode)
 
@@ -66,7 +66,8 @@ class Faults:
             Kind.SLOW: lambda name: self.nodes.network.slow_down(name, fault.amount),
             Kind.DISK_FULL: lambda name: self.nodes.fill(self.nodes.data_dir(name)),
             Kind.STATE_LOG_FULL: lambda name: self.nodes.fill(self.nodes.state_log(name)),
-            Kind.CLOCK: lambda name: self._move_clock(name, fault.amount, episode),
+            Kind.CLOCK: lambda name: self._restart_with_clock(name, fault.amount, episode),
+            Kind.JUMP: lambda name: self._move_clock(name, fault.amount),
             Kind.ROLL: lambda name: self._roll(name, episode),
         }
         for name in fault.who:
@@ -88,14 +89,16 @@ class Faults:
         self.struck.append(Struck(name, Kind.ROLL, episode, began, now_us()))
         time.sleep(ROLL_PAUSE_S)
 
-    def _move_clock(self, name: str, offset_s: float, episode: int) -> None:
+    def _restart_with_clock(self, name: str, offset_s: float, episode: int) -> None:
         began = now_us()
         self.nodes.terminate(name)
-        self.nodes.set_clock(name, offset_s)
-        since = now_us()
+        self._move_clock(name, offset_s)
         self.nodes.launch(name)
         self.struck.append(Struck(name, Kind.CLOCK, episode, began, now_us()))
-        self.skews.append(Skew(name, round(offset_s * 1e6), since, 0))
+
+    def _move_clock(self, name: str, offset_s: float) -> None:
+        self.skews.append(Skew(name, round(offset_s * 1e6), now_us(), 0))
+        self.nodes.set_clock(name, offset_s)
 
     def heal(self, faults: tuple[Fault, ...]) -> None:
         """All of these end, as those who watch over the cluster would see to it: what died is started again, a disk
@@ -120,8 +123,8 @@ class Faults:
                 self.nodes.launch(name)
             case Kind.STATE_LOG_FULL:
                 self.nodes.free(self.nodes.state_log(name))
-            case Kind.CLOCK:
-                # The clock of the running process jumps back; its next start has none of its own.
+            case Kind.CLOCK | Kind.JUMP:
+                # It jumps back while the process runs.
                 self.nodes.set_clock(name, 0)
 
 

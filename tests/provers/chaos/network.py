@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controller.embedded_zookeeper.ensemble import LOOPBACK
+from tests.provers.chaos import wall_clocks
 from tests.provers.chaos.plan import EVERYBODY, ZOOKEEPERS, Means
 
 #: Set in the process that runs inside.
@@ -70,6 +71,16 @@ class Network(ABC):
     words: list[str]
     means: frozenset[Means]
 
+    @staticmethod
+    def clocks() -> frozenset[Means]:
+        return frozenset({Means.WALL_CLOCKS} if wall_clocks.possible() else ())
+
+    @staticmethod
+    def clock_words() -> str:
+        return (
+            "wall clocks jump" if wall_clocks.possible() else "no C compiler: no wall clock is off or jumps"
+        )
+
     @abstractmethod
     def host(self, name: str) -> str: ...
 
@@ -123,7 +134,7 @@ class Namespaces(Network):
             means.add(Means.LOSS)
         if shaped:
             means.add(Means.SLOW)
-        self.means = frozenset(means)
+        self.means = frozenset(means) | self.clocks()
         self.words = [
             "each process in a network namespace of its own",
             "partitions by iptables" if self._iptables else "partitions by blackhole routes",
@@ -133,6 +144,7 @@ class Namespaces(Network):
             if shaped
             else "no delay",
             "monotonic clocks days apart (time namespaces)" if self._time else "no time namespaces",
+            self.clock_words(),
         ]
 
     def _lay(self, name: str) -> None:
@@ -203,9 +215,10 @@ class Relays(Network):
     """Loopback: members reach ZooKeeper through relays, which can hold back what goes either way."""
 
     def __init__(self) -> None:
-        self.means = frozenset({Means.ZOOKEEPER_PACKETS})
+        self.means = frozenset({Means.ZOOKEEPER_PACKETS}) | self.clocks()
         self.words = [
-            "no namespaces (not permitted, or not wanted): loopback, SIGSTOP, relays between members and ZooKeeper"
+            "no namespaces (not permitted, or not wanted): loopback, SIGSTOP, relays between members and ZooKeeper",
+            self.clock_words(),
         ]
         self._relays: dict[tuple[str, str], Relay] = {}
 

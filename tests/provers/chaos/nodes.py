@@ -15,16 +15,15 @@ from controller.playground.cluster import Member, Playground
 from controller.runtime.config import ENV_PREFIX
 from proto.security.grpc_channels import GrpcTls
 from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
-from tests.provers.chaos.network import Network, possible, run
+from tests.provers.chaos.network import Network, NetworkError, possible, run
 from tests.provers.chaos.plan import BROKERS, CONTROLLERS, EVERYBODY, ZOOKEEPERS, Means
 from tests.provers.chaos.secured import SecuredPlayground, ZooKeeperTls
+from tests.provers.chaos.wall_clocks import WallClocks
 
 SESSION_TIMEOUT_MS = 4000
 DISK_BYTES = 256 * 2**20
 STATE_LOG_DISK_BYTES = 64 * 2**20
 _FILLER = "filler"
-#: Where the module is that gives a process a clock of its own.
-_CLOCK = Path(__file__).parent / "clock"
 _ZK_PORT, _BROKER_PORT, _CONTROLLER_PORT = 2181, 9092, 9190
 #: Hosts in namespaces of their own have other addresses than loopback.
 _OPEN = {"ALLOW_EVERYONE": "true", "INSECURE_LISTEN": "accepted"}
@@ -57,7 +56,10 @@ class Nodes:
     network: Network
     #: By mutual TLS with rules, ZooKeeper too.
     secure: bool = False
+    #: Each process has a wall clock of its own.
+    own_clocks: bool = False
     zookeeper_tls: ZooKeeperTls | None = field(default=None, init=False)
+    wall_clocks: WallClocks | None = field(default=None, init=False)
     ensemble: EmbeddedZooKeeper = field(init=False)
     playground: Playground = field(init=False)
     #: Those that are down because we took them down.
@@ -68,7 +70,8 @@ class Nodes:
 
     async def start(self) -> None:
         """Everything is launched. Raises EnvironmentFault, NetworkError."""
-        (self.directory / "clocks").mkdir(parents=True)
+        if self.own_clocks:
+            self.wall_clocks = WallClocks(self.directory / "clocks")
         hosts = tuple(dict.fromkeys(self.network.host(name) for name in EVERYBODY))
         security = Security()
         if self.secure:
@@ -79,6 +82,8 @@ class Nodes:
         )
         if Means.PACKETS in self.network.means:
             self.ensemble.servers = self._servers(security)
+        for name, server in zip(ZOOKEEPERS, self.ensemble.servers, strict=True):
+            server.launcher = self._launcher(name)
         self.ensemble.start()
         kind = SecuredPlayground if self.secure else Playground
         self.playground = kind(
@@ -119,7 +124,6 @@ class Nodes:
                 peers=peers,
                 heap_mb=256,
                 host=host,
-                launcher=self.network.launcher(name),
                 security=security,
             )
             for number, (name, host) in enumerate(hosts.items(), 1)
@@ -146,7 +150,11 @@ class Nodes:
         ours = {prefix + key: value for key, value in settings.items()}
         member.environment = {**member.environment, **ours}
         kept = [word for word in member.command if word.partition("=")[0] not in options]
-        member.command = [*self.network.launcher(name), *kept, *(f"{k}={v}" for k, v in options.items())]
+        member.command = [*self._launcher(name), *kept, *(f"{k}={v}" for k, v in options.items())]
+
+    def _launcher(self, name: str) -> tuple[str, ...]:
+        clock = self.wall_clocks.launcher(name) if self.wall_clocks is not None else ()
+        return *self.network.launcher(name), *clock
 
     def _mount(self, directory: Path, size: int) -> None:
         directory.mkdir(parents=True)
@@ -211,15 +219,10 @@ class Nodes:
         (directory / _FILLER).unlink(missing_ok=True)
 
     def set_clock(self, name: str, offset_s: float) -> None:
-        """Of a member that is down: it will start with a wall clock that is so far off. 0: as everybody's; of one that
-        runs with another clock, that clock jumps."""
-        file = self.directory / "clocks" / name
-        file.write_text(f"{offset_s:+.0f}")
-        member = self.playground.members[name]
-        path = os.pathsep.join(filter(None, (str(_CLOCK), os.environ.get("PYTHONPATH"))))
-        settings = {"PYTHONPATH": path, "CHAOS_CLOCK_FILE": str(file)}
-        clean = {key: value for key, value in member.environment.items() if key not in settings}
-        member.environment = {**clean, **settings} if offset_s else clean
+        """Its wall clock jumps, and is off by so much from now on. Raises NetworkError."""
+        if self.wall_clocks is None:
+            raise NetworkError("no wall clock can jump here")
+        self.wall_clocks.set(name, offset_s)
 
     # what they do by themselves
 

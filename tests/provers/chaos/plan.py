@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
 from random import Random
 
 ZOOKEEPERS = tuple(f"zk-{n}" for n in (1, 2, 3))
@@ -25,6 +26,7 @@ class Means(StrEnum):
     LOSS = "a share of packets can be dropped"
     SLOW = "a host's link can be made slow"
     MOUNTS = "disks of a fixed size can be mounted"
+    WALL_CLOCKS = "wall clocks can jump"
 
 
 class Kind(StrEnum):
@@ -37,6 +39,7 @@ class Kind(StrEnum):
     DISK_FULL = "disk full"
     STATE_LOG_FULL = "state log full"
     CLOCK = "wall clock"
+    JUMP = "wall clock jumps"
     ROLL = "rolling restart"
 
 
@@ -71,7 +74,9 @@ class Fault:
             case Kind.STATE_LOG_FULL:
                 return f"state-log disk of {who} full"
             case Kind.CLOCK:
-                return f"wall clock of {who} off by {self.amount:+.0f} s"
+                return f"wall clock of {who} off by {self.amount:+.0f} s from its start"
+            case Kind.JUMP:
+                return f"wall clock of {who} jumps by {self.amount:+.0f} s"
             case Kind.ROLL:
                 return f"rolling restart (SIGTERM) of {who}"
 
@@ -154,9 +159,11 @@ def _zookeeper_split(random: Random) -> Fault:
     return Fault(Kind.CUT, (who,), tuple(name for name in ZOOKEEPERS if name != who))
 
 
-def _clock(random: Random) -> Fault:
-    who = random.choice((*BROKERS, *CONTROLLERS))
-    return Fault(Kind.CLOCK, (who,), amount=float(random.choice((-3600, -40, 40, 3600))))
+def _clock(kind: Kind, *groups: Sequence[str]) -> Recipe:
+    """One of a group, each group as often as another."""
+    return lambda random: Fault(
+        kind, (random.choice(random.choice(groups)),), amount=float(random.choice((-3600, -40, 40, 3600)))
+    )
 
 
 #: Each kind of fault, and what it needs. Every run deals all of them before any comes again.
@@ -184,7 +191,8 @@ RECIPES: tuple[tuple[Means | None, Recipe], ...] = (
     (Means.SLOW, _anybody(Kind.SLOW, 100_000, 1_000_000)),
     (Means.MOUNTS, lambda r: Fault(Kind.DISK_FULL, _some(r, BROKERS))),
     (Means.MOUNTS, lambda r: Fault(Kind.STATE_LOG_FULL, _active_or_other(r))),
-    (None, _clock),
+    (Means.WALL_CLOCKS, _clock(Kind.CLOCK, BROKERS, CONTROLLERS)),
+    (Means.WALL_CLOCKS, _clock(Kind.JUMP, (ACTIVE,), CONTROLLERS, BROKERS, ZOOKEEPERS)),
     (None, lambda _: Fault(Kind.ROLL, CONTROLLERS)),
     (None, lambda _: Fault(Kind.ROLL, BROKERS)),
 )
@@ -217,6 +225,21 @@ def draw(
         pause_s, held_s = round(random.uniform(0.5, 2.0), 1), round(random.uniform(*hold_s), 1)
         drawn.append(Episode(number, tuple(faults), held_s, pause_s))
     return drawn
+
+
+def only(kind: Kind, seed: int, means: frozenset[Means]) -> Iterator[Episode]:
+    """Of the plan of a seed, without end, the faults of one kind. None, if there is no way to have them here."""
+    if not any(
+        need in means or need is None for need, recipe in RECIPES if recipe(Random(seed)).kind is kind
+    ):
+        return
+    length, numbers = len(RECIPES), count(1)
+    while True:
+        plan = draw(seed, length, means)
+        for episode in plan[length // 2 if length > len(RECIPES) else 0 :]:
+            if faults := tuple(fault for fault in episode.faults if fault.kind is kind):
+                yield Episode(next(numbers), faults, episode.hold_s, episode.pause_s)
+        length *= 2
 
 
 def _compatible(another: Fault, faults: Sequence[Fault]) -> bool:

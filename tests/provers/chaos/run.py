@@ -21,7 +21,7 @@ from tests.provers.chaos.apply import Faults, away, now_us
 from tests.provers.chaos.network import Network
 from tests.provers.chaos.nodes import SESSION_TIMEOUT_MS, Nodes
 from tests.provers.chaos.operators import ControllerRequest, Operators, explain
-from tests.provers.chaos.plan import Episode
+from tests.provers.chaos.plan import Episode, Kind
 from tests.provers.chaos.recovery import REGISTERED, WAIT_S, Eye, recover
 from tests.provers.chaos.secured import keep_rotating
 from tests.provers.chaos.verdicts import Distribution, Finding, Leaderless, Played, What
@@ -243,4 +243,5 @@ def longest_writes(history: History, played: Sequence[Played]) -> list[float]:
 async def play(
     plan: Sequence[Episode], seed: int, network: Network, directory: Path, *, secure: bool = False
 ) -> Outcome:
-    return await Run(Nodes(directory, network, secure), plan, seed).play()
+    own_clocks = any(fault.kind in (Kind.CLOCK, Kind.JUMP) for one in plan for fault in one.faults)
+    return await Run(Nodes(directory, network, secure, own_clocks), plan, seed).play()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.provers.chaos.plan import ACTIVE, CONTROLLERS, EVERYBODY, RECIPES, Kind, Means, draw
+from tests.provers.chaos.plan import ACTIVE, CONTROLLERS, EVERYBODY, RECIPES, Kind, Means, draw, only
 
 ALL = frozenset(Means)
 seeds = st.integers(0, 2**32)
@@ -38,11 +40,23 @@ def test_what_is_not_permitted_is_not_planned(seed: int, missing: Means) -> None
         Means.LOSS: {Kind.LOSS},
         Means.SLOW: {Kind.SLOW},
         Means.MOUNTS: {Kind.DISK_FULL, Kind.STATE_LOG_FULL},
+        Means.WALL_CLOCKS: {Kind.CLOCK, Kind.JUMP},
     }.get(missing, set())
     planned = {fault.kind for episode in draw(seed, 60, ALL - {missing}) for fault in episode.faults}
     assert not planned & kinds
     with_neither = draw(seed, 60, ALL - {Means.PACKETS, Means.ZOOKEEPER_PACKETS})
     assert not {f.kind for episode in with_neither for f in episode.faults} & {Kind.CUT, Kind.DEAF}
+
+
+@given(seeds, st.sampled_from(sorted(Kind)))
+def test_one_kind_alone_is_what_the_plan_has_of_it(seed: int, kind: Kind) -> None:
+    episodes = list(islice(only(kind, seed, ALL), 5))
+    assert len(episodes) == 5
+    assert {fault.kind for episode in episodes for fault in episode.faults} == {kind}
+    planned = [e for e in draw(seed, len(RECIPES), ALL) if any(fault.kind is kind for fault in e.faults)]
+    kept = [tuple(fault for fault in e.faults if fault.kind is kind) for e in planned][:5]
+    assert [episode.faults for episode in episodes][: len(kept)] == kept
+    assert list(only(Kind.JUMP, seed, ALL - {Means.WALL_CLOCKS})) == []
 
 
 @given(seeds)

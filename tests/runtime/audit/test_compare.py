@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from controller.core.model import Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
+from controller.core.outbox import PushKind
 from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
 from controller.runtime.audit.compare import Held, _hosted, _metadata, was_told
 from controller.runtime.audit.comparison import Comparisons, _Asker
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.stored import StateRounds
+from controller.runtime.push.status import SenderStatus
 from proto.gen import broker_control_pb2 as pb
 from tests.support.core.world import a_broker
 
@@ -86,9 +89,20 @@ def test_who_was_not_reached_was_not_asked() -> None:
     audit = BrokerAudit(1)
     audit.ended(Verdict.PENDING)
     audit.ended(Verdict.UNREACHABLE, "no answer")
-    assert audit.asked_at == 0
+    assert audit.age_s is None
     audit.ended(Verdict.EQUAL)
-    assert audit.asked_at > 0
+    assert audit.age_s is not None
+
+
+def test_how_long_ago_something_was_is_a_matter_of_no_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alert that hears of minutes without an answer must not fire because somebody corrects the time."""
+    audit, status = BrokerAudit(1), SenderStatus(1)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    audit.ended(Verdict.EQUAL)
+    status.acknowledge(PushKind.LEADER_AND_ISR, 1, time.monotonic())
+    monkeypatch.setattr(time, "monotonic", lambda: 107.0)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert (audit.age_s, status.age_s) == (7.0, 7.0)
 
 
 def test_the_id_of_a_topic_is_compared_whatever_partitions_it_has() -> None:
