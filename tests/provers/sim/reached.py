@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import coverage
 
+from tests.provers.sim.unreached import Place, explained, place_of
 from tests.support.paths import ROOT
 
 #: What the report is about: what decides, what holds the session, and what replicates.
@@ -25,8 +27,17 @@ PLACES = (
 )
 
 
+class Missing(NamedTuple):
+    """Branches of a line that no seed took: to ``targets``."""
+
+    place: Place
+    line: int
+    targets: str
+
+
 def report(seeds: Sequence[int]) -> int:
-    """Run these seeds; print how much of each file was reached, and name each branch that was not. 1: a seed failed."""
+    """Run these seeds; print how much of each file was reached, and name each branch that was neither reached nor is
+    explained. 1: a seed failed."""
     measuring = coverage.Coverage(
         config_file=False, data_file=None, branch=True, include=[str(ROOT / place) for place in PLACES]
     )
@@ -44,16 +55,29 @@ def report(seeds: Sequence[int]) -> int:
         numbers, name = analysis.numbers, str(Path(path).relative_to(ROOT))
         share = f"{numbers.pc_covered:5.1f} %"
         rows.append(f"{share}  {numbers.n_missing:4} lines  {numbers.n_missing_branches:4} branches  {name}")
-        text = Path(path).read_text(encoding="utf-8").splitlines()
         for line, arcs in sorted(analysis.missing_branch_arcs().items()):
             targets = ", ".join("the end" if to < 0 else str(to) for to in arcs)
-            missing.append(f"{name}:{line} never to {targets}: {text[line - 1].strip()}")
+            missing.append(Missing(place_of(name, line), line, targets))
     print("\n".join(rows))
-    print(
-        f"{len(missing)} branches were not reached by {len(seeds)} seeds; {len(failed)} seeds failed: {failed[:5]}"
-    )
-    print("\n".join(missing))
+    print(f"{len(seeds)} seeds; {len(failed)} failed: {failed[:5]}")
+    tell(missing, {str(Path(path).relative_to(ROOT)) for path in data.measured_files()})
     return int(bool(failed))
+
+
+def tell(missing: Sequence[Missing], measured: Collection[str]) -> None:
+    """Name each branch that is neither reached nor explained, and each explanation that none needs."""
+    reasons = explained()
+    unknown = [one for one in missing if one.place not in reasons]
+    for one in unknown:
+        print(f"{one.place.file}:{one.line} never to {one.targets}: {one.place.text}")
+    for place in sorted(reasons.keys() - {one.place for one in missing}):
+        if place.file in measured:
+            print(f"explained, but reached: {place.file}, {place.function}: {place.text}")
+    count, known = len(unknown), len(missing) - len(unknown)
+    print(
+        f"{count} branch{'es are' if count != 1 else ' is'} neither reached nor explained,"
+        f" {known} {'are' if known != 1 else 'is'} explained"
+    )
 
 
 if __name__ == "__main__":
