@@ -67,10 +67,11 @@ def report(seeds: Sequence[int]) -> int:
 def tell(missing: Sequence[Missing], measured: Collection[str]) -> None:
     """Name each branch that is neither reached nor explained, and each explanation that none needs."""
     reasons = explained()
-    unknown = [one for one in missing if one.place not in reasons]
+    needed = {place for one in missing for place in one.place.within()}
+    unknown = [one for one in missing if reasons.keys().isdisjoint(one.place.within())]
     for one in unknown:
         print(f"{one.place.file}:{one.line} never to {one.targets}: {one.place.text}")
-    for place in sorted(reasons.keys() - {one.place for one in missing}):
+    for place in sorted(reasons.keys() - needed):
         if place.file in measured:
             print(f"explained, but reached: {place.file}, {place.function}: {place.text}")
     count, known = len(unknown), len(missing) - len(unknown)

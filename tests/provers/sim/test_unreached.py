@@ -29,11 +29,17 @@ def test_the_report_names_what_is_neither_reached_nor_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known, unknown = Place("a.py", "f", "if x:"), Place("a.py", "f", "if y:")
-    never = Place("a.py", "g", "if z:")
-    monkeypatch.setattr(reached, "explained", lambda: {known: "there is no such x", never: "there is no z"})
-    reached.tell([Missing(known, 3, "4"), Missing(unknown, 5, "the end")], {"a.py"})
+    never, whole = Place("a.py", "g", "if z:"), Place("b.py", "*", "*")
+    monkeypatch.setattr(reached, "explained", lambda: {known: "no x", never: "no z", whole: "no b"})
+    missing = [
+        Missing(known, 3, "4"),
+        Missing(unknown, 5, "the end"),
+        Missing(Place("b.py", "h", "if v:"), 7, "8"),
+    ]
+    reached.tell(missing, {"a.py", "b.py"})
     said = capsys.readouterr().out
     assert "a.py:5 never to the end: if y:" in said
     assert "a.py:3" not in said
-    assert "1 branch is neither reached nor explained, 1 is explained" in said
+    assert "1 branch is neither reached nor explained, 2 are explained" in said
+    assert "b.py" not in said
     assert "explained, but reached: a.py, g: if z:" in said

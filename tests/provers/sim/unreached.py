@@ -1,6 +1,7 @@
 """Branches that no seed can reach, or none needs to, and why: ``unreached.toml``.
 
-A branch is known by its file, its function and the text of its line, so that an entry outlives other changes.
+A branch is known by its file, its function and the text of its line, so that an entry outlives other changes. ``*``
+stands for all lines of a function, or all functions of a file.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ from tests.support.paths import ROOT
 EXPLAINED = Path(__file__).parent / "unreached.toml"
 
 
+ALL = "*"
+
+
 class Place(NamedTuple):
     """``function``: with its class, empty outside of any; ``text``: of the line, without its indentation."""
 
     file: str
     function: str
     text: str
+
+    def within(self) -> tuple[Place, Place, Place]:
+        """Itself, its function, its file: what an entry may be about."""
+        return self, self._replace(text=ALL), self._replace(function=ALL, text=ALL)
 
 
 def explained() -> dict[Place, str]:
@@ -44,8 +52,9 @@ def place_of(file: str, line: int) -> Place:
 
 
 def places(file: str) -> set[Place]:
-    """Of all lines of a file."""
-    return {place_of(file, number) for number in range(1, len(_text(file)) + 1)}
+    """What an entry of a file may be about."""
+    lines = (place_of(file, number) for number in range(1, len(_text(file)) + 1))
+    return {place for line in lines for place in line.within()}
 
 
 @cache
