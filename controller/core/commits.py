@@ -24,7 +24,7 @@ from controller.core.effects import (
     Unconfirmed,
     write_node,
 )
-from controller.core.model import EPOCH_MAX, LeaderAndIsr, Partition
+from controller.core.model import EPOCH_MAX, BrokerIds, LeaderAndIsr, Partition
 from controller.core.names import listed
 from controller.core.reasons import NewerController, NoEpochLeft, NotWritten, Reason, StateGone, Unreadable
 from controller.core.records import LeadershipChange
@@ -67,7 +67,7 @@ def take_effect(context: EventContext, batch: list[StateChange], reason: str) ->
     metadata to be told."""
     for change in batch:
         change.partition.leadership = change.new
-        context.push_leadership(change.recipients, change.partition)
+    context.push_leadership([(c.recipients, c.partition) for c in batch])
     context.push_metadata([c.partition for c in batch if not context.cluster.is_deleting(c.partition)])
     context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], reason)
 
@@ -180,7 +180,7 @@ def _overtaken(
     context.solved_state(partition)
     partition.leadership = found
     # Whatever is decided now, brokers were not notified of the other state.
-    context.push_leadership(partition.replicas, partition)
+    context.push_leadership([(partition.replicas, partition)])
     context.push_metadata([partition])
     return None
 
@@ -210,6 +210,7 @@ def _take_over(
     reason: str,
 ) -> None:
     records: list[LeadershipChange] = []
+    told: list[tuple[BrokerIds, Partition]] = []
     for partition, found in zip(partitions, stored, strict=True):
         if isinstance(found, Problem):
             context.problem(found)
@@ -220,9 +221,10 @@ def _take_over(
                 continue
             partition.leadership = found
             if not reason or known is None or found.leader_epoch != known.leader_epoch:
-                context.push_leadership(partition.replicas, partition)
+                told.append((partition.replicas, partition))
             changed.append(partition)
             records.append(LeadershipChange(partition, known, found))
+    context.push_leadership(told)
     context.log(records, reason or FOUND)
 
 

@@ -43,8 +43,7 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     yield from partition_state_machine.to_online(context, led, leader_election.CONTROLLED_SHUTDOWN)
     # Queued before the ISRs shrink: the follower stops fetching first, so its leader does not propose it again.
     for some in slices(followed, SLICE_MAX):
-        for partition in some:
-            context.push_stop(broker_id, partition, delete=False)
+        context.push_stop([(p, broker_id) for p in some], delete=False)
         yield Pause.YIELD
     yield from replica_state_machine.to_offline(
         context, [(p, broker_id) for p in followed], "its broker is shutting down"

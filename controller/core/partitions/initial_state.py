@@ -83,7 +83,7 @@ class _Creation:
             partition.leadership = new
             partition.state = PartitionState.ONLINE
             context.solved_state(partition)
-            context.push_leadership(new.isr, partition, is_new=True)
+        context.push_leadership([(new.isr, p) for p, new in batch], is_new=True)
         context.push_metadata([p for p, _ in batch])
         context.log([LeadershipChange(p, None, new) for p, new in batch], "initial")
         before, after = PartitionState.NEW, PartitionState.ONLINE
@@ -147,7 +147,7 @@ class _Creation:
             context.reject("CONFLICT", "its state already exists: adopted", partition)
             context.solved_state(partition)
             partition.state = PartitionState.OFFLINE
-            context.push_leadership(partition.replicas, partition)
+        context.push_leadership([(p.replicas, p) for p in partitions])
         context.log(found, "state found in ZooKeeper")
         context.push_metadata(partitions)
         self.adopted.extend(partitions)
