@@ -24,7 +24,7 @@ from controller.core.effects import (
     Unconfirmed,
     write_node,
 )
-from controller.core.model import EPOCH_MAX, LeaderAndIsr, Partition
+from controller.core.model import EPOCH_MAX, BrokerIds, LeaderAndIsr, Partition
 from controller.core.names import listed
 from controller.core.reasons import NewerController, NoEpochLeft, NotWritten, Reason, StateGone, Unreadable
 from controller.core.records import LeadershipChange
@@ -67,7 +67,7 @@ def take_effect(context: EventContext, batch: list[StateChange], reason: str) ->
     metadata to be told."""
     for change in batch:
         change.partition.leadership = change.new
-        context.push_leadership(change.recipients, change.partition)
+    context.push_leadership([(c.recipients, c.partition) for c in batch])
     context.push_metadata([c.partition for c in batch if not context.cluster.is_deleting(c.partition)])
     context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], reason)
 
@@ -180,7 +180,8 @@ def _overtaken(
     context.solved_state(partition)
     partition.leadership = found
     # Whatever is decided now, brokers were not notified of the other state.
-    _tell(context, partition, found)
+    if _is_told(context, found):
+        context.push_leadership([(partition.replicas, partition)])
     context.push_metadata([partition])
     return None
 
@@ -210,6 +211,7 @@ def _take_over(
     reason: str,
 ) -> None:
     records: list[LeadershipChange] = []
+    told: list[tuple[BrokerIds, Partition]] = []
     for partition, found in zip(partitions, stored, strict=True):
         if isinstance(found, Problem):
             context.problem(found)
@@ -219,17 +221,18 @@ def _take_over(
             if found == known:
                 continue
             partition.leadership = found
-            if not reason or known is None or found.leader_epoch != known.leader_epoch:
-                _tell(context, partition, found)
+            expected = reason and known is not None and found.leader_epoch == known.leader_epoch
+            if not expected and _is_told(context, found):
+                told.append((partition.replicas, partition))
             changed.append(partition)
             records.append(LeadershipChange(partition, known, found))
+    context.push_leadership(told)
     context.log(records, reason or FOUND)
 
 
-def _tell(context: EventContext, partition: Partition, found: LeaderAndIsr) -> None:
+def _is_told(context: EventContext, found: LeaderAndIsr) -> bool:
     """Not of a leader that has lost its data: the others would forget what they acknowledged. It is replaced."""
-    if found.leader not in context.cluster.without_data(found):
-        context.push_leadership(partition.replicas, partition)
+    return found.leader not in context.cluster.without_data(found)
 
 
 def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler[None]:

@@ -243,17 +243,19 @@ class EventContext:
 
     # pushes
 
-    def push_leadership(self, recipients: Iterable[int], partition: Partition, is_new: bool = False) -> None:
-        """Queue LeaderAndIsr of one partition. Callers batch UpdateMetadata in ``push_metadata``.
+    def push_leadership(self, told: Iterable[tuple[Iterable[int], Partition]], is_new: bool = False) -> None:
+        """Queue LeaderAndIsr, of each partition for some brokers. Callers batch UpdateMetadata in ``push_metadata``.
 
         Nothing is queued for topics under deletion (reference, section 7.1), nor for a state written by a newer
         controller, which sends it itself (section 2.4).
         """
-        known = partition.leadership
-        superseded = known is not None and known.controller_epoch > self.cluster.controller_epoch
-        if superseded or self.cluster.is_deleting(partition):
-            return
-        self.outbox.leader_and_isr(recipients, partition, is_new, self.event_id, self.cause)
+        epoch, is_deleting = self.cluster.controller_epoch, self.cluster.is_deleting
+        due = [
+            (recipients, p)
+            for recipients, p in told
+            if not is_deleting(p) and ((known := p.leadership) is None or known.controller_epoch <= epoch)
+        ]
+        self.outbox.leader_and_isr(due, is_new, self.event_id, self.cause)
 
     def push_leadership_all(self, broker_id: int, partitions: Sequence[Partition]) -> None:
         """Queue LeaderAndIsr of many existing partitions for one broker."""
@@ -283,9 +285,10 @@ class EventContext:
         self.outbox.snapshotting.update(ids)
         self.end_snapshots()
 
-    def is_notified(self, partition: Partition) -> bool:
-        """Whether this event queued its metadata since its last broker or disk failure."""
-        return partition in self.notified or (self.notified_all and partition.leadership is not None)
+    def unnotified(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Those whose metadata this event has not queued since its last broker or disk failure."""
+        notified, everything = self.notified, self.notified_all
+        return [p for p in partitions if p not in notified and not (everything and p.leadership is not None)]
 
     def forget_notified(self) -> None:
         self.notified.clear()
@@ -314,8 +317,9 @@ class EventContext:
             self.notified.update(known)
             self.outbox.update_metadata(known, self.event_id, self.cause)
 
-    def push_stop(self, broker_id: int, partition: Partition, delete: bool) -> None:
-        self.outbox.stop_replica(broker_id, partition, delete, self.event_id, self.cause)
+    def push_stop(self, replicas: Iterable[tuple[Partition, int]], *, delete: bool) -> None:
+        """Queue StopReplica for replicas, given as (partition, broker id)."""
+        self.outbox.stop_replica(replicas, delete, self.event_id, self.cause)
 
     def add_broker(self, broker: Broker) -> None:
         """Open a push queue for an incarnation of a broker."""

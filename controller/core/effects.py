@@ -316,8 +316,7 @@ class SetReassignment:
     version: int
 
 
-@dataclass(frozen=True)
-class DeleteNode:
+class DeleteNode(msgspec.Struct, frozen=True, gc=False):
     """Delete a znode of any version; an absent one is no conflict."""
 
     path: str

@@ -291,7 +291,31 @@ class BrokerQueue:
         self.refresh = True
         self.event_id, self.cause = event_id, cause
 
-    def add_leader_and_isr(self, partition: Partition, is_new: bool) -> None:
+    def add_leader_and_isr(self, partitions: Collection[Partition], is_new: bool) -> None:
+        round_ = self.rounds[-1]
+        deleting, stopping = round_.deleting, round_.stop_replica
+        if (
+            self.whole
+            or self.unlisted is not None
+            or (deleting and any(p.name in deleting for p in partitions))
+        ):
+            for partition in partitions:
+                self._add_one(partition, is_new)
+            return
+        # There may be thousands.
+        id_, leading, others = self.broker.id, round_.leading, round_.leader_and_isr
+        for partition in partitions:
+            if stopping:
+                stopping.pop(partition, None)
+            new = is_new
+            if partition in leading:
+                new |= leading.pop(partition)
+            elif partition in others:
+                new |= others.pop(partition)
+            state = partition.leadership
+            (leading if state is not None and state.leader == id_ else others)[partition] = new
+
+    def _add_one(self, partition: Partition, is_new: bool) -> None:
         round_ = self.rounds[-1]
         if round_.deleting and partition.name in round_.deleting:
             # The old incarnation must be deleted before the new one is created.
@@ -309,19 +333,25 @@ class BrokerQueue:
         """Queue LeaderAndIsr of many existing partitions."""
         round_ = self.rounds[-1]
         if round_ or self.whole or self.unlisted is not None:
-            for partition in partitions:
-                self.add_leader_and_isr(partition, False)
+            self.add_leader_and_isr(partitions, False)
         else:
             round_.leader_and_isr = dict.fromkeys(partitions, False)
 
-    def add_stop_replica(self, partition: Partition, delete: bool) -> None:
+    def add_stop_replica(self, partitions: Collection[Partition], delete: bool) -> None:
         round_ = self.rounds[-1]
-        round_.drop(partition)
+        stopping = round_.stop_replica
         # The whole state may be told later than this.
-        self._leave_out(partition)
-        round_.stop_replica[partition] = round_.stop_replica.get(partition, False) or delete
+        affected = bool(round_.leading or round_.leader_and_isr or self.whole or self.unlisted is not None)
+        for partition in partitions:
+            if affected:
+                round_.drop(partition)
+                self._leave_out(partition)
+            if delete:
+                stopping[partition] = True
+            else:
+                stopping.setdefault(partition, False)
         if delete:
-            round_.deleting.add(partition.name)
+            round_.deleting.update([p.name for p in partitions])
 
     def add_whole(self, partitions: Iterable[Partition]) -> None:
         """Queue LeaderAndIsr of existing partitions that the broker may know already."""
@@ -439,13 +469,21 @@ class Outbox:
             queue.event_id, queue.cause = event_id, cause
 
     def leader_and_isr(
-        self, broker_ids: Iterable[int], partition: Partition, is_new: bool, event_id: int, cause: str
+        self, told: Iterable[tuple[Iterable[int], Partition]], is_new: bool, event_id: int, cause: str
     ) -> None:
-        """Queue LeaderAndIsr of one partition; unknown brokers are skipped. Metadata is added by the caller."""
-        for broker_id in broker_ids:
+        """Queue LeaderAndIsr, of each partition for some brokers; unknown ones are skipped. Metadata is added by the
+        caller."""
+        by_broker: dict[int, list[Partition]] = {}
+        for broker_ids, partition in told:
+            for broker_id in broker_ids:
+                try:
+                    by_broker[broker_id].append(partition)
+                except KeyError:
+                    by_broker[broker_id] = [partition]
+        for broker_id, partitions in by_broker.items():
             queue = self.queues.get(broker_id)
             if queue is not None:
-                queue.add_leader_and_isr(partition, is_new)
+                queue.add_leader_and_isr(partitions, is_new)
                 queue.event_id, queue.cause = event_id, cause
 
     def leader_and_isr_all(
@@ -458,12 +496,20 @@ class Outbox:
             queue.event_id, queue.cause = event_id, cause
 
     def stop_replica(
-        self, broker_id: int, partition: Partition, delete: bool, event_id: int, cause: str
+        self, replicas: Iterable[tuple[Partition, int]], delete: bool, event_id: int, cause: str
     ) -> None:
-        queue = self.queues.get(broker_id)
-        if queue is not None:
-            queue.add_stop_replica(partition, delete)
-            queue.event_id, queue.cause = event_id, cause
+        """Queue StopReplica for replicas, given as (partition, broker id); those of unknown brokers are skipped."""
+        by_broker: dict[int, list[Partition]] = {}
+        for partition, broker_id in replicas:
+            try:
+                by_broker[broker_id].append(partition)
+            except KeyError:
+                by_broker[broker_id] = [partition]
+        for broker_id, partitions in by_broker.items():
+            queue = self.queues.get(broker_id)
+            if queue is not None:
+                queue.add_stop_replica(partitions, delete)
+                queue.event_id, queue.cause = event_id, cause
 
     def update_metadata(self, partitions: Iterable[Partition], event_id: int, cause: str) -> None:
         """Queue metadata of partitions for every broker."""
@@ -636,6 +682,9 @@ class Outbox:
             return self._metadata_push(queue, ())
         if round_.stop_replica:
             partitions, flags = _pop_items(round_.stop_replica, count_max)
+            if not round_.stop_replica:
+                # What is queued from now on is sent later.
+                round_.deleting.clear()
             return Push(PushKind.STOP_REPLICA, queue.broker, partitions, flags)
         return None
 

@@ -478,13 +478,13 @@ class Term:
             self._metrics.failover_seconds.labels(done.phase).set(done.duration_us / 1e6)
 
     def _count_isr_changes(self, changes: Sequence[LeadershipChange]) -> None:
-        # ISRs are shared tuples: an unchanged one is usually the same object.
-        changed = [
+        # ISRs are shared tuples: an unchanged one is usually the same object. Thousands change alike.
+        changed = Counter(
             (c.old.isr, c.new.isr) for c in changes if c.old is not None and c.old.isr is not c.new.isr
-        ]
+        )
         if changed:
-            shrunk = sum(not set(before) <= set(after) for before, after in changed)
-            expanded = sum(not set(after) <= set(before) for before, after in changed)
+            shrunk = sum(n for (before, after), n in changed.items() if not set(before) <= set(after))
+            expanded = sum(n for (before, after), n in changed.items() if not set(after) <= set(before))
             self._metrics.isr_changes.labels("shrink").inc(shrunk)
             self._metrics.isr_changes.labels("expand").inc(expanded)
 

@@ -19,6 +19,7 @@ from controller.runtime.zookeeper import codecs, jute
 from tests.bench import (
     changes,
     cluster,
+    core,
     kafka_codec,
     leaderless,
     pctl,
@@ -40,7 +41,7 @@ HEAP_MB = int(os.environ.get("HEAP_MB", max(3072, round(1024 * SCALE))))
 RUNS = int(os.environ.get("RUNS", "3"))
 CONTROLLER_FIGURES = {"failover", "failure", "crash", "creation", "succession", "warm", "plain", "double"}
 #: Those that take long.
-ONLY_NAMED = report.FIGURES | {"steady", "profile"}
+ONLY_NAMED = report.FIGURES | {"steady", "profile", "core"}
 EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec", "tls", "pctl", "report"}
 console = Console(soft_wrap=True)
 
@@ -137,6 +138,8 @@ def main(argv: list[str]) -> None:
     rows = Table("figure", "measured", "against", "ratio", "must stay below", title="median of 3, one run")
     with tempfile.TemporaryDirectory(prefix="pc-bench-") as name:
         directory = Path(name)
+        if "core" in wanted:
+            core.measure(rows, RUNS)
         if "codec" in wanted:
             kafka_codec.measure(rows)
         if "throughput" in wanted:

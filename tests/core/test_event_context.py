@@ -5,6 +5,7 @@ from __future__ import annotations
 from controller.core.config_keys import UNCLEAN
 from controller.core.context import CoreSettings, EventContext
 from controller.core.effects import Problem
+from controller.core.model import Partition
 from controller.core.partitions.leader_epochs import raise_leader_epochs
 from controller.core.records import Rejection
 from controller.core.znode_paths import BROKER_DEFAULTS
@@ -31,7 +32,7 @@ def test_nobody_is_told_what_a_newer_controller_wrote() -> None:
     def tell(context: EventContext) -> None:
         partitions = [rig.partition("t", 0), rig.partition("t", 1)]
         for partition in partitions:
-            context.push_leadership((1, 2), partition)
+            context.push_leadership([((1, 2), partition)])
         context.push_metadata(partitions)
 
     rig.do(tell)
@@ -41,17 +42,17 @@ def test_nobody_is_told_what_a_newer_controller_wrote() -> None:
 def test_what_everybody_was_told_before_a_failure_is_not_told_after_it() -> None:
     rig = bare((1, 2), {("t", 0): [1, 2], ("t", 1): [1, 2]}, {("t", 0): state(1, [1, 2])})
     known, unknown = rig.partition("t", 0), rig.partition("t", 1)
-    told: list[bool] = []
+    untold: list[list[Partition]] = []
 
     def tell(context: EventContext) -> None:
-        told.append(context.is_notified(known))
+        untold.append(context.unnotified([known, unknown]))
         context.push_everything()
-        told.extend((context.is_notified(known), context.is_notified(unknown)))
+        untold.append(context.unnotified([known, unknown]))
         context.forget_notified()
-        told.append(context.is_notified(known))
+        untold.append(context.unnotified([known, unknown]))
 
     rig.do(tell)
-    assert told == [False, True, False, False]
+    assert untold == [[known, unknown], [unknown], [known, unknown]]
 
 
 def test_a_topic_made_again_is_another_one() -> None:

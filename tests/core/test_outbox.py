@@ -243,6 +243,18 @@ def test_delete_then_create_again_under_the_same_name_keeps_the_order() -> None:
     assert net.replicas[1][0][0] == "led"
 
 
+def test_what_a_broker_was_told_to_delete_is_not_remembered_for_ever() -> None:
+    net = Net()
+    net.stop(1, 0, delete=True)
+    net.stop(1, 1, delete=True)
+    assert shape(net.drain(1, count_max=1)[:1]) == [("StopReplica", [0])]
+    assert not net.outbox.queues[1].rounds[0].deleting
+    net.lead(1, 0)
+    net.drain(1)
+    assert net.replicas[1][0][0] == "led"
+    assert len(net.outbox.queues[1].rounds) == 1
+
+
 def test_delete_create_delete_ends_deleted() -> None:
     net = Net()
     net.stop(1, 0, delete=True)
@@ -276,8 +288,8 @@ def test_an_older_incarnations_queue_is_dropped_with_all_it_held() -> None:
 
 def test_unknown_brokers_are_skipped() -> None:
     net = Net()
-    net.outbox.leader_and_isr([-1, 7, 1], net.partitions[0], False, 1, "test")
-    net.outbox.stop_replica(7, net.partitions[0], True, 1, "test")
+    net.outbox.leader_and_isr([([-1, 7, 1], net.partitions[0])], False, 1, "test")
+    net.outbox.stop_replica([(net.partitions[0], 7)], True, 1, "test")
     net.outbox.snapshot_to([7], net.cluster.topics, ())
     assert set(net.outbox.queues) == {1, 2}
     assert shape(net.drain(1)) == [("LeaderAndIsr", [0])]
@@ -304,7 +316,7 @@ def test_a_shared_chunk_is_not_older_than_what_its_reader_missed() -> None:
 
 def test_every_push_names_the_newest_event() -> None:
     net = Net()
-    net.outbox.leader_and_isr([1], net.partitions[0], False, 7, "BrokerChange")
+    net.outbox.leader_and_isr([([1], net.partitions[0])], False, 7, "BrokerChange")
     (push,) = net.drain(1)
     assert (push.event_id, push.cause) == (7, "BrokerChange")
 

@@ -24,8 +24,7 @@ def tell_again(context: EventContext, reports: Sequence[TellAgain]) -> Handler[N
         broker = cluster.brokers.get(report.broker_id)
         if broker is None or broker.epoch != report.broker_epoch:
             continue
-        for partition in filter(context.is_present, report.leadership):
-            context.push_leadership([broker.id], partition)
+        context.push_leadership([([broker.id], p) for p in filter(context.is_present, report.leadership)])
         for partition, floor in report.floors:
             if context.is_present(partition):
                 floors[partition] = max(floor, floors.get(partition, NO_EPOCH))

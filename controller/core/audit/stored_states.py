@@ -196,7 +196,7 @@ def _put_right(context: EventContext, wrong: dict[Partition, _Wrong]) -> Handler
 def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[None]:
     """Write what was taken over under a new leader epoch."""
     raised: list[Partition] = []
-    failed = yield from raise_leader_epochs(context, floors, "edited_in_zookeeper", raised.append)
+    failed = yield from raise_leader_epochs(context, floors, "edited_in_zookeeper", raised.extend)
     for partition, why in failed.items():
         context.reject("CONFLICT", f"taken over, but not confirmed: {why}", partition)
     yield from _tell(context, raised)
@@ -205,8 +205,7 @@ def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[Non
 def _tell(context: EventContext, written: Sequence[Partition]) -> Handler[None]:
     """Tell replicas, once no leader is one that came back without its data."""
     yield from lost_data.take_out(context, written)
-    for partition in written:
-        context.push_leadership(partition.replicas, partition)
+    context.push_leadership([(p.replicas, p) for p in written])
     yield from _elect_where_offline(context, written)
 
 

@@ -27,6 +27,7 @@ from controller.core.model import (
     NO_EPOCH,
     RECOVERED,
     RECOVERING,
+    BrokerIds,
     Cluster,
     DirectoryIds,
     LeaderAndIsr,
@@ -69,8 +70,15 @@ def resolve(cluster: Cluster, proposal: Proposal) -> Partition | ErrorCode:
     return partition
 
 
-def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Proposal) -> Verdict:
-    """Apply checks 2 to 8 to one proposal of broker ``sender``, against the cached leadership."""
+#: By all that it depends on but epochs: what ``_next_isr`` found.
+Alike = dict[tuple[object, ...], "tuple[BrokerIds, DirectoryIds] | Verdict"]
+
+
+def evaluate(
+    cluster: Cluster, partition: Partition, sender: int, proposal: Proposal, alike: Alike | None = None
+) -> Verdict:
+    """Apply checks 2 to 8 to one proposal of broker ``sender``, against the cached leadership. ``alike``: for one who
+    asks about many partitions, while brokers and disks stay as they are."""
     current = partition.leadership
     assert current is not None
     if verdict := _outdated_controller(cluster, current, proposal):
@@ -92,6 +100,51 @@ def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Prop
             ErrorCode.INVALID_UPDATE_VERSION,
             f"partition epoch {proposal.partition_epoch} is older than {current.partition_epoch}",
         )
+    found = _next_isr(cluster, partition, sender, proposal, {} if alike is None else alike)
+    if isinstance(found, Verdict):
+        return found
+    isr, directories = found
+    return Verdict(
+        new=LeaderAndIsr(
+            current.leader,
+            current.leader_epoch,
+            isr,
+            current.partition_epoch + 1,
+            cluster.controller_epoch,
+            proposal.recovery,
+            directories,
+        )
+    )
+
+
+def _next_isr(
+    cluster: Cluster, partition: Partition, sender: int, proposal: Proposal, alike: Alike
+) -> tuple[BrokerIds, DirectoryIds] | Verdict:
+    """Checks 6 to 8: the ISR with its directories, or why it is refused. Thousands of partitions have one of few."""
+    current = partition.leadership
+    assert current is not None
+    key = (
+        sender,
+        partition.replicas,
+        current.leader,
+        current.isr,
+        current.directories,
+        current.recovery,
+        proposal.new_isr,
+        proposal.recovery,
+        proposal.isr_epochs,
+        proposal.isr_directories,
+        not proposal.topic_id,
+    )
+    found = None if cluster.offline_dirs else alike.get(key)
+    if found is None:
+        found = alike[key] = _checked(cluster, partition, current, sender, proposal)
+    return found
+
+
+def _checked(
+    cluster: Cluster, partition: Partition, current: LeaderAndIsr, sender: int, proposal: Proposal
+) -> tuple[BrokerIds, DirectoryIds] | Verdict:
     if problem := _invalid(partition, current, sender, proposal):
         return Verdict(ErrorCode.INVALID_REQUEST, problem)
     in_sync = members(current.isr)
@@ -102,16 +155,7 @@ def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Prop
     if unfit:
         error = ErrorCode.INELIGIBLE_REPLICA if proposal.topic_id else ErrorCode.OPERATION_NOT_ATTEMPTED
         return Verdict(error, f"{ids_shown(unfit)} may not join the ISR: not online, or shutting down")
-    new = LeaderAndIsr(
-        current.leader,
-        current.leader_epoch,
-        interned(proposal.new_isr),
-        current.partition_epoch + 1,
-        cluster.controller_epoch,
-        proposal.recovery,
-        _directories(cluster, current, proposal),
-    )
-    return Verdict(new=new)
+    return interned(proposal.new_isr), _directories(cluster, current, proposal)
 
 
 def _stale(cluster: Cluster, proposal: Proposal) -> list[int]:
@@ -282,9 +326,11 @@ def _resolved(context: EventContext, items: Sequence[_Item]) -> Handler[dict[Par
 def _round(context: EventContext, items: Mapping[Partition, _Item]) -> Handler[None]:
     """Decide and write one proposal of each partition."""
 
+    alike: Alike = {}
+
     def decide(partition: Partition) -> StateChange | None:
         item = items[partition]
-        verdict = evaluate(context.cluster, partition, item.sender, item.proposal)
+        verdict = evaluate(context.cluster, partition, item.sender, item.proposal, alike)
         item.refuse(verdict.error, verdict.why)
         if verdict.new is None:
             return None

@@ -46,7 +46,7 @@ class Reassignments:
 
     def strays_of(self, partition: Partition) -> BrokerIds:
         """Brokers that may still hold a stray replica of a partition."""
-        return tuple(self.strays.get(partition, ()))
+        return tuple(self.strays.get(partition, ())) if self.strays else ()
 
     def keep_stray(self, partition: Partition, broker_id: int, held: Ineligible) -> None:
         self.strays.setdefault(partition, {})[broker_id] = held

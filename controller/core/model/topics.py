@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
-from controller.core.model.broker_ids import BrokerIds, interned
+from controller.core.model.broker_ids import SHARED_LENGTH_MAX, BrokerIds, interned
 from controller.core.model.leadership import LeaderAndIsr
 from controller.core.model.states import (
     PartitionState,
     ReplicaState,
+    ReplicaStates,
     shared_states,
     uniform_states,
     with_state,
@@ -43,8 +45,29 @@ class Topic:
         return f"Topic({self.name!r}, {len(self.partitions)} partitions)"
 
 
-#: Shared by all partitions without departing replicas.
-_NO_DEPARTING: dict[int, ReplicaState] = {}
+#: States of replicas outside an assignment, by broker. Partitions share them, so they are never changed.
+Departing = Mapping[int, ReplicaState]
+_NO_DEPARTING: Departing = {}
+_SHARED_MAX = 10_000
+
+
+@lru_cache(_SHARED_MAX)
+def _departing(broker_id: int, state: ReplicaState) -> Departing:
+    """One replica that departs, in this state."""
+    return _NO_DEPARTING if state is ReplicaState.NON_EXISTENT else {broker_id: state}
+
+
+def _kept(replicas: BrokerIds, states: ReplicaStates, after: BrokerIds) -> tuple[ReplicaStates, Departing]:
+    """The states of replicas after another assignment, and of those that are not assigned any more. Replicas that stay
+    keep their state, new ones start NonExistent."""
+    known = dict(zip(replicas, states, strict=True))
+    states = tuple([known.get(b, ReplicaState.NON_EXISTENT) for b in after])
+    staying = frozenset(after)
+    leaving = {b: s for b, s in known.items() if b not in staying and s is not ReplicaState.NON_EXISTENT}
+    return shared_states(states), leaving or _NO_DEPARTING
+
+
+_shared_kept = lru_cache(_SHARED_MAX)(_kept)
 
 
 class Partition:
@@ -79,7 +102,7 @@ class Partition:
         self.replica_states = uniform_states(ReplicaState.NON_EXISTENT, len(replicas))
         self.leadership: LeaderAndIsr | None = None
         #: States of replicas outside the assignment, until they are deleted.
-        self.departing: dict[int, ReplicaState] = _NO_DEPARTING
+        self.departing: Departing = _NO_DEPARTING
 
     @property
     def name(self) -> str:
@@ -97,8 +120,11 @@ class Partition:
         """States of all replicas, assigned or departing: for those who ask for many of one partition."""
         return {**self.departing, **dict(zip(self.replicas, self.replica_states, strict=True))}
 
-    def set_departing(self, states: Mapping[int, ReplicaState]) -> None:
+    def set_departing(self, states: Departing) -> None:
         """Set the states of replicas outside the assignment; NonExistent removes them."""
+        if len(states) == 1 and self.departing.keys() <= states.keys():
+            self.departing = _departing(*next(iter(states.items())))
+            return
         both = {**self.departing, **states}
         self.departing = {
             b: s for b, s in both.items() if s is not ReplicaState.NON_EXISTENT
@@ -118,6 +144,10 @@ class Partition:
 
     def assign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
         """Replace the assignment. Replicas that stay keep their state, new ones start NonExistent."""
+        if self.departing is _NO_DEPARTING and len(self.replicas) + len(replicas) <= SHARED_LENGTH_MAX:
+            self.replica_states, _ = _shared_kept(self.replicas, self.replica_states, replicas)
+            self.replicas, self.adding, self.removing = interned(replicas), adding, removing
+            return
         known = self.states_by_broker()
         states = tuple([known.get(broker_id, ReplicaState.NON_EXISTENT) for broker_id in replicas])
         self.replicas, self.adding, self.removing = interned(replicas), adding, removing
@@ -128,12 +158,11 @@ class Partition:
 
     def reassign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
         """As ``assign``, but removed replicas keep their state until they are deleted."""
-        staying = frozenset(replicas)
-        leaving = {b: s for b, s in zip(self.replicas, self.replica_states, strict=True) if b not in staying}
+        short = len(self.replicas) + len(replicas) <= SHARED_LENGTH_MAX
+        _, leaving = (_shared_kept if short else _kept)(self.replicas, self.replica_states, replicas)
         self.assign(replicas, adding, removing)
         if leaving:
-            leaving = {b: s for b, s in leaving.items() if s is not ReplicaState.NON_EXISTENT}
-            self.departing = {**self.departing, **leaving} or _NO_DEPARTING
+            self.departing = leaving if self.departing is _NO_DEPARTING else {**self.departing, **leaving}
 
     def __repr__(self) -> str:
         return (

@@ -84,7 +84,7 @@ class _Creation:
             partition.leadership = new
             partition.state = PartitionState.ONLINE
             context.solved_state(partition)
-            context.push_leadership(new.isr, partition, is_new=True)
+        context.push_leadership([(new.isr, p) for p, new in batch], is_new=True)
         context.push_metadata([p for p, _ in batch])
         context.log([LeadershipChange(p, None, new) for p, new in batch], "initial")
         before, after = PartitionState.NEW, PartitionState.ONLINE
@@ -152,7 +152,6 @@ class _Creation:
         # It may be an earlier one that somebody wrote back, of disks that are gone since.
         kept = yield from lost_data.take_out(context, partitions)
         told = [p for p in partitions if p not in kept]
-        for partition in told:
-            context.push_leadership(partition.replicas, partition)
+        context.push_leadership([(p.replicas, p) for p in told])
         context.push_metadata(told)
         self.adopted.extend(partitions)

@@ -17,12 +17,12 @@ def raise_leader_epochs(
     context: EventContext,
     floors: Mapping[Partition, int],
     reason: str,
-    push: Callable[[Partition], None] | None = None,
+    push: Callable[[list[Partition]], None] | None = None,
 ) -> Handler[dict[Partition, Reason]]:
     """Write the same leader and ISR at a leader epoch above the present one and above each partition's floor.
 
-    ``push`` queues LeaderAndIsr of a partition once it is durable; by default for all its replicas. Partitions without
-    a state are left out. Returns those that could not be written, with the reason.
+    ``push`` queues LeaderAndIsr of partitions once they are durable; by default for all their replicas. Partitions
+    without a state are left out. Returns those that could not be written, with the reason.
     """
     epoch = context.cluster.controller_epoch
     newer: dict[Partition, Reason] = {}
@@ -42,11 +42,12 @@ def raise_leader_epochs(
     def applied(batch: list[StateChange]) -> None:
         for change in batch:
             change.partition.leadership = change.new
-            if push is not None:
-                push(change.partition)
-            else:
-                context.push_leadership(change.partition.replicas, change.partition)
-        context.push_metadata([c.partition for c in batch])
+        written = [c.partition for c in batch]
+        if push is not None:
+            push(written)
+        else:
+            context.push_leadership([(p.replicas, p) for p in written])
+        context.push_metadata(written)
         context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], reason)
 
     failed = yield from write_states(context, map(decide, floors), applied, decide)

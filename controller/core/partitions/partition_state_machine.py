@@ -300,10 +300,10 @@ class _Election:
         for change in batch:
             partition = change.partition
             partition.leadership = change.new
-            context.push_leadership(change.recipients, partition)
             if partition.state is not ONLINE:
                 moved.append(PartitionTransition(partition, partition.state, ONLINE, change.new))
                 partition.state = ONLINE
+        context.push_leadership([(c.recipients, c.partition) for c in batch])
         context.push_metadata([c.partition for c in batch])
         unclean = self.chosen_unclean
         if unclean:

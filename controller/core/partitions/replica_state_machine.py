@@ -8,6 +8,7 @@ leads, loses leadership. The replicas of a partition that go offline in one even
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from controller.core.commits import StateChange, refresh, take_effect, write_states
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
@@ -19,6 +20,7 @@ from controller.core.model import (
     LeaderAndIsr,
     Partition,
     ReplicaState,
+    members,
     shared_states,
     uniform_states,
     with_state,
@@ -84,28 +86,43 @@ def _refuse(context: EventContext, replica: Replica, state: ReplicaState, target
     context.reject("ILLEGAL_TRANSITION", why, partition, state.value, target.value)
 
 
-def _move(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
-    """``legal`` and ``_set``, with one look at each replica."""
+def _move(
+    context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str
+) -> list[Replica]:
+    """``legal`` and ``_set``, with one look at each replica; those with a legal transition."""
     previous = VALID_PREVIOUS[target]
     records: list[ReplicaTransition] = []
+    allowed: list[Replica] = []
     others: list[Replica] = []
     for replica in replicas:
         partition, broker_id = replica
-        assigned = partition.replicas
-        if len(assigned) > SHARED_LENGTH_MAX or broker_id not in assigned:
+        assigned, departing = partition.replicas, partition.departing
+        if len(assigned) + len(departing) > SHARED_LENGTH_MAX:
             others.append(replica)
             continue
-        index = assigned.index(broker_id)
-        before = partition.replica_states
-        state = before[index]
+        if broker_id in assigned:
+            index = assigned.index(broker_id)
+            before = partition.replica_states
+            state = before[index]
+            if state in previous and state is not target:
+                partition.replica_states = with_state(before, index, target)
+        elif (state := departing.get(broker_id, NON_EXISTENT)) is NON_EXISTENT:
+            others.append(replica)
+            continue
+        elif state in previous:
+            partition.set_departing({broker_id: target})
         if state not in previous:
             _refuse(context, replica, state, target)
-        elif state is not target:
-            partition.replica_states = with_state(before, index, target)
+            continue
+        allowed.append(replica)
+        if state is not target:
             records.append(ReplicaTransition(partition, broker_id, state, target))
     context.log(records, reason)
     if others:
-        _set(context, legal(context, others, target), target, reason)
+        fit = legal(context, others, target)
+        _set(context, fit, target, reason)
+        allowed += fit
+    return allowed
 
 
 def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
@@ -149,8 +166,8 @@ def _set_wide(partition: Partition, ids: Sequence[int], target: ReplicaState) ->
 
 def to_new(context: EventContext, replicas: Iterable[Replica]) -> None:
     """Set replicas to New; where the partition has leadership, queue LeaderAndIsr with isNew for the replica."""
-    allowed = []
-    pushed = []
+    allowed: list[Replica] = []
+    pushed: list[tuple[list[int], Partition]] = []
     for partition, broker_id in legal(context, replicas, NEW):
         leadership = partition.leadership
         if leadership is not None:
@@ -163,10 +180,10 @@ def to_new(context: EventContext, replicas: Iterable[Replica]) -> None:
                     NEW.value,
                 )
                 continue
-            context.push_leadership([broker_id], partition, is_new=True)
-            pushed.append(partition)
+            pushed.append(([broker_id], partition))
         allowed.append((partition, broker_id))
-    context.push_metadata(pushed)
+    context.push_leadership(pushed, is_new=True)
+    context.push_metadata([p for _, p in pushed])
     _set(context, allowed, NEW, "created")
 
 
@@ -195,12 +212,13 @@ def to_offline(
 
     Returns the partitions whose state could not be written, with the reason; their replicas keep their state.
     """
-    leaving: dict[Partition, set[int]] = {}
+    leaving: dict[Partition, frozenset[int]] = {}
     allowed: list[Replica] = []
     for some in slices(replicas, SLICE_MAX):
         allowed += (fit := legal(context, some, OFFLINE))
         for partition, broker_id in fit:
-            leaving.setdefault(partition, set()).add(broker_id)
+            others = leaving.get(partition)
+            leaving[partition] = _only(broker_id) if others is None else others | {broker_id}
         yield Pause.YIELD
     without_leadership = [p for p in leaving if p.leadership is None]
     # Metadata of a partition without leadership is empty, but the broker list must still go out (KAFKA-6650).
@@ -209,9 +227,7 @@ def to_offline(
     removal = _Removal(context, leaving)
     failed = yield from write_states(context, removal.decisions(), removal.applied, removal.decide)
     # Where the cached state needs no write, it may be outdated: a leader can add a follower to its ISR.
-    unsure = [
-        p for p in leaving if not context.is_notified(p) and p.leadership is not None and p not in failed
-    ]
+    unsure = [p for p in context.unnotified(leaving) if p.leadership is not None and p not in failed]
     changed = yield from refresh(context, unsure)
     yield from lost_data.take_out(context, changed)
     failed.update(
@@ -220,9 +236,7 @@ def to_offline(
     failed.update(removal.failed)
     # Also without a write the replica is offline, and the others must be notified.
     for leavers in slices(leaving, SLICE_MAX):
-        context.push_metadata(
-            [p for p in leavers if not context.is_notified(p) and not context.cluster.is_deleting(p)]
-        )
+        context.push_metadata([p for p in context.unnotified(leavers) if not context.cluster.is_deleting(p)])
         yield Pause.YIELD
     context.log(
         [Rejection("CONFLICT", str(why), p, ONLINE.value, OFFLINE.value) for p, why in failed.items()]
@@ -230,28 +244,36 @@ def to_offline(
     # A partition under deletion needs no state: a failed write must not block its deletion.
     deleting = context.cluster.is_deleting
     for some in slices(allowed, SLICE_MAX):
-        _set(context, [r for r in some if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
+        fit = [r for r in some if r[0] not in failed or deleting(r[0])] if failed else some
+        _set(context, fit, OFFLINE, reason)
         yield Pause.YIELD
     # Queued last, so that no later LeaderAndIsr replaces it; it is sent last anyway. What is to be deleted is told so
     # with the same request.
     for some in slices(allowed, SLICE_MAX):
-        for partition, broker_id in some:
-            context.push_stop(broker_id, partition, delete=False)
+        context.push_stop(some, delete=False)
         if not deleting(some[-1][0]):
             yield Pause.YIELD
     return failed
 
 
+@lru_cache(1000)
+def _only(broker_id: int) -> frozenset[int]:
+    """Shared by the thousands of partitions that lose one replica each."""
+    return frozenset((broker_id,))
+
+
 class _Removal:
     """Replicas leaving the ISRs of many partitions."""
 
-    def __init__(self, context: EventContext, leaving: dict[Partition, set[int]]) -> None:
+    def __init__(self, context: EventContext, leaving: dict[Partition, frozenset[int]]) -> None:
         self.context, self.leaving = context, leaving
         self.epoch = context.cluster.controller_epoch
         self.live = context.cluster.live_ids()
         self.failed: dict[Partition, Reason] = {}
-        #: Of partitions with the same replicas, leader and ISR, that lose the same: the next leader and ISR.
-        self._alike: dict[tuple[object, ...], tuple[int, BrokerIds]] = {}
+        self.deleting = context.cluster.is_deleting
+        #: Of partitions with the same replicas, leader and ISR, that lose the same: the next leader and ISR, and the
+        #: replicas that stay.
+        self._alike: dict[tuple[object, ...], tuple[int, BrokerIds, BrokerIds]] = {}
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The state without the leaving replicas; None when no change is needed."""
@@ -264,27 +286,23 @@ class _Removal:
         leaving = self.leaving[partition]
         if current.leader not in leaving and leaving.isdisjoint(current.isr):
             return None
-        cluster = self.context.cluster
-        leader, isr = self._without(partition, current, leaving)
+        leader, isr, others = self._without(partition, current, leaving)
         if leader == current.leader and isr == current.isr:
             return None
         new = current.successor(leader, isr, self.epoch, current.recovery)
-        if cluster.is_deleting(partition):
-            return StateChange(partition, current, new)
-        others = tuple([b for b in partition.replicas if b not in leaving])
-        return StateChange(partition, current, new, others)
+        return StateChange(partition, current, new, () if self.deleting(partition) else others)
 
     def _without(
-        self, partition: Partition, current: LeaderAndIsr, leaving: set[int]
-    ) -> tuple[int, BrokerIds]:
+        self, partition: Partition, current: LeaderAndIsr, leaving: frozenset[int]
+    ) -> tuple[int, BrokerIds, BrokerIds]:
+        """The next leader and ISR, and the replicas that stay."""
         cluster, replicas = self.context.cluster, partition.replicas
-        if cluster.offline_dirs:
-            online = cluster.online_set(partition, self.live)
-            return leader_election.remove_from_isr(current, leaving, replicas, online)
-        key = replicas, current.leader, current.isr, frozenset(leaving)
-        found = self._alike.get(key)
+        key = replicas, current.leader, current.isr, leaving
+        found = None if cluster.offline_dirs else self._alike.get(key)
         if found is None:
-            found = leader_election.remove_from_isr(current, leaving, replicas, self.live)
+            online = cluster.online_set(partition, self.live)
+            staying = tuple([b for b in replicas if b not in leaving])
+            found = (*leader_election.remove_from_isr(current, leaving, replicas, online), staying)
             self._alike[key] = found
         return found
 
@@ -296,10 +314,7 @@ class _Removal:
 
 
 def to_deletion_started(context: EventContext, replicas: Iterable[Replica]) -> None:
-    allowed = legal(context, replicas, STARTED)
-    for partition, broker_id in allowed:
-        context.push_stop(broker_id, partition, delete=True)
-    _set(context, allowed, STARTED, "told to delete")
+    context.push_stop(_move(context, replicas, STARTED, "told to delete"), delete=True)
 
 
 def to_deletion_successful(
@@ -320,14 +335,19 @@ def to_undeleted(context: EventContext, replicas: Iterable[Replica], reason: str
 
 def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: str = "deleted") -> None:
     """Remove replicas from the assignment, its adding and removing sets, and the states."""
-    allowed = legal(context, replicas, NON_EXISTENT)
-    _set(context, allowed, NON_EXISTENT, reason)
-    gone: dict[Partition, set[int]] = {}
-    for partition, broker_id in allowed:
-        gone.setdefault(partition, set()).add(broker_id)
-    for partition, ids in gone.items():
-        if ids.isdisjoint((*partition.replicas, *partition.adding, *partition.removing)):
+    gone: dict[Partition, list[int]] = {}
+    for partition, broker_id in _move(context, replicas, NON_EXISTENT, reason):
+        if (
+            broker_id in partition.replicas
+            or broker_id in partition.adding
+            or broker_id in partition.removing
+        ):
+            gone.setdefault(partition, []).append(broker_id)
+    for partition, listed in gone.items():
+        if tuple(listed) == partition.replicas:
+            partition.assign(())
             continue
+        ids = members(tuple(listed))
         partition.assign(
             tuple([b for b in partition.replicas if b not in ids]),
             tuple([b for b in partition.adding if b not in ids]),

@@ -40,6 +40,7 @@ Key = tuple[str, int]
 #: Partitions of one request examined between yields.
 EXAMINED_MAX = SLICE_MAX
 Refusal = tuple[ErrorCode, str]
+_UNKNOWN: Refusal = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
 
 
 # --- the API ---------------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ def alter_reassignments(
     wanted: dict[Partition, BrokerIds] = {}
     cancelled: dict[Partition, None] = {}
     named: dict[Key, None] = {}
-    mixed = _mixed(context.cluster)
+    check = Validation(context.cluster)
     for position, asked in enumerate(request.reassignments):
         if position % EXAMINED_MAX == EXAMINED_MAX - 1:
             yield Pause.YIELD
@@ -62,12 +63,10 @@ def alter_reassignments(
             refused[position] = ErrorCode.INVALID_REQUEST, "named twice in one request"
             continue
         named[key] = None
-        refusal = validate(context.cluster, asked, mixed=mixed)
-        if refusal is not None:
-            refused[position] = refusal
+        partition, refusal = check.of(asked)
+        if refusal is not None or partition is None:
+            refused[position] = refusal or _UNKNOWN
             continue
-        partition = context.cluster.partition(*key)
-        assert partition is not None
         if asked.replicas is None:
             cancelled[partition] = None
         else:
@@ -90,6 +89,37 @@ def _mixed(cluster: Cluster) -> bool:
     return bool(cluster.strangers(cluster.brokers))
 
 
+class Validation:
+    """``validate`` for the partitions of one request: thousands have one of few assignments, ISRs and targets."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._mixed = cluster, _mixed(cluster)
+        self._alike: dict[tuple[object, ...], Refusal | None] = {}
+
+    def of(self, asked: PartitionReassignment) -> tuple[Partition | None, Refusal | None]:
+        """The partition, and why the request for it is refused."""
+        cluster, partition = self._cluster, self._cluster.partition(asked.topic, asked.partition)
+        if partition is None or self._has_own_rules(partition):
+            return partition, validate(cluster, asked, mixed=self._mixed)
+        known = partition.leadership
+        state = (known.leader, known.isr) if known is not None else None
+        key = asked.replicas, partition.replicas, partition.adding, partition.removing, state
+        if key not in self._alike:
+            self._alike[key] = validate(cluster, asked, mixed=self._mixed)
+        return partition, self._alike[key]
+
+    def _has_own_rules(self, partition: Partition) -> bool:
+        """Whether more is looked at than its assignment and ISR."""
+        cluster, known = self._cluster, self._cluster.reassignments
+        return (
+            bool(cluster.offline_dirs)
+            or partition in known.ongoing
+            or partition in known.queued
+            or partition in known.strays
+            or cluster.deletion_requested(partition.topic.name)
+        )
+
+
 def validate(cluster: Cluster, asked: PartitionReassignment, *, mixed: bool) -> Refusal | None:
     """Why a request for one partition is refused, in the original's order: replicas first, then the partition.
 
@@ -98,7 +128,7 @@ def validate(cluster: Cluster, asked: PartitionReassignment, *, mixed: bool) -> 
     """
     partition = cluster.partition(asked.topic, asked.partition)
     frees = asked.replicas is None and asked.topic not in cluster.topics_to_delete
-    unknown = partition is None or (cluster.deletion_requested(asked.topic) and not frees)
+    unknown = cluster.deletion_requested(asked.topic) and not frees
     if asked.replicas is not None:
         if problem := target_problem(asked.replicas):
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
@@ -109,9 +139,10 @@ def validate(cluster: Cluster, asked: PartitionReassignment, *, mixed: bool) -> 
         if dead:
             why = f"{ids_shown(dead)} are not live brokers: cannot be added"
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
-    if partition is None or unknown:
-        why = "its topic is being deleted" if partition is not None else "no such partition"
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why
+    if partition is None:
+        return _UNKNOWN
+    if unknown:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic is being deleted"
     known = cluster.reassignments
     if asked.replicas is None and partition not in known.ongoing and partition not in known.queued:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned"
@@ -260,7 +291,7 @@ def _entry_problem(
 ) -> Refusal | None:
     partition = cluster.partition(topic, number)
     if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"
+        return _UNKNOWN
     if cluster.deletion_requested(topic) and partition not in cluster.reassignments.ongoing:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic is being deleted"
     if problem := target_problem(replicas):

@@ -31,12 +31,12 @@ class Assignment(NamedTuple):
     @property
     def origin(self) -> BrokerIds:
         """Replicas without those being added: the original ones, perhaps in another order."""
-        return _without(self.replicas, self.adding)
+        return rest(self.replicas, self.adding)
 
     @property
     def target(self) -> BrokerIds:
         """Replicas without those being removed: the final ones, in order."""
-        return _without(self.replicas, self.removing)
+        return rest(self.replicas, self.removing)
 
     @property
     def being_reassigned(self) -> bool:
@@ -55,7 +55,8 @@ class Assignment(NamedTuple):
         return self.reassign_to(original if sorted(original) == sorted(origin) else origin)
 
 
-def _without(ids: BrokerIds, others: BrokerIds) -> BrokerIds:
+def rest(ids: BrokerIds, others: BrokerIds) -> BrokerIds:
+    """The ids without the others, in order."""
     if not others:
         return ids
     return (_shared_rest if len(ids) + len(others) <= SHARED_LENGTH_MAX else _rest)(ids, others)
@@ -85,12 +86,12 @@ def assignment_of(partition: Partition) -> Assignment:
 
 def origin_of(partition: Partition) -> BrokerIds:
     """``assignment_of(partition).origin``, for those who ask about very many."""
-    return _without(partition.replicas, partition.adding)
+    return rest(partition.replicas, partition.adding)
 
 
 def target_of(partition: Partition) -> BrokerIds:
     """``assignment_of(partition).target``, for those who ask about very many."""
-    return _without(partition.replicas, partition.removing)
+    return rest(partition.replicas, partition.removing)
 
 
 def target_problem(target: Sequence[int]) -> str:

@@ -37,9 +37,12 @@ def lost_replicas(cluster: Cluster, partition: Partition) -> list[int]:
 
 def by_urgency(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition]:
     """Partitions that have lost a replica first, else in the order given."""
+    found = list(partitions)
     live, healthy = cluster.live_ids(), not cluster.offline_dirs
+    if healthy and all(map(live.issuperset, {p.replicas for p in found})):
+        return found
     return sorted(
-        partitions, key=lambda p: (healthy and live.issuperset(p.replicas)) or not lost_replicas(cluster, p)
+        found, key=lambda p: (healthy and live.issuperset(p.replicas)) or not lost_replicas(cluster, p)
     )
 
 
@@ -71,7 +74,7 @@ class ConcurrencyLimit:
         """Why a reassignment may not begin yet; None when it may."""
         if self._frozen is not None and partition not in self._ongoing:
             return self._frozen
-        if not plan.adding or partition in self._copying:
+        if not (self._total_max or self._broker_max) or not plan.adding or partition in self._copying:
             return None
         if self._total_max and len(self._copying) >= self._total_max:
             return TotalLimit(len(self._copying), self._total_max)

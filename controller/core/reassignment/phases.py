@@ -24,7 +24,6 @@ from controller.core.model import (
     Partition,
     PartitionState,
     ReplicaState,
-    members,
 )
 from controller.core.names import ids_shown
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
@@ -33,7 +32,7 @@ from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reasons import Reason
 from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.admin_znode import remove_listed
-from controller.core.reassignment.assignment import Assignment, assignment_of, origin_of, target_of
+from controller.core.reassignment.assignment import Assignment, assignment_of, origin_of, rest, target_of
 from controller.core.reassignment.reasons import EpochNotRaised, TargetLeftIsr
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import ReassignmentStep
@@ -65,11 +64,17 @@ def reassign(
     idle: list[Partition] = []
     queued: list[ReassignmentStep] = []
     limit = concurrency.ConcurrencyLimit(cluster, context.settings)
+    ongoing = cluster.reassignments.ongoing
+    alike: dict[tuple[BrokerIds, ...], tuple[Assignment, bool]] = {}
     for partition in concurrency.by_urgency(cluster, wanted):
         target = wanted[partition]
-        now = assignment_of(partition)
-        plan = now.reassign_to(target)
-        if plan == now and partition not in cluster.reassignments.ongoing:
+        key = target, partition.replicas, partition.adding, partition.removing
+        if (found := alike.get(key)) is None:
+            now = assignment_of(partition)
+            plan = now.reassign_to(target)
+            found = alike[key] = plan, plan == now
+        plan, is_so = found
+        if is_so and partition not in ongoing:
             idle.append(partition)
         elif (why := limit.why_wait(partition, plan)) is not None:
             waiting[partition] = target
@@ -178,10 +183,9 @@ def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Han
     for partition, plan in plans.items():
         original = known.ongoing.get(partition, partition.replicas) if plan.being_reassigned else ()
         originals[partition] = original
-        planned = members(plan.replicas)
-        gone = [b for b in partition.replicas if b not in planned]
-        left = [b for b in known.strays_of(partition) if b not in planned]
-        entry = Entry(*plan, original, (), tuple(dict.fromkeys((*left, *gone))))
+        gone = rest(partition.replicas, plan.replicas)
+        left = rest(known.strays_of(partition), plan.replicas)
+        entry = Entry(*plan, original, (), tuple(dict.fromkeys((*left, *gone))) if left else gone)
         if entry != entry_of(context.cluster, partition):
             entries[partition] = entry
     failed = yield from write_entries(context, entries)
@@ -192,12 +196,11 @@ def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Han
             continue
         known.queued.pop(partition, None)
         known.ongoing[partition] = originals[partition]
-        planned = members(plan.replicas)
-        gone = [b for b in partition.replicas if b not in planned]
+        gone = rest(partition.replicas, plan.replicas)
         to = "moving" if plan.being_reassigned else "settling"
         begun.append(ReassignmentStep(partition, to, _plan_text(plan), plan.replicas))
         partition.reassign(*plan)
-        for broker_id in plan.replicas:
+        for broker_id in plan.replicas if known.strays or known.refusals else ():
             known.drop_stray(partition, broker_id)
         unneeded.extend((partition, b) for b in gone)
     context.log(begun)
@@ -307,7 +310,12 @@ def _in_sync(partition: Partition) -> bool:
     if not _moving(partition):
         return True
     known, target = partition.leadership, target_of(partition)
-    return known is not None and bool(target) and frozenset(known.isr).issuperset(target)
+    return known is not None and bool(target) and _covers(known.isr, target)
+
+
+@lru_cache(1000)
+def _covers(isr: BrokerIds, target: BrokerIds) -> bool:
+    return frozenset(isr).issuperset(target)
 
 
 def _complete(context: EventContext, partitions: Sequence[Partition]) -> Handler[list[Partition]]:
@@ -351,9 +359,9 @@ def _bump(context: EventContext, partitions: Sequence[Partition]) -> Handler[dic
     """Write the same leader and ISR at the next leader epoch, and queue LeaderAndIsr for all replicas (isNew for those
     being added)."""
 
-    def push(partition: Partition) -> None:
-        context.push_leadership(origin_of(partition), partition)
-        context.push_leadership(partition.adding, partition, is_new=True)
+    def push(written: list[Partition]) -> None:
+        context.push_leadership([(origin_of(p), p) for p in written])
+        context.push_leadership([(p.adding, p) for p in written if p.adding], is_new=True)
 
     floors = dict.fromkeys(partitions, NO_EPOCH)
     return (yield from raise_leader_epochs(context, floors, "reassignment", push))
@@ -376,15 +384,14 @@ def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     going = {p: plan.removing for p, plan in before.items() if p not in held}
     stuck = yield from stray_replicas.out_of_isr(context, going)
     yield from _give_up(context, before, stuck)
-    done = [p for p in going if p not in stuck]
+    done = [p for p in going if p not in stuck] if stuck else list(going)
     stray_replicas.delete(context, [(p, b) for p in done for b in before[p].removing])
-    failed = yield from write_entries(
-        context, {p: entry_of(context.cluster, p)._replace(original=()) for p in done}
-    )
+    # What is complete has no original replicas.
+    failed = yield from write_entries(context, {p: entry_of(context.cluster, p, ongoing={}) for p in done})
     for partition, why in failed.items():
         known.problems[partition] = why
         context.reject("CONFLICT", f"its final assignment could not be recorded: {why}", partition)
-    done = [p for p in done if p not in failed]
+    done = [p for p in done if p not in failed] if failed else done
     yield from remove_listed(context, {(p.topic.name, p.number): p.replicas for p in done})
     for partition in done:
         known.ongoing.pop(partition, None)

@@ -141,8 +141,8 @@ def _again(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
     for replica, state in replica_state_machine.states(present):
         (untracked if state is ReplicaState.NON_EXISTENT else tracked).append(replica)
     yield from stop(context, tracked)
+    context.push_stop(untracked, delete=True)
     for partition, broker_id in untracked:
-        context.push_stop(broker_id, partition, delete=True)
         _notified(context, partition, broker_id)
 
 
@@ -150,18 +150,22 @@ def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
     """Handle StopReplica responses: forget deleted replicas, soon also in the topic znode (``record``); retry refused
     ones later."""
     cluster = context.cluster
-    for report in reports if cluster.reassignments.strays else ():
+    known = cluster.reassignments
+    touched: dict[Topic, None] = {}
+    for report in reports if known.strays else ():
         broker = cluster.brokers.get(report.broker_id)
         if broker is None or broker.epoch != report.broker_epoch:
             continue
-        for partition in report.deleted:
-            if cluster.reassignments.drop_stray(partition, broker.id):
-                cluster.reassignments.confirmed.setdefault(partition, context.now_us)
-                cluster.offline_dirs.get(broker.id, set()).discard(partition)
+        gone = [p for p in report.deleted if known.drop_stray(p, broker.id)]
+        for partition in gone:
+            known.confirmed.setdefault(partition, context.now_us)
+            touched[partition.topic] = None
+        if broker.id in cluster.offline_dirs:
+            cluster.offline_dirs[broker.id].difference_update(gone)
         for partition, error in report.failed:
             if broker.id in cluster.reassignments.strays_of(partition):
                 _refused(context, partition, broker.id, error)
-    if _recordable(context):
+    if not all(_awaited(cluster, topic) for topic in touched):
         context.later(FollowUp.DELETIONS)
 
 

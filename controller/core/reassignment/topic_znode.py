@@ -39,16 +39,19 @@ class Entry(NamedTuple):
     stray: BrokerIds = ()
 
 
-def entry_of(cluster: Cluster, partition: Partition) -> Entry:
-    """The entry as it should be stored, from memory."""
+def entry_of(
+    cluster: Cluster, partition: Partition, ongoing: Mapping[Partition, BrokerIds] | None = None
+) -> Entry:
+    """The entry as it should be stored, from memory. ``ongoing``: reassignments in place of those that go on."""
     reassignments = cluster.reassignments
+    strays = reassignments.strays.get(partition)
     return Entry(
         partition.replicas,
         partition.adding,
         partition.removing,
-        reassignments.ongoing.get(partition, ()),
+        (reassignments.ongoing if ongoing is None else ongoing).get(partition, ()),
         reassignments.queued.get(partition, ()),
-        reassignments.strays_of(partition),
+        tuple(strays) if strays else (),
     )
 
 
@@ -117,17 +120,19 @@ def _writable(
 def _changed(
     info: TopicInfo, entries: Mapping[Partition, Entry], failed: dict[Partition, Reason]
 ) -> TopicInfo:
-    maps = [dict(m) for m in (info.partitions, info.adding, info.removing, info.original, info.queued)]
-    maps.append(dict(info.stray))
-    for partition, entry in entries.items():
-        if partition.number not in info.partitions:
-            failed[partition] = NotInTopic()
-            continue
-        for field, ids in zip(maps, entry, strict=True):
-            if ids:
-                field[partition.number] = ids
-            else:
-                field.pop(partition.number, None)
+    known = info.partitions
+    failed.update((p, NotInTopic()) for p in entries if p.number not in known)
+    numbers = [p.number for p in entries if p.number in known]
+    columns = zip(*(entry for p, entry in entries.items() if p.number in known), strict=True)
+    maps = [dict(m) for m in (known, info.adding, info.removing, info.original, info.queued, info.stray)]
+    # Field by field: of most fields, all or none of thousands of partitions have one.
+    for field, column in zip(maps, columns, strict=False):
+        if field and not all(column):
+            for number, ids in zip(numbers, column, strict=True):
+                if not ids:
+                    field.pop(number, None)
+        if any(column):
+            field.update((n, ids) for n, ids in zip(numbers, column, strict=True) if ids)
     return replace(
         info,
         partitions=maps[0],

@@ -36,8 +36,9 @@ VANISHED = -1
 def add_topic(context: EventContext, info: TopicInfo) -> Topic:
     """Add a topic and its assignment to the cluster state; partition states are read later."""
     topic = topic_of_info(info)
-    restore(context.cluster, topic, info)
-    _record_ignored(context, info)
+    if not is_plain(info):
+        restore(context.cluster, topic, info)
+        _record_ignored(context, info)
     context.cluster.add_topic(topic)
     context.solved(topic_path(info.name))
     return topic

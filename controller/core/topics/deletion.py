@@ -19,7 +19,7 @@ from controller.core.commits import BATCH_WRITES
 from controller.core.context import EventContext, FollowUp, Handler, Pause, slices
 from controller.core.effects import DeleteNode, ReadPendingDeletions, Unconfirmed
 from controller.core.events import StopReport
-from controller.core.model import Cluster, Ineligible, Partition, PartitionState, ReplicaState, Topic, members
+from controller.core.model import Cluster, Ineligible, PartitionState, ReplicaState, Topic, members
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reasons import Reason, Refused
@@ -388,18 +388,23 @@ def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
         return
     deleted: list[Replica] = []
     failed: dict[str, list[Replica]] = {}
+    touched: dict[str, None] = {}
     for report in reports:
         broker = cluster.brokers.get(report.broker_id)
         if broker is None or broker.epoch != report.broker_epoch:
             continue
-        deleted.extend((p, broker.id) for p in report.deleted if _awaited(cluster, p, broker.id))
+        answers = [*report.deleted, *(p for p, _ in report.failed)]
+        topics = {t for t in dict.fromkeys([p.topic for p in answers]) if _is_started(cluster, t)}
+        awaited = [p for p in report.deleted if p.topic in topics and p.replica_state(broker.id) is STARTED]
+        deleted += [(p, broker.id) for p in awaited]
+        touched.update(dict.fromkeys([p.topic.name for p in awaited]))
         for partition, error in report.failed:
-            if _awaited(cluster, partition, broker.id):
+            if partition.topic in topics and partition.replica_state(broker.id) is STARTED:
                 failed.setdefault(error, []).append((partition, broker.id))
+                touched[partition.topic.name] = None
     replica_state_machine.to_deletion_successful(context, deleted)
     for error, replicas in failed.items():
         _set_ineligible(context, replicas, Refused(error))
-    touched = _named([*deleted, *(replica for replicas in failed.values() for replica in replicas)])
     settled = [name for name in touched if STARTED not in _states(cluster.topics[name])]
     if settled:
         cluster.deletions_to_resume.update(settled)
@@ -414,13 +419,9 @@ def progressed(context: EventContext) -> Handler[None]:
         yield from resume(context, names)
 
 
-def _awaited(cluster: Cluster, partition: Partition, broker_id: int) -> bool:
-    """Whether a response for this replica is awaited; false for a former topic with the same name."""
-    return (
-        partition.topic.name in cluster.topics_deletion_started
-        and cluster.partition(partition.topic.name, partition.number) is partition
-        and partition.replica_state(broker_id) is STARTED
-    )
+def _is_started(cluster: Cluster, topic: Topic) -> bool:
+    """Whether the deletion of this very topic has begun, not of a former or later one with the same name."""
+    return topic.name in cluster.topics_deletion_started and cluster.topics.get(topic.name) is topic
 
 
 def brokers_started(context: EventContext, ids: Collection[int]) -> Handler[None]:

@@ -95,7 +95,7 @@ def returned(context: EventContext, broker_ids: Collection[int]) -> None:
                 if not _is_of_use(cluster, name, number, broker_id):
                     partition = Partition(topic, number, (broker_id,))
                     waiting[partition] = None
-                    context.push_stop(broker_id, partition, delete=True)
+        context.push_stop([(p, broker_id) for p in waiting], delete=True)
         if not waiting:
             context.later(FollowUp.DELETIONS)
 

@@ -349,7 +349,12 @@ class Senders:
     def _report_deletions(self, push: Push, answer: Answer, part: slice) -> None:
         """Report the result for every partition to be deleted as an event. A broker that refuses the whole request
         names no partition, and a partition missing from a response must not leave its topic waiting for ever."""
-        requested = [p for p, delete in zip(push.partitions[part], push.flags[part], strict=True) if delete]
+        flags = push.flags[part]
+        requested = (
+            push.partitions[part]
+            if all(flags)
+            else [p for p, delete in zip(push.partitions[part], flags, strict=True) if delete]
+        )
         if not requested:
             return
         answers = {(topic, number): code for topic, number, code in answer.partition_errors}
@@ -378,7 +383,10 @@ def _note_leadership(push: Push, answer: Answer, status: SenderStatus) -> dict[P
     """Remember which partitions of LeaderAndIsr the broker did not accept. A broker that names none accepted all.
     Returns those that it refuses since now, with the error's name."""
     codes = {(topic, number): code for topic, number, code in answer.partition_errors}
-    named = [p for p in push.partitions if not codes or (p.topic.name, p.number) in codes]
+    if not codes:
+        status.led(push.partitions, {})
+        return {}
+    named = [p for p in push.partitions if (p.topic.name, p.number) in codes]
     refused = {
         p: _error_name(code)
         for p in named

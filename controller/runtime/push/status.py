@@ -83,7 +83,7 @@ class SenderStatus:
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """The broker has been told to stop these."""
-        for partition in partitions:
+        for partition in partitions if self.not_led else ():
             self.not_led.pop(partition, None)
 
     def why_not_led(self, partition: Partition) -> str:

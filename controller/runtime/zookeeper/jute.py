@@ -347,6 +347,8 @@ def _nodes(buffer: bytes, count: int) -> list[Node | int]:
     append = nodes.append
     offset = 0
     unpack_int, unpack_long = _INT.unpack_from, _LONG.unpack_from
+    # Without the named tuple's own constructor, which is written in Python: there may be a million.
+    make = tuple.__new__
     for _ in range(count):
         if buffer[offset] == 0xFF:  # type -1: an error, whose code follows the header
             append(unpack_int(buffer, offset + 9)[0])
@@ -355,12 +357,8 @@ def _nodes(buffer: bytes, count: int) -> list[Node | int]:
         start = offset + 13
         length = unpack_int(buffer, offset + 9)[0]
         end = start + length if length > 0 else start
-        append(
-            Node(
-                buffer[start:end],
-                unpack_int(buffer, end + _STAT_VERSION)[0],
-                unpack_long(buffer, end + _STAT_CZXID)[0],
-            )
-        )
+        version = unpack_int(buffer, end + _STAT_VERSION)[0]
+        czxid = unpack_long(buffer, end + _STAT_CZXID)[0]
+        append(make(Node, (buffer[start:end], version, czxid)))
         offset = end + STAT_SIZE
     return nodes

@@ -151,6 +151,9 @@ class Session:
         self._name_lists = jute.NameLists()
         #: Requests without a response; a dict for its order.
         self._outstanding: dict[asyncio.Future[Any], None] = {}
+        #: Calls of kazoo's threads that the event loop is to make, in their order; whether it will.
+        self._posted: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
+        self._posting = False
         self._requested_ms = timeout_ms
         self.negotiated_ms = timeout_ms
         self.multi_read, self._multi_read_known = use_multi_read, not use_multi_read
@@ -361,8 +364,23 @@ class Session:
                 answered.set_exception(SessionLostError("the ZooKeeper session is over"))
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the process is ending
-            self._loop.call_soon_threadsafe(callback, *args)
+        """Call back on the event loop. To wake it is dear, and hundreds of watches fire at once."""
+        self._posted.append((callback, args))
+        if not self._posting:
+            self._posting = True
+            with suppress(RuntimeError):  # the loop is closed: the process is ending
+                self._loop.call_soon_threadsafe(self._call_back)
+
+    def _call_back(self) -> None:
+        # First of all: whoever adds a call from now on may find that all others are done.
+        self._posting = False
+        try:
+            while self._posted:
+                callback, args = self._posted.popleft()
+                callback(*args)
+        finally:
+            if self._posted:  # this call has failed, the others have not
+                self._loop.call_soon(self._call_back)
 
     # single requests
 

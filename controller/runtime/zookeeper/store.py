@@ -201,7 +201,10 @@ class Store:
         return found
 
     async def _read_states(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | Problem | None]:
-        known = self._mirror.take(partitions) if self._mirror is not None else [None] * len(partitions)
+        if self._mirror is None:
+            self.from_zookeeper += len(partitions)
+            return await self._read_states_again(partitions)
+        known = self._mirror.take(partitions)
         missing = [p for p, state in zip(partitions, known, strict=True) if state is None]
         self.from_memory += len(known) - len(missing)
         self.from_zookeeper += len(missing)
@@ -227,14 +230,13 @@ class Store:
         found: list[LeaderAndIsr | Problem | None],
     ) -> None:
         start = len(found)
-        decode = self._states.decode
-        for offset, node in enumerate(nodes):
-            partition = partitions[start + offset]
+        decode, append = self._states.decode, found.append
+        for partition, node in zip(partitions[start : start + len(nodes)], nodes, strict=True):
             name, number = partition.topic.name, partition.number
             if isinstance(node, int):
-                found.append(single_codecs.unread(znode_paths.state_path(name, number), node))
+                append(single_codecs.unread(znode_paths.state_path(name, number), node))
             else:
-                found.append(decode(name, number, node))
+                append(decode(name, number, node))
 
     async def _read_brokers(self) -> BrokersAnswer:
         ids = await self._children(znode_paths.BROKER_IDS)

@@ -61,7 +61,7 @@ def test_channel_leader_and_isr(row: Row) -> None:
     def push(context: EventContext) -> None:
         for add in adds if isinstance(adds, list) else [adds]:
             partition = rig.partition(*key_named(add["partition"]))
-            context.push_leadership(add["to"], partition, add.get("is_new", False))
+            context.push_leadership([(add["to"], partition)], add.get("is_new", False))
             context.push_metadata([partition])
 
     rig.do(push)
@@ -83,7 +83,7 @@ def test_channel_newest_leader_and_isr_carries_recovery_and_topic_id(row: Row) -
     partition = rig.partition("foo")
     partition.leadership = state(leadership["leader"], leadership["isr"], 0, 1, recovery=RECOVERING)
     rig.world.put_state("foo", 0, partition.leadership)
-    rig.do(lambda context: context.push_leadership([2], partition))
+    rig.do(lambda context: context.push_leadership([([2], partition)]))
     (sent,) = rig.sent
     assert sent.message.partition_states[0].leader_recovery_state == RECOVERING
     assert dict(sent.message.topic_ids) == {"foo": partition.topic.id}
@@ -128,7 +128,7 @@ def test_channel_stop_replica(row: Row) -> None:
 
     def push(context: EventContext) -> None:
         for key, delete in stops:
-            context.push_stop(2, rig.partition(*key), delete)
+            context.push_stop([(rig.partition(*key), 2)], delete=delete)
 
     rig.slow = {2}
     rig.do(push)
@@ -153,7 +153,7 @@ def test_channel_stop_replica_is_per_partition(row: Row) -> None:
 
     def push(context: EventContext) -> None:
         for partition in rig.cluster.partitions():
-            context.push_stop(1, partition, delete)
+            context.push_stop([(partition, 1)], delete=delete)
 
     rig.do(push)
     rig.slow = set()

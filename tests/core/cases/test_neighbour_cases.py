@@ -423,7 +423,7 @@ def sent_after(rig: MachineHarness, *acts: Any) -> None:
 
 
 def stop(rig: MachineHarness, broker: int, name: str, number: int, *, delete: bool) -> Any:
-    return lambda context: context.push_stop(broker, rig.partition(name, number), delete)
+    return lambda context: context.push_stop([(rig.partition(name, number), broker)], delete=delete)
 
 
 def test_stops_are_grouped_by_broker() -> None:

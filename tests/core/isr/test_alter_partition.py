@@ -510,3 +510,30 @@ def test_where_a_replica_is_is_believed_unless_it_may_have_lost_its_data(
     cluster.brokers = {1: a_broker(1, 1, directories=(10, 20))}
     assert cluster.more_exactly(1, known, told) == found
     assert cluster.more_exactly(2, known, told) == known
+
+
+def test_partitions_that_differ_in_one_thing_are_decided_each_by_its_own() -> None:
+    """Others of the request propose the same ISR, and nothing else about them is alike."""
+    world = World(1, 2, 3, 4)
+    world.create_topic("t", {0: [1, 2, 3], 1: [1, 2], 2: [1, 2, 3], 3: [1, 2, 3]})
+    for number, (isr, recovery) in enumerate([((1, 2), 0), ((1, 2), 0), ((1, 2), 0), ((1,), RECOVERING)]):
+        world.put_state("t", number, state(1, isr, LEADER_EPOCH, PARTITION_EPOCH, recovery=recovery))
+    world.broker_down(3)
+    rig = MachineHarness.active(world)
+    world.broker_up(3)
+    rig.run()
+    rig.cluster.shutting_down.add(2)
+    wanted = [
+        rig.proposal([1, 3], number=0),
+        rig.proposal([1, 3], number=1),
+        changed(rig.proposal([1, 3], number=2), isr_epochs=(-1, 1)),
+        changed(rig.proposal([1, 2], number=3), recovery=RECOVERED),
+    ]
+    (answer,) = rig.ask(rig.alter(1, *wanted))
+    assert errors(answer) == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INELIGIBLE_REPLICA,
+        ErrorCode.INELIGIBLE_REPLICA,
+    ]
+    assert rig.stored("t", 0)[2] == [1, 3]

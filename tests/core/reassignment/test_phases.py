@@ -589,3 +589,23 @@ def test_kafka_brokers_and_others_are_not_mixed_in_one_partition() -> None:
     assert ask(rig, {T: [1, 4]}) == {"t-0": "INVALID_REPLICA_ASSIGNMENT"}
     assert "[4] and brokers led by gRPC [1]" in rig.recorded(Rejection)[-1].reason
     assert ask(rig, {T: [2, 3]}) == {"t-0": "NONE"}
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
+def test_partitions_of_one_assignment_are_validated_each_by_its_own(order: list[int]) -> None:
+    """Of three with the same replicas one moves, one waits to move, and one does neither."""
+    limited = CoreSettings(reassignment_concurrent_moves_max=1)
+    rig = active(1, 2, 3, settings=limited, t=[[1, 2], [1, 2], [1, 2]])
+    assert ask(rig, {("t", 0): [2, 3], ("t", 1): [2, 3]}) == {"t-0": "NONE", "t-1": "NONE"}
+    answers = ask(rig, {("t", n): None for n in order})
+    assert answers == {"t-0": "NONE", "t-1": "NONE", "t-2": "NO_REASSIGNMENT_IN_PROGRESS"}
+
+
+@pytest.mark.parametrize("order", ["tu", "ut"])
+def test_one_of_a_topic_that_is_to_be_deleted_is_refused_beside_one_of_another(order: str) -> None:
+    rig = active(1, 2, 3, 4, t=[[1, 4]], u=[[1, 4]])
+    rig.ask(SetPause(True, "a drill", "ann"))
+    rig.world.mark_for_deletion("u")
+    rig.run()
+    answers = ask(rig, {(topic, 0): [1, 2] for topic in order})
+    assert answers == {"t-0": "NONE", "u-0": "UNKNOWN_TOPIC_OR_PARTITION"}

@@ -69,7 +69,7 @@ async def test_orders_arrive_in_order_one_at_a_time() -> None:
             for partition in partitions:
                 decide(partition)
         harness.push([1], partitions)
-        harness.outbox.stop_replica(1, partitions[0], True, 3, "Test")
+        harness.outbox.stop_replica([(partitions[0], 1)], True, 3, "Test")
         harness.senders.sync(deciding=False)
         await until(lambda: harness.answered() and bool(harness.stops), "delivery")
         keys = [header.api_key for header, _ in peer.received]
@@ -142,7 +142,7 @@ async def test_every_way_a_deletion_is_answered_is_reported() -> None:
     peer.answer = partly
     async with senders_to(peer) as harness:
         for partition in partitions:
-            harness.outbox.stop_replica(1, partition, True, 3, "Test")
+            harness.outbox.stop_replica([(partition, 1)], True, 3, "Test")
         harness.senders.sync(deciding=False)
         await until(lambda: bool(harness.stops), "report")
         (report,) = harness.stops

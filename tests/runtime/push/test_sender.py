@@ -34,7 +34,7 @@ async def test_strict_order_and_one_in_flight() -> None:
             for partition in partitions:
                 decide(partition)
         harness.push([1], partitions)
-        harness.outbox.stop_replica(1, partitions[0], True, 3, "Test")
+        harness.outbox.stop_replica([(partitions[0], 1)], True, 3, "Test")
         harness.senders.sync(deciding=False)
         await until(lambda: harness.answered() and bool(broker.states("StopReplica")), "delivery")
         assert broker.overlaps == 0
@@ -484,7 +484,7 @@ async def test_large_requests_are_split_and_nothing_is_lost_or_doubled(kind: str
     async with sender_harness(broker, message_bytes_max=10_000) as harness:
         if kind == "StopReplica":
             for partition in partitions:
-                harness.outbox.stop_replica(1, partition, False, 2, "Test")
+                harness.outbox.stop_replica([(partition, 1)], False, 2, "Test")
             harness.senders.sync(deciding=False)
         else:
             harness.push([1], partitions)
@@ -551,7 +551,7 @@ async def test_a_leader_is_told_while_what_it_had_to_be_told_before_waits(
         harness.outbox.update_metadata(first, 2, "Test")
         harness.senders.sync(deciding=True)
         await asyncio.sleep(0.05)
-        harness.outbox.leader_and_isr([1], second[0], False, 2, "Test")
+        harness.outbox.leader_and_isr([([1], second[0])], False, 2, "Test")
         harness.senders.sync(deciding=True)
         await until(lambda: bool(leader.states("LeaderAndIsr")), "the leader")
         assert not leader.states("UpdateMetadata")

@@ -114,12 +114,12 @@ class Rig:
 
     async def told(self, partitions: Sequence[Partition], seconds: float = 0.0) -> None:
         for partition in partitions:
-            self.outbox.leader_and_isr([1], partition, False, 2, "test")
+            self.outbox.leader_and_isr([([1], partition)], False, 2, "test")
         await self.go(seconds)
 
     async def stopped(self, partitions: Sequence[Partition], seconds: float = 0.0) -> None:
         for partition in partitions:
-            self.outbox.stop_replica(1, partition, True, 2, "test")
+            self.outbox.stop_replica([(partition, 1)], True, 2, "test")
         await self.go(seconds)
 
 
@@ -192,7 +192,7 @@ async def test_a_broker_is_settled_once_it_has_answered_and_is_busy_no_more_when
     await rig.go(6.0)
     assert rig.senders.settled(1)
     assert rig.senders.not_told(1, partition) == ""
-    rig.outbox.leader_and_isr([1], partition, False, 3, "test")
+    rig.outbox.leader_and_isr([([1], partition)], False, 3, "test")
     assert "has not been told yet" in rig.senders.not_told(1, partition)
     await rig.go()
     rig.outbox.remove_broker(1)
@@ -222,7 +222,7 @@ async def test_what_is_queued_as_it_comes_to_rest_is_sent() -> None:
 
     def queue_another() -> None:
         rig.idle = lambda: None
-        rig.outbox.leader_and_isr([1], second, False, 3, "test")
+        rig.outbox.leader_and_isr([([1], second)], False, 3, "test")
         asyncio.get_running_loop().call_soon(rig.senders.sync, False)
 
     rig.idle = queue_another

@@ -28,7 +28,7 @@ async def test_deletions_are_heard_of_partition_by_partition() -> None:
     partitions = topic("t", 4, (1,))
     async with sender_harness(broker) as rig:
         for partition in partitions:
-            rig.outbox.stop_replica(1, partition, partition.number < 3, 2, "Test")
+            rig.outbox.stop_replica([(partition, 1)], partition.number < 3, 2, "Test")
         rig.senders.sync(deciding=False)
         await until(lambda: bool(rig.stops), "the report")
         (report,) = rig.stops
@@ -53,7 +53,7 @@ async def test_a_request_refused_as_a_whole_deletes_nothing() -> None:
     partitions = topic("t", 500, (1,))
     async with sender_harness(broker, message_bytes_max=1_000) as rig:
         for partition in partitions:
-            rig.outbox.stop_replica(1, partition, True, 2, "Test")
+            rig.outbox.stop_replica([(partition, 1)], True, 2, "Test")
         rig.senders.sync(deciding=False)
         await until(lambda: sum(report.size for report in rig.stops) == len(partitions), "the reports")
         assert len(rig.stops) > 3  # one for each message
@@ -64,7 +64,7 @@ async def test_a_request_refused_as_a_whole_deletes_nothing() -> None:
 async def test_nothing_to_delete_is_no_news() -> None:
     broker = FakeBroker(1)
     async with sender_harness(broker) as rig:
-        rig.outbox.stop_replica(1, topic("t", 1, (1,))[0], False, 2, "Test")
+        rig.outbox.stop_replica([(topic("t", 1, (1,))[0], 1)], False, 2, "Test")
         rig.senders.sync(deciding=False)
         await until(lambda: rig.answered() and bool(broker.states("StopReplica")), "delivery")
         assert rig.stops == []

@@ -94,10 +94,10 @@ class Net:
         self.outbox.update_metadata([self.partitions[n] for n in numbers], 1, "test")
 
     def lead(self, broker_id: int, number: int, is_new: bool = False) -> None:
-        self.outbox.leader_and_isr([broker_id], self.partitions[number], is_new, 1, "test")
+        self.outbox.leader_and_isr([([broker_id], self.partitions[number])], is_new, 1, "test")
 
     def stop(self, broker_id: int, number: int, delete: bool = False) -> None:
-        self.outbox.stop_replica(broker_id, self.partitions[number], delete, 1, "test")
+        self.outbox.stop_replica([(self.partitions[number], broker_id)], delete, 1, "test")
 
     def take(self, broker_id: int, count_max: int = 1000) -> Push | None:
         queue = self.outbox.queues.get(broker_id)

@@ -167,7 +167,7 @@ class SenderHarness:
     def push(self, broker_ids: list[int], partitions: list[Partition], event_id: int = 2) -> None:
         """What a decision does: LeaderAndIsr to some, metadata to all."""
         for partition in partitions:
-            self.outbox.leader_and_isr(broker_ids, partition, False, event_id, "Test")
+            self.outbox.leader_and_isr([(broker_ids, partition)], False, event_id, "Test")
         self.outbox.update_metadata(partitions, event_id, "Test")
         self.senders.sync(deciding=False)
 

@@ -147,7 +147,7 @@ if not _w.unclean and _d:
     Fault(
         "stale-broker-epoch-accepted",
         "a member joins the ISR that has registered anew since it caught up",
-        Change(CORE + "isr.alter_partition:evaluate", "_stale(...)", "[]"),
+        Change(CORE + "isr.alter_partition:_checked", "_stale(...)", "[]"),
     ),
     Fault(
         "push-before-commit",
@@ -159,7 +159,7 @@ return StateChange(_p, _c, _n, _e.recipients)
 """,
             """\
 _p.leadership = _n
-self.context.push_leadership(_e.recipients, _p)
+self.context.push_leadership([(_e.recipients, _p)])
 return StateChange(_p, _c, _n, _e.recipients)
 """,
         ),
@@ -178,8 +178,8 @@ return StateChange(_p, _c, _n, _e.recipients)
         "after an election the last replica gets no LeaderAndIsr",
         Change(
             PARTITIONS + "_Election.applied",
-            "_c.push_leadership(_r, _p)",
-            "_c.push_leadership(_r[:-1], _p)",
+            "(_c.recipients, _c.partition)",
+            "(_c.recipients[:-1], _c.partition)",
         ),
     ),
     Fault(
@@ -204,7 +204,7 @@ return StateChange(_p, _c, _n, _e.recipients)
         "a move is finished before its new replicas are in sync",
         Change(
             CORE + "reassignment.phases:_in_sync",
-            "frozenset(_k.isr).issuperset(_t)",
+            "_covers(_k.isr, _t)",
             "not frozenset(_k.isr).isdisjoint(_t)",
         ),
         Change(CORE + "reassignment.phases:_settle_leaders", "set(_p.replicas) <= set(_k.isr)", "True"),
