@@ -17,7 +17,7 @@ from tests.support.analysis.standalone import WORKERS, Standalone, standalone
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 300
+WAIT_S = 600
 
 
 @pytest.fixture
@@ -74,6 +74,7 @@ def test_executors_and_a_worker_are_lost_and_the_report_is_the_local_one(
 
 
 @pytest.mark.s3_long
+@pytest.mark.timeout(1500)
 def test_the_same_on_s3(
     cluster: Standalone, spark: SparkSession, damaged_logs: Path, local_report: Report, tmp_path: Path
 ) -> None:
