@@ -34,7 +34,7 @@ test: java ## check format, lint and types, run all tests but those with a targe
 
 .PHONY: most
 most: java
-	$(PYTEST) $(LARGE) -m "not long and not kafka_long and not browser_long and not gameday_long and not spark_long and not containers_long"
+	$(PYTEST) $(LARGE) -m "not long and not kafka_long and not browser_long and not gameday_long and not spark_long and not s3_long and not containers_long"
 
 .PHONY: test-long
 test-long: java ## run the tests that are too long for `make test`: whole runs under faults, the tutorial, every alert; ARGS as pytest's
@@ -149,6 +149,15 @@ dist: $(READY) ## build wheel and source distribution into build/packages
 spark-cluster: java ## a report on a Spark cluster of two workers, which are killed; one that makes the archive of Spark's classes
 	$(PYTEST) tests/analysis -m spark_long
 
+# A folder for each version. Several checkouts may share it.
+export HADOOP_AWS_JARS ?= $(CURDIR)/build/hadoop-aws
+.PHONY: s3-jars spark-s3
+s3-jars: $(READY) ## fetch the jars of Hadoop's client of S3 (Maven, 700 MB), checked against their checksums
+	@$(BIN)/python -m controller.analysis.object_storage
+
+spark-s3: java s3-jars ## logs, lake and report on a server of S3 (moto), by a local Spark and by a Spark cluster whose workers are killed
+	$(PYTEST) tests/analysis -m "s3_long or s3"
+
 .PHONY: spark-archive
 spark-archive: ## write what spark-submit needs for a report on a Spark cluster into build/spark (docs/report.md)
 	$(PYTHON) deploy/spark_archive.py build/spark
@@ -218,7 +227,7 @@ lock: $(READY) ## resolve pyproject.toml again into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/provers/fuzz/requirements.in -o tests/provers/fuzz/requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header docs/requirements.in -o docs/requirements.txt
-	for tool in kafka-utils kafka-tools kubernetes-validate pillow playwright twine zk-shell; do \
+	for tool in duckdb kafka-utils kafka-tools kubernetes-validate moto pillow playwright twine zk-shell; do \
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/tools/requirements/$$tool.in -o tests/tools/requirements/$$tool.txt || exit 1; \
 	done
 

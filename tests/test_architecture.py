@@ -134,12 +134,12 @@ ROOMS: dict[str, set[str]] = {
     "controller.client": {"controller.errors", "proto"},
     "controller.embedded_zookeeper": {"controller.child_processes", "controller.errors"},
     "controller.embedded_kafka": {
-        "controller.child_processes", "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
+        "controller.child_processes", "controller.embedded_zookeeper", "controller.errors", "controller.maven",
         "controller.core.znode_paths", "controller.runtime.zookeeper",
     },
     "controller.analysis": {
-        "controller.errors", "controller.exit_codes", "controller.embedded_zookeeper.ensemble.find_java",
-        "proto.statelog.schema",
+        "controller.errors", "controller.exit_codes", "controller.maven",
+        "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema",
     },
     "controller.workload": {
         "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors", "proto",

@@ -18,12 +18,13 @@ from controller.analysis.errors import ReportError
 from controller.analysis.intake import quality
 from controller.analysis.intake.files import delete, list_files, write_text
 from controller.analysis.intake.staging import Staged, stage
-from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
+from controller.analysis.lake.source import LakeSource
 from controller.analysis.local_files import LogFile, check_local, has_scheme
+from controller.analysis.object_storage.jars import jars_for
 from controller.analysis.page.rendering import render
 from controller.analysis.progress import Phase, Progress, entered, estimated_lines, stage_progress, stepped
 from controller.analysis.questions.asked import NOTHING_TOLD, Asked
-from controller.analysis.session import LOG_NAME, QUICK_BYTES, size_for, spark_session
+from controller.analysis.session import LOG_NAME, QUICK_BYTES, first_line, size_for, spark_session
 from controller.analysis.summary import ReportSummary, collect_findings, summarize
 from controller.analysis.tables import TABLES, Input
 
@@ -33,15 +34,13 @@ _LISTINGS_MAX = 3
 _TABLES_AT_ONCE = 2
 #: For fewer rows a query takes longer to compile than to run.
 _FEW_ROWS = 100_000
-#: How a JVM's stack begins what caused an exception, the last one being the first cause.
-_CAUSE = "Caused by: "
 
 
 def run_report(
     log_dirs: Sequence[Path | str],
     out_dir: Path | str,
     *,
-    lake: Path | None = None,
+    lake: Path | str | None = None,
     master: str | None = None,
     progress: Progress,
     asked: Asked = NOTHING_TOLD,
@@ -54,8 +53,8 @@ def run_report(
 
     Raises ReportError if the report cannot be made, EnvironmentFault without Java.
     """
-    snapshot = None if lake is None else open_snapshot(lake)
-    size = check_local(log_dirs) if snapshot is None else log_bytes(snapshot)
+    source = None if lake is None else LakeSource(lake)
+    size = check_local(log_dirs) if source is None else source.log_bytes
     local = size is not None
     quick = size is not None and size <= QUICK_BYTES
     out = str(out_dir)
@@ -68,14 +67,19 @@ def run_report(
         progress("starting Spark")
         entered(progress, Phase.SPARK)
         with (
-            spark_session(master, own_log_dir, quick=quick, archived=local) as spark,
+            spark_session(
+                master,
+                own_log_dir,
+                quick=quick,
+                archived=local,
+                jars=partial(jars_for, [*log_dirs, lake or "", out], progress),
+            ) as spark,
             stage_progress(spark.sparkContext, progress),
         ):
-            if lake is None or snapshot is None:
+            if lake is None or source is None:
                 read, named = partial(read_input, spark, log_dirs), log_dirs
             else:
-                size_for(spark, log_bytes(snapshot))
-                read, named = partial(lake_input, spark, lake, snapshot), [lake]
+                read, named = partial(source.input, spark), [lake]
             try:
                 return _report(spark, read, named, out, progress, asked)
             except (PySparkException, Py4JError) as error:
@@ -207,13 +211,3 @@ def write_tables(
             list(pool.map(table, [name for name, spec in specs.items() if spec.few_rows == few]))
     progress(f"tables: {len(specs)} in {tables_dir.removeprefix('file:')}")
     return {name: table(name) for name in specs}
-
-
-def first_line(error: BaseException) -> str:
-    """What an exception of Spark says, without the stack; of one of the JVM its cause: no space, no memory."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, Py4JError) and len(lines) > 1:
-        # The first line names the call, which says nothing to anybody.
-        causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
-        return (causes[-1] if causes else lines[1].removeprefix(": "))[:300]
-    return next(iter(lines), type(error).__name__)[:300]

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -36,6 +37,8 @@ QUICK_BYTES = 256 << 20
 #: For smaller inputs a query takes longer to optimise and compile than to run; measured: a third of the time saved.
 SMALL_BYTES = 16 << 20
 LOG_NAME = "spark.log"
+#: How a JVM's stack begins what caused an exception, the last one being the first cause.
+_CAUSE = "Caused by: "
 #: How long the JVM may take to end, and to write the archive of its classes.
 _END_S = 300
 
@@ -53,12 +56,18 @@ rootLogger.appenderRef.console.ref = console
 
 @contextmanager
 def spark_session(
-    master: str | None, log_dir: Path, *, quick: bool = False, archived: bool = False
+    master: str | None,
+    log_dir: Path,
+    *,
+    quick: bool = False,
+    archived: bool = False,
+    jars: Callable[[], Sequence[Path]] = tuple,
 ) -> Iterator[SparkSession]:
     """A session with its own settings; a Spark that already runs is not stopped.
 
     ``quick``: the input is of at most QUICK_BYTES: a JVM that compiles with less care.
     ``archived``: use the archive of Spark's classes, or make it at the end, which takes some seconds once.
+    ``jars``: tells which jars a Spark started here needs beside its own; with any there is no such archive.
     A local Spark started here logs to ``log_dir``/spark.log and prints nothing to the terminal.
 
     Raises EnvironmentFault without Java 17, ReportError if Spark does not start.
@@ -73,7 +82,7 @@ def spark_session(
             base.sparkContext.setLogLevel("ERROR")
             stack.callback(base.stop)
         else:
-            base = stack.enter_context(_local_spark(master or "local[*]", log_dir, quick, archived))
+            base = stack.enter_context(_local_spark(master or "local[*]", log_dir, quick, archived, jars()))
         session = base.newSession()
         session.conf.set("spark.sql.session.timeZone", "UTC")
         session.conf.set("spark.sql.ansi.enabled", "true")
@@ -96,13 +105,16 @@ def size_for(session: SparkSession, input_bytes: int) -> None:
 
 
 @contextmanager
-def _local_spark(master: str, log_dir: Path, quick: bool, archived: bool) -> Iterator[SparkSession]:
+def _local_spark(
+    master: str, log_dir: Path, quick: bool, archived: bool, jars: Sequence[Path]
+) -> Iterator[SparkSession]:
     with (
         tempfile.TemporaryDirectory(prefix="pctl-report-") as scratch,
         (log_dir / LOG_NAME).open("wb") as log,
     ):
-        archive = ClassArchive.find() if archived else None
-        conf = _local_conf(master, Path(scratch), quick, archive)
+        # The archive is for one class path.
+        archive = ClassArchive.find() if archived and not jars else None
+        conf = _local_conf(master, Path(scratch), quick, archive).setAll(_jar_settings(master, jars))
         gateway = _launch(conf, log)
         try:
             with _own_ctrl_c():
@@ -216,6 +228,17 @@ def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive |
     return SparkConf(loadDefaults=False).setAll(list(settings.items()))
 
 
+def _jar_settings(master: str, jars: Sequence[Path]) -> list[tuple[str, str]]:
+    if not jars:
+        return []
+    # Hadoop's client of S3 keeps what it uploads in files of this class, and of no other.
+    common = ("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.LocalFileSystem")
+    # By `spark.jars` executors in Spark's own process would have copies.
+    if master.startswith("local"):
+        return [common, ("spark.driver.extraClassPath", os.pathsep.join(map(str, jars)))]
+    return [common, ("spark.jars", ",".join(path.as_uri() for path in jars))]
+
+
 def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
     """Start a JVM for Spark with the Java of `find_java`, and file names in UTF-8 in any locale."""
     home = os.path.dirname(os.path.dirname(os.path.realpath(find_java())))
@@ -252,3 +275,13 @@ def _end(gateway: Any) -> bool:
         process.wait()
         return False
     return True
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception of Spark says, without the stack; of one of the JVM its cause: no space, no memory."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, Py4JError) and len(lines) > 1:
+        # The first line names the call, which says nothing to anybody.
+        causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+        return (causes[-1] if causes else lines[1].removeprefix(": "))[:300]
+    return next(iter(lines), type(error).__name__)[:300]

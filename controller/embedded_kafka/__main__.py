@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-import click
-
-from controller.embedded_kafka import jars
-from controller.errors import EnvironmentFault
-from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
-
-
-def main() -> None:
-    for version in sys.argv[1:] or [jars.NEWEST]:
-        try:
-            click.echo(f"Kafka {version}: {jars.fetch(version)}")
-        except EnvironmentFault as error:
-            click.echo(str(error), err=True)
-            sys.exit(EXIT_FAILED)
-        except ValueError as error:
-            click.echo(str(error), err=True)
-            sys.exit(EXIT_USAGE)
-
+from controller.embedded_kafka.jars import KAFKA
 
 if __name__ == "__main__":
-    main()
+    KAFKA.main()

@@ -212,7 +212,7 @@ class KafkaBroker(Process):
             f"-Djute.maxbuffer={JUTE_MAXBUFFER}",
             f"-Dlog4j.configuration=file:{self.directory / 'log4j.properties'}",
             "-cp",
-            jars.class_path(self.version),
+            jars.KAFKA.class_path(self.version),
             MAIN_CLASS,
             str(self.directory / "server.properties"),
         ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from controller.embedded_kafka import jars
+from controller.embedded_kafka.jars import KAFKA, NEWEST
 from controller.embedded_zookeeper.ensemble import find_java
 
 TIMEOUT_S = 90.0
@@ -67,7 +67,7 @@ class KafkaTools:
         log4j = self.directory / "log4j-tools.properties"
         log4j.write_text(_LOG4J)
         java = [find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *self.jvm_options,
-                f"-Dlog4j.configuration=file:{log4j}", "-cp", jars.class_path(jars.NEWEST), tool.value]  # fmt: skip
+                f"-Dlog4j.configuration=file:{log4j}", "-cp", KAFKA.class_path(NEWEST), tool.value]  # fmt: skip
         return [*java, *([] if tool in _OFFLINE else self._connection(tool)), *arguments]
 
     def run(

@@ -274,7 +274,7 @@ class Playground:
             raise EnvironmentFault(
                 "confluent-kafka is missing: install partition-controller with the extra kafka"
             )
-        jars.fetch(jars.NEWEST)
+        jars.KAFKA.fetch(jars.NEWEST)
         properties = {"zookeeper.session.timeout.ms": str(self.session_timeout_ms)}
         for id_, port in enumerate(lasting_ports(self.brokers), 1):
             name = f"broker-{id_}"

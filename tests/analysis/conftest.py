@@ -1,8 +1,10 @@
-"""One Spark for all tests of the job, and logs written by hand."""
+"""One Spark for all tests of the job, logs written by hand, and a report that others are compared with."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ from controller.analysis import lines
 from controller.analysis.condensing import condense
 from controller.analysis.intake.files import list_files
 from controller.analysis.intake.reading import classify, read_lines
+from controller.analysis.job import run_report
 from controller.analysis.session import size_for, spark_session
+from controller.analysis.tables import TABLES
 from proto.statelog.schema import INT_FIELDS, LIST_FIELDS, TEXT_CHARS_MAX
-from tests.support.analysis.records import text
+from tests.support.analysis.make_log import write_cluster
+from tests.support.analysis.records import record, text
 
 Lines = Callable[[list[str | bytes]], DataFrame]
 Records = Callable[[list[dict[str, Any]]], DataFrame]
@@ -69,6 +74,48 @@ def records(spark: SparkSession, tmp_path: Path) -> Records:
 def condensed(records: Records) -> Records:
     """Records in, `condense` of them out."""
     return lambda given: condense(records(given))
+
+
+@dataclass(frozen=True)
+class Report:
+    """``tables``: by name, the rows, in no order; ``page``: as HTML."""
+
+    tables: dict[str, list[str]]
+    page: str
+
+    @classmethod
+    def read(cls, spark: SparkSession, out: Path) -> Report:
+        found = {spec.name: spark.read.parquet(f"{out}/tables/{spec.name}").collect() for spec in TABLES}
+        tables = {name: sorted(map(str, rows)) for name, rows in found.items()}
+        return cls(tables, (out / "report.html").read_text(encoding="utf-8"))
+
+    def of(self, former: str, present: str) -> Report:
+        """The same one, if the logs had been elsewhere."""
+        tables = {
+            name: sorted(row.replace(former, present) for row in rows) for name, rows in self.tables.items()
+        }
+        return Report(tables, self.page.replace(former, present))
+
+
+@pytest.fixture(scope="session")
+def damaged_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a cluster's life, with a gzip file that is damaged, a line that is torn and one that is no record."""
+    folder = tmp_path_factory.mktemp("logs")
+    write_cluster(folder, partitions=40, rounds=2)
+    good = text(record("topic", topic="t", to="created"))
+    packed = gzip.compress(f"{good}\n".encode() * 1000)
+    (folder / "broker-1" / "state-change.20260114T101500.000000Z.jsonl.gz").write_bytes(packed[:-9])
+    with (folder / "broker-2" / "state-change.jsonl").open("a") as log:
+        log.write(f"nonsense\n{good[:-9]}\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def local_report(spark: SparkSession, damaged_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Of ``damaged_logs``, made by one process."""
+    out = tmp_path_factory.mktemp("local")
+    run_report([damaged_logs], out, progress=lambda _line: None)
+    return Report.read(spark, out)
 
 
 def rows(table: DataFrame, *columns: str) -> list[tuple[Any, ...]]:

@@ -15,15 +15,23 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from controller.analysis.errors import ReportError
-from controller.analysis.job import first_line
-from controller.analysis.lake import delta_log, identity
-from controller.analysis.lake.delta_log import DeltaLog, Snapshot, add_action, domain_action, remove_action
+from controller.analysis.lake import delta_log, identity, storage
+from controller.analysis.lake.delta_log import (
+    LOG_DIR,
+    DeltaLog,
+    Snapshot,
+    add_action,
+    domain_action,
+    remove_action,
+)
 from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.job import Writer, pieces_of, run_follow
 from controller.analysis.lake.loading import taken_files
 from controller.analysis.lake.source import open_snapshot
 from controller.analysis.lake.spool import Piece, Spool
+from controller.analysis.lake.storage import LocalStorage
+from controller.analysis.session import first_line
 
 PARTITION = {"day": "2026-01-14", "kind": "leader"}
 
@@ -33,7 +41,7 @@ def lines(first: int, last: int) -> bytes:
 
 
 def table(root: Path) -> tuple[DeltaLog, Snapshot]:
-    log = DeltaLog(root)
+    log = DeltaLog(LocalStorage(root))
     return log, log.create('{"type":"struct","fields":[]}')
 
 
@@ -59,7 +67,7 @@ def test_of_two_writers_of_one_version_the_second_is_told(tmp_path: Path) -> Non
     with pytest.raises(LakeError, match="version 1 was committed by another program; nothing was written"):
         log.commit(other, [add_action("b", PARTITION, 1)], "WRITE")
     assert set(log.read().files) == {"a"}
-    assert not list(log.directory.glob(".draft-*"))
+    assert not list((tmp_path / LOG_DIR).glob(".draft-*"))
 
 
 def test_a_checkpoint_tells_what_the_commits_before_it_told(tmp_path: Path) -> None:
@@ -68,11 +76,11 @@ def test_a_checkpoint_tells_what_the_commits_before_it_told(tmp_path: Path) -> N
         log.commit(
             snapshot, [add_action(f"f{number}", PARTITION, 1), domain_action("n", str(number))], "WRITE"
         )
-    for path in log.directory.glob("[0-9]*.json"):
+    for path in (tmp_path / LOG_DIR).glob("[0-9]*.json"):
         if ".checkpoint." not in path.name and int(path.name[:20]) <= delta_log.CHECKPOINT_EVERY:
             path.unlink()
     read = log.read()
-    assert len(list(log.directory.glob("*.checkpoint.*.json"))) == 1
+    assert len(list((tmp_path / LOG_DIR).glob("*.checkpoint.*.json"))) == 1
     assert (read.version, set(read.files), read.domains) == (
         snapshot.version,
         set(snapshot.files),
@@ -84,7 +92,7 @@ def test_a_missing_commit_and_a_damaged_one_are_errors(tmp_path: Path) -> None:
     log, snapshot = table(tmp_path)
     for name in "ab":
         log.commit(snapshot, [add_action(name, PARTITION, 1)], "WRITE")
-    second = log.directory / f"{1:020}.json"
+    second = tmp_path / LOG_DIR / f"{1:020}.json"
     text = second.read_text()
     second.write_text(text[:-20])
     with pytest.raises(LakeError, match=r"00001\.json: damaged"):
@@ -110,7 +118,7 @@ def test_a_missing_commit_and_a_damaged_one_are_errors(tmp_path: Path) -> None:
 )
 def test_whatever_is_in_a_commit_or_in_the_last_checkpoint_is_named(tmp_path: Path, text: bytes) -> None:
     log, snapshot = table(tmp_path)
-    commit, last = log.directory / f"{1:020}.json", log.directory / "_last_checkpoint"
+    commit, last = tmp_path / LOG_DIR / f"{1:020}.json", tmp_path / LOG_DIR / "_last_checkpoint"
     commit.write_bytes(text)
     with pytest.raises(LakeError, match=rf"^{commit}: damaged: "):
         log.read()
@@ -124,7 +132,7 @@ def test_whatever_is_in_a_commit_or_in_the_last_checkpoint_is_named(tmp_path: Pa
 
 def test_what_is_no_file_and_what_is_known_of_a_log_are_named(tmp_path: Path) -> None:
     log, snapshot = table(tmp_path)
-    (log.directory / "_last_checkpoint").write_text('{"version":0,"v2Checkpoint":{"path":"gone"}}')
+    (tmp_path / LOG_DIR / "_last_checkpoint").write_text('{"version":0,"v2Checkpoint":{"path":"gone"}}')
     with pytest.raises(LakeError, match=r"_delta_log/gone: No such file or directory"):
         log.read()
     with pytest.raises(LakeError, match=r"damaged: statelog\.file\.1: Object missing"):
@@ -139,7 +147,7 @@ def test_rows_without_commits_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(
         LakeError, match=r"_delta_log is missing or empty, and there are rows \(day=2026-01-14/"
     ):
-        Writer(tmp_path, [tmp_path], lambda _: None)
+        Writer(LocalStorage(tmp_path), tmp_path, [tmp_path], lambda _: None)
     assert rows.exists()
 
 
@@ -166,7 +174,7 @@ def test_a_table_of_an_earlier_version_is_not_reported_on(tmp_path: Path) -> Non
     log.commit(snapshot, [{"metaData": snapshot.metadata | {"configuration": configuration}}], "WRITE")
     advice = "an earlier version: lake version 1, now 2; pctl lake update LOGDIR... --lake .* changes it"
     with pytest.raises(LakeError, match=advice):
-        open_snapshot(tmp_path)
+        open_snapshot(LocalStorage(tmp_path))
 
 
 def test_a_feature_that_another_program_turned_on_is_not_ignored(tmp_path: Path) -> None:
@@ -190,17 +198,17 @@ def test_files_that_no_commit_names_are_deleted_and_removed_ones_after_a_day(
     log.commit(snapshot, [remove_action(snapshot.files[names["old"]])], "OPTIMIZE")
     assert log.sweep(snapshot) == 1
     assert {path.stem for path in directory.iterdir()} == {"kept", "old"}
-    later = delta_log.now_ms() + delta_log.RETENTION_MS + 1
-    monkeypatch.setattr(delta_log, "now_ms", lambda: later)
+    later = storage.now_ms() + delta_log.RETENTION_MS + 1
+    monkeypatch.setattr(storage, "now_ms", lambda: later)
     assert log.sweep(snapshot) == 1
     assert {path.stem for path in directory.iterdir()} == {"kept"}
 
 
 def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from controller.analysis.lake.delta_log import DeltaLog\n"
+        "import sys; from pathlib import Path; from controller.analysis.lake.storage import LocalStorage\n"
         "from controller.analysis.lake.errors import LakeError\n"
-        "try:\n    with DeltaLog(Path(sys.argv[1])).writing(): print('writes')\n"
+        "try:\n    with LocalStorage(Path(sys.argv[1])).writing(): print('writes')\n"
         "except LakeError as error: print(error)"
     )
 
@@ -209,19 +217,19 @@ def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
             [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
         ).stdout
 
-    with DeltaLog(tmp_path).writing():
+    with LocalStorage(tmp_path).writing():
         assert "is writing this lake; one writer at a time" in second()
-        with pytest.raises(LakeError, match=r"process \d+ is writing"), DeltaLog(tmp_path).writing():
+        with pytest.raises(LakeError, match=r"process \d+ is writing"), LocalStorage(tmp_path).writing():
             pass
     assert second() == "writes\n"
 
 
 def test_a_report_without_a_lake_is_an_error_that_tells_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match=r"no lake; pctl lake update LOGDIR... --lake .* makes it"):
-        open_snapshot(tmp_path)
+        open_snapshot(LocalStorage(tmp_path))
     table(tmp_path)
     with pytest.raises(LakeError, match="no usable line"):
-        open_snapshot(tmp_path)
+        open_snapshot(LocalStorage(tmp_path))
 
 
 # --- identities and the spool -------------------------------------------------------------------------------------
@@ -368,7 +376,7 @@ def test_orders_tell_names_with_anything_in_them(tmp_path: Path, name: str) -> N
     log_dir = tmp_path / name
     log_dir.mkdir()
     (log_dir / "state-change.jsonl").write_bytes(lines(0, 3))
-    writer = Writer(tmp_path, [log_dir], lambda _: None)
+    writer = Writer(LocalStorage(tmp_path), tmp_path, [log_dir], lambda _: None)
     assert writer.order()
     (order,) = writer.ordered()
     (piece,) = pieces_of(order.read_text(encoding="utf-8"))
@@ -380,7 +388,7 @@ def test_a_name_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     os.mkdir(log_dir)
     Path(log_dir, "state-change.jsonl").write_bytes(lines(0, 3))
     with pytest.raises(ReportError, match=r"logs\\udcff/state-change\.jsonl': names .* must be UTF-8"):
-        Writer(tmp_path, [log_dir], lambda _: None).order()
+        Writer(LocalStorage(tmp_path), tmp_path, [log_dir], lambda _: None).order()
 
 
 @pytest.mark.parametrize("name", ["a[b]", "a{b}", "a*", "a?", "a\\b"])
@@ -414,15 +422,15 @@ def test_an_order_that_cannot_be_carried_out_is_set_aside_anew(tmp_path: Path, w
     log_dir, said = tmp_path / "logs", list[str]()
     log_dir.mkdir()
     (log_dir / "state-change.jsonl").write_bytes(lines(0, 3))
-    writer = Writer(tmp_path, [log_dir], said.append)
+    writer = Writer(LocalStorage(tmp_path), tmp_path, [log_dir], said.append)
     assert writer.order()
     (order,) = writer.ordered()
-    assert Writer(tmp_path, [log_dir], said.append).ordered() == [order]
+    assert Writer(LocalStorage(tmp_path), tmp_path, [log_dir], said.append).ordered() == [order]
     if what == "a piece is missing":
         next(writer.spool.directory.iterdir()).unlink()
     else:
         order.write_bytes(order.read_bytes()[:-9])
-    again = Writer(tmp_path, [log_dir], said.append)
+    again = Writer(LocalStorage(tmp_path), tmp_path, [log_dir], said.append)
     assert said == [f"{order}: what it names is not set aside any more; it is read from the logs again"]
     assert again.order()
     (piece,) = pieces_of(again.ordered()[0].read_text(encoding="utf-8"))

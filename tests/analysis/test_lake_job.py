@@ -25,8 +25,9 @@ from controller.analysis.lake.delta_log import LAKE_VERSION, DeltaLog
 from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.job import LakeSummary, run_update
 from controller.analysis.lake.loading import Lake, read_rows, taken_files
-from controller.analysis.lake.source import lake_input, open_snapshot
+from controller.analysis.lake.source import LakeSource, open_snapshot
 from controller.analysis.lake.spool import Spool
+from controller.analysis.lake.storage import LocalStorage
 from controller.analysis.notebook.logs import Logs
 from controller.analysis.tables import TABLES, Input
 from tests.support.analysis.make_log import write_cluster
@@ -70,7 +71,7 @@ def from_logs(spark: SparkSession, logs: Path, work: Path) -> Input:
 
 
 def from_lake(spark: SparkSession, lake: Path) -> Input:
-    return lake_input(spark, lake, open_snapshot(lake), "", quiet)
+    return LakeSource(lake).input(spark, "", quiet)
 
 
 def stamped(second: int) -> str:
@@ -163,13 +164,15 @@ class Node:
 
 def taken(spark: SparkSession, lake: Path) -> Counter[int]:
     """How often the lake has each event id."""
-    rows = read_rows(spark, lake, DeltaLog(lake).read().files)
+    rows = read_rows(spark, LocalStorage(lake), DeltaLog(LocalStorage(lake)).read().files)
     return Counter(row.event_id for row in rows.select("event_id").collect())
 
 
 def condensed_lines(spark: SparkSession, lake: Path) -> list[int]:
     """How many lines each row of the lake's condensed records stands for."""
-    rows = read_condensed(spark, lake, condensed_files(DeltaLog(lake).read())).collect()
+    rows = read_condensed(
+        spark, LocalStorage(lake), condensed_files(DeltaLog(LocalStorage(lake)).read())
+    ).collect()
     return [row.lines for row in rows]
 
 
@@ -218,7 +221,7 @@ def test_an_update_that_ends_anywhere_is_finished_by_the_next(
     assert taken(spark, lake) == node.each_once()
     assert sum(condensed_lines(spark, lake)) == node.written
     files = {path.relative_to(lake).as_posix() for path in lake.glob("day=*/kind=*/*.parquet")}
-    assert files == set(DeltaLog(lake).read().files)
+    assert files == set(DeltaLog(LocalStorage(lake)).read().files)
     assert not list((lake / "_orders").iterdir())
 
 
@@ -249,7 +252,7 @@ def test_small_files_are_put_together_and_the_rows_stay(
     for _ in range(3):
         node.write(10)
         update(node.directory, lake)
-    snapshot = DeltaLog(lake).read()
+    snapshot = DeltaLog(LocalStorage(lake)).read()
     assert (len(snapshot.files), len(snapshot.removed)) == (1, 3)
     assert taken(spark, lake) == node.each_once()
     assert all((lake / path).exists() for path in snapshot.removed)
@@ -265,15 +268,15 @@ def test_a_lake_of_an_earlier_version_is_changed_by_the_next_update(
     node, lake = Node(tmp_path / "logs"), tmp_path / "lake"
     node.write(10)
     update(node.directory, lake)
-    log = DeltaLog(lake)
+    log = DeltaLog(LocalStorage(lake))
     snapshot = log.read()
     configuration = snapshot.metadata["configuration"] | {"statelog.lakeVersion": "1"}
     log.commit(snapshot, [{"metaData": snapshot.metadata | {"configuration": configuration}}], "WRITE")
     with pytest.raises(LakeError, match="made by an earlier version"):
-        open_snapshot(lake)
+        open_snapshot(LocalStorage(lake))
     done = update(node.directory, lake)
     assert (done.version, done.added_lines) == (snapshot.version + 1, 0)
-    assert open_snapshot(lake).lake_version == LAKE_VERSION
+    assert open_snapshot(LocalStorage(lake)).lake_version == LAKE_VERSION
     assert condensed_lines(spark, lake) == [node.written]
 
 
@@ -291,7 +294,7 @@ def test_a_followed_log_is_taken_once_whenever_the_process_is_killed(
         "a commit": lambda: len(list((lake / "_delta_log").glob("0*.json"))) > version,
     }
     for reached in stages.values():
-        version = DeltaLog(lake).read().version + 1
+        version = DeltaLog(LocalStorage(lake)).read().version + 1
         process = follow(node.directory, lake)
         until(reached, process)
         process.send_signal(signal.SIGKILL)
@@ -313,7 +316,7 @@ def test_a_followed_log_is_taken_once_whenever_the_process_is_killed(
 
 
 def lake_lines(lake: Path) -> int:
-    return sum(file.lines for file in taken_files(DeltaLog(lake).read()))
+    return sum(file.lines for file in taken_files(DeltaLog(LocalStorage(lake)).read()))
 
 
 def follow(logs: Path, lake: Path) -> subprocess.Popen[str]:

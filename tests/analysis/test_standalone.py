@@ -2,63 +2,30 @@
 
 from __future__ import annotations
 
-import gzip
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from controller.analysis.job import run_report
-from controller.analysis.tables import TABLES
-from tests.support.analysis.make_log import write_cluster
-from tests.support.analysis.records import record, text
+from tests.analysis.conftest import Report
+from tests.support.analysis.s3 import fetched_jars, s3
 from tests.support.analysis.standalone import WORKERS, Standalone, standalone
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark_long]
+pytestmark = pytest.mark.slow
 
-Tables = dict[str, list[str]]
-WAIT_S = 300
-
-
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a cluster's life, with a gzip file that is damaged, a line that is torn and one that is no record."""
-    folder = tmp_path_factory.mktemp("logs")
-    write_cluster(folder, partitions=40, rounds=2)
-    good = text(record("topic", topic="t", to="created"))
-    packed = gzip.compress(f"{good}\n".encode() * 1000)
-    (folder / "broker-1" / "state-change.20260114T101500.000000Z.jsonl.gz").write_bytes(packed[:-9])
-    with (folder / "broker-2" / "state-change.jsonl").open("a") as log:
-        log.write(f"nonsense\n{good[:-9]}\n")
-    return folder
+WAIT_S = 600
 
 
-@pytest.fixture(scope="module")
-def local(spark: SparkSession, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, str]:
-    """The tables and the page of a report that one process made."""
-    out = tmp_path_factory.mktemp("local")
-    run_report([logs], out, progress=lambda _line: None)
-    return read(spark, out), page(out)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    with standalone(tmp_path_factory.mktemp("standalone")) as running:
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Standalone]:
+    folder = tmp_path / "standalone"
+    folder.mkdir()
+    with standalone(folder) as running:
         yield running
-
-
-def read(spark: SparkSession, out: Path) -> Tables:
-    """The rows of each table, in no order."""
-    found = {spec.name: spark.read.parquet(f"{out}/tables/{spec.name}").collect() for spec in TABLES}
-    return {name: sorted(map(str, rows)) for name, rows in found.items()}
-
-
-def page(out: Path) -> str:
-    return (out / "report.html").read_text(encoding="utf-8")
 
 
 def hear(submitted: subprocess.Popen[str], word: str) -> None:
@@ -72,21 +39,14 @@ def hear(submitted: subprocess.Popen[str], word: str) -> None:
     pytest.fail("".join(heard[-50:]))
 
 
-def test_executors_and_a_worker_are_lost_and_the_report_is_the_local_one(
-    cluster: Standalone, spark: SparkSession, logs: Path, local: tuple[Tables, str], tmp_path: Path
+def report_while_executors_are_lost(
+    cluster: Standalone, arguments: Sequence[str], properties: Mapping[str, str]
 ) -> None:
-    """One executor while lines are parsed, the other, with its worker, when parts of the tables are with it.
-
-    By a file system that only Spark reads: files are listed, checked, staged and written through Hadoop. The workers'
-    Python has our archive and nothing else.
-    """
+    """One executor is killed while lines are parsed, the other, with its worker, when it has parts of the tables."""
     first, second = WORKERS
-    mounts = "spark.hadoop.fs.viewfs.mounttable.shared.link"
-    folders = {"in": logs, "out": tmp_path}
-    settings = [f"--conf={mounts}./{name}={folder.as_uri()}" for name, folder in folders.items()]
     with ExitStack() as stack:
-        shared = ["viewfs://shared/in", "--out", "viewfs://shared/out/report"]
-        submitted = stack.enter_context(cluster.submit(shared, settings))
+        settings = [f"--conf={name}={value}" for name, value in properties.items()]
+        submitted = stack.enter_context(cluster.submit(arguments, settings))
         stack.callback(submitted.kill)
         hear(submitted, "reading")
         while not (cluster.executors(first) and cluster.executors(second)):
@@ -98,7 +58,32 @@ def test_executors_and_a_worker_are_lost_and_the_report_is_the_local_one(
         rest, _ = submitted.communicate(timeout=WAIT_S)
         assert submitted.returncode == 0, rest[-5000:]
     assert "failovers  3" in rest
-    tables, shown = local
-    expected = {name: [row.replace(str(logs), shared[0]) for row in rows] for name, rows in tables.items()}
-    assert read(spark, tmp_path / "report") == {name: sorted(rows) for name, rows in expected.items()}
-    assert page(tmp_path / "report") == shown.replace(str(logs), shared[0])
+
+
+@pytest.mark.spark_long
+def test_executors_and_a_worker_are_lost_and_the_report_is_the_local_one(
+    cluster: Standalone, spark: SparkSession, damaged_logs: Path, local_report: Report, tmp_path: Path
+) -> None:
+    """By a file system that only Spark reads: files are listed, checked, staged and written through Hadoop. The
+    workers' Python has our archive and nothing else."""
+    mounts = "spark.hadoop.fs.viewfs.mounttable.shared.link"
+    properties = {f"{mounts}./in": damaged_logs.as_uri(), f"{mounts}./out": tmp_path.as_uri()}
+    arguments = ["viewfs://shared/in", "--out", "viewfs://shared/out/report"]
+    report_while_executors_are_lost(cluster, arguments, properties)
+    assert Report.read(spark, tmp_path / "report") == local_report.of(str(damaged_logs), arguments[0])
+
+
+@pytest.mark.s3_long
+@pytest.mark.timeout(1500)
+def test_the_same_on_s3(
+    cluster: Standalone, spark: SparkSession, damaged_logs: Path, local_report: Report, tmp_path: Path
+) -> None:
+    jars = f"{fetched_jars()}/*"
+    with s3(tmp_path) as bucket:
+        bucket.put(damaged_logs, "logs")
+        properties = {f"spark.hadoop.{name}": value for name, value in bucket.properties.items()}
+        properties |= {f"spark.{role}.extraClassPath": jars for role in ("driver", "executor")}
+        arguments = [f"{bucket.url}/logs", "--out", f"{bucket.url}/report"]
+        report_while_executors_are_lost(cluster, arguments, properties)
+        bucket.get("report/", tmp_path)
+    assert Report.read(spark, tmp_path / "report") == local_report.of(str(damaged_logs), arguments[0])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from controller.embedded_kafka import jars
+from controller.maven import UnreachableFault
 from tests.kafka.cluster import KafkaCluster
 
 MakeCluster = Callable[..., KafkaCluster]
@@ -18,8 +19,8 @@ MakeCluster = Callable[..., KafkaCluster]
 def require(version: str) -> None:
     """Skip the test when these jars cannot be fetched."""
     try:
-        jars.fetch(version)
-    except jars.UnreachableFault as fault:
+        jars.KAFKA.fetch(version)
+    except UnreachableFault as fault:
         pytest.skip(str(fault).splitlines()[0])
 
 

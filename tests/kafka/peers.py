@@ -32,6 +32,7 @@ from controller.core.model import LeaderAndIsr
 from controller.embedded_kafka import jars
 from controller.embedded_kafka.brokers import KafkaBroker
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, four_letter_word
+from controller.maven import UnreachableFault
 from controller.runtime.zookeeper import codecs
 from proto.gen.kafka.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
@@ -531,8 +532,8 @@ def main(arguments: list[str]) -> int:
     if topics < 1 or options.runs < 1:
         parser.error("--scale must be at least 0.0005 (one topic of 50 partitions), --runs at least 1")
     try:
-        jars.fetch(jars.NEWEST)
-    except jars.UnreachableFault as fault:
+        jars.KAFKA.fetch(jars.NEWEST)
+    except UnreachableFault as fault:
         console.print(f"SKIPPED: nothing was measured, Kafka's jars are not there. {fault}", markup=False)
         return 0
     found: dict[str, list[dict[str, Figure]]] = {"this project": [], "Kafka 3.9.1": []}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
 
@@ -17,6 +18,7 @@ from controller.analysis.errors import ReportError
 from controller.analysis.intake.conversion import convert
 from controller.analysis.intake.screening import FileCheck, inflate
 from controller.analysis.local_files import LogFile, has_scheme, is_log, nothing_found, walk_local
+from controller.analysis.session import first_line
 
 #: Larger remote gzip files are read but not checked: Spark passes a whole file to the check.
 _REMOTE_CHECK_BYTES_MAX = 512 << 20
@@ -117,8 +119,8 @@ def _walk_hadoop(spark: SparkSession, log_dir: str) -> Iterator[LogFile]:
             status = statuses.next()
             if is_log(status.getPath().getName()):
                 yield LogFile(status.getPath().toString(), status.getLen())
-    except PySparkException as error:
-        raise ReportError(f"{log_dir}: {str(error).splitlines()[0]}") from error
+    except (PySparkException, Py4JError) as error:
+        raise ReportError(f"{log_dir}: {first_line(error)}") from error
 
 
 def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -31,5 +31,5 @@ def compact(lake: Lake, snapshot: Snapshot) -> Snapshot:
     small = [name for name, size in condensed_files(snapshot).items() if size < SMALL_BYTES]
     if len(small) >= FILES_MAX:
         actions += lake.write_condensed(merge_condensed(lake.condensed(small)))
-        actions += [replaced(lake.root, name) for name in small]
+        actions += [replaced(lake.storage, name) for name in small]
     return lake.log.commit(snapshot, actions, "OPTIMIZE") if actions else snapshot

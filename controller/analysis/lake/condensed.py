@@ -7,14 +7,14 @@ with the rows that they condense. Their ``file`` is the rows' ``log_file``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis.condensing import condense, merge
 from controller.analysis.intake import reading
-from controller.analysis.lake.delta_log import RETENTION_MS, Action, Snapshot, domain_action, now_ms
+from controller.analysis.lake.delta_log import RETENTION_MS, Action, Snapshot, domain_action
+from controller.analysis.lake.storage import Storage
 
 #: Other readers of the table leave directories alone whose names begin so.
 DIRECTORY = "_condensed"
@@ -40,9 +40,9 @@ def merge_condensed(condensed: DataFrame) -> DataFrame:
     return merge(condensed, *(F.sum(status).alias(status) for status in STATUSES))
 
 
-def read_condensed(spark: SparkSession, root: Path, names: Iterable[str]) -> DataFrame:
+def read_condensed(spark: SparkSession, storage: Storage, names: Iterable[str]) -> DataFrame:
     """Of `condense_rows`, in any number of parts."""
-    given = [f"file:{root / DIRECTORY / name}" for name in names]
+    given = [storage.url(f"{DIRECTORY}/{name}") for name in names]
     if not given:
         return spark.createDataFrame([], _COLUMNS)
     return spark.read.option("__globPaths__", "false").schema(_COLUMNS).parquet(*given)
@@ -61,15 +61,15 @@ def added(name: str, size: int) -> Action:
     return domain_action(_DOMAIN + name, str(size))
 
 
-def replaced(root: Path, name: str) -> Action:
+def replaced(storage: Storage, name: str) -> Action:
     """The file stays for a day from now, for those that read it."""
-    (root / DIRECTORY / name).touch()
+    storage.touch(f"{DIRECTORY}/{name}")
     return domain_action(_DOMAIN + name, "", removed=True)
 
 
-def sweep(root: Path, snapshot: Snapshot) -> None:
-    """Delete files that no commit names for a day. For the only writer."""
-    kept = condensed_files(snapshot)
-    for path in (root / DIRECTORY).glob("*.parquet"):
-        if path.name not in kept and path.stat().st_mtime_ns // 1_000_000 < now_ms() - RETENTION_MS:
-            path.unlink()
+def sweep(storage: Storage, snapshot: Snapshot) -> None:
+    """Delete files that no commit names for a day. For a writer."""
+    kept, oldest_ms = condensed_files(snapshot), storage.now_ms() - RETENTION_MS
+    for file in storage.found(f"{DIRECTORY}/", ".parquet"):
+        if file.name.removeprefix(f"{DIRECTORY}/") not in kept and file.changed_ms < oldest_ms:
+            storage.delete(file.name)

@@ -9,21 +9,17 @@ What is known of each log file lives in the same commits, as domain metadata. Im
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from controller.analysis.lake.errors import LakeError
+from controller.analysis.lake.storage import Storage, Stored, now_ms
 from controller.errors import in_words
 
 LOG_DIR = "_delta_log"
@@ -35,7 +31,6 @@ PARTITION_COLUMNS = ("day", "kind")
 LAKE_VERSION = 2
 _VERSION_KEY = "statelog.lakeVersion"
 _LAST_CHECKPOINT = "_last_checkpoint"
-_LOCK = "_lock"
 _FEATURES = {"readerFeatures": {"v2Checkpoint"}, "writerFeatures": {"v2Checkpoint", "domainMetadata"}}
 _PROTOCOL = {"minReaderVersion": 3, "minWriterVersion": 7} | {
     name: sorted(features) for name, features in _FEATURES.items()
@@ -177,15 +172,11 @@ def remove_action(added: Action, *, new_data: bool = False) -> Action:
     }
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class DeltaLog:
-    """The commits of the table in ``root``."""
+    """The commits of the table in a storage."""
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.directory = root, root / LOG_DIR
+    def __init__(self, storage: Storage) -> None:
+        self.storage, self.shown = storage, storage.shown
 
     def read(self) -> Snapshot:
         """The newest version. Raises LakeError if commits are missing, unreadable or damaged, or another program's."""
@@ -202,14 +193,14 @@ class DeltaLog:
         snapshot = Snapshot()
         checkpoint = self._last_checkpoint()
         if checkpoint is not None:
-            for action in _actions(self.directory / checkpoint.v2_checkpoint.path):
+            for action in self._actions(checkpoint.v2_checkpoint.path):
                 snapshot.apply(action)
             snapshot.version = checkpoint.version
         versions = sorted(v for v in self._versions() if v > snapshot.version)
         for version in versions:
             if version != snapshot.version + 1:
-                raise LakeError(f"{self.root}: not whole: commit {snapshot.version + 1} is missing")
-            for action in _actions(self._path(version)):
+                raise LakeError(f"{self.shown}: not whole: commit {snapshot.version + 1} is missing")
+            for action in self._actions(_name(version)):
                 snapshot.apply(action)
             snapshot.version = version
         self._check(snapshot)
@@ -230,7 +221,6 @@ class DeltaLog:
             },
             "createdTime": now_ms(),
         }
-        self.directory.mkdir(parents=True, exist_ok=True)
         return self.commit(Snapshot(), [{"protocol": _PROTOCOL}, {"metaData": metadata}], "CREATE TABLE")
 
     def change_schema(self, snapshot: Snapshot, schema: str, more: Iterable[Action]) -> Snapshot:
@@ -245,10 +235,12 @@ class DeltaLog:
         Raises LakeError if another program has committed it: nothing has changed then.
         """
         version, actions = before.version + 1, list(actions)
-        info = {"commitInfo": {"timestamp": now_ms(), "operation": operation, "engineInfo": "pctl lake"}}
-        if not self._write_new(self._path(version), [info, *actions]):
+        about = {"timestamp": now_ms(), "operation": operation, "engineInfo": "pctl lake"}
+        # No two commits are equal: whoever reads one knows whether it is his.
+        info = {"commitInfo": about | {"txnId": str(uuid.uuid4())}}
+        if not self.storage.write_new(f"{LOG_DIR}/{_name(version)}", _lines([info, *actions])):
             raise LakeError(
-                f"{self.root}: version {version} was committed by another program; nothing was written"
+                f"{self.shown}: version {version} was committed by another program; nothing was written"
             )
         for action in actions:
             before.apply(action)
@@ -257,154 +249,106 @@ class DeltaLog:
             self._checkpoint(before)
         return before
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Be the only writer. Raises LakeError if another process is one."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / _LOCK).open("a+")
-        except OSError as error:
-            raise LakeError(f"{self.root}: {error.strerror or error}") from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                raise LakeError(
-                    f"{self.root}: process {lock.read(20).strip() or '?'} is writing this lake; one writer at a time"
-                ) from None
-            lock.truncate(0)
-            lock.write(f"{os.getpid()}\n")
-            lock.flush()
-            yield
-
     def sweep(self, snapshot: Snapshot) -> int:
         """Delete Parquet files that no commit names (a writer was killed), or that were removed long ago, and commits
-        that a checkpoint of long ago covers. For the only writer. Out: the number of files deleted."""
-        oldest_ms = now_ms() - RETENTION_MS
+        that a checkpoint of long ago covers. Where there may be another writer, only what is old. For a writer.
+        Out: the number of files deleted."""
+        oldest_ms = self.storage.now_ms() - RETENTION_MS
         kept = set(snapshot.files)
         kept |= {path for path, gone in snapshot.removed.items() if gone["deletionTimestamp"] > oldest_ms}
         swept = 0
-        for path in self._row_files():
-            if path.relative_to(self.root).as_posix() not in kept:
-                path.unlink()
+        for file in self._row_files():
+            if file.name not in kept and (self.storage.alone or file.changed_ms < oldest_ms):
+                self.storage.delete(file.name)
                 swept += 1
-        for draft in self.directory.glob(".draft-*"):
-            draft.unlink()
         checkpoint = self._last_checkpoint()
         if checkpoint is not None:
-            newest = self.directory / checkpoint.v2_checkpoint.path
-            for path in self.directory.glob("[0-9]*.json"):
-                covered = int(path.name[:20]) <= checkpoint.version and path != newest
-                if covered and path.stat().st_mtime_ns // 1_000_000 < oldest_ms:
-                    path.unlink()
+            newest = f"{LOG_DIR}/{checkpoint.v2_checkpoint.path}"
+            for file in self.storage.found(f"{LOG_DIR}/", ".json"):
+                number = file.name.removeprefix(f"{LOG_DIR}/")[:20]
+                covered = number.isdigit() and int(number) <= checkpoint.version and file.name != newest
+                if covered and file.changed_ms < oldest_ms:
+                    self.storage.delete(file.name)
         return swept
 
     def require_no_rows(self) -> None:
         """Raises LakeError if there are files of rows: without commits, `sweep` would delete them all."""
         if (found := next(self._row_files(), None)) is not None:
             raise LakeError(
-                f"{self.root}: {LOG_DIR} is missing or empty, and there are rows ({found.relative_to(self.root)}): "
+                f"{self.shown}: {LOG_DIR} is missing or empty, and there are rows ({found.name}): "
                 f"restore {LOG_DIR}, or name an empty directory"
             )
 
-    def _row_files(self) -> Iterator[Path]:
-        return self.root.glob("day=*/kind=*/*.parquet")
+    def _row_files(self) -> Iterator[Stored]:
+        return self.storage.found("day=", ".parquet")
 
     def _check(self, snapshot: Snapshot) -> None:
         if snapshot.version < 0:
             return
         version = snapshot.metadata.get("configuration", {}).get(_VERSION_KEY)
         if version is None:
-            raise LakeError(f"{self.root}: a Delta Lake table, but not of state-change logs")
+            raise LakeError(f"{self.shown}: a Delta Lake table, but not of state-change logs")
         if not (version.isascii() and version.isdigit() and int(version) <= LAKE_VERSION):
             raise LakeError(
-                f"{self.root}: made by a newer version: lake version {version}, known is {LAKE_VERSION}"
+                f"{self.shown}: made by a newer version: lake version {version}, known is {LAKE_VERSION}"
             )
         for name, known in _FEATURES.items():
             foreign = set(snapshot.protocol.get(name, [])) - known
             if foreign:
-                raise LakeError(f"{self.root}: another program has turned on {', '.join(sorted(foreign))}")
+                raise LakeError(f"{self.shown}: another program has turned on {', '.join(sorted(foreign))}")
 
     def _checkpoint(self, snapshot: Snapshot) -> None:
         name = f"{snapshot.version:020}.checkpoint.{uuid.uuid4()}.json"
         actions = [{"checkpointMetadata": {"version": snapshot.version}}, *snapshot.actions(now_ms())]
-        self._write_new(self.directory / name, actions)
+        content = _lines(actions)
+        self.storage.write_new(f"{LOG_DIR}/{name}", content)
         about = {
             "version": snapshot.version,
             "size": len(actions),
             "v2Checkpoint": {
                 "path": name,
-                "sizeInBytes": (self.directory / name).stat().st_size,
+                "sizeInBytes": len(content),
                 "modificationTime": now_ms(),
                 "nonFileActions": [],
                 "sidecarFiles": [],
             },
         }
-        draft = self._draft([about])
-        draft.replace(self.directory / _LAST_CHECKPOINT)
-        _sync_directory(self.directory)
+        self.storage.write(f"{LOG_DIR}/{_LAST_CHECKPOINT}", _lines([about]))
 
     def _last_checkpoint(self) -> _LastCheckpoint | None:
-        path = self.directory / _LAST_CHECKPOINT
+        name = f"{LOG_DIR}/{_LAST_CHECKPOINT}"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_LastCheckpoint)
+            return msgspec.json.decode(self.storage.read(name), type=_LastCheckpoint)
         except FileNotFoundError:
             return None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise LakeError(f"{path}: damaged, or another program's: {in_words(error)}") from None
+            why = f"damaged, or another program's: {in_words(error)}"
+            raise LakeError(f"{self.shown}/{name}: {why}") from None
 
     def _versions(self) -> Iterator[int]:
-        with suppress(FileNotFoundError):
-            for name in os.listdir(self.directory):
-                if len(name) == 25 and name.endswith(".json") and name[:20].isdigit():
-                    yield int(name[:20])
+        for name in self.storage.names(LOG_DIR):
+            if len(name) == 25 and name.endswith(".json") and name[:20].isdigit():
+                yield int(name[:20])
 
-    def _path(self, version: int) -> Path:
-        return self.directory / f"{version:020}.json"
-
-    def _write_new(self, path: Path, actions: Iterable[Action]) -> bool:
-        """Write a file that appears whole; False if it is there already."""
-        draft = self._draft(actions)
+    def _actions(self, name: str) -> Iterator[Action]:
+        """Of a commit or checkpoint. Raises LakeError if the file is not lines of actions, FileNotFoundError."""
+        path, number = f"{self.shown}/{LOG_DIR}/{name}", 0
         try:
-            os.link(draft, path)
-        except FileExistsError:
-            return False
-        finally:
-            draft.unlink()
-        _sync_directory(self.directory)
-        return True
-
-    def _draft(self, actions: Iterable[Action]) -> Path:
-        path = self.directory / f".draft-{uuid.uuid4()}"
-        with path.open("w", encoding="utf-8") as draft:
-            for action in actions:
-                draft.write(json.dumps(action, separators=(",", ":")) + "\n")
-            draft.flush()
-            os.fsync(draft.fileno())
-        return path
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _actions(path: Path) -> Iterator[Action]:
-    """Raises LakeError if the file is not lines of actions, OSError."""
-    number = 0
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(self.storage.read(f"{LOG_DIR}/{name}").splitlines(), 1):
                 action = msgspec.json.decode(line, type=Action)
                 if not action:
                     raise LakeError(f"{path}: damaged: line {number} is empty")
                 msgspec.convert(action, _Known)
                 yield action
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise LakeError(f"{path}: damaged: line {number}: {in_words(error)}") from None
-    if not number:
-        raise LakeError(f"{path}: damaged: it is empty")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise LakeError(f"{path}: damaged: line {number}: {in_words(error)}") from None
+        if not number:
+            raise LakeError(f"{path}: damaged: it is empty")
+
+
+def _name(version: int) -> str:
+    return f"{version:020}.json"
+
+
+def _lines(actions: Iterable[Action]) -> bytes:
+    return b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)

@@ -8,11 +8,13 @@ killed.
 from __future__ import annotations
 
 import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +26,17 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from controller.analysis.errors import ReportError
-from controller.analysis.job import first_line
 from controller.analysis.lake.compaction import compact
 from controller.analysis.lake.delta_log import LAKE_VERSION, DeltaLog, Snapshot
 from controller.analysis.lake.errors import LakeError, SetAsideError
 from controller.analysis.lake.loading import Lake, taken_files
+from controller.analysis.lake.s3_storage import S3Storage
 from controller.analysis.lake.spool import Piece, Spool
+from controller.analysis.lake.storage import Storage, local_storage
 from controller.analysis.local_files import check_local, has_scheme
+from controller.analysis.object_storage.jars import jars_for
 from controller.analysis.progress import Progress, stage_progress
-from controller.analysis.session import LOG_NAME, QUICK_BYTES, size_for, spark_session
+from controller.analysis.session import LOG_NAME, QUICK_BYTES, first_line, size_for, spark_session
 
 #: Seconds between two looks at the logs.
 FOLLOW_S = 10.0
@@ -54,15 +58,18 @@ class LakeSummary:
 
 
 class Writer:
-    """Brings a lake up to date, by itself or for a stream. The caller holds `DeltaLog.writing`."""
+    """Brings a lake up to date, by itself or for a stream. The caller holds `Storage.writing`.
 
-    def __init__(self, directory: Path, log_dirs: Sequence[Path | str], progress: Progress) -> None:
+    ``work``: a directory of this machine for what is set aside of the logs: a local lake's own."""
+
+    def __init__(
+        self, storage: Storage, work: Path, log_dirs: Sequence[Path | str], progress: Progress
+    ) -> None:
         """Raises LakeError if the table cannot be read."""
-        directory = directory.resolve()
-        self.log = DeltaLog(directory)
+        self.log, self.work = DeltaLog(storage), work.resolve()
         self._log_dirs, self._progress = log_dirs, progress
-        self.spool = Spool(directory / "_spool")
-        self.orders = directory / "_orders"
+        self.spool = Spool(self.work / "_spool")
+        self.orders = self.work / "_orders"
         self.orders.mkdir(exist_ok=True)
         self.snapshot = self.log.read()
         if self.snapshot.version < 0:
@@ -131,34 +138,30 @@ class Writer:
 
 
 def run_update(
-    log_dirs: Sequence[Path | str], directory: Path, *, master: str | None = None, progress: Progress
+    log_dirs: Sequence[Path | str], directory: Path | str, *, master: str | None = None, progress: Progress
 ) -> LakeSummary:
     """Take what is new in the logs in and below ``log_dirs`` into the lake in ``directory``.
 
     Raises LakeError or ReportError, EnvironmentFault without Java.
     """
-    size = _check(log_dirs)
-    with _failures(directory), DeltaLog(directory).writing():
-        writer = Writer(directory, log_dirs, progress)
+    with _writer(log_dirs, directory, master, progress) as (writer, begin):
         before = _lines(writer.snapshot)
         look_again = bool(writer.ordered())
         if not writer.order() and not writer.outdated:
             progress("nothing new in the logs")
             return writer.summary(before)
-        progress("starting Spark")
-        with _spark(master, directory, size, progress) as spark:
-            writer.begin(spark)
-            while order := writer.ordered():
-                writer.carry_out(order[0].name, order[0].read_text(encoding="utf-8"))
-                if look_again or writer.spool.full:
-                    look_again = False
-                    writer.order()
+        begin()
+        while order := writer.ordered():
+            writer.carry_out(order[0].name, order[0].read_text(encoding="utf-8"))
+            if look_again or writer.spool.full:
+                look_again = False
+                writer.order()
         return writer.summary(before)
 
 
 def run_follow(
     log_dirs: Sequence[Path | str],
-    directory: Path,
+    directory: Path | str,
     *,
     master: str | None = None,
     every_s: float = FOLLOW_S,
@@ -166,30 +169,58 @@ def run_follow(
     progress: Progress,
 ) -> LakeSummary:
     """`run_update` every ``every_s`` seconds, as a stream of Spark with checkpoints, until ``stop`` is set."""
-    size = _check(log_dirs)
-    if not _GLOB.isdisjoint(str(directory.resolve())):
+    if not has_scheme(str(directory)) and not _GLOB.isdisjoint(str(Path(directory).resolve())):
         raise LakeError(f"{directory}: a stream cannot watch a directory with one of {{}}[]*?\\ in its path")
-    with _failures(directory), DeltaLog(directory).writing():
-        writer = Writer(directory, log_dirs, progress)
+    with _writer(log_dirs, directory, master, progress) as (writer, begin):
         before = _lines(writer.snapshot)
-        progress("starting Spark")
-        with _spark(master, directory, size, progress) as spark:
-            writer.begin(spark)
-            query = _stream(spark, writer)
-            try:
-                due = 0.0
-                while not stop.wait(_POLL_S):
-                    failure = query.exception()
-                    if failure is not None:
-                        raise failure
-                    if not writer.ordered() and (time.monotonic() >= due or writer.spool.full):
-                        writer.order()
-                        due = time.monotonic() + every_s
-            finally:
-                # Whoever ends the whole process group has ended Spark, too.
-                with suppress(PySparkException, Py4JError):
-                    query.stop()
+        query = _stream(begin(), writer)
+        try:
+            due = 0.0
+            while not stop.wait(_POLL_S):
+                failure = query.exception()
+                if failure is not None:
+                    raise failure
+                if not writer.ordered() and (time.monotonic() >= due or writer.spool.full):
+                    writer.order()
+                    due = time.monotonic() + every_s
+        finally:
+            # Whoever ends the whole process group has ended Spark, too.
+            with suppress(PySparkException, Py4JError):
+                query.stop()
         return writer.summary(before)
+
+
+@contextmanager
+def _writer(
+    log_dirs: Sequence[Path | str], directory: Path | str, master: str | None, progress: Progress
+) -> Iterator[tuple[Writer, Callable[[], SparkSession]]]:
+    """The lake's writer, and what begins its work with Spark: a lake on S3 cannot be looked at without."""
+    size, local = _check(log_dirs), local_storage(directory)
+    with ExitStack() as stack:
+        if local is None:
+            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pctl-lake-")))
+            log_dir = Path.cwd()
+        else:
+            work = log_dir = local.root
+        stack.enter_context(_failures(str(directory), log_dir))
+
+        def started() -> SparkSession:
+            progress("starting Spark")
+            jars = partial(jars_for, [directory], progress)
+            return stack.enter_context(_spark(master, str(directory), work, log_dir, size, jars, progress))
+
+        spark = None if local is not None else started()
+        storage = S3Storage.of(spark, str(directory)) if local is None and spark is not None else local
+        assert storage is not None
+        stack.enter_context(storage.writing())
+        writer = Writer(storage, work, log_dirs, progress)
+
+        def begin() -> SparkSession:
+            session = spark or started()
+            writer.begin(session)
+            return session
+
+        yield writer, begin
 
 
 def _stream(spark: SparkSession, writer: Writer) -> StreamingQuery:
@@ -203,7 +234,7 @@ def _stream(spark: SparkSession, writer: Writer) -> StreamingQuery:
     # Not by text(), which sets `wholetext` itself.
     orders = spark.readStream.format("text").options(**options).load(f"file:{writer.orders}")
     named = orders.select(F.col("_metadata.file_name").alias("name"), "value")
-    checkpoint = writer.log.root / "_checkpoint"
+    checkpoint = writer.work / "_checkpoint"
     if not list(checkpoint.glob("commits/[0-9]*")):
         # Spark refuses what is left if it was killed in its first batch; nothing is told there.
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -220,14 +251,22 @@ def _check(log_dirs: Sequence[Path | str]) -> int:
 
 
 @contextmanager
-def _spark(master: str | None, directory: Path, size: int, progress: Progress) -> Iterator[SparkSession]:
+def _spark(
+    master: str | None,
+    shown: str,
+    work: Path,
+    log_dir: Path,
+    size: int,
+    jars: Callable[[], Sequence[Path]],
+    progress: Progress,
+) -> Iterator[SparkSession]:
     with (
-        spark_session(master, directory, quick=size <= QUICK_BYTES, archived=True) as spark,
+        spark_session(master, log_dir, quick=size <= QUICK_BYTES, archived=True, jars=jars) as spark,
         stage_progress(spark.sparkContext, progress),
-        _failures(directory),  # Inside: Spark's exceptions can only be told while it runs.
+        _failures(shown, log_dir),  # Inside: Spark's exceptions can only be told while it runs.
     ):
         size_for(spark, size)
-        with _alone(spark, directory):
+        with _alone(spark, work):
             yield spark
 
 
@@ -246,14 +285,14 @@ def _alone(spark: SparkSession, directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _failures(directory: Path) -> Iterator[None]:
+def _failures(shown: str, log_dir: Path) -> Iterator[None]:
     """Raises LakeError for errors of Spark and of the operating system."""
     try:
         yield
     except OSError as error:
-        raise LakeError(f"{error.filename or directory}: {error.strerror or error}") from error
+        raise LakeError(f"{error.filename or shown}: {error.strerror or error}") from error
     except (PySparkException, Py4JError) as error:
-        raise LakeError(f"Spark failed: {first_line(error)} (more in {directory / LOG_NAME})") from error
+        raise LakeError(f"Spark failed: {first_line(error)} (more in {log_dir / LOG_NAME})") from error
 
 
 def pieces_of(order: str) -> list[Piece]:

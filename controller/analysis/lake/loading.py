@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -27,6 +25,7 @@ from controller.analysis.lake import condensed
 from controller.analysis.lake.delta_log import (
     LAKE_VERSION,
     PARTITION_COLUMNS,
+    RETENTION_MS,
     Action,
     DeltaLog,
     Snapshot,
@@ -36,6 +35,7 @@ from controller.analysis.lake.delta_log import (
 from controller.analysis.lake.errors import LakeError, SetAsideError
 from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.spool import Piece, Spool
+from controller.analysis.lake.storage import Storage
 from controller.analysis.local_files import LogFile
 from controller.errors import in_words
 from proto.statelog.schema import INT_FIELDS, KINDS, LIST_FIELDS, TEXT_CHARS_MAX
@@ -46,6 +46,8 @@ UNREAD, OTHER = "unread", "other"
 _ROWS_MAX = 8_000_000
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _DOMAIN = "statelog.file."
+#: Files that have no place yet.
+_NEW = "_new"
 
 #: Of the table: where a line is from (``block``: byte of its log where its split began; ``line``: ascending within
 #: it), the digest of its text, as what it was judged, and its record.
@@ -73,22 +75,21 @@ class Lake:
     """The table, for its one writer (`DeltaLog.writing`)."""
 
     def __init__(self, spark: SparkSession, log: DeltaLog) -> None:
-        self.spark, self.log, self.root = spark, log, log.root
-        self._new = self.root / "_new"
+        self.spark, self.log, self.storage = spark, log, log.storage
 
     def open(self) -> Snapshot:
         """The table, without what a killed writer left; made if there is none, changed if an earlier version did."""
         snapshot = self.log.read()
         schema = COLUMNS.json()
-        shutil.rmtree(self._new, ignore_errors=True)
         if snapshot.version < 0:
             snapshot = self.log.create(schema)
         elif (snapshot.lake_version, snapshot.metadata["schemaString"]) != (LAKE_VERSION, schema):
-            before = [condensed.replaced(self.root, name) for name in condensed.condensed_files(snapshot)]
+            before = [condensed.replaced(self.storage, name) for name in condensed.condensed_files(snapshot)]
             anew = self.write_condensed(condensed.condense_rows(self.rows(snapshot.files)))
             snapshot = self.log.change_schema(snapshot, schema, [*before, *anew])
         self.log.sweep(snapshot)
-        condensed.sweep(self.root, snapshot)
+        condensed.sweep(self.storage, snapshot)
+        self._sweep_drafts()
         return snapshot
 
     def take(self, snapshot: Snapshot, pieces: Iterable[Piece], spool: Spool) -> Snapshot:
@@ -121,44 +122,49 @@ class Lake:
         """Write rows as Parquet files, for a commit. Out: the files' `add_action`."""
         draft = self._draft()
         split = rows.repartition(*PARTITION_COLUMNS).write.option("maxRecordsPerFile", _ROWS_MAX)
-        split.partitionBy(*PARTITION_COLUMNS).parquet(f"file:{draft}")
+        split.partitionBy(*PARTITION_COLUMNS).parquet(self.storage.url(draft))
         actions = []
-        for path in sorted(draft.glob("day=*/kind=*/*.parquet")):
-            relative = path.relative_to(draft)
-            size = self._settle(path, relative)
-            actions.append(add_action(relative.as_posix(), _partition(relative), size, new_data=new_data))
-        shutil.rmtree(draft)
+        for name, size in self._settle(draft, ""):
+            actions.append(add_action(name, _partition(name), size, new_data=new_data))
         return actions
 
     def write_condensed(self, rows: DataFrame) -> list[Action]:
         """Write `condensed.condense_rows` as Parquet files, for a commit. Out: the actions that name them."""
         draft = self._draft()
-        rows.write.parquet(f"file:{draft}")
-        actions = []
-        for path in sorted(draft.glob("*.parquet")):
-            size = self._settle(path, Path(condensed.DIRECTORY, path.name))
-            actions.append(condensed.added(path.name, size))
-        shutil.rmtree(draft)
-        return actions
+        rows.write.parquet(self.storage.url(draft))
+        into = f"{condensed.DIRECTORY}/"
+        return [condensed.added(name.removeprefix(into), size) for name, size in self._settle(draft, into)]
 
     def rows(self, paths: Iterable[str]) -> DataFrame:
         """The rows of files of the table."""
-        return read_rows(self.spark, self.root, paths)
+        return read_rows(self.spark, self.storage, paths)
 
     def condensed(self, names: Iterable[str]) -> DataFrame:
         """Condensed records, by the names of their files."""
-        return condensed.read_condensed(self.spark, self.root, names)
+        return condensed.read_condensed(self.spark, self.storage, names)
 
-    def _draft(self) -> Path:
-        return self._new / uuid.uuid4().hex
+    def _draft(self) -> str:
+        return f"{_NEW}/{uuid.uuid4().hex}"
 
-    def _settle(self, path: Path, where: Path) -> int:
-        """Move a new file to its place in the lake. Out: its size."""
-        target = self.root / where
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _sync(path)
-        path.rename(target)
-        return target.stat().st_size
+    def _settle(self, draft: str, into: str) -> list[tuple[str, int]]:
+        """Move new Parquet files to their places in the lake. Out: names and sizes."""
+        settled = []
+        for file in sorted(self.storage.found(f"{draft}/", ".parquet"), key=lambda file: file.name):
+            name = into + file.name.removeprefix(f"{draft}/")
+            self.storage.move(file.name, name)
+            settled.append((name, file.size))
+        self.storage.delete(draft)
+        return settled
+
+    def _sweep_drafts(self) -> None:
+        """Delete what killed writers left."""
+        if self.storage.alone:
+            self.storage.delete(_NEW)
+            return
+        oldest_ms = self.storage.now_ms() - RETENTION_MS
+        for file in self.storage.found(f"{_NEW}/", ""):
+            if file.changed_ms < oldest_ms:
+                self.storage.delete(file.name)
 
     def _rows(self, paths: Sequence[Path]) -> DataFrame:
         files = [LogFile(f"file:{path}", path.stat().st_size) for path in paths]
@@ -198,12 +204,12 @@ class Lake:
         return {row.file: row for row in counted.collect()}
 
 
-def read_rows(spark: SparkSession, root: Path, paths: Iterable[str]) -> DataFrame:
-    """The rows of files of the table in ``root``."""
-    given = [f"file:{root / path}" for path in paths]
+def read_rows(spark: SparkSession, storage: Storage, paths: Iterable[str]) -> DataFrame:
+    """The rows of files of the table."""
+    given = [storage.url(path) for path in paths]
     if not given:
         return spark.createDataFrame([], COLUMNS)
-    options = {"basePath": f"file:{root}", "__globPaths__": "false"}
+    options = {"basePath": storage.url(), "__globPaths__": "false"}
     return spark.read.options(**options).schema(COLUMNS).parquet(*given)
 
 
@@ -249,14 +255,6 @@ def _with_counts(file: TakenFile, read: Row) -> TakenFile:
 _COUNTS = ("lines", *condensed.STATUSES)
 
 
-def _partition(path: Path) -> dict[str, str | None]:
-    values = dict(part.split("=", 1) for part in path.parts[:-1])
+def _partition(name: str) -> dict[str, str | None]:
+    values = dict(part.split("=", 1) for part in name.split("/")[:-1])
     return {name: None if value == _NULL_PARTITION else unquote(value) for name, value in values.items()}
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -15,8 +15,11 @@ from controller.analysis.lake.delta_log import LAKE_VERSION, DeltaLog, Snapshot
 from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.loading import UNREAD, read_rows, taken_files
+from controller.analysis.lake.s3_storage import S3Storage
+from controller.analysis.lake.storage import Storage, local_storage
 from controller.analysis.local_files import LogFile
 from controller.analysis.progress import Phase, Progress, entered
+from controller.analysis.session import size_for
 from controller.analysis.tables import Input
 
 _NOT_OF_RECORDS = ("log_file", "digest", "status", "problem", "sample", "other_kind", "day", "schema")
@@ -24,16 +27,16 @@ _NOT_OF_RECORDS = ("log_file", "digest", "status", "problem", "sample", "other_k
 _LITERAL_MAX = 1000
 
 
-def open_snapshot(directory: Path) -> Snapshot:
-    """The newest version. Raises LakeError if there is no lake or nothing in it. Needs no Spark."""
-    snapshot = DeltaLog(directory).read()
+def open_snapshot(storage: Storage) -> Snapshot:
+    """The newest version. Raises LakeError if there is no lake or nothing in it."""
+    snapshot, shown = DeltaLog(storage).read(), storage.shown
     if snapshot.version < 0:
-        raise LakeError(f"{directory}: no lake; pctl lake update LOGDIR... --lake {directory} makes it")
+        raise LakeError(f"{shown}: no lake; pctl lake update LOGDIR... --lake {shown} makes it")
     if snapshot.lake_version < LAKE_VERSION:
         why = f"made by an earlier version: lake version {snapshot.lake_version}, now {LAKE_VERSION}"
-        raise LakeError(f"{directory}: {why}; pctl lake update LOGDIR... --lake {directory} changes it")
+        raise LakeError(f"{shown}: {why}; pctl lake update LOGDIR... --lake {shown} changes it")
     if not any(file.ok for file in taken_files(snapshot)):
-        raise LakeError(f"{directory}: nothing to report on: no usable line")
+        raise LakeError(f"{shown}: nothing to report on: no usable line")
     return snapshot
 
 
@@ -42,21 +45,40 @@ def log_bytes(snapshot: Snapshot) -> int:
     return sum(file.taken for file in taken_files(snapshot))
 
 
-def lake_input(
-    spark: SparkSession, directory: Path, snapshot: Snapshot, _staging: str, progress: Progress
-) -> Input:
+class LakeSource:
+    """A lake to be read: one version of it, which is opened without Spark where that can be done."""
+
+    def __init__(self, lake: Path | str) -> None:
+        """Raises LakeError if there is no lake or nothing in it, as far as it can be told without Spark."""
+        self._local = local_storage(lake)
+        self._lake = str(lake)
+        self._snapshot = None if self._local is None else open_snapshot(self._local)
+
+    @property
+    def log_bytes(self) -> int | None:
+        """`log_bytes`; None if only Spark can tell."""
+        return None if self._snapshot is None else log_bytes(self._snapshot)
+
+    def input(self, spark: SparkSession, _staging: str, progress: Progress) -> Input:
+        """`lake_input`, in a session that is made for its size. Raises as ``open_snapshot``."""
+        storage = self._local or S3Storage.of(spark, self._lake)
+        snapshot = self._snapshot or open_snapshot(storage)
+        size_for(spark, log_bytes(snapshot))
+        return lake_input(spark, storage, snapshot, progress)
+
+
+def lake_input(spark: SparkSession, storage: Storage, snapshot: Snapshot, progress: Progress) -> Input:
     """The input of the report, from one version of the table. Nothing is staged."""
-    root = directory.resolve()
     files = sorted(taken_files(snapshot), key=lambda file: file.path)
     rows = [_file_row(file) for file in files]
     count, good_lines = sum(row.lines for row in rows), sum(row.ok for row in rows)
     damaged = sum(row.problem is not None for row in rows)
     entered(progress, Phase.TABLES, count)
     progress(f"{count:,} lines, {count - good_lines:,} unreadable, {damaged} damaged files")
-    everything = _with_file(spark, read_rows(spark, root, snapshot.files), files)
+    everything = _with_file(spark, read_rows(spark, storage, snapshot.files), files)
     unread = everything.where(F.col("kind") == UNREAD)
     good = everything.where(F.col("kind") != UNREAD)
-    condensed = read_condensed(spark, root, condensed_files(snapshot)).where(F.col("kind") != UNREAD)
+    condensed = read_condensed(spark, storage, condensed_files(snapshot)).where(F.col("kind") != UNREAD)
     condensed, copies = condensed.drop(*STATUSES), 0
     doubled = quality.overlapping(rows)
     if doubled:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,11 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis.errors import ReportError
 from controller.analysis.intake.files import delete
-from controller.analysis.job import first_line, read_input
-from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
+from controller.analysis.job import read_input
+from controller.analysis.lake.source import LakeSource
 from controller.analysis.local_files import check_local
+from controller.analysis.object_storage.jars import jars_for
 from controller.analysis.progress import Progress, stage_progress
-from controller.analysis.session import QUICK_BYTES, size_for, spark_session
+from controller.analysis.session import QUICK_BYTES, first_line, spark_session
 from controller.analysis.tables import TABLES, Input
 from controller.analysis.travel import clocks, differences, state
 from controller.analysis.travel.moments import Cut, Term, Writer, cut_at, parse_moment
@@ -137,7 +138,7 @@ def spark_errors() -> Iterator[None]:
 
 def open_logs(
     *log_dirs: str | Path,
-    lake: Path | None = None,
+    lake: Path | str | None = None,
     master: str | None = None,
     staging: str | None = None,
     progress: Progress = lambda _: None,
@@ -150,21 +151,26 @@ def open_logs(
 
     Raises ReportError if there is no log, or no usable line; EnvironmentFault without Java.
     """
-    snapshot = None if lake is None else open_snapshot(lake)
-    size = check_local(log_dirs) if snapshot is None else log_bytes(snapshot)
+    stored = None if lake is None else LakeSource(lake)
+    size = check_local(log_dirs) if stored is None else stored.log_bytes
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="state-change-logs-"))
+        parsed = staging or f"file:{directory}/_staging"
         quick = size is not None and size <= QUICK_BYTES
         spark = stack.enter_context(
-            spark_session(master, Path(directory), quick=quick, archived=size is not None)
+            spark_session(
+                master,
+                Path(directory),
+                quick=quick,
+                archived=size is not None,
+                jars=partial(jars_for, [*log_dirs, lake or "", parsed], progress),
+            )
         )
-        parsed = staging or f"file:{directory}/_staging"
         stack.callback(delete, spark, parsed)
         with spark_errors(), stage_progress(spark.sparkContext, progress):
-            if lake is None or snapshot is None:
+            if stored is None:
                 source = read_input(spark, log_dirs, parsed, progress, complete=True)
             else:
-                size_for(spark, log_bytes(snapshot))
-                source = lake_input(spark, lake, snapshot, parsed, progress)
+                source = stored.input(spark, parsed, progress)
         return Logs(spark, source, stack.pop_all().close)
     raise AssertionError("an ExitStack without callbacks that suppress does not end here")

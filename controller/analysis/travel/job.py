@@ -28,7 +28,7 @@ def run_travel(
     out_dir: Path | str,
     moments: Sequence[Moment],
     *,
-    lake: Path | None = None,
+    lake: Path | str | None = None,
     master: str | None = None,
     progress: Progress,
 ) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from proto.kafka import generator
 from proto.kafka.generator import differing, modules
 from proto.kafka.specifications import SpecificationError, Versions, apis, message, snake
 
-JARS = sorted((jars.home() / jars.NEWEST).glob("kafka-clients-*.jar"))
+JARS = sorted((jars.KAFKA.home() / jars.NEWEST).glob("kafka-clients-*.jar"))
 
 
 @pytest.mark.skipif(not JARS, reason="Kafka's jars are not here: make kafka-jars")

@@ -189,15 +189,19 @@ def story(cluster: Cluster, rounds: int) -> Iterator[None]:
     cluster.create_topics(topics=max(2, cluster.partitions // 50))
     yield
     for number in range(rounds):
-        victim = number % cluster.brokers + 1
-        cluster.kill_broker(victim)
-        yield
-        cluster.fail_over()
-        cluster.reject_stale(victim % cluster.brokers + 1)
-        yield
-        cluster.return_broker(victim)
-        yield
+        yield from failure(cluster, number % cluster.brokers + 1)
     cluster.kill_broker(2, survivors=False)
+    yield
+
+
+def failure(cluster: Cluster, victim: int) -> Iterator[None]:
+    """A broker dies, the controller fails over, the broker returns: as before, but for epochs."""
+    cluster.kill_broker(victim)
+    yield
+    cluster.fail_over()
+    cluster.reject_stale(victim % cluster.brokers + 1)
+    yield
+    cluster.return_broker(victim)
     yield
 
 

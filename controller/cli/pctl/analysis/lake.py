@@ -6,11 +6,10 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
-from controller.cli.common.options import TEXT_FILE, Options, Seconds, Verb, Verbs
+from controller.cli.common.options import SPARK_DIRECTORY, Options, Seconds, Verb, Verbs
 from controller.cli.common.output import fail, note, print_fields
 from controller.errors import ControllerError
 
@@ -24,7 +23,12 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
     for add in (
         click.option("--master", help="Spark master [default: all cores of this machine]"),
         click.option(
-            "--lake", "directory", type=TEXT_FILE, required=True, metavar="DIR", help="the table's directory"
+            "--lake",
+            "directory",
+            type=SPARK_DIRECTORY,
+            required=True,
+            metavar="DIR",
+            help="the table's directory, or s3a://BUCKET/...",
         ),
         click.argument("log_dirs", nargs=-1, required=True, metavar="LOGDIR..."),
     ):
@@ -34,7 +38,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 
 @lake.command(cls=Verb)
 @_common
-def update(options: Options, log_dirs: tuple[str, ...], directory: Path, master: str | None) -> None:
+def update(options: Options, log_dirs: tuple[str, ...], directory: str, master: str | None) -> None:
     """Take what is new in the logs in and below LOGDIR... into the lake."""
     from controller.analysis.lake.job import run_update
 
@@ -51,7 +55,7 @@ def update(options: Options, log_dirs: tuple[str, ...], directory: Path, master:
 )
 @_common
 def follow(
-    options: Options, log_dirs: tuple[str, ...], directory: Path, master: str | None, every_s: float
+    options: Options, log_dirs: tuple[str, ...], directory: str, master: str | None, every_s: float
 ) -> None:
     """Take what is written to the logs in and below LOGDIR... into the lake until Ctrl-C or SIGTERM."""
     from controller.analysis.lake.job import run_follow

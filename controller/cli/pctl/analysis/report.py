@@ -11,7 +11,7 @@ import click
 
 from controller.analysis.errors import ReportError
 from controller.analysis.travel.moments import Moment, parse_moment
-from controller.cli.common.options import FILE, SPARK_DIRECTORY, TEXT_FILE, Options, Verb
+from controller.cli.common.options import FILE, SPARK_DIRECTORY, Options, Verb
 from controller.cli.common.output import fail, print_data, print_fields, print_rows
 from controller.core.names import ids_shown
 from controller.errors import ControllerError, printable
@@ -23,7 +23,7 @@ _NAMED_MAX, _ROWS_MAX = 10, 50
 
 @click.command(cls=Verb)
 @click.argument("log_dirs", nargs=-1, metavar="LOGDIR...")
-@click.option("--lake", type=TEXT_FILE, help="read this lake (pctl lake) instead of logs")
+@click.option("--lake", type=SPARK_DIRECTORY, help="read this lake (pctl lake) instead of logs")
 @click.option(
     "--out",
     "out_dir",
@@ -48,7 +48,7 @@ _NAMED_MAX, _ROWS_MAX = 10, 50
 def report(
     options: Options,
     log_dirs: tuple[str, ...],
-    lake: Path | None,
+    lake: str | None,
     out_dir: str,
     master: str | None,
     slo: float | None,
@@ -104,7 +104,7 @@ def report(
 
 def _travel(
     log_dirs: tuple[str, ...],
-    lake: Path | None,
+    lake: str | None,
     out_dir: str,
     master: str | None,
     moments: Sequence[str],
