@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from controller.core import commits
+from controller.core.cluster import dynamic_settings
 from controller.core.context import Pause
 from controller.core.effects import Commit
 from controller.core.model import PartitionState, ReplicaState
@@ -22,6 +23,7 @@ from controller.core.partitions import (
 )
 from controller.core.partitions.leader_election import PREFERRED
 from controller.core.records import Rejection
+from controller.core.znode_sizes import ZNODE_BYTES_MAX
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
@@ -156,6 +158,33 @@ def test_a_partition_that_always_loses_is_left_alone_in_the_end_and_reported() -
     assert len(rig.commits()) == commits.ATTEMPTS_MAX
     (failed,) = [r for r in rig.recorded(Rejection) if r.error == "ELECTION_FAILED"]
     assert f"{commits.ATTEMPTS_MAX} attempts" in failed.reason
+
+
+def test_a_partition_whose_write_never_lands_has_as_many_attempts() -> None:
+    _, rig = three(2)
+    rig.fate = lambda _: Fate.LOST
+    rig.drive(lambda t: partition_state_machine.to_online(t, [rig.partition("t", 1)], PREFERRED))
+    assert len(rig.commits()) == commits.ATTEMPTS_MAX
+
+
+def test_of_states_read_again_one_that_is_as_known_hides_none_after_it() -> None:
+    world, rig = three(3)
+    world.shrink_or_grow("t", 1, [1, 2])
+    changed = rig.drive(lambda context: commits.refresh(context, list(rig.cluster.partitions())))
+    assert [p.number for p in changed] == [1]
+    assert rig.partition("t", 1).leadership == world.states["t", 1]
+
+
+def test_a_value_of_just_the_limit_is_written() -> None:
+    _, rig = three(1)
+    room = ZNODE_BYTES_MAX - len('{"<default>":{"k":""}}')
+
+    def put(size: int) -> str:
+        value = {"<default>": {"k": "x" * size}}
+        return rig.drive(lambda context: commits.change_node(context, dynamic_settings.PATH, {}, lambda _: value))[1]
+
+    assert f"would take {ZNODE_BYTES_MAX + 1} bytes" in put(room + 1)
+    assert put(room) == ""
 
 
 def test_recovery_after_a_conflict_that_leaves_no_candidate() -> None:
