@@ -175,6 +175,17 @@ def test_of_states_read_again_one_that_is_as_known_hides_none_after_it() -> None
     assert rig.partition("t", 1).leadership == world.states["t", 1]
 
 
+def test_a_change_of_a_value_is_decided_anew_from_what_somebody_else_wrote() -> None:
+    _, rig = three(1)
+    path = dynamic_settings.PATH
+    rig.world.put_node(path, {"1": {"k": "a"}})
+    rig.fate = meanwhile(lambda: rig.world.put_node(path, {"2": {"k": "b"}}))
+    after, _ = rig.drive(
+        lambda context: commits.change_node(context, path, {}, lambda found: {**found, "3": {"k": "c"}})
+    )
+    assert after == {"2": {"k": "b"}, "3": {"k": "c"}} == rig.world.nodes[path].value
+
+
 def test_a_value_of_just_the_limit_is_written() -> None:
     _, rig = three(1)
     room = ZNODE_BYTES_MAX - len('{"<default>":{"k":""}}')
