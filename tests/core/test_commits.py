@@ -192,7 +192,9 @@ def test_a_value_of_just_the_limit_is_written() -> None:
 
     def put(size: int) -> str:
         value = {"<default>": {"k": "x" * size}}
-        return rig.drive(lambda context: commits.change_node(context, dynamic_settings.PATH, {}, lambda _: value))[1]
+        return rig.drive(
+            lambda context: commits.change_node(context, dynamic_settings.PATH, {}, lambda _: value)
+        )[1]
 
     assert f"would take {ZNODE_BYTES_MAX + 1} bytes" in put(room + 1)
     assert put(room) == ""

@@ -222,7 +222,10 @@ def test_a_move_that_only_removes_is_one_too() -> None:
     """Without a controller, none is known to be ongoing but by its znode."""
     cluster, partition = cluster_with((1, 2), state(1, (1,), 3, 5), (1,))
     partition.assign((1, 2), (), (2,))
-    assert explain_move(cluster, CoreSettings(), partition)[0] == "it is being reassigned: adding [], removing [2]"
+    assert (
+        explain_move(cluster, CoreSettings(), partition)[0]
+        == "it is being reassigned: adding [], removing [2]"
+    )
 
 
 def test_brokers() -> None:
