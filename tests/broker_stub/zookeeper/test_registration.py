@@ -57,7 +57,7 @@ def test_a_registration_whose_answer_was_lost_is_its_own(registrar: Registrar) -
     own = registrar._identity.encode(0, 4000)
     assert registrar._try_register(Client(SESSION, own), SESSION) == (9, "")
     strangers = Identity(1, "elsewhere", 9092, None, new_incarnation()).encode(0, 4000)
-    assert registrar._try_register(Client(OTHER, strangers), SESSION) == (None, "elsewhere")
+    assert registrar._try_register(Client(OTHER, strangers), SESSION) == (None, "'elsewhere'")
 
 
 def test_a_registration_of_another_epoch_is_not_the_one_that_was_made(registrar: Registrar) -> None:
