@@ -1,4 +1,4 @@
-"""What a broker makes of what it finds at its own path. tests/broker_stub/test_process.py registers on a real server."""
+"""What a broker makes of what it finds at its own path; test_process.py registers on a real server."""
 
 from __future__ import annotations
 
