@@ -306,6 +306,7 @@ def test_sets_written_by_hand_that_make_no_sense() -> None:
     assert [line for line in successor.lines("SR") if "delete" in line] == ["2 SR t-0 epoch 0 delete"]
     listed = ongoing(successor)
     assert list(listed) == ["t-1"]
+    assert successor.stored()[1] == 0, "t-0 is not even taken for a move that is over already"
     assert tuple(map(str, listed["t-1"].reasons)) == (
         "all of its replicas are being removed: reassign it again, or cancel",
     )
