@@ -13,7 +13,7 @@ import pytest
 from controller.core import commits
 from controller.core.cluster import dynamic_settings
 from controller.core.context import Pause
-from controller.core.effects import Commit
+from controller.core.effects import Commit, CreateState
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.partitions import (
     initial_state,
@@ -344,6 +344,30 @@ def test_a_creation_whose_answer_is_lost_twice(fates: list[Fate], reconnects: bo
     assert rig.rejects() == []
     assert len([line for line in rig.lines("LISR") if line.endswith("new")]) == 2
     rig.check_converged()
+
+
+def test_a_creation_that_never_lands_is_told_of_each_partition() -> None:
+    world, rig = empty()
+    rig.fate = lambda commit: Fate.LOST if isinstance(commit.writes[0], CreateState) else Fate.ANSWERED
+    world.create_topic("t", {0: [1, 2], 1: [2, 1]})
+    rig.run()
+    why = {r.partition.name: r.reason for r in rig.recorded(Rejection) if r.partition is not None}
+    assert why.keys() == {"t-0", "t-1"}
+    assert all(reason.startswith("its state could not be created: ") for reason in why.values())
+
+
+def test_a_state_that_is_there_and_cannot_be_read_is_a_problem() -> None:
+    world, rig = empty()
+    path = "/brokers/topics/t/partitions/0/state"
+
+    def damaged(_: Commit) -> Fate:
+        world.unreadable[path] = "not JSON"
+        return Fate.LOST
+
+    rig.fate = damaged
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    assert rig.cluster.problems == {path: "not JSON"}
 
 
 def test_a_creation_beside_one_that_exists() -> None:
