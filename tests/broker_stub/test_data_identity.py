@@ -7,7 +7,6 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 
