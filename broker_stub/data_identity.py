@@ -104,7 +104,7 @@ def _read(file: Path) -> str:
 def _read_clean_shutdown(directory: Path) -> tuple[bool, int]:
     """Whether the mark is there and whole, and the epoch in it."""
     try:
-        found = json.loads(_read(directory / CLEAN_SHUTDOWN) or "null")
+        found = json.loads(_read(directory / CLEAN_SHUTDOWN))
     except ValueError:
         return False, NO_EPOCH
     epoch = found.get("brokerEpoch") if isinstance(found, dict) else None

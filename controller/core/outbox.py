@@ -149,9 +149,9 @@ class MetadataStream:
     def forget_before(self, position: int) -> None:
         """Drop entries before a position that every broker has passed."""
         count = position - self._base
-        if count > 0 and (count == len(self._log) or count > 100_000):
-            for offset, partition in enumerate(islice(self._log, count)):
-                if partition is not None and self._latest.get(partition) == self._base + offset:
+        if count == len(self._log) or count > 100_000:
+            for partition in islice(self._log, count):
+                if partition is not None:
                     del self._latest[partition]
             del self._log[:count]
             self._base = position

@@ -361,6 +361,27 @@ def test_another_file_of_the_same_name_or_the_same_first_line_is_another_log(tak
     assert len(taker.known) == 3
 
 
+def test_of_a_moved_log_and_a_copy_of_it_one_goes_on(taker: Taker) -> None:
+    (taker.logs / "a").mkdir()
+    (taker.logs / "a" / "state-change.jsonl").write_bytes(lines(0, 10))
+    taker.take()
+    (taker.logs / "a").rename(taker.logs / "b")
+    (taker.logs / "c").mkdir()
+    (taker.logs / "c" / "state-change.jsonl").write_bytes(lines(0, 10))
+    assert taker.take() == lines(0, 10)
+    assert len(taker.known) == 2
+
+
+def test_a_log_that_lost_its_end_is_another_log(taker: Taker) -> None:
+    """What it had of the place where taking stopped is gone: whatever comes there is new."""
+    log = taker.logs / "state-change.jsonl"
+    log.write_bytes(lines(0, 300))
+    taker.take()
+    log.write_bytes(lines(0, 10))
+    assert taker.take() == lines(0, 10)
+    assert len(taker.known) == 2
+
+
 def test_a_large_log_is_taken_in_parts(taker: Taker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.analysis.lake.spool.BATCH_BYTES", 2 << 20)
     (taker.logs / "state-change.jsonl").write_bytes(lines(0, 100_000))

@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis.job import read_input
-from controller.analysis.lake import compaction
+from controller.analysis.lake import compaction, condensed, delta_log
 from controller.analysis.lake.condensed import condensed_files, read_condensed
 from controller.analysis.lake.delta_log import LAKE_VERSION, DeltaLog
 from controller.analysis.lake.errors import LakeError
@@ -259,6 +259,22 @@ def test_small_files_are_put_together_and_the_rows_stay(
     assert len(condensed_files(snapshot)) == 1
     assert len(list((lake / "_condensed").glob("*.parquet"))) == 4
     assert condensed_lines(spark, lake) == [node.written]
+
+
+def test_condensed_files_that_were_replaced_stay_for_a_day(tmp_path: Path) -> None:
+    """Somebody may be reading them, however old they are."""
+    snapshot = DeltaLog(tmp_path).create('{"type":"struct","fields":[]}')
+    file = tmp_path / condensed.DIRECTORY / "old.parquet"
+    file.parent.mkdir()
+    file.touch()
+    long_ago = time.time() - 10 * delta_log.RETENTION_MS / 1000
+    os.utime(file, (long_ago, long_ago))
+    condensed.replaced(tmp_path, file.name)
+    condensed.sweep(tmp_path, snapshot)
+    assert file.exists()
+    os.utime(file, (long_ago, long_ago))
+    condensed.sweep(tmp_path, snapshot)
+    assert not file.exists()
 
 
 def test_a_lake_of_an_earlier_version_is_changed_by_the_next_update(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -270,14 +271,48 @@ class TestJournal:
     ) -> None:
         path = tmp_path / FILE_NAME
         log = Journal(path, {})
-        inode = path.stat().st_ino
+        sizes = [path.stat().st_size]
         for _ in range(20):
             log.append([LEADER])
-        assert path.stat().st_ino == inode
+            sizes.append(path.stat().st_size)
         monkeypatch.setattr(journal, "COMPACT_BYTES_MIN", 1000)
         log.append([Replica("foo", number) for number in range(50)])
-        assert path.stat().st_ino == inode
+        assert sizes == [number * sizes[1] for number in range(21)]
+        assert path.stat().st_size > sizes[-1]
         log.close()
+
+    def test_no_file_stays_open_and_none_is_anybody_s_to_write(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(journal, "COMPACT_BYTES_MIN", 1000)
+        path = tmp_path / FILE_NAME
+        before = set(os.listdir("/proc/self/fd"))
+        log = Journal(path, {})
+        for _ in range(100):
+            log.append([LEADER])
+        assert len(set(os.listdir("/proc/self/fd")) - before) == 1
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+        log.close()
+        assert set(os.listdir("/proc/self/fd")) <= before
+
+    def test_a_rewrite_that_fails_is_told_and_the_former_file_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / FILE_NAME
+        log = Journal(path, {PLAIN.key: PLAIN})
+        monkeypatch.setattr(journal, "COMPACT_BYTES_MIN", 0)
+        before = set(os.listdir("/proc/self/fd"))
+
+        def failing(_fd: int) -> None:
+            raise OSError("the disk is full")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", failing)
+            with pytest.raises(OSError, match="the disk is full"):
+                log.append([LEADER] * 20)
+        assert set(os.listdir("/proc/self/fd")) == before
+        log.close()
+        assert read(path)[0] == {PLAIN.key: PLAIN, LEADER.key: LEADER}
 
     def test_the_last_line_of_a_partition_counts_also_when_it_is_a_deletion(self, tmp_path: Path) -> None:
         log = Journal(tmp_path / FILE_NAME, {})

@@ -11,8 +11,9 @@ from types import ModuleType
 import pytest
 
 from controller.core import commits
+from controller.core.cluster import dynamic_settings
 from controller.core.context import Pause
-from controller.core.effects import Commit
+from controller.core.effects import Commit, CreateState
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.partitions import (
     initial_state,
@@ -22,6 +23,7 @@ from controller.core.partitions import (
 )
 from controller.core.partitions.leader_election import PREFERRED
 from controller.core.records import Rejection
+from controller.core.znode_sizes import ZNODE_BYTES_MAX
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
@@ -156,6 +158,46 @@ def test_a_partition_that_always_loses_is_left_alone_in_the_end_and_reported() -
     assert len(rig.commits()) == commits.ATTEMPTS_MAX
     (failed,) = [r for r in rig.recorded(Rejection) if r.error == "ELECTION_FAILED"]
     assert f"{commits.ATTEMPTS_MAX} attempts" in failed.reason
+
+
+def test_a_partition_whose_write_never_lands_has_as_many_attempts() -> None:
+    _, rig = three(2)
+    rig.fate = lambda _: Fate.LOST
+    rig.drive(lambda t: partition_state_machine.to_online(t, [rig.partition("t", 1)], PREFERRED))
+    assert len(rig.commits()) == commits.ATTEMPTS_MAX
+
+
+def test_of_states_read_again_one_that_is_as_known_hides_none_after_it() -> None:
+    world, rig = three(3)
+    world.shrink_or_grow("t", 1, [1, 2])
+    changed = rig.drive(lambda context: commits.refresh(context, list(rig.cluster.partitions())))
+    assert [p.number for p in changed] == [1]
+    assert rig.partition("t", 1).leadership == world.states["t", 1]
+
+
+def test_a_change_of_a_value_is_decided_anew_from_what_somebody_else_wrote() -> None:
+    _, rig = three(1)
+    path = dynamic_settings.PATH
+    rig.world.put_node(path, {"1": {"k": "a"}})
+    rig.fate = meanwhile(lambda: rig.world.put_node(path, {"2": {"k": "b"}}))
+    after, _ = rig.drive(
+        lambda context: commits.change_node(context, path, {}, lambda found: {**found, "3": {"k": "c"}})
+    )
+    assert after == {"2": {"k": "b"}, "3": {"k": "c"}} == rig.world.nodes[path].value
+
+
+def test_a_value_of_just_the_limit_is_written() -> None:
+    _, rig = three(1)
+    room = ZNODE_BYTES_MAX - len('{"<default>":{"k":""}}')
+
+    def put(size: int) -> str:
+        value = {"<default>": {"k": "x" * size}}
+        return rig.drive(
+            lambda context: commits.change_node(context, dynamic_settings.PATH, {}, lambda _: value)
+        )[1]
+
+    assert f"would take {ZNODE_BYTES_MAX + 1} bytes" in put(room + 1)
+    assert put(room) == ""
 
 
 def test_recovery_after_a_conflict_that_leaves_no_candidate() -> None:
@@ -302,6 +344,30 @@ def test_a_creation_whose_answer_is_lost_twice(fates: list[Fate], reconnects: bo
     assert rig.rejects() == []
     assert len([line for line in rig.lines("LISR") if line.endswith("new")]) == 2
     rig.check_converged()
+
+
+def test_a_creation_that_never_lands_is_told_of_each_partition() -> None:
+    world, rig = empty()
+    rig.fate = lambda commit: Fate.LOST if isinstance(commit.writes[0], CreateState) else Fate.ANSWERED
+    world.create_topic("t", {0: [1, 2], 1: [2, 1]})
+    rig.run()
+    why = {r.partition.name: r.reason for r in rig.recorded(Rejection) if r.partition is not None}
+    assert why.keys() == {"t-0", "t-1"}
+    assert all(reason.startswith("its state could not be created: ") for reason in why.values())
+
+
+def test_a_state_that_is_there_and_cannot_be_read_is_a_problem() -> None:
+    world, rig = empty()
+    path = "/brokers/topics/t/partitions/0/state"
+
+    def damaged(_: Commit) -> Fate:
+        world.unreadable[path] = "not JSON"
+        return Fate.LOST
+
+    rig.fate = damaged
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    assert rig.cluster.problems == {path: "not JSON"}
 
 
 def test_a_creation_beside_one_that_exists() -> None:

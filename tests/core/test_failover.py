@@ -437,6 +437,17 @@ def test_preferred_election_at_failover() -> None:
     rig.check_converged()
 
 
+def test_of_preferred_elections_at_failover_those_that_were_held_are_counted() -> None:
+    world = two_partitions()
+    led(world, "other", {0: [3, 1]})
+    world.put_state("other", 0, state(1, [1], 5, 7))
+    world.ask_preferred(("t", 0), ("t", 1), ("other", 0))
+    rig = MachineHarness.active(world)
+    counts = {record.phase: record.count for record in rig.recorded(FailoverPhase)}
+    assert counts["preferred_election"] == 2
+    assert "PREFERRED_LEADER_NOT_AVAILABLE" not in rig.rejects()
+
+
 def test_preferred_election_drops_what_cannot_be_elected_and_says_why() -> None:
     world = two_partitions()
     led(world, "led", {0: [1, 2]})

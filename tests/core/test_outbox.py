@@ -193,6 +193,16 @@ def test_is_new_is_sticky_within_a_batch_and_gone_with_it() -> None:
     assert [list(p.flags) for p in net.drain(1)] == [[False]]
 
 
+def test_what_exists_stays_existing_however_often_it_is_told() -> None:
+    """Leader or follower, alone or with all of a broker."""
+    net = Net()
+    for broker_id in (1, 2):
+        net.lead(broker_id, 0)
+        net.lead(broker_id, 0)
+        net.outbox.leader_and_isr_all(broker_id, net.partitions[:2], 1, "test")
+        assert [list(p.flags) for p in net.drain(broker_id) if p.kind is LISR] == [[False, False]]
+
+
 def test_delete_is_sticky_within_a_batch() -> None:
     net = Net()
     net.stop(1, 0, delete=True)
@@ -321,6 +331,14 @@ def test_every_push_names_the_newest_event() -> None:
     assert (push.event_id, push.cause) == (7, "BrokerChange")
 
 
+def test_a_queue_names_the_event_that_opened_it_whatever_follows() -> None:
+    """No request to an earlier incarnation of the broker has that number or a higher one."""
+    outbox = Outbox()
+    outbox.add_broker(a_broker(1, 1), 7, "BrokerChange")
+    outbox.brokers_changed(8, "BrokerChange")
+    assert outbox.queues[1].opened_by == 7
+
+
 def test_large_requests_are_split_by_size_and_lose_nothing() -> None:
     net = Net(partitions=50, bytes_max=300)
     net.change(*range(50))
@@ -390,6 +408,25 @@ def test_a_long_prefix_is_forgotten_while_the_slow_are_still_reading() -> None:
     stream.add(partitions[:1])
     assert stream.slice(100_001, 10) == ([partitions[-1], partitions[0]], 100_003)
     assert stream.live_after(100_002) == 1
+
+
+def test_a_stream_of_which_most_is_true_is_not_renumbered() -> None:
+    """Whoever reads on would share nothing with the others for a while."""
+    topic = Topic("t")
+    stream = MetadataStream()
+    stream.add(Partition(topic, n, (1,)) for n in range(10_000))
+    assert stream.compacted([0]) is None
+    assert stream.generation == 0
+
+
+def test_what_vanished_in_later_blocks_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "BLOCK", 2)
+    topic = Topic("t")
+    partitions = [Partition(topic, n, (1,)) for n in range(8)]
+    stream = MetadataStream()
+    stream.add(partitions)
+    stream.forget([partitions[5], partitions[3], partitions[2]])
+    assert [stream.live_after(position) for position in range(1, 8)] == [4, 3, 3, 3, 2, 2, 1]
 
 
 def test_what_is_still_to_be_seen_counts_each_partition_once() -> None:
@@ -590,11 +627,98 @@ def test_brokers_are_identified_by_id_and_epoch() -> None:
 
 def test_of_what_vanished_only_deletions_are_still_told() -> None:
     net = Net(partitions=3)
-    net.stop(1, 0)
-    net.stop(1, 1, delete=True)
-    net.lead(1, 2)
+    for broker_id in (1, 2):
+        net.stop(broker_id, 0)
+        net.stop(broker_id, 1, delete=True)
+        # Broker 1 leads it.
+        net.lead(broker_id, 2)
     net.outbox.forget(net.partitions)
-    assert shape(net.drain(1)) == [("StopReplica", [1])]
+    for broker_id in (1, 2):
+        assert shape(net.drain(broker_id)) == [("StopReplica", [1])]
+
+
+def test_what_vanished_is_in_no_snapshot_of_topics_that_differ() -> None:
+    net = Net(partitions=3)
+    net.begin_again(2, first=False)
+    net.outbox.forget([net.partitions[0]])
+    net.outbox.compared(net.cluster.brokers[2], Differing(frozenset(), frozenset({"t"})))
+    assert [numbers for _, numbers in shape(net.drain(2)) if numbers] == [[1, 2]]
+
+
+def test_a_snapshot_has_no_topic_under_deletion() -> None:
+    net = Net()
+    topics = _led("a", 1) | _led("b", 2)
+    net.outbox.snapshot_to([1], topics, {"a"})
+    net.outbox.compared(net.outbox.queues[1].broker, None)
+    assert [numbers for _, numbers in shape(net.drain(1)) if numbers] == [[0, 1]]
+
+
+def test_the_whole_leadership_waits_for_a_comparison_by_itself() -> None:
+    net = Net()
+    net.outbox.whole_leadership(2, net.partitions)
+    assert shape(net.drain(2)) == []
+    net.outbox.compared(net.cluster.brokers[2], None)
+    assert shape(net.drain(2)) == [("LeaderAndIsr", [0, 1, 2])]
+
+
+def test_of_topics_that_differ_only_its_own_replicas_are_told() -> None:
+    net = Net(brokers=3)
+    net.outbox.everything_to([3], net.cluster.topics, ())
+    net.outbox.compared(net.cluster.brokers[3], Differing(frozenset({"t"}), frozenset()))
+    assert shape(net.drain(3)) == []
+
+
+def test_what_waits_already_is_told_once_beside_everything() -> None:
+    net = Net()
+    net.lead(2, 0)
+    net.outbox.everything_to([2], net.cluster.topics, ())
+    net.outbox.compared(net.cluster.brokers[2], None)
+    assert [s for s in shape(net.drain(2)) if s[0] == "LeaderAndIsr"] == [("LeaderAndIsr", [0, 1, 2])]
+
+
+def test_everything_is_told_also_where_it_is_listed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the comparison, within it, and of another incarnation or an unknown broker: nothing."""
+    monkeypatch.setattr(outbox_module, "LISTED_MAX", 1)
+    topics = _led("a", 1) | _led("b", 1) | _led("c", 1)
+    for before in (0, 1, 10):
+        net = Net(partitions=0)
+        net.outbox.everything_to([2], topics, ())
+        broker = net.cluster.brokers[2]
+        assert not net.outbox.list_some(a_broker(9, 1))
+        assert not net.outbox.list_some(a_broker(2, broker.epoch + 1))
+        more = [net.outbox.list_some(broker) for _ in range(before)]
+        # Three topics of leadership, then three of metadata.
+        assert more == [n < 4 for n in range(before)]
+        net.outbox.compared(broker, None)
+        assert not net.outbox.list_some(broker)
+        told = net.drain(2)
+        assert [sorted(p.topic.name for p in push.partitions) for push in told] == [["a", "b", "c"]] * 2
+
+
+def test_a_deletion_before_it_hides_no_leadership_that_is_owed() -> None:
+    net = Net()
+    net.stop(1, 0, delete=True)
+    net.lead(1, 0)
+    assert len(net.outbox.queues[1].rounds) == 2
+    assert net.outbox.owes_leadership(1, net.partitions[0])
+
+
+def test_the_end_of_a_picture_is_due_by_itself() -> None:
+    net = Net()
+    net.end_snapshots(2)
+    (push,) = net.drain(2)
+    assert (push.ends_snapshot, list(push.partitions)) == (True, [])
+
+
+def test_snapshots_of_topics_that_differ_have_keys_of_their_own() -> None:
+    net = Net()
+    net.change(0)
+    keys: list[Any] = [*_keys(net, 1), *_keys(net, 2)]
+    for broker_id in (1, 2, 1, 2):
+        net.outbox.snapshot_to([broker_id], net.cluster.topics, ())
+        net.outbox.compared(net.cluster.brokers[broker_id], Differing(frozenset(), frozenset({"t"})))
+        keys += _keys(net, broker_id)
+    assert len(set(keys)) == len(keys) - 1, "but for the one of the stream, which both share"
 
 
 def test_a_snapshot_leaves_out_what_vanished_while_it_waited() -> None:

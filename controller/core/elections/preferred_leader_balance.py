@@ -83,10 +83,8 @@ def rebalance(context: EventContext) -> Handler[None]:
     by_broker = yield from imbalances(context)
     for broker_id, found in by_broker.items():
         started = broker_id in cluster.rebalancing
-        if (
-            not found.electable
-            or broker_id in held_back
-            or not (started or found.exceeds(settings.leader_imbalance_per_broker_percentage))
+        if broker_id in held_back or not (
+            started or found.exceeds(settings.leader_imbalance_per_broker_percentage)
         ):
             cluster.rebalancing.discard(broker_id)
             continue

@@ -31,7 +31,7 @@ def delete_topics(context: EventContext, serial: int, request: DeleteTopics) -> 
     failed = yield from _mark(context, [a.name for a in answers if a.error is ErrorCode.NONE])
     answers = [
         TopicAnswer(a.name, a.topic_id, ErrorCode.UNKNOWN_SERVER_ERROR, failed[a.name])
-        if a.error is ErrorCode.NONE and a.name in failed
+        if a.name in failed
         else a
         for a in answers
     ]

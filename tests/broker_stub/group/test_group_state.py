@@ -408,6 +408,8 @@ def members(*preferences: str) -> dict[str, Member]:
         (("ba", "ab"), "b"),
         (("abc", "cb", "bc"), "b"),
         (("xa", "ya", "a"), "a"),
+        # Two prefer b of what all have; x has no votes.
+        (("xba", "xba", "ab"), "b"),
     ],
 )
 def test_protocols_are_voted_for(preferences: tuple[str, ...], chosen: str) -> None:

@@ -104,9 +104,10 @@ async def test_a_change_is_read_and_the_old_value_holds_until_then(topic: str | 
     assert not store.reads
 
 
+@pytest.mark.parametrize("topic", ["foo", None])
 @pytest.mark.parametrize("first", [True, False])
 @leaping
-async def test_a_change_during_a_read_is_not_lost(first: bool) -> None:
+async def test_a_change_during_a_read_is_not_lost(first: bool, topic: str | None) -> None:
     """What was read may be from before the change."""
     store = Store()
     store.set("2")
@@ -116,7 +117,7 @@ async def test_a_change_during_a_read_is_not_lost(first: bool) -> None:
     store.configs.min_isr("foo")
     await run_ready_tasks()
     store.set("3")
-    store.configs.invalidate("foo")
+    store.configs.invalidate(topic)
     await run_ready_tasks()
     await store.answer()
     await store.answer()

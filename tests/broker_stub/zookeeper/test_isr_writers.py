@@ -110,6 +110,15 @@ async def test_what_is_asked_and_what_comes_back(
     assert len(controller.received) == 2
 
 
+async def test_its_own_membership_is_that_of_its_present_registration(
+    writer: AlterPartitionWriter, controller: FakePeer
+) -> None:
+    """It may have registered anew since the proposal was made; a follower that did so must catch up first."""
+    await writer.propose([FOO._replace(isr_epochs=(70, 90))])
+    ((_, request),) = controller.received
+    assert list(request.partitions[0].isr_epochs) == [77, 90]
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -393,6 +402,20 @@ async def test_another_wish_after_an_unanswered_one(
     clock.now = 5_000
     await notifier.propagate()
     assert states.notified == [[("foo", 0)]]
+
+
+async def test_another_wish_has_the_directories_of_its_own_members(
+    notifier: NotificationWriter, states: States
+) -> None:
+    states.put(("foo", 0), 7, isr=[1])
+    states.registrations[2] = b'{"directories":["AAAADAAAAAAAAAAAAAAAAA"]}', 90
+    states.registrations[3] = b'{"directories":["AAAADQAAAAAAAAAAAAAAAA"]}', 91
+    states.away = True
+    with pytest.raises(IsrUnanswered):
+        await notifier.propose([FOO._replace(isr_epochs=(-1, 90))])
+    states.away = False
+    await notifier.propose([FOO._replace(isr=(1, 3), isr_epochs=(-1, 91))])
+    assert json.loads(states.states["foo", 0][0])["isr_directories"] == {"3": 13}
 
 
 async def test_one_failure_does_not_hide_what_was_written(

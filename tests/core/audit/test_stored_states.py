@@ -156,6 +156,16 @@ def test_what_does_not_decode_is_put_right_and_no_problem_any_more() -> None:
     rig.check_converged()
 
 
+def test_one_that_cannot_be_read_is_reported_and_left_alone() -> None:
+    """Without its version nothing may be written over it."""
+    rig = cluster()
+    del rig.world.states["t", 0]
+    rig.world.unreadable[PATH] = "no access"
+    check(rig)
+    assert rig.cluster.problems == {PATH: "no access"}
+    assert rig.commits() == []
+
+
 def test_an_edit_that_names_a_dead_leader_ends_in_an_election() -> None:
     rig = cluster(1, 2)
     edit(rig, state(3, [3, 2], 6, 8))

@@ -122,6 +122,7 @@ def test_two_who_judged_alike_do_not_both_get_a_yes() -> None:
     assert standing_ids(rig) == [1]
     assert rig.rejects() == ["OPERATION_NOT_ATTEMPTED"]
     approve(rig, 2)
+    assert "of brokers 1, 2: check again" in rig.ask(second)[0].message
     withdraw(rig, 1, 2)
     (gone,) = rig.ask(ApproveStop({2: epoch(rig, 2)}, frozenset({(1, epoch(rig, 1))}), "r", "bob", 1))
     assert "now those of brokers none" in gone.message

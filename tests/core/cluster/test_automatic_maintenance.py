@@ -477,6 +477,44 @@ def test_an_operator_who_leaves_it_accepts_those_gone_until_they_return() -> Non
     assert rig.cluster.maintenance.automatic
 
 
+def test_turned_off_meanwhile_those_accepted_are_forgotten_as_they_return() -> None:
+    rig = cluster()
+    rig.world.broker_down(1, 2)
+    rig.run()
+    leave(rig)
+    assert rig.cluster.maintenance == Maintenance(accepted=(1, 2))
+    rig.world.broker_up(1)
+    rig.world.broker_up(2)
+    rig = MachineHarness(rig.world, epoch=2, settings=CoreSettings()).failover()
+    assert rig.cluster.maintenance == Maintenance()
+
+
+@pytest.mark.parametrize(("gone", "which"), [(20, "19, 20)"), (21, "19, 20, ...)")])
+def test_the_first_twenty_that_are_gone_are_named(gone: int, which: str) -> None:
+    rig = cluster(brokers=25)
+    rig.world.broker_down(*range(1, gone + 1))
+    rig.run()
+    assert rig.cluster.maintenance.entered is not None
+    assert which in rig.cluster.maintenance.entered.reason
+
+
+def test_an_end_that_cannot_be_written_is_recorded_and_tried_again() -> None:
+    rig = cluster()
+    rig.world.broker_down(1, 2)
+    rig.run()
+    rig.world.unreadable[MAINTENANCE] = "paused: expected object"
+    rig.forget()
+    rig.world.broker_up(1)
+    rig.world.broker_up(2)
+    rig.run()
+    assert rig.cluster.maintenance.automatic
+    why = [r.reason for r in rig.recorded(Rejection) if r.error == "CONFLICT"]
+    assert why == [f"{MAINTENANCE}: paused: expected object"]
+    del rig.world.unreadable[MAINTENANCE]
+    tick(rig)
+    assert rig.cluster.maintenance.entered is None
+
+
 @pytest.mark.parametrize("fate", [Fate.LANDED, Fate.LOST])
 def test_lost_answers_are_settled(fate: Fate) -> None:
     rig = cluster()

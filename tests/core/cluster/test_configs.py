@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster.configs import KEPT_US, purge_due
+from controller.core.cluster.configs import KEPT_US, entity_problem, purge_due
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS, UNCLEAN
 from controller.core.effects import NotifyConfig, WriteNode
 from controller.core.handlers import not_controller
@@ -20,11 +20,14 @@ from controller.core.requests.configs import (
     DescribeConfigs,
 )
 from controller.core.requests.errors import ErrorCode
+from controller.core.znode_paths import SETTINGS
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import CONFIG_CHANGED, World, state
 
 TOPIC, BROKER = ConfigScope.TOPIC, ConfigScope.BROKER
 T = ConfigResource(TOPIC, "t")
+#: Of the harness's clock, with each stimulus.
+STEP_US = 1000
 
 
 def leaderless(*topics: str) -> MachineHarness:
@@ -69,6 +72,20 @@ def test_old_notifications_are_removed_by_the_controller() -> None:
     assert list(world.notifications) == [ours]
     assert list(rig.cluster.config_changes_seen) == [ours]
     assert not purge_due(rig.cluster, rig.now_us)
+
+
+def test_a_notification_that_is_due_is_removed_at_that_moment() -> None:
+    """Else the look that found it due would be for nothing."""
+    rig = MachineHarness.active(World(1))
+    rig.world.notify_config("topics/t")
+    rig.run()
+    (since_us,) = rig.cluster.config_changes_seen.values()
+    rig.now_us = since_us + KEPT_US - STEP_US
+    assert not purge_due(rig.cluster, rig.now_us)
+    assert purge_due(rig.cluster, rig.now_us + STEP_US)
+    rig.world.events.append(CONFIG_CHANGED)
+    rig.run()
+    assert list(rig.world.notifications) == []
 
 
 def test_an_old_notification_is_acted_on_when_first_seen_and_only_then() -> None:
@@ -296,6 +313,35 @@ def test_what_is_described() -> None:
     ]
     assert [bool(e.problem) for e in broker.entries] == [True, False, False]
     assert topic.entries == ()
+
+
+def test_of_no_controller_the_default_is_described_with_what_is_wrong_with_it() -> None:
+    rig = leaderless("t")
+    rig.world.put_node(SETTINGS, {"<default>": {"leader_imbalance_per_broker_percentage": "101"}})
+    (reply,) = rig.ask(DescribeConfigs([ConfigResource(ConfigScope.CONTROLLER, "")]))
+    ((entry,),) = [described.entries for described in reply.resources]
+    assert (entry.key, entry.value, entry.source) == (
+        "leader_imbalance_per_broker_percentage", "101", "controllers/<default>",
+    )  # fmt: skip
+    assert "must be" in entry.problem
+
+
+@pytest.mark.parametrize(
+    ("entity", "problem"),
+    [
+        ("topics/t", None),
+        ("brokers/7", None),
+        ("brokers/<default>", None),
+        ("users/ann", None),
+        ("topics/a b", "a b"),
+        ("brokers/ann", "must name a broker id or <default>"),
+        ("topics/", "must be TYPE/NAME"),
+        ("planets/7", "must be TYPE/NAME"),
+    ],
+)
+def test_what_a_notification_may_be_about(entity: str, problem: str | None) -> None:
+    found = entity_problem(entity)
+    assert found is None if problem is None else found is not None and problem in found
 
 
 @pytest.mark.parametrize(

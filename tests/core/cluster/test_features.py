@@ -251,6 +251,10 @@ def test_one_named_twice_is_not_carried_out() -> None:
     world = a_world(f=(1, 3))
     rig = MachineHarness.active(world)
     assert update(rig, ("f", 3, UPGRADE), ("f", 2, UPGRADE)) == ["INVALID_REQUEST"] * 2
+    assert messages(rig, ("f", 3, UPGRADE), ("f", 0, UPGRADE)) == [
+        "it is named more than once",
+        "level 0: must be at least 1; a feature is taken away by a downgrade to 0",
+    ]
     assert world.feature == finalized()
 
 
@@ -319,8 +323,10 @@ def test_an_unreadable_znode_is_not_written_over() -> None:
     assert update(rig, ("f", 3, UPGRADE), ("", 3, UPGRADE)) == ["FEATURE_UPDATE_FAILED", "INVALID_REQUEST"]
     assert rig.commits() == []
     assert rig.cluster.problems == {"/feature": "not JSON"}
+    world.unreadable["/feature"] = "no map"
     (reply,) = rig.ask(DescribeFeatures())
-    assert (reply.error, reply.message) == (ErrorCode.UNKNOWN_SERVER_ERROR, "/feature: not JSON")
+    assert (reply.error, reply.message) == (ErrorCode.UNKNOWN_SERVER_ERROR, "/feature: no map")
+    assert rig.cluster.problems == {"/feature": "no map"}
     del world.unreadable["/feature"]
     assert update(rig, ("f", 3, UPGRADE)) == ["NONE"]
     assert rig.cluster.problems == {}

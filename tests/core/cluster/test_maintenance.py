@@ -110,6 +110,13 @@ def test_undrained_it_is_preferred_again() -> None:
 # --- pause -------------------------------------------------------------------------------------------------
 
 
+def test_to_undrain_the_last_broker_that_may_lead_changes_nothing() -> None:
+    world = World(1)
+    world.create_topic("t", {0: [1]})
+    rig = MachineHarness.active(world)
+    assert drain(rig, 1, drained=False).error is ErrorCode.NONE
+
+
 def test_paused_nobody_is_elected_until_resumed() -> None:
     rig = cluster([1, 2], [2, 1])
     assert ask(rig, SetPause(True, "network works", "ann")).error is ErrorCode.NONE
@@ -188,6 +195,10 @@ def test_an_unreadable_one_is_shown_and_not_overwritten() -> None:
     rig.world.unreadable[MAINTENANCE] = "paused: expected object"
     rig = MachineHarness(rig.world, epoch=2).failover()
     assert rig.cluster.problems[MAINTENANCE] == "paused: expected object"
+    rig.world.unreadable[MAINTENANCE] = "paused: expected string"
+    assert drain(rig, 1).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert rig.cluster.problems[MAINTENANCE] == "paused: expected string"
+    rig.world.unreadable[MAINTENANCE] = "paused: expected object"
     reply = drain(rig, 1)
     assert (reply.error, reply.message) == (
         ErrorCode.UNKNOWN_SERVER_ERROR,

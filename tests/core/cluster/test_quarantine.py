@@ -86,6 +86,10 @@ def test_memory_is_bounded_and_suspects_are_forgotten() -> None:
     assert "topic/t0" not in found.suspects
     late = found.remember(raised(Subject(SubjectKind.TOPIC, "late"), digest="x", at_ms=REMEMBERED_MS * 2))
     assert set(late.suspects) == {"topic/t", "topic/late"}
+    first = Quarantine().remember(raised(at_ms=0))
+    for at_ms, names in ((REMEMBERED_MS - 1, {"topic/t", "topic/late"}), (REMEMBERED_MS, {"topic/late"})):
+        then = first.remember(raised(Subject(SubjectKind.TOPIC, "late"), digest="x", at_ms=at_ms))
+        assert set(then.suspects) == names
 
 
 def test_what_is_in_quarantine_stays_there_whatever_else_it_raises() -> None:

@@ -13,6 +13,7 @@ from controller.core.elections import elect_leaders
 from controller.core.handlers import not_controller
 from controller.core.model import PartitionState
 from controller.core.partitions.leader_election import Strategy
+from controller.core.records import Rejection
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply, PartitionElected
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import Fate, MachineHarness
@@ -157,6 +158,12 @@ def test_all_partitions_leave_out_what_needs_nothing() -> None:
         (2, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
     ]
     assert len(rig.commits()) == 1
+    # So are those under deletion.
+    rig.cluster.topics_to_delete.add("t")
+    rig.chronicle.forget()
+    assert rig.ask(ElectLeaders(PREFERRED, None))[0].partitions == []
+    rig.cluster.topics_to_delete.clear()
+    rig.chronicle.forget()
     # Named ones are all answered, each once.
     (reply,) = rig.ask(ElectLeaders(PREFERRED, [("t", 1), ("t", 0), ("t", 1)]))
     assert [(a.partition, a.error) for a in reply.partitions] == [
@@ -243,3 +250,15 @@ def test_long_requests_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = cluster(([1, 2], 1, [1]))
     request = ElectLeaders(PREFERRED, [("nowhere", n) for n in range(9)])
     assert rig.pauses(lambda context: elect_leaders.elect_leaders(context, 1, request)) == [Pause.YIELD] * 3
+
+
+def test_a_refusal_of_the_znode_s_request_names_its_partition() -> None:
+    world = World(1)
+    world.create_topic("t", {0: [2]})
+    rig = MachineHarness.active(world)
+    rig.forget()
+    world.ask_preferred(("t", 0))
+    rig.run()
+    assert [(r.error, r.partition) for r in rig.recorded(Rejection)] == [
+        ("PREFERRED_LEADER_NOT_AVAILABLE", rig.partition())
+    ]

@@ -16,7 +16,16 @@ from controller.core.explain.partitions import (
     explain_move,
     explain_partition,
 )
-from controller.core.model import RECOVERING, Cluster, Ineligible, LeaderAndIsr, Partition, Topic
+from controller.core.model import (
+    RECOVERING,
+    Attribution,
+    Cluster,
+    Ineligible,
+    LeaderAndIsr,
+    Maintenance,
+    Partition,
+    Topic,
+)
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect
 from controller.core.topics.reasons import BeingReassigned, ReplicaNotDeleted, Unreachable
 from tests.support.core.world import a_broker, state
@@ -137,6 +146,24 @@ def test_out_of_sync_and_not_preferred() -> None:
     assert swap.summary == "2 leads it, elected uncleanly and recovering"
 
 
+def test_a_member_of_the_isr_that_shuts_down_has_nothing_to_catch_up_with() -> None:
+    cluster, partition = cluster_with((1, 2), state(1, (1, 2), 3, 5), (1, 2))
+    cluster.shutting_down.add(2)
+    assert explain_partition(cluster, partition, unclean_allowed=False).changes == ()
+
+
+@pytest.mark.parametrize(("isr", "who"), [((2,), 2), ((1,), 3)])
+def test_who_is_elected_is_said_also_of_the_end_of_a_pause(isr: tuple[int, ...], who: int) -> None:
+    """The first member of the ISR; where none is there, the first replica, uncleanly."""
+    cluster, partition = cluster_with((3, 1, 2), state(-1, isr, 3, 5), (2, 3))
+    (now,) = explain_partition(cluster, partition, unclean_allowed=True).advice
+    assert (now.leader, f"{who} qualifies" in str(now)) == (who, True)
+    cluster.maintenance = Maintenance(paused=Attribution("new disks", "ann"))
+    (later,) = explain_partition(cluster, partition, unclean_allowed=True).advice
+    assert str(later) == f"the end of the pause by ann (new disks): {who} qualifies, and is elected then"
+    assert later.leader == who
+
+
 def test_the_leader_s_disk_failed() -> None:
     cluster, partition = cluster_with((1,), state(1, (1,), 3, 5), (1,))
     cluster.offline_dirs[1] = {partition}
@@ -151,6 +178,7 @@ def test_never_led_and_unreadable() -> None:
     assert found.decision == "no controller has decided about it; the present controller epoch is 7"
     assert found.changes == ("the return of any of [1, 2]: its first online replicas become the ISR",)
     assert found.rules == ()
+    assert (found.leader, found.leader_epoch, found.partition_epoch, found.isr) == (-1, -1, -1, ())
     assert "the controller, which creates" in explained((1,), None, (1,)).changes[0]
     cluster, partition = cluster_with((1,), None, (1,))
     path = "/brokers/topics/t/partitions/0/state"
@@ -187,6 +215,16 @@ def test_moves() -> None:
     assert explain_move(cluster, CoreSettings(), partition) == (
         "it is being reassigned: adding [2], removing [1]",
         "reassignment: target 2 is not in the ISR [1]: its broker is not registered",
+    )
+
+
+def test_a_move_that_only_removes_is_one_too() -> None:
+    """Without a controller, none is known to be ongoing but by its znode."""
+    cluster, partition = cluster_with((1, 2), state(1, (1,), 3, 5), (1,))
+    partition.assign((1, 2), (), (2,))
+    assert (
+        explain_move(cluster, CoreSettings(), partition)[0]
+        == "it is being reassigned: adding [], removing [2]"
     )
 
 

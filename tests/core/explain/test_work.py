@@ -182,6 +182,20 @@ def test_many_partitions_are_counted() -> None:
     found = explain_topic_deletion(cluster, SETTINGS, "t")
     assert found is not None
     assert found.waits_for[0].endswith("t-8, t-9 and 5 more")
+    for number in range(10, 15):
+        del partition.topic.partitions[number]
+    found = explain_topic_deletion(cluster, SETTINGS, "t")
+    assert found is not None
+    assert found.waits_for[0].endswith("t-8, t-9")
+
+
+def test_brokers_are_named_in_order() -> None:
+    cluster, partition = cluster_of(1, replicas=(17, 2, 9))
+    queued(cluster, partition)
+    cluster.topics_deletion_started.add("t")
+    found = explain_topic_deletion(cluster, SETTINGS, "t")
+    assert found is not None
+    assert found.changes[0].startswith("brokers 2, 9, 17 return")
 
 
 # --- moves -----------------------------------------------------------------------------------------------
@@ -258,6 +272,8 @@ def test_a_move_without_a_leader_or_a_state() -> None:
     partition.leadership = None
     found = explain_reassignment(cluster, SETTINGS, partition)
     assert found.changes[0] == "a replica that comes online: the partition was never led"
+    cluster.reassignments.ongoing.clear()
+    assert explain_reassignment(cluster, SETTINGS, partition).changes == found.changes, "its znode says so"
 
 
 # --- what operators told, and what only the controller knows -----------------------------------------------

@@ -278,6 +278,29 @@ def test_what_is_stored_already_is_success_without_a_write() -> None:
     assert rig.lines("LISR") == []
 
 
+def test_directories_that_nobody_can_believe_are_nothing_to_write() -> None:
+    """Without the members' broker epochs they may be those of former processes."""
+    rig = led_by_one()
+    asked = changed(rig.proposal([1, 2, 3]), isr_directories=(11, 12, 13))
+    (answer,) = rig.ask(rig.alter(1, asked))
+    assert errors(answer) == [ErrorCode.NONE]
+    assert rig.commits() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"partition_epoch": PARTITION_EPOCH + 1}, "partition epoch 8 is newer than ours, 7"),
+        ({"leader_epoch": LEADER_EPOCH + 1}, "leader epoch 6 is newer than ours, 5"),
+        ({"new_isr": (1, 2), "isr_epochs": (-1, 1)}, "[2] registered anew since they got in sync"),
+    ],
+)
+def test_the_reason_of_a_refusal_names_what_is_newer(fields: dict[str, Any], why: str) -> None:
+    rig = led_by_one()
+    rig.ask(rig.alter(1, changed(rig.proposal([1, 2]), **fields)))
+    assert why in rig.recorded(Rejection)[0].reason
+
+
 def test_a_set_is_no_list() -> None:
     """Section 14, point 9: another order of the same brokers is nothing to write, at the present epoch too."""
     rig = led_by_one()

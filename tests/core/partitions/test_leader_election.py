@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, combinations, permutations, product
 
+import msgspec
 import pytest
 
 from controller.core.model import (
@@ -86,6 +87,14 @@ def test_unclean_without_recovery_state_counts_as_recovered() -> None:
         Ballot((2, 1), state(1, [1]), {2}, unclean_allowed=True, supports_recovery=False),
     )
     assert got == Elected(2, (2,), RECOVERED, (2,), unclean=True)
+
+
+def test_who_came_back_without_its_data_leads_only_uncleanly() -> None:
+    """What it lacks is lost then, as with any unclean leader; it does not count as in sync."""
+    ballot = Ballot((1, 2), state(-1, [1]), {1, 2}, without_data={1})
+    assert elect(Strategy.OFFLINE, ballot) is None
+    unclean = msgspec.structs.replace(ballot, unclean_allowed=True)
+    assert elect(Strategy.OFFLINE, unclean) == Elected(1, (1,), RECOVERING, (1, 2), unclean=True)
 
 
 def test_reassign() -> None:

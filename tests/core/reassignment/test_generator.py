@@ -191,6 +191,8 @@ def test_the_largest_moves_first_and_one_of_unknown_size_counts_too() -> None:
     after = generate(before, brokers(1, 2), sizes={("t", 0): 55, ("t", 1): 40, ("t", 2): 5})
     assert {key for key, ids in after.items() if ids == (2,)} == {("t", 0)}
     assert moved(before, after) == 1
+    again = generate(before, brokers(1, 2), sizes={("t", 1): 5, ("t", 2): 40, ("t", 3): 55})
+    assert {key for key, ids in again.items() if ids == (2,)} == {("t", 3)}
 
 
 def test_whose_leader_goes_is_led_by_one_that_is_not_avoided() -> None:

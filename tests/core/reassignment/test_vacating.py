@@ -71,6 +71,14 @@ def test_bytes_are_spread_and_drained_brokers_avoided() -> None:
     }
 
 
+@pytest.mark.parametrize(("replicas", "goes_to"), [((0, 3), 2), ((3, 0), 1)])
+def test_a_preferred_leader_is_replaced_by_who_leads_less(replicas: tuple[int, ...], goes_to: int) -> None:
+    """Any other replica by who has less, and then by the lowest id."""
+    current = {("t", 0): (1, 3), ("t", 1): (3, 2), ("t", 2): replicas}
+    after = vacated(current, [0], brokers(dict.fromkeys(range(4))))
+    assert after == {("t", 2): tuple(goes_to if b == 0 else b for b in replicas)}
+
+
 def test_the_new_broker_takes_all_it_does_not_hold_yet() -> None:
     current = {("t", 0): (0, 1), ("t", 1): (2, 0), ("t", 2): (0, 3)}
     racks: dict[int, str | None] = dict.fromkeys(range(4))

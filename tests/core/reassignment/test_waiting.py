@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from controller.core.backoff import RETRY_FIRST_US
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, SetState, SetTopic, Write
 from controller.core.events import Event, EventKind
+from controller.core.model import ReplicaState
 from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.phases import drops_isr
 from controller.core.reassignment.reasons import Notified
 from controller.core.reassignment.topic_znode import entry_of, write_entries
-from controller.core.records import ReassignmentStep
+from controller.core.records import ReassignmentStep, Rejection
 from controller.core.requests.operator import SetPause
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import (
@@ -25,6 +27,7 @@ from tests.support.core.reassignments import (
     join,
     ongoing,
     reasons,
+    request,
 )
 from tests.support.core.world import state
 
@@ -226,6 +229,7 @@ def test_a_partition_that_never_had_a_leader_is_moved_to_live_brokers() -> None:
     rig.run()
     assert rig.stored("n")[0] == 2
     assert assigned(rig, "n") == ([2], [], [])
+    assert rig.partition("n").replica_state(2) is ReplicaState.ONLINE
 
 
 def test_a_waiting_move_is_dropped_without_touching_the_partition() -> None:
@@ -302,6 +306,7 @@ def test_sets_written_by_hand_that_make_no_sense() -> None:
     assert [line for line in successor.lines("SR") if "delete" in line] == ["2 SR t-0 epoch 0 delete"]
     listed = ongoing(successor)
     assert list(listed) == ["t-1"]
+    assert successor.stored()[1] == 0, "t-0 is not even taken for a move that is over already"
     assert tuple(map(str, listed["t-1"].reasons)) == (
         "all of its replicas are being removed: reassign it again, or cancel",
     )
@@ -493,8 +498,50 @@ def test_a_topic_made_again_is_not_moved_in_the_former_one_s_name() -> None:
     rig = active(1, 2, t=[[1]])
     rig.world.topics["t"] = replace(rig.world.topics["t"], czxid=10**6)
     rig.forget()
-    assert ask(rig, {T: [2]}) == {"t-0": "UNKNOWN_SERVER_ERROR"}
+    (reply,) = rig.ask(request({T: [2]}))
+    assert [(a.error.name, a.message) for a in reply.partitions] == [
+        ("UNKNOWN_SERVER_ERROR", "its topic's znode is gone, and a new topic has that name")
+    ]
     assert assigned(rig) == ([1], [], [])
+
+
+def test_a_move_that_cannot_be_recorded_says_why_of_each_partition() -> None:
+    rig = active(1, 2, t=[[1], [1]])
+    rig.fate = never(SetTopic)
+    (reply,) = rig.ask(request({T: [2], ("t", 1): [2]}))
+    for answer in reply.partitions:
+        assert answer.message.startswith("its topic's znode could not be written in 10 attempts")
+
+
+def test_deletions_that_cannot_be_recorded_are_told_of_and_recorded_later() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.hold_stops = True
+    join(rig, [1, 2])
+    rig.fate = never(SetTopic)
+    rig.answer_stops()
+    rig.run()
+    why = [r.reason for r in rig.recorded(Rejection) if r.partition is rig.partition()]
+    assert [reason.startswith("deleted replicas are still recorded: ") for reason in why] == [True]
+    rig.fate = lambda _: Fate.ANSWERED
+    rig.now_us += 10 * RETRY_FIRST_US
+    rig.world.events.append(RETRY)
+    rig.run()
+    check_moved(rig, T, [2])
+
+
+def test_a_move_cancelled_as_its_last_target_gets_in_sync_is_over_without_another_leader_epoch() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.send(rig.alter(1, rig.proposal([1, 2])))
+    rig.send(request({T: None}))
+    rig.run()
+    assert assigned(rig) == ([1], [], [])
+    epoch = rig.stored()[1]
+    again = active(1, 2, t=[[1]])
+    ask(again, {T: [2]})
+    ask(again, {T: None})
+    assert again.stored()[1] <= epoch <= again.stored()[1] + 1
 
 
 def test_who_cannot_leave_the_isr_keeps_its_replica() -> None:

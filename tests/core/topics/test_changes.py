@@ -156,6 +156,21 @@ def test_no_topic_hides_the_edits_of_those_after_it() -> None:
     assert rig.cluster.topics.keys() == {"a", "c", "d", "e"}
 
 
+def test_nor_does_one_that_has_just_gone_or_is_deleted() -> None:
+    world, rig = active(1)
+    for name in "abc":
+        world.create_topic(name, {0: [1]})
+    rig.run()
+    for name in "bc":
+        world.expand_topic(name, {1: [1]})
+    world.delete_topic("a")
+    rig.cluster.topics_to_delete.add("b")
+    rig.chronicle.forget()
+    rig.drive(lambda context: changes.topics_modified(context, ["a", "b", "c"]))
+    assert rig.cluster.topics.keys() == {"b", "c"}
+    assert [len(rig.cluster.topics[name].partitions) for name in "bc"] == [1, 2]
+
+
 def test_other_edits_are_ignored() -> None:
     """Reference 7: only partitions absent from the cache matter."""
     world, rig = active(1, 2)

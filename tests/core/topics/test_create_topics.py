@@ -14,6 +14,7 @@ from controller.core.model import Broker, Cluster, Endpoint
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
+from controller.core.topics import create_topics
 from controller.core.topics.create_topics import Batch, TopicRefusedError, validate_creation
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, a_broker
@@ -346,4 +347,13 @@ def test_small_topics_are_led_by_different_brokers() -> None:
     rig = MachineHarness.active(World(1, 2, 3))
     for name in "abc":
         create(rig, NewTopic(name, 1, 1))
-    assert {rig.stored(name)[0] for name in "abc"} == {1, 2, 3}
+    create(rig, *(NewTopic(name, 1, 1) for name in "def"))
+    for together in ("abc", "def"):
+        assert {rig.stored(name)[0] for name in together} == {1, 2, 3}
+
+
+def test_each_topic_of_a_request_counts_once_in_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(create_topics, "PARTITIONS_MAX", 5)
+    rig = MachineHarness.active(World(1, 2, 3))
+    answers = create(rig, NewTopic("a", 3, 1), NewTopic("b", 3, 1), NewTopic("c", 2, 1), NewTopic("d", 1, 1))
+    assert [a.error.name for a in answers] == ["NONE", "POLICY_VIOLATION", "NONE", "POLICY_VIOLATION"]

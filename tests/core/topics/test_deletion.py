@@ -475,6 +475,7 @@ def test_each_reason_why_it_waits_is_recorded() -> None:
     rig.now_us += RETRY_MAX_US
     world.events.append(RETRY)
     rig.run()
+    assert rig.cluster.deletions_ineligible_count == {"t": 2}
     reasons = [record.reason for record in rig.recorded(TopicChange) if record.after.startswith("ineligible")]
     assert [reason.split()[-1] for reason in reasons] == ["KAFKA_STORAGE_ERROR", "UNKNOWN_SERVER_ERROR"]
 
@@ -654,3 +655,40 @@ def test_a_deletion_withdrawn_while_it_waits_is_recorded() -> None:
     rig.run()
     assert topic_records(rig) == [("t", "known", "its marker was removed")]
     assert not rig.cluster.deletion_requested("t")
+
+
+def test_how_many_moves_are_waited_for_is_said() -> None:
+    _, rig = active(1, 2, t=[[1], [1], [1]])
+    ask(rig, {("t", 0): [2], ("t", 2): [2]})
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    assert str(rig.cluster.deletions_waiting["t"]) == str(BeingReassigned("t-0", 2))
+    assert str(BeingReassigned("t-0", 2)) != str(BeingReassigned("t-0"))
+
+
+def test_what_is_suspended_is_not_tried_again_by_the_clock() -> None:
+    """But when the suspension ends."""
+    world, rig = active(1, 2, t=[[1, 2]])
+    world.broker_down(2)
+    rig.run()
+    rig.ask(SetPause(True, "r", "ann"))
+    rig.cluster.topics_to_delete.add("t")
+    rig.chronicle.forget()
+    rig.drive(lambda context: deletion.resume(context))
+    held = rig.cluster.deletions_ineligible["t"]
+    assert held.retry_at_us is None
+    assert rig.cluster.deletions_ineligible_count == {}
+
+
+def test_a_replica_that_fails_before_its_partition_had_a_state_is_held() -> None:
+    world, rig = active(1, 2, t=[[2]])
+    world.create_topic("n", {0: [3]})
+    rig.run()
+    partition = rig.partition("n")
+    assert partition.leadership is None
+    partition.replica_states = (ReplicaState.NEW,)
+    rig.cluster.topics_to_delete.add("n")
+    rig.chronicle.forget()
+    rig.drive(lambda context: deletion.replicas_failed(context, [(partition, 3)], Unreachable.BROKER_GONE))
+    assert states(rig, "n") == {3: {ReplicaState.OFFLINE}}
+    assert "n" in rig.cluster.deletions_ineligible

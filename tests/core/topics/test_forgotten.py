@@ -80,6 +80,18 @@ def test_a_partition_that_it_has_again_is_not_deleted() -> None:
     assert world.nodes[FORGOTTEN].value == {}
 
 
+def test_a_stray_of_a_topic_made_again_is_told_as_that() -> None:
+    """Not as what is left of the former topic: with that it would be deleted under a topic that is there."""
+    world, rig = waiting()
+    ask(rig, FORGET)
+    world.create_topic("t", {0: [1, 3]})
+    world.edit_topic("t", stray={0: (2,)})
+    world.broker_up(2)
+    rig = MachineHarness(world, epoch=2).failover()
+    told = [line for line in rig.lines("SR") if line.startswith("2 ") and line.endswith("delete")]
+    assert sorted(told) == ["2 SR t-0 epoch 0 delete", "2 SR t-1 epoch -2 delete"]
+
+
 def test_nothing_is_deleted_that_is_not_remembered_first() -> None:
     world, rig = waiting()
     ask(rig, FORGET)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.context import CoreSettings
-from controller.core.effects import DeleteNode, SetState
+from controller.core.effects import DeleteNode, SetState, SetTopic
 from controller.core.model import Broker, BrokerIds
 from controller.core.reassignment.topic_znode import Entry
 from controller.core.records import TopicChange
@@ -316,6 +316,30 @@ def test_a_phantom_that_is_leaving_is_gone() -> None:
     assert info.partitions[0] == (1, 2)
     assert US not in {b for ids in (info.removing.get(0, ()), info.original.get(0, ())) for b in ids}
     rig.check_memory()
+
+
+def test_a_move_that_only_takes_the_phantom_away_is_over() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [2, US]})
+    world.edit_topic("t", removing={0: (US,)}, original={0: (2, US)})
+    world.put_state("t", 0, state(2, [2], leader_epoch=4, partition_epoch=7))
+    rig = MachineHarness(world, settings=SETTINGS)
+    world.kafka_ids = {US, FORMER}
+    rig.failover()
+    assert rig.cluster.reassignments.ongoing == {}
+    assert (rig.partition().replicas, rig.partition().removing) == ((2,), ())
+
+
+def test_a_repair_that_cannot_be_written_is_not_believed() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [US, 2]})
+    world.put_state("t", 0, state(2, [2], leader_epoch=4, partition_epoch=7))
+    world.kafka_ids = {US, FORMER}
+    rig = MachineHarness(world, settings=SETTINGS)
+    rig.fate = lambda commit: Fate.LOST if isinstance(commit.writes[0], SetTopic) else Fate.ANSWERED
+    rig.failover()
+    assert replicas(world, "t") == {0: (US, 2)}
+    assert rig.partition().replicas == (US, 2)
 
 
 def test_a_topic_under_deletion_is_not_held_up_by_a_phantom() -> None:

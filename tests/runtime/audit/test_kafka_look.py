@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from copy import copy
+from typing import Any
 
+import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
-from controller.core.model import Broker
+from controller.core.model import Broker, Endpoint
 from controller.errors import ControllerError
 from controller.runtime.audit import kafka_look
+from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.compare import Difference, Remedy
+from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.kafka_look import KafkaLook
+from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.gen import common_pb2 as codes
 from proto.gen.kafka.describe_log_dirs_request import DescribeLogDirsRequest
@@ -165,6 +171,33 @@ def test_looks_take_turns_where_there_is_too_much_for_one(monkeypatch: pytest.Mo
     assert (found, look.examined, look.last) == ([], {"t"}, "t")
     assert peer.asked == [["t"]]
     assert peer.look("t")[1].last == ""
+
+
+def test_a_look_at_some_topics_in_between_moves_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_look, "LOOK_MAX", 4)
+    peer = KafkaPeer()
+    for name in ("u", "v"):
+        peer.cluster.topics[name] = peer.cluster.topics["t"]
+    kafka = (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),)
+    peer.cluster.brokers[ME] = msgspec.structs.replace(peer.cluster.brokers[ME], endpoints=kafka)
+
+    def nobody(*_: object) -> Any:
+        raise AssertionError
+
+    auditor = Auditor(
+        peer.cluster, Expected(peer.cluster), lambda _: True, nobody, peer.ask, nobody, lambda _: None,
+        lambda _: None, ControllerMetrics(CollectorRegistry()), 1.0,
+    )  # fmt: skip
+
+    async def looks() -> list[str]:
+        after = []
+        for topics in ((), ("v",)):
+            audit = await auditor.look(ME, topics)
+            assert audit is not None
+            after.append(audit.last)
+        return after
+
+    assert asyncio.run(looks()) == ["t", "t"]
 
 
 def test_a_look_at_some_topics_is_none_at_everything() -> None:

@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 
 from controller.core import znode_paths
 from controller.core.cluster import tenures as history
+from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
 from controller.core.cluster.tenures import Tenure
-from controller.runtime import controller_election, lease, succession, tenures
+from controller.runtime import controller_election, lease, quarantine, succession, tenures
 from controller.runtime.claimant import OnChange
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.succession import Succession
@@ -406,5 +407,23 @@ def test_a_term_ends_in_the_history_as_itself() -> None:
             (1, False, True),
             (2, True, False),
         ]
+
+    told(story)
+
+
+def test_who_is_released_from_quarantine_takes_nobody_along() -> None:
+    async def story(_: Network, session: Session, _zk: Hands) -> None:
+        won = await elect(session)
+        assert isinstance(won, Won)
+        kept = Quarantine()
+        for name in ("t", "u"):
+            raised = Suspect(SubjectKind.TOPIC, name, "TopicChange", "KeyError: 1", "d", 1, 1, 0)
+            kept = kept.remember(raised)
+        await quarantine._NODE.write(session, won.epoch_version, kept, None)
+        assert await quarantine.release(session, won, "topic/x") is None
+        released = await quarantine.release(session, won, "topic/t")
+        assert released is not None
+        assert released.name == "t"
+        assert list((await quarantine.read(session)).suspects) == ["topic/u"]
 
     told(story)
