@@ -144,6 +144,7 @@ def read_input(
     return Input(
         records=staged.records(),
         condensed=staged.condensed().persist(),
+        singles=staged.singles(count),
         files=files,
         file_table=quality.file_table(spark, rows),
         problem_table=staged.problems(),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,11 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from controller.analysis import leaderless
 from controller.analysis.answers import Row
 from controller.analysis.columns import ShownColumn, named, numbers, percents, size, spans, texts, yes
-from controller.analysis.condensing import STATE_KINDS
 from controller.analysis.intake import quality
+from controller.analysis.intake.fields import COMMIT_KINDS, STATE_KINDS
 from controller.analysis.local_files import LogFile
 from controller.analysis.questions import departures, operations, outages
 from controller.analysis.questions.asked import NOTHING_TOLD, Asked
+from controller.analysis.singles import Singles
 from proto.statelog.schema import PHASES, READY
 
 #: Points of a time axis.
@@ -29,21 +29,18 @@ _BUCKETS_MAX = 240
 _BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
 #: Rows of a table on the page, and of a table that a chart shows; all rows are in Parquet.
 ROWS_MAX, POINTS_MAX = 50, 5_000
-#: Records of committed writes, and all records that only the active controller writes.
-_COMMIT_KINDS = ("partition", "leader", "isr")
-_ACTING_KINDS = (*_COMMIT_KINDS, "replica", "push", "ack", "failover")
-#: Fewer lines are read again sooner than kept.
-_LINES_QUICKLY_READ = 100_000
-_EVENT_KINDS = ("broker", "topic", "reassignment", "request")
+#: All records that only the active controller writes.
+_ACTING_KINDS = (*COMMIT_KINDS, "replica", "push", "ack", "failover")
 
 
 @dataclass(frozen=True)
 class Input:
-    """The input: ``records`` are the ok lines without copies, ``condensed`` the same (`condense`); the other fields
-    describe the files."""
+    """The input: ``records`` are the ok lines without copies, ``condensed`` and ``singles`` what tables take of them;
+    the other fields describe the files."""
 
     records: DataFrame
     condensed: DataFrame
+    singles: Singles
     files: list[LogFile]
     file_table: DataFrame
     problem_table: DataFrame
@@ -52,13 +49,6 @@ class Input:
     first_us: int
     last_us: int
     asked: Asked = NOTHING_TOLD
-
-    @cached_property
-    def events(self) -> DataFrame:
-        """The records of rare kinds, of which each counts for itself."""
-        held_up = (F.col("kind") == "reject") & (F.col("error") == operations.HELD_UP)
-        events = self.records.where(F.col("kind").isin(*_EVENT_KINDS) | held_up)
-        return events if self.lines < _LINES_QUICKLY_READ else events.persist()
 
     @property
     def bucket_us(self) -> int:
@@ -171,8 +161,8 @@ def rejects(condensed: DataFrame) -> DataFrame:
 def requests(events: DataFrame) -> DataFrame:
     """Requests that changed something, and denied ones: the audit log.
 
-    In: `Input.events`. Out: ``ts``, ``role``, ``node``, ``request``, ``principal``, ``address``, ``subject``,
-    ``outcome`` (done or the error), ``count`` (denials that the line stands for), ``reason``.
+    In: ``events`` of `singles.Singles`. Out: ``ts``, ``role``, ``node``, ``request``, ``principal``, ``address``,
+    ``subject``, ``outcome`` (done or the error), ``count`` (denials that the line stands for), ``reason``.
     """
     return events.where(F.col("kind") == "request").select(
         "ts",
@@ -307,9 +297,7 @@ def superseded(records: DataFrame, condensed: DataFrame) -> DataFrame:
 
 def _commits(records: DataFrame) -> DataFrame:
     return records.where(
-        (F.col("role") == "controller")
-        & F.col("kind").isin(*_COMMIT_KINDS)
-        & (F.col("controller_epoch") >= 0)
+        (F.col("role") == "controller") & F.col("kind").isin(*COMMIT_KINDS) & (F.col("controller_epoch") >= 0)
     )
 
 
@@ -414,7 +402,7 @@ TABLES: Sequence[TableSpec] = (
     TableSpec(
         "partitions",
         lambda source, table: outages.partitions(
-            source.records, table("leaderless_intervals"), source.first_us, source.last_us
+            source.singles.moved, table("leaderless_by_partition"), source.first_us, source.last_us
         ),
         lambda: [F.desc("leaderless_us"), F.desc("leader_changes"), F.col("topic"), F.col("partition")],
         "Partitions with the most time without a leader",
@@ -470,7 +458,7 @@ TABLES: Sequence[TableSpec] = (
     TableSpec(
         "broker_departures",
         lambda source, table: departures.departures(
-            source.events.where(F.col("kind") == "broker"), table("leaderless_intervals")
+            source.singles.events.where(F.col("kind") == "broker"), table("leaderless_intervals")
         ),
         lambda: [F.desc("leaderless_us"), F.desc("left_ts"), F.col("broker")],
         "Departures of brokers",
@@ -487,7 +475,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "operations",
-        lambda source, _: operations.operations(source.events, source.last_us),
+        lambda source, _: operations.operations(source.singles.events, source.last_us),
         lambda: [F.desc(F.col("outcome") == operations.OPEN), F.desc("took_us"), F.col("topic")],
         "Reassignments and deletions",
         "Those without an end in the log first, then the slowest.",
@@ -516,7 +504,9 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "leaderless_intervals",
-        lambda source, _: leaderless.leaderless_intervals(source.records, source.condensed, source.last_us),
+        lambda source, _: leaderless.leaderless_intervals(
+            source.singles.edges, source.condensed, source.last_us
+        ),
         lambda: [F.desc(F.col("class") == leaderless.OUTAGE), F.desc("duration_us"), F.col("topic")],
         "Longest leaderless intervals",
         "Open intervals have no end in the log and are measured to its last line.",
@@ -560,7 +550,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "requests",
-        lambda source, _: requests(source.events),
+        lambda source, _: requests(source.singles.events),
         lambda: [F.desc("ts"), F.col("node"), F.col("request")],
         "Who asked for what",
         "Requests that changed something, and those that were denied, newest first.",

@@ -86,15 +86,15 @@ QUESTIONS = {
 }
 
 
-def random_log(root: Path, chance: random.Random, lines_each: int) -> None:
-    """Two controllers and two brokers, every kind of record in any order, some lines damaged."""
+def random_log(root: Path, chance: random.Random, lines_each: int, *, damaged: bool = True) -> None:
+    """Two controllers and two brokers, every kind of record in any order, some lines ``damaged``."""
     for role, node in (("controller", 1), ("controller", 2), ("broker", 1), ("broker", 2)):
         rows, at = [], float(node)
         for _ in range(lines_each):
             at += chance.random()
             line = text(random_record(chance, role, node, at))
             damage = chance.random()
-            if damage < 0.05 and node == 1:
+            if damaged and damage < 0.05 and node == 1:
                 line = chance.choice(
                     [line[: len(line) // 2], line + " more", line.replace('"node":', '"node":"x",')]
                 )

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
 
 from controller.analysis.errors import ReportError
-from controller.analysis.intake.conversion import convert
+from controller.analysis.intake.conversion import Converted, convert
 from controller.analysis.intake.screening import FileCheck, inflate
 from controller.analysis.local_files import LogFile, has_scheme, is_log, nothing_found, walk_local
 
@@ -52,9 +52,9 @@ def reader(spark: SparkSession) -> DataFrameReader:
 
 def check_files(
     spark: SparkSession, files: Sequence[LogFile], directory: str, complete: bool
-) -> tuple[dict[str, FileCheck], list[str]]:
+) -> tuple[dict[str, FileCheck], dict[str, Converted]]:
     """Look at every byte of every local file and of every gzipped one; `convert` the local ones into ``directory``, if
-    that is local, too. Out: the results by path, ``usual`` if the file was converted; what these were converted to.
+    that is local, too. Out: the results by path, ``usual`` if the file was converted; what was made of these.
 
     Spark skips the rest of a damaged gzip file in silence; these tell of it.
     """
@@ -67,11 +67,14 @@ def check_files(
     # Here, not by Spark: Python processes would take longer to start than a small log takes, and workers of a cluster
     # need no Arrow. It releases the GIL, as zlib does.
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        checks = list(pool.map(lambda task: convert(*task), tasks))
-    targets = [target for (*_, target, _), check in zip(tasks, checks, strict=True) if target and check.usual]
+        looked_at = list(pool.map(lambda task: convert(*task), tasks))
+    checks, converted = {}, {}
+    for file, (check, made) in zip(local, looked_at, strict=True):
+        checks[file.path] = check
+        if made is not None:
+            converted[file.path] = made
     remotely = check_gzip_in_spark(spark, remote)
-    known = dict(zip((file.path for file in local), checks, strict=True))
-    return known | {path: replace(check, usual=False) for path, check in remotely.items()}, targets
+    return checks | {path: replace(check, usual=False) for path, check in remotely.items()}, converted
 
 
 def _target(directory: str, number: int) -> str | None:

@@ -17,6 +17,7 @@ from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.loading import UNREAD, read_rows, taken_files
 from controller.analysis.local_files import LogFile
 from controller.analysis.progress import Phase, Progress, entered
+from controller.analysis.singles import singles_of
 from controller.analysis.tables import Input
 
 _NOT_OF_RECORDS = ("log_file", "digest", "status", "problem", "sample", "other_kind", "day", "schema")
@@ -70,9 +71,11 @@ def lake_input(
             others = condensed.where(~F.col("file").isin(ids))
             condensed = others.unionByName(condense(once.withColumn("file", F.col("log_file"))))
     spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
+    records = good.drop(*_NOT_OF_RECORDS)
     return Input(
-        records=good.drop(*_NOT_OF_RECORDS),
+        records=records,
         condensed=condensed.persist(),
+        singles=singles_of(records, count),
         files=[LogFile(file.path, file.size) for file in files],
         file_table=quality.file_table(spark, rows),
         problem_table=quality.input_problems(unread) if good_lines < count else quality.no_problems(spark),
