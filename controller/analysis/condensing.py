@@ -22,11 +22,11 @@ def condense(records: DataFrame, *more: Column) -> DataFrame:
     """One row for records that only the tables of single lines tell apart.
 
     In: records (`staging.Staged.records`). Out: ``file``, ``role``, ``node``, ``controller_epoch``, ``kind``;
-    ``from``, ``to``, ``replica``, ``error``, ``duration_us`` for the kinds of CONDENSED_KINDS; ``reason`` of rejects, refused
-    acks and leader changes; ``second_us``: a leader change's time, to the second. And of the lines that the row stands
-    for: ``lines`` (how many), ``first_ts``, ``last_ts``, ``counted`` (sum of ``count``, null if none has it), ``meant``
-    (the same with 1 where it is absent), ``spent_us``, ``longest_us`` (sum and maximum of ``duration_us``), and
-    ``more``, aggregates of the lines.
+    ``from``, ``to``, ``replica``, ``error``, ``duration_us`` for the kinds of CONDENSED_KINDS; ``reason`` of rejects,
+    refused acks and leader changes; ``second_us``: a leader change's time, to the second. And of the lines that the row
+    stands for: ``lines`` (how many), ``first_ts``, ``last_ts``, ``counted`` (sum of ``count``, null if none has it),
+    ``meant`` (the same with 1 where it is absent), ``spent_us``, ``longest_us`` (sum and maximum of ``duration_us``),
+    and ``more``, aggregates of the lines.
     """
     kind = F.col("kind")
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis.errors import ReportError
 from controller.analysis.intake import quality
-from controller.analysis.intake.files import delete, list_files, write_text
+from controller.analysis.intake.files import delete, list_files, move_local, write_text
 from controller.analysis.intake.staging import Staged, stage
 from controller.analysis.lake.source import lake_input, log_bytes, open_snapshot
 from controller.analysis.local_files import LogFile, check_local, has_scheme
@@ -25,7 +25,7 @@ from controller.analysis.progress import Phase, Progress, entered, estimated_lin
 from controller.analysis.questions.asked import NOTHING_TOLD, Asked
 from controller.analysis.session import LOG_NAME, QUICK_BYTES, size_for, spark_session
 from controller.analysis.summary import ReportSummary, collect_findings, summarize
-from controller.analysis.tables import TABLES, Input
+from controller.analysis.tables import TABLES, Input, read_made
 
 #: Listings of the logs at most; they are listed again if a file is rotated between listing and opening.
 _LISTINGS_MAX = 3
@@ -145,6 +145,7 @@ def read_input(
         records=staged.records(),
         condensed=staged.condensed().persist(),
         singles=staged.singles(count),
+        commits=staged.commits(),
         files=files,
         file_table=quality.file_table(spark, rows),
         problem_table=staged.problems(),
@@ -194,12 +195,22 @@ def write_tables(
 
     def write(name: str) -> DataFrame:
         nonlocal done
-        path, built = f"{tables_dir}/{name}", specs[name].build(source, table)
-        built.write.mode("overwrite").parquet(path)
+        path = f"{tables_dir}/{name}"
+        if (made := source.made.get(name)) is not None:
+            directory = path.removeprefix("file:")
+            move_local(made.paths, directory)
+            written = read_made(spark, made, directory)
+        else:
+            built = specs[name].build(source, table)
+            built.write.mode("overwrite").parquet(path)
+            written = spark.read.schema(built.schema).parquet(path)
         with lock:
             done += 1
             stepped(progress, done, len(specs))
-        return spark.read.schema(built.schema).parquet(path)
+        return written
+
+    # Now, before two threads ask for it.
+    assert source.made is not None
 
     with ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as pool:
         for few in (False, True):

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from controller.analysis import leaderless
+from controller.analysis import arrow_intervals, leaderless
 from controller.analysis.answers import Row
+from controller.analysis.arrow_intervals import LocalCommits, Made
 from controller.analysis.columns import ShownColumn, named, numbers, percents, size, spans, texts, yes
 from controller.analysis.intake import quality
 from controller.analysis.intake.fields import COMMIT_KINDS, STATE_KINDS
@@ -49,6 +52,23 @@ class Input:
     first_us: int
     last_us: int
     asked: Asked = NOTHING_TOLD
+    #: What Arrow makes tables of, if all of the input could be put in order on this machine.
+    commits: LocalCommits | None = None
+
+    @cached_property
+    def made(self) -> dict[str, Made]:
+        """Tables that Spark need not make, by name, and ``caused``."""
+        if self.commits is None:
+            return {}
+        return arrow_intervals.make(
+            self.commits, self.first_us, self.last_us, self.asked.racks, self.bucket_us
+        )
+
+    def caused(self, table: Callable[[str], DataFrame]) -> DataFrame:
+        """`departures.caused`. In: tables by name."""
+        if (made := self.made.get("caused")) is not None:
+            return read_made(self.records.sparkSession, made)
+        return departures.caused(table("leaderless_intervals"))
 
     @property
     def bucket_us(self) -> int:
@@ -56,6 +76,12 @@ class Input:
         wanted_s = (self.last_us - self.first_us) / 1e6 / _BUCKETS_MAX
         days = max(1, int(wanted_s / 86400) + 1)
         return next((width for width in _BUCKETS_S if width >= wanted_s), days * 86400) * 1_000_000
+
+
+def read_made(spark: SparkSession, made: Made, directory: str | None = None) -> DataFrame:
+    """``directory``: where the files were moved to."""
+    paths = made.paths if directory is None else [directory]
+    return spark.read.schema(from_arrow_schema(made.schema)).parquet(*(f"file:{path}" for path in paths))
 
 
 def transitions(condensed: DataFrame) -> DataFrame:
@@ -458,7 +484,7 @@ TABLES: Sequence[TableSpec] = (
     TableSpec(
         "broker_departures",
         lambda source, table: departures.departures(
-            source.singles.events.where(F.col("kind") == "broker"), table("leaderless_intervals")
+            source.singles.events.where(F.col("kind") == "broker"), source.caused(table)
         ),
         lambda: [F.desc("leaderless_us"), F.desc("left_ts"), F.col("broker")],
         "Departures of brokers",

@@ -48,26 +48,37 @@ _EDGES, _MOVED = (
     for columns in (EDGE_COLUMNS, MOVED_COLUMNS)
 )
 
+_NO_RECORDS = pa.RecordBatch.from_pylist(
+    [],
+    pa.schema(
+        [
+            *((name, pa.dictionary(pa.int32(), pa.string())) for name in _TEXTS),
+            *((name, pa.int64()) for name in _NUMBERS),
+            ("ts", pa.timestamp("us", "UTC")),
+        ]
+    ),
+)
 
-def write_commits(converted: Sequence[Converted], directory: str) -> tuple[str, str]:
-    """Out: paths of the Parquet files of `leaderless.edges` and `outages.moved`. Raises OSError."""
+
+def write_commits(converted: Sequence[Converted], directory: str) -> list[tuple[str, str]]:
+    """Out: pairs of Parquet files, of `leaderless.edges` and `outages.moved`, each of other partitions. Raises
+    OSError."""
     files = [one.records for one in sorted(converted, key=lambda one: one.name)]
     count = sum(pyarrow.parquet.read_metadata(file).num_rows for file in files)
-    targets = f"{directory}/edges.parquet", f"{directory}/moved.parquet"
     Path(directory).mkdir(parents=True, exist_ok=True)
+    written = []
     with ExitStack() as stack:
         buckets = _Buckets(directory, 1 << (count // _BUCKET_ROWS).bit_length(), stack)
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
             list(pool.map(buckets.take, range(len(files)), files))
-        edges, moved = (
-            stack.enter_context(pyarrow.parquet.ParquetWriter(target, schema, store_schema=False))
-            for target, schema in zip(targets, (_EDGES, _MOVED), strict=True)
-        )
-        for commits in buckets.each():
-            moved.write_table(buckets.named(_moved(commits), _MOVED), _GROUP_ROWS)
+        for number, commits in enumerate(buckets.each()):
             moves = commits.filter(pc.is_valid(commits["state"]))
-            edges.write_table(buckets.named(_edges(moves), _EDGES), _GROUP_ROWS)
-    return targets
+            targets = f"{directory}/edges-{number}.parquet", f"{directory}/moved-{number}.parquet"
+            tables = buckets.named(_edges(moves), _EDGES), buckets.named(_moved(commits), _MOVED)
+            for target, table in zip(targets, tables, strict=True):
+                pyarrow.parquet.write_table(table, target, row_group_size=_GROUP_ROWS, store_schema=False)
+            written.append(targets)
+    return written
 
 
 class _Buckets:
@@ -101,7 +112,9 @@ class _Buckets:
                 self._spill(wanted, commits.filter(pc.equal(bucket, wanted)))
 
     def each(self) -> Iterator[pa.Table]:
-        """The records, a bucket at a time, each column in one piece."""
+        """The records, a bucket at a time, each column in one piece; at least one bucket."""
+        if not self._writers and not self._kept:
+            self._kept.append(self._commits(_NO_RECORDS, 0))
         if self._kept:
             yield _in_one_piece(pa.concat_tables(self._kept))
             self._kept = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from controller.analysis.intake.fields import CONDENSED_KINDS
-from proto.statelog.schema import INT64_MAX
+from proto.statelog.schema import INT64_MAX, READY
 
 _SECOND_US = 1_000_000
 _KEYS = ("role", "node", "controller_epoch", "kind", *CONDENSED_KINDS, "reason", "second_us")
@@ -58,6 +58,17 @@ def merge(parts: list[pa.Table]) -> pa.Table | None:
 def _merged(parts: pa.Table) -> pa.Table:
     grouped = parts.group_by(list(_KEYS), use_threads=False).aggregate(list(_SUMS.items()))
     return grouped.rename_columns([*_KEYS, *_SUMS])
+
+
+def ready_times(condensed: Sequence[pa.Table]) -> dict[int, int]:
+    """When failovers were over, by controller epoch, microseconds since 1970."""
+    found: dict[int, int] = {}
+    for table in condensed:
+        ready = table.filter(pc.and_kleene(pc.equal(table["kind"], "failover"), pc.equal(table["to"], READY)))
+        times = ready["first_ts"].cast(pa.int64()).to_pylist()
+        for epoch, at_us in zip(ready["controller_epoch"].to_pylist(), times, strict=True):
+            found[epoch] = min(at_us, found.get(epoch, at_us))
+    return found
 
 
 def is_one_of(kinds: pa.DictionaryArray, wanted: tuple[str, ...]) -> pa.Array:

@@ -11,9 +11,11 @@ import pyarrow.parquet
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from controller.analysis.arrow_intervals import LocalCommits
 from controller.analysis.condensing import COLUMNS, condense
 from controller.analysis.intake import quality, reading
 from controller.analysis.intake.arrow_commits import write_commits
+from controller.analysis.intake.arrow_condensing import ready_times
 from controller.analysis.intake.conversion import Converted
 from controller.analysis.intake.files import check_files
 from controller.analysis.intake.screening import FileCheck
@@ -38,6 +40,7 @@ class Staged:
         self._condensed: list[DataFrame] = []
         #: If nothing else has been read, and nothing of it twice.
         self._converted: list[Converted] = []
+        self._commits: list[tuple[str, str]] = []
         self._writings = 0
 
     def take(self, lines: DataFrame) -> None:
@@ -70,19 +73,26 @@ class Staged:
         """What tables take of single `records`, of which there are so many."""
         if not self._converted:
             return singles_of(self.records(), lines)
+        self._commits = write_commits(self._converted, f"{self._directory.removeprefix('file:')}/commits")
         edges, moved = (
             self._spark.read.schema(", ".join(f"{name} {kind}" for name, kind in columns.items())).parquet(
-                f"file:{path}"
+                *(f"file:{path}" for path in paths)
             )
-            for path, columns in zip(
-                write_commits(self._converted, f"{self._directory.removeprefix('file:')}/commits"),
-                (EDGE_COLUMNS, MOVED_COLUMNS),
-                strict=True,
+            for paths, columns in zip(
+                zip(*self._commits, strict=True), (EDGE_COLUMNS, MOVED_COLUMNS), strict=True
             )
         )
         given = self._events()
         events = self._of_converted(given) if given else self._parts[0].where(F.lit(False))
         return Singles(events_of(events), edges, moved)
+
+    def commits(self) -> LocalCommits | None:
+        """For `arrow_intervals`, after `singles`; None if Arrow has not seen all records."""
+        if not self._commits:
+            return None
+        tables = [one.condensed for one in self._converted if one.condensed is not None]
+        directory = self._directory.removeprefix("file:")
+        return LocalCommits(self._commits, ready_times(tables), f"{directory}/made")
 
     def _events(self) -> list[str]:
         return [one.events for one in self._converted if one.events is not None]

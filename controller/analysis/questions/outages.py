@@ -16,7 +16,7 @@ HOUR_US = 3_600_000_000
 #: Dimensions of `by_dimension`; `RACK` only where racks are told.
 ALL, CAUSE, BROKER, RACK = "all", "cause", "broker", "rack"
 #: How an outage ends that somebody repaired.
-_REPAIRED = ("online", "failover")
+REPAIRED = ("online", "failover")
 
 
 def by_dimension(intervals: DataFrame, asked: Asked) -> DataFrame:
@@ -36,7 +36,7 @@ def by_dimension(intervals: DataFrame, asked: Asked) -> DataFrame:
     keys = ("dimension", "value", "mended")
     rows = intervals.where(F.col("class") == OUTAGE).select(
         F.inline(F.array(*each)),
-        F.col("ended_by").isin(*_REPAIRED).alias("mended"),
+        F.col("ended_by").isin(*REPAIRED).alias("mended"),
         "duration_us",
         F.when(F.col("detection_us").isNotNull(), F.least("detection_us", "duration_us")).alias(
             "detection_us"
