@@ -28,6 +28,9 @@ NAMES = (
     *("leaderless_intervals", "leaderless_by_partition", "partitions", "leaderless_by_cause"),
     *("leaderless_over_time", "outages_by", "outages_by_hour", "caused"),
 )
+#: By table of many rows the name of one that has its first `TOP_ROWS`, in the order of `tables.TABLES`, and some more.
+TOP = {name: f"top_{name}" for name in ("leaderless_intervals", "leaderless_by_partition", "partitions")}
+TOP_ROWS = 500
 _BY_CAUSE = ("class", "cause", "reason")
 _GROUP_ROWS = 1 << 17
 #: Sums of 64 bits that are larger have overflown; Spark's `try_sum` tells null then.
@@ -64,9 +67,15 @@ def make(
         intervals = _intervals(given, commits.ready, last_us)
         by_partition = _by_partition(intervals)
         named = pyarrow.parquet.read_table(moved, use_threads=False)
-        written.add("leaderless_intervals", intervals)
-        written.add("leaderless_by_partition", by_partition)
-        written.add("partitions", _partitions(named, by_partition, first_us, last_us))
+        partitions = _partitions(named, by_partition, first_us, last_us)
+        large = (
+            ("leaderless_intervals", intervals, ("duration_us",)),
+            ("leaderless_by_partition", by_partition, ("total_us",)),
+            ("partitions", partitions, ("leaderless_us", "leader_changes")),
+        )
+        for name, rows, order in large:
+            written.add(name, rows)
+            written.add(TOP[name], _top(rows, order))
         distinct.append(
             _grouped(_grouped(intervals, (*_BY_CAUSE, "topic", "partition"), {}), _BY_CAUSE, _COUNTED)
         )
@@ -153,6 +162,32 @@ def _intervals(edges: pa.Table, ready: Mapping[int, int], last_us: int) -> pa.Ta
             "detection_us": at["silent_us"],
         }
     )
+
+
+def _top(rows: pa.Table, order: Sequence[str]) -> pa.Table:
+    """Of outages, and of the others, the rows that are among the first by these columns, the largest first; with all
+    that are equal to the last of them."""
+    if "class" not in rows.column_names:
+        return _top_of(rows, order)
+    is_outage = pc.equal(rows["class"], OUTAGE)
+    return pa.concat_tables(
+        _top_of(part, order) for part in (rows.filter(is_outage), rows.filter(pc.invert(is_outage)))
+    )
+
+
+def _top_of(rows: pa.Table, order: Sequence[str]) -> pa.Table:
+    if rows.num_rows <= TOP_ROWS:
+        return rows
+    place = pc.sort_indices(rows, sort_keys=[(name, "descending") for name in order])[TOP_ROWS - 1].as_py()
+    # Larger in the first column, or equal there and larger in the next.
+    least = {name: rows[name][place].as_py() for name in order}
+    if None in least.values():
+        return rows
+    kept = pa.scalar(True)
+    for name in reversed(order):
+        larger, equal = pc.greater(rows[name], least[name]), pc.equal(rows[name], least[name])
+        kept = pc.or_(larger, pc.and_(equal, kept))
+    return rows.filter(kept)
 
 
 def _grouped(

@@ -102,7 +102,7 @@ def _report(
         written = write_tables(spark, source, f"{where}/tables", progress)
         progress("writing the page")
         entered(progress, Phase.PAGE)
-        findings = collect_findings(written, source.bucket_us)
+        findings = collect_findings(written, source.bucket_us, source.top_rows())
         findings.copies, findings.input_bytes = source.copies, sum(file.size for file in source.files)
         summary = summarize(findings, page=f"{out}/report.html", tables_dir=f"{out}/tables")
         write_text(spark, summary.page, render(summary, findings, [str(path) for path in named]))
@@ -180,6 +180,7 @@ def write_tables(
     specs = {spec.name: spec for spec in TABLES}
     begun: dict[str, Future[DataFrame]] = {}
     lock, done = threading.Lock(), 0
+    ready_made = source.made
 
     def table(name: str) -> DataFrame:
         """Made by whoever asks for it first. No table is made from itself, so nobody waits for ever."""
@@ -196,7 +197,7 @@ def write_tables(
     def write(name: str) -> DataFrame:
         nonlocal done
         path = f"{tables_dir}/{name}"
-        if (made := source.made.get(name)) is not None:
+        if (made := ready_made.get(name)) is not None:
             directory = path.removeprefix("file:")
             move_local(made.paths, directory)
             written = read_made(spark, made, directory)
@@ -208,9 +209,6 @@ def write_tables(
             done += 1
             stepped(progress, done, len(specs))
         return written
-
-    # Now, before two threads ask for it.
-    assert source.made is not None
 
     with ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as pool:
         for few in (False, True):

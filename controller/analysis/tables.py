@@ -70,6 +70,12 @@ class Input:
             return read_made(self.records.sparkSession, made)
         return departures.caused(table("leaderless_intervals"))
 
+    def top_rows(self) -> dict[str, DataFrame]:
+        """Of large tables that Spark did not make: rows among which the first ones are."""
+        tops = {name: self.made.get(top) for name, top in arrow_intervals.TOP.items()}
+        spark = self.records.sparkSession
+        return {name: read_made(spark, made) for name, made in tops.items() if made is not None}
+
     @property
     def bucket_us(self) -> int:
         """A round bucket width that divides the log's time into at most `_BUCKETS_MAX` buckets."""
