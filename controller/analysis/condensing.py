@@ -5,32 +5,28 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-#: Kinds whose ``from`` and ``to`` are states; those of `leader` and `isr` are broker ids.
-STATE_KINDS = ("partition", "replica", "controller", "broker")
+from controller.analysis.intake.fields import CONDENSED_KINDS
+
 SECOND_US = 1_000_000
 
-#: The kinds of which a field tells rows apart.
-_KINDS_OF = {
-    "from": (*STATE_KINDS, "leader"),
-    "to": (*STATE_KINDS, "leader", "push", "ack", "failover", "log"),
-    "replica": ("push", "ack"),
-    "error": ("reject", "ack"),
-    "duration_us": ("ack",),
-}
-
 #: What tells rows apart.
-_KEYS = ("file", "role", "node", "controller_epoch", "kind", *_KINDS_OF, "reason", "second_us")
+_KEYS = ("file", "role", "node", "controller_epoch", "kind", *CONDENSED_KINDS, "reason", "second_us")
+
+#: The columns of `condense`.
+COLUMNS = """file string, role string, node bigint, controller_epoch bigint, kind string, `from` string, `to` string,
+ replica bigint, error string, duration_us bigint, reason string, second_us bigint, first_ts timestamp,
+ last_ts timestamp, longest_us bigint, spent_us bigint, lines bigint, counted bigint, meant bigint"""
 
 
 def condense(records: DataFrame, *more: Column) -> DataFrame:
     """One row for records that only the tables of single lines tell apart.
 
     In: records (`staging.Staged.records`). Out: ``file``, ``role``, ``node``, ``controller_epoch``, ``kind``;
-    ``from``, ``to``, ``replica``, ``error``, ``duration_us`` for the kinds of _KINDS_OF; ``reason`` of rejects, refused
-    acks and leader changes; ``second_us``: a leader change's time, to the second. And of the lines that the row stands
-    for: ``lines`` (how many), ``first_ts``, ``last_ts``, ``counted`` (sum of ``count``, null if none has it), ``meant``
-    (the same with 1 where it is absent), ``spent_us``, ``longest_us`` (sum and maximum of ``duration_us``), and
-    ``more``, aggregates of the lines.
+    ``from``, ``to``, ``replica``, ``error``, ``duration_us`` for the kinds of CONDENSED_KINDS; ``reason`` of rejects,
+    refused acks and leader changes; ``second_us``: a leader change's time, to the second. And of the lines that the row
+    stands for: ``lines`` (how many), ``first_ts``, ``last_ts``, ``counted`` (sum of ``count``, null if none has it),
+    ``meant`` (the same with 1 where it is absent), ``spent_us``, ``longest_us`` (sum and maximum of ``duration_us``),
+    and ``more``, aggregates of the lines.
     """
     kind = F.col("kind")
 
@@ -41,7 +37,7 @@ def condense(records: DataFrame, *more: Column) -> DataFrame:
     refused = kind.isin("reject", "leader") | ((kind == "ack") & F.col("error").isNotNull())
     keys = [
         *(F.col(name) for name in ("file", "role", "node", "controller_epoch", "kind")),
-        *(kept(name, kind.isin(*kinds)) for name, kinds in _KINDS_OF.items()),
+        *(kept(name, kind.isin(*kinds)) for name, kinds in CONDENSED_KINDS.items()),
         kept("reason", refused),
         F.when(kind == "leader", second).alias("second_us"),
     ]

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis.errors import ReportError
 from controller.analysis.intake import quality
-from controller.analysis.intake.files import delete, list_files, write_text
+from controller.analysis.intake.files import delete, list_files, move_local, write_text
 from controller.analysis.intake.staging import Staged, stage
 from controller.analysis.lake.source import LakeSource
 from controller.analysis.local_files import LogFile, check_local, has_scheme
@@ -26,7 +26,7 @@ from controller.analysis.progress import Phase, Progress, entered, estimated_lin
 from controller.analysis.questions.asked import NOTHING_TOLD, Asked
 from controller.analysis.session import LOG_NAME, QUICK_BYTES, first_line, size_for, spark_session
 from controller.analysis.summary import ReportSummary, collect_findings, summarize
-from controller.analysis.tables import TABLES, Input
+from controller.analysis.tables import TABLES, Input, read_made
 
 #: Listings of the logs at most; they are listed again if a file is rotated between listing and opening.
 _LISTINGS_MAX = 3
@@ -106,7 +106,7 @@ def _report(
         written = write_tables(spark, source, f"{where}/tables", progress)
         progress("writing the page")
         entered(progress, Phase.PAGE)
-        findings = collect_findings(written, source.bucket_us)
+        findings = collect_findings(written, source.bucket_us, source.top_rows())
         findings.copies, findings.input_bytes = source.copies, sum(file.size for file in source.files)
         summary = summarize(findings, page=f"{out}/report.html", tables_dir=f"{out}/tables")
         write_text(spark, summary.page, render(summary, findings, [str(path) for path in named]))
@@ -148,6 +148,8 @@ def read_input(
     return Input(
         records=staged.records(),
         condensed=staged.condensed().persist(),
+        singles=staged.singles(count),
+        commits=staged.commits(),
         files=files,
         file_table=quality.file_table(spark, rows),
         problem_table=staged.problems(),
@@ -182,6 +184,7 @@ def write_tables(
     specs = {spec.name: spec for spec in TABLES}
     begun: dict[str, Future[DataFrame]] = {}
     lock, done = threading.Lock(), 0
+    ready_made = source.made
 
     def table(name: str) -> DataFrame:
         """Made by whoever asks for it first. No table is made from itself, so nobody waits for ever."""
@@ -197,12 +200,19 @@ def write_tables(
 
     def write(name: str) -> DataFrame:
         nonlocal done
-        path, built = f"{tables_dir}/{name}", specs[name].build(source, table)
-        built.write.mode("overwrite").parquet(path)
+        path = f"{tables_dir}/{name}"
+        if (made := ready_made.get(name)) is not None:
+            directory = path.removeprefix("file:")
+            move_local(made.paths, directory)
+            written = read_made(spark, made, directory)
+        else:
+            built = specs[name].build(source, table)
+            built.write.mode("overwrite").parquet(path)
+            written = spark.read.schema(built.schema).parquet(path)
         with lock:
             done += 1
             stepped(progress, done, len(specs))
-        return spark.read.schema(built.schema).parquet(path)
+        return written
 
     with ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as pool:
         for few in (False, True):

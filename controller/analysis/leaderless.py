@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from proto.statelog.schema import GONE, NEW, ONLINE, READY
@@ -14,13 +14,79 @@ OUTAGE, CREATION, DELETION = "outage", "creation", "deletion"
 #: The order of records across files, nodes and controllers.
 ORDER = ("controller_epoch", "event_id", "ts", "file", "block", "line")
 
-_LED, _BEING_CREATED, _OFFLINE = 0, 1, 2
+#: What a record says of a partition: a broker leads it, or nobody need; it waits for its first leader; it has none.
+LED, BEING_CREATED, OFFLINE = 0, 1, 2
+LED_STATES = (ONLINE, GONE)
 
 
-def leaderless_intervals(records: DataFrame, condensed: DataFrame, log_end_us: int) -> DataFrame:
+def edges(records: DataFrame) -> DataFrame:
+    """The records that begin a time in which a partition has no leader, each with the one that ends it: by Spark's
+    windows. `arrow_commits` does the same for files of this machine.
+
+    Out: ``topic``, ``partition``, ``state`` (BEING_CREATED, OFFLINE), ``last_epoch`` (the last controller epoch with a
+    record of the partition); of the record that begins it ``ts``, ``silent_us``, ``cause``, ``reason``,
+    ``controller_epoch``, ``event_id``, ``node``, ``leader``; of the next one that changes the state, null if there is
+    none, the fields of `END`.
+    """
+    moves = records.where((F.col("kind") == "partition") & (F.col("role") == "controller"))
+    state = (
+        F.when(F.col("to").isin(*LED_STATES), LED).when(F.col("to") == NEW, BEING_CREATED).otherwise(OFFLINE)
+    )
+    # The digest is a number, which sorts faster than a name.
+    ordered = Window.partitionBy("place", "topic", "partition").orderBy(*ORDER)
+    earlier = ordered.rowsBetween(Window.unboundedPreceding, -1)
+    whole = ordered.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    settled = F.last(F.when(F.col("state") != BEING_CREATED, F.col("state")), ignorenulls=True)
+    changes = (
+        moves.withColumns({"place": F.xxhash64("topic", "partition"), "state": state})
+        .withColumns(
+            {
+                "before": F.lag("state", 1, LED).over(ordered),
+                "settled": F.coalesce(settled.over(earlier), F.lit(LED)),
+                "last_epoch": F.max("controller_epoch").over(whole),
+            }
+        )
+        .where(_is_edge())
+    )
+    ends = {name: F.lead(column).over(ordered) for name, column in END.items()}
+    return (
+        changes.withColumns({**ends, "partition": F.col("partition").cast("int")})
+        .where(F.col("state") != LED)
+        .select(*EDGE_COLUMNS)
+    )
+
+
+#: The fields of the record that ends an interval, by their names in `edges`.
+END = {
+    "end_at": "ts",
+    "end_state": "to",
+    "end_cause": "cause",
+    "end_epoch": "controller_epoch",
+    "end_leader": "leader",
+    "end_event": "event_id",
+}
+#: The columns of `edges` and their types.
+EDGE_COLUMNS = {
+    "topic": "string",
+    "partition": "int",
+    "state": "int",
+    "last_epoch": "bigint",
+    "ts": "timestamp",
+    "silent_us": "bigint",
+    "cause": "string",
+    "reason": "string",
+    **dict.fromkeys(("controller_epoch", "event_id", "node", "leader"), "bigint"),
+    "end_at": "timestamp",
+    "end_state": "string",
+    "end_cause": "string",
+    **dict.fromkeys(("end_epoch", "end_leader", "end_event"), "bigint"),
+}
+
+
+def leaderless_intervals(edges: DataFrame, condensed: DataFrame, log_end_us: int) -> DataFrame:
     """Every interval in which a partition had no leader.
 
-    In: records, and `condense` of them. Out: ``topic``, ``partition``, ``class`` (outage, creation, deletion),
+    In: `edges`, and `condense` of all records. Out: ``topic``, ``partition``, ``class`` (outage, creation, deletion),
     ``start_ts`` (`_start`), ``end_ts``, ``duration_us``, ``ended_by`` (online, deleted, offline: a failed creation,
     failover, nothing), ``open`` (nothing ended it: measured to ``log_end_us``, microseconds since 1970),
     ``cause`` and ``reason`` of the record that began it, its ``controller_epoch``, ``event_id`` and ``node``,
@@ -31,33 +97,10 @@ def leaderless_intervals(records: DataFrame, condensed: DataFrame, log_end_us: i
     that it finds without a leader, did not record this one. So the partition had a leader by then: the previous
     controller was killed between the write and its log record.
     """
-    moves = records.where((F.col("kind") == "partition") & (F.col("role") == "controller"))
-    state = (
-        F.when(F.col("to").isin(ONLINE, GONE), _LED)
-        .when(F.col("to") == NEW, _BEING_CREATED)
-        .otherwise(_OFFLINE)
-    )
-    # The digest is a number, which sorts faster than a name.
-    ordered = Window.partitionBy("place", "topic", "partition").orderBy(*ORDER)
-    earlier = ordered.rowsBetween(Window.unboundedPreceding, -1)
-    whole = ordered.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    settled = F.last(F.when(F.col("state") != _BEING_CREATED, F.col("state")), ignorenulls=True)
-    edges = (
-        moves.withColumns({"place": F.xxhash64("topic", "partition"), "state": state})
-        .withColumns(
-            {
-                "before": F.lag("state", 1, _LED).over(ordered),
-                "settled": F.coalesce(settled.over(earlier), F.lit(_LED)),
-                "last_epoch": F.max("controller_epoch").over(whole),
-            }
-        )
-        .where(_is_edge())
-    )
-    begun = _with_next_edge(edges, ordered).where(F.col("state") != _LED)
-    begun = begun.join(_first_failover_after(condensed), _epoch_in_gap(), "left")
+    begun = edges.join(_first_failover_after(condensed), _epoch_in_gap(), "left")
     return begun.select(
         "topic",
-        F.col("partition").cast("int").alias("partition"),
+        "partition",
         _class().alias("class"),
         _start().alias("start_ts"),
         _end_ts(log_end_us).alias("end_ts"),
@@ -141,16 +184,10 @@ def _is_edge() -> Column:
     state only increases."""
     state = F.col("state")
     return (
-        F.when(state == _LED, F.col("before") != _LED)
-        .when(state == _BEING_CREATED, F.col("before") == _LED)
-        .otherwise(F.col("settled") != _OFFLINE)
+        F.when(state == LED, F.col("before") != LED)
+        .when(state == BEING_CREATED, F.col("before") == LED)
+        .otherwise(F.col("settled") != OFFLINE)
     )
-
-
-def _with_next_edge(edges: DataFrame, ordered: WindowSpec) -> DataFrame:
-    ends = {"end_at": "ts", "end_state": "to", "end_cause": "cause", "end_epoch": "controller_epoch"}
-    ends |= {"end_leader": "leader", "end_event": "event_id"}
-    return edges.withColumns({name: F.lead(column).over(ordered) for name, column in ends.items()})
 
 
 def _first_failover_after(condensed: DataFrame) -> DataFrame:
@@ -190,7 +227,7 @@ def _class() -> Column:
     same_event = (F.col("end_epoch") == F.col("controller_epoch")) & (F.col("end_event") == F.col("event_id"))
     deleted = (F.col("end_state") == GONE) & same_event
     return (
-        F.when(F.col("state") == _BEING_CREATED, F.lit(CREATION))
+        F.when(F.col("state") == BEING_CREATED, F.lit(CREATION))
         .when(deleted | F.col("cause").rlike("(?i)delet"), F.lit(DELETION))
         .otherwise(F.lit(OUTAGE))
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -158,12 +158,16 @@ def _repairs(summary: ReportSummary) -> str:
     return f"{summary.repaired:,}, mean {mean}, 95 of 100 within {p95}"
 
 
-def collect_findings(written: dict[str, DataFrame], bucket_us: int) -> Findings:
-    """Collect the page's data from the tables, by two Spark jobs: at most some thousand rows, for any size of log."""
+def collect_findings(
+    written: dict[str, DataFrame], bucket_us: int, top: Mapping[str, DataFrame] | None = None
+) -> Findings:
+    """Collect the page's data from the tables, by two Spark jobs: at most some thousand rows, for any size of log.
+    ``top``: of large tables rows among which the first ones are."""
+    first = written | dict(top or {})
     found = Findings(bucket_us=bucket_us)
     changes = written["leader_changes"]
     shown = [spec for spec in TABLES if spec.order is not None]
-    tops = {spec.name: Query(written[spec.name], spec.order(), spec.rows_max) for spec in shown if spec.order}
+    tops = {spec.name: Query(first[spec.name], spec.order(), spec.rows_max) for spec in shown if spec.order}
     by_cause = (
         written["leaderless_by_cause"]
         .groupBy("class", "cause")
@@ -172,7 +176,7 @@ def collect_findings(written: dict[str, DataFrame], bucket_us: int) -> Findings:
     tops["cause_totals"] = Query(by_cause, [F.desc("total_us")], 20)
     brokers = changes.groupBy("broker").agg(F.sum("count").alias("count"))
     tops["busiest"] = Query(brokers, [F.desc("count"), F.col("broker")], BROKERS_MAX)
-    sums = {f"sums of {name}": Query(table, [], 1) for name, table in _sums(written).items()}
+    sums = {f"sums of {name}": Query(table, [], 1) for name, table in _sums(first).items()}
     rows = fetch(tops | sums)
     for name in sums:
         found.figures |= rows.pop(name)[0]
@@ -234,6 +238,7 @@ def _sums(written: dict[str, DataFrame]) -> dict[str, DataFrame]:
     """Figures over whole tables, one row a table."""
     outages = written["leaderless_intervals"].where(F.col("class") == OUTAGE)
     worst = F.max_by(F.struct("topic", "partition", "cause", "open"), "duration_us").alias("worst")
+    of_all = written["outages_by"].where(F.col("dimension") == ALL)
 
     def total(table: str, column: str, name: str) -> DataFrame:
         return written[table].agg(F.coalesce(F.sum(column), F.lit(0)).alias(name))
@@ -246,11 +251,11 @@ def _sums(written: dict[str, DataFrame]) -> dict[str, DataFrame]:
             F.min("first_ts").alias("first_ts"),
             F.max("last_ts").alias("last_ts"),
         ),
-        "leaderless_intervals": outages.agg(
-            F.count("*").alias("outages"),
-            F.count_if("open").alias("still_leaderless"),
-            worst,
-            F.max("duration_us").alias("longest_us"),
+        # The first rows of the table are enough.
+        "leaderless_intervals": outages.agg(worst, F.max("duration_us").alias("longest_us")),
+        "outages_by": of_all.agg(
+            F.coalesce(F.sum("outages"), F.lit(0)).alias("outages"),
+            F.coalesce(F.sum("open"), F.lit(0)).alias("still_leaderless"),
         ),
         "failovers": written["failovers"].agg(
             F.count("*").alias("failovers"), F.max("total_us").alias("slowest_failover_us")

@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from controller.analysis import leaderless
+from controller.analysis import arrow_intervals, leaderless
 from controller.analysis.answers import Row
+from controller.analysis.arrow_intervals import LocalCommits, Made
 from controller.analysis.columns import ShownColumn, named, numbers, percents, size, spans, texts, yes
-from controller.analysis.condensing import STATE_KINDS
 from controller.analysis.intake import quality
+from controller.analysis.intake.fields import COMMIT_KINDS, STATE_KINDS
 from controller.analysis.local_files import LogFile
 from controller.analysis.questions import departures, operations, outages
 from controller.analysis.questions.asked import NOTHING_TOLD, Asked
+from controller.analysis.singles import Singles
 from proto.statelog.schema import PHASES, READY
 
 #: Points of a time axis.
@@ -29,21 +32,18 @@ _BUCKETS_MAX = 240
 _BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
 #: Rows of a table on the page, and of a table that a chart shows; all rows are in Parquet.
 ROWS_MAX, POINTS_MAX = 50, 5_000
-#: Records of committed writes, and all records that only the active controller writes.
-_COMMIT_KINDS = ("partition", "leader", "isr")
-_ACTING_KINDS = (*_COMMIT_KINDS, "replica", "push", "ack", "failover")
-#: Fewer lines are read again sooner than kept.
-_LINES_QUICKLY_READ = 100_000
-_EVENT_KINDS = ("broker", "topic", "reassignment", "request")
+#: All records that only the active controller writes.
+_ACTING_KINDS = (*COMMIT_KINDS, "replica", "push", "ack", "failover")
 
 
 @dataclass(frozen=True)
 class Input:
-    """The input: ``records`` are the ok lines without copies, ``condensed`` the same (`condense`); the other fields
-    describe the files."""
+    """The input: ``records`` are the ok lines without copies, ``condensed`` and ``singles`` what tables take of them;
+    the other fields describe the files."""
 
     records: DataFrame
     condensed: DataFrame
+    singles: Singles
     files: list[LogFile]
     file_table: DataFrame
     problem_table: DataFrame
@@ -52,13 +52,29 @@ class Input:
     first_us: int
     last_us: int
     asked: Asked = NOTHING_TOLD
+    #: What Arrow makes tables of, if all of the input could be put in order on this machine.
+    commits: LocalCommits | None = None
 
     @cached_property
-    def events(self) -> DataFrame:
-        """The records of rare kinds, of which each counts for itself."""
-        held_up = (F.col("kind") == "reject") & (F.col("error") == operations.HELD_UP)
-        events = self.records.where(F.col("kind").isin(*_EVENT_KINDS) | held_up)
-        return events if self.lines < _LINES_QUICKLY_READ else events.persist()
+    def made(self) -> dict[str, Made]:
+        """Tables that Spark need not make, by name, and ``caused``."""
+        if self.commits is None:
+            return {}
+        return arrow_intervals.make(
+            self.commits, self.first_us, self.last_us, self.asked.racks, self.bucket_us
+        )
+
+    def caused(self, table: Callable[[str], DataFrame]) -> DataFrame:
+        """`departures.caused`. In: tables by name."""
+        if (made := self.made.get("caused")) is not None:
+            return read_made(self.records.sparkSession, made)
+        return departures.caused(table("leaderless_intervals"))
+
+    def top_rows(self) -> dict[str, DataFrame]:
+        """Of large tables that Spark did not make: rows among which the first ones are."""
+        tops = {name: self.made.get(top) for name, top in arrow_intervals.TOP.items()}
+        spark = self.records.sparkSession
+        return {name: read_made(spark, made) for name, made in tops.items() if made is not None}
 
     @property
     def bucket_us(self) -> int:
@@ -66,6 +82,12 @@ class Input:
         wanted_s = (self.last_us - self.first_us) / 1e6 / _BUCKETS_MAX
         days = max(1, int(wanted_s / 86400) + 1)
         return next((width for width in _BUCKETS_S if width >= wanted_s), days * 86400) * 1_000_000
+
+
+def read_made(spark: SparkSession, made: Made, directory: str | None = None) -> DataFrame:
+    """``directory``: where the files were moved to."""
+    paths = made.paths if directory is None else [directory]
+    return spark.read.schema(from_arrow_schema(made.schema)).parquet(*(f"file:{path}" for path in paths))
 
 
 def transitions(condensed: DataFrame) -> DataFrame:
@@ -171,8 +193,8 @@ def rejects(condensed: DataFrame) -> DataFrame:
 def requests(events: DataFrame) -> DataFrame:
     """Requests that changed something, and denied ones: the audit log.
 
-    In: `Input.events`. Out: ``ts``, ``role``, ``node``, ``request``, ``principal``, ``address``, ``subject``,
-    ``outcome`` (done or the error), ``count`` (denials that the line stands for), ``reason``.
+    In: ``events`` of `singles.Singles`. Out: ``ts``, ``role``, ``node``, ``request``, ``principal``, ``address``,
+    ``subject``, ``outcome`` (done or the error), ``count`` (denials that the line stands for), ``reason``.
     """
     return events.where(F.col("kind") == "request").select(
         "ts",
@@ -307,9 +329,7 @@ def superseded(records: DataFrame, condensed: DataFrame) -> DataFrame:
 
 def _commits(records: DataFrame) -> DataFrame:
     return records.where(
-        (F.col("role") == "controller")
-        & F.col("kind").isin(*_COMMIT_KINDS)
-        & (F.col("controller_epoch") >= 0)
+        (F.col("role") == "controller") & F.col("kind").isin(*COMMIT_KINDS) & (F.col("controller_epoch") >= 0)
     )
 
 
@@ -414,7 +434,7 @@ TABLES: Sequence[TableSpec] = (
     TableSpec(
         "partitions",
         lambda source, table: outages.partitions(
-            source.records, table("leaderless_intervals"), source.first_us, source.last_us
+            source.singles.moved, table("leaderless_by_partition"), source.first_us, source.last_us
         ),
         lambda: [F.desc("leaderless_us"), F.desc("leader_changes"), F.col("topic"), F.col("partition")],
         "Partitions with the most time without a leader",
@@ -470,7 +490,7 @@ TABLES: Sequence[TableSpec] = (
     TableSpec(
         "broker_departures",
         lambda source, table: departures.departures(
-            source.events.where(F.col("kind") == "broker"), table("leaderless_intervals")
+            source.singles.events.where(F.col("kind") == "broker"), source.caused(table)
         ),
         lambda: [F.desc("leaderless_us"), F.desc("left_ts"), F.col("broker")],
         "Departures of brokers",
@@ -487,7 +507,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "operations",
-        lambda source, _: operations.operations(source.events, source.last_us),
+        lambda source, _: operations.operations(source.singles.events, source.last_us),
         lambda: [F.desc(F.col("outcome") == operations.OPEN), F.desc("took_us"), F.col("topic")],
         "Reassignments and deletions",
         "Those without an end in the log first, then the slowest.",
@@ -516,7 +536,9 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "leaderless_intervals",
-        lambda source, _: leaderless.leaderless_intervals(source.records, source.condensed, source.last_us),
+        lambda source, _: leaderless.leaderless_intervals(
+            source.singles.edges, source.condensed, source.last_us
+        ),
         lambda: [F.desc(F.col("class") == leaderless.OUTAGE), F.desc("duration_us"), F.col("topic")],
         "Longest leaderless intervals",
         "Open intervals have no end in the log and are measured to its last line.",
@@ -560,7 +582,7 @@ TABLES: Sequence[TableSpec] = (
     ),
     TableSpec(
         "requests",
-        lambda source, _: requests(source.events),
+        lambda source, _: requests(source.singles.events),
         lambda: [F.desc("ts"), F.col("node"), F.col("request")],
         "Who asked for what",
         "Requests that changed something, and those that were denied, newest first.",

@@ -40,7 +40,9 @@ def test_durations(microseconds: float, shown: str) -> None:
 )
 def test_buckets_are_round_and_not_too_many(seconds: int, bucket_s: int) -> None:
     unused: Any = None
-    given = Input(unused, unused, [], unused, unused, 0, 0, 5_000_000, 5_000_000 + seconds * 1_000_000)
+    given = Input(
+        unused, unused, unused, [], unused, unused, 0, 0, 5_000_000, 5_000_000 + seconds * 1_000_000
+    )
     assert given.bucket_us == bucket_s * 1_000_000
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from controller.analysis.condensing import condense
-from controller.analysis.leaderless import by_cause, by_partition, leaderless_intervals, over_time
+from controller.analysis.leaderless import by_cause, by_partition, edges, leaderless_intervals, over_time
 from tests.analysis.conftest import Records, rows
 from tests.support.analysis.records import ZERO_US, record
 
@@ -25,7 +25,7 @@ def move(at: float, to: str, old: str = ONLINE, **fields: Any) -> dict[str, Any]
 
 def intervals(records: Records, *lines: dict[str, Any]) -> DataFrame:
     given = records(list(lines))
-    return leaderless_intervals(given, condense(given), ZERO_US + END_S * SECOND_US)
+    return leaderless_intervals(edges(given), condense(given), ZERO_US + END_S * SECOND_US)
 
 
 def seconds(table: DataFrame) -> list[tuple[Any, ...]]:

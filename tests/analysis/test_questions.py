@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from controller.analysis.condensing import condense
-from controller.analysis.leaderless import leaderless_intervals
+from controller.analysis.leaderless import by_partition, edges, leaderless_intervals
 from controller.analysis.questions import departures, operations, outages
 from controller.analysis.questions.asked import NOTHING_TOLD, Asked
 from tests.analysis.conftest import Records, rows
@@ -31,7 +31,7 @@ def broker(at: float, to: str, old: str, replica: int, **fields: Any) -> dict[st
 
 
 def intervals_of(records: DataFrame) -> DataFrame:
-    return leaderless_intervals(records, condense(records), END_US)
+    return leaderless_intervals(edges(records), condense(records), END_US)
 
 
 def since_zero(*columns: str) -> list[str]:
@@ -105,7 +105,7 @@ def test_an_outage_counts_in_each_hour_with_its_part(spark: Any) -> None:
 
 def test_partitions_are_observed_from_creation_to_deletion(records: Records) -> None:
     given = records(OUTAGES)
-    found = outages.partitions(given, intervals_of(given), ZERO_US, END_US)
+    found = outages.partitions(outages.moved(given), by_partition(intervals_of(given)), ZERO_US, END_US)
     timed = found.selectExpr("*", "observed_us / 1e6 as s", "leaderless_us / 1e6 as out")
     columns = ("topic", "partition", "leader_changes", "isr_changes", "outages", "out", "open", "s")
     assert rows(timed, *columns) == [
@@ -148,7 +148,7 @@ def test_departures_tell_control_return_and_what_they_cost(records: Records) -> 
             broker(1, "registered", "", 4, role="broker"),
         ]
     )
-    found = departures.departures(given.where("kind = 'broker'"), intervals_of(given))
+    found = departures.departures(given.where("kind = 'broker'"), departures.caused(intervals_of(given)))
     timed = found.select(
         "broker", "to", "controlled", "returned", "overlapping", "together", "partitions"
     ).join(
@@ -194,7 +194,7 @@ def test_a_clean_rolling_restart_has_no_findings_and_a_mass_loss_is_none(records
         ]
     lines += [broker(2000, "offline", "online", number, event_id=2000) for number in (1, 2, 3)]
     given = records(lines)
-    left = departures.departures(given, intervals_of(given))
+    left = departures.departures(given, departures.caused(intervals_of(given)))
     rolling = departures.rolling_restarts(left)
     assert rows(rolling, "brokers", "controlled", "partitions", "leaderless_us", "findings") == [
         ([1, 2, 3], 3, 0, 0, [])
@@ -210,7 +210,7 @@ def test_a_broker_flaps_that_is_lost_three_times_within_an_hour(records: Records
             lines.append(broker(at, "offline", "online", replica, event_id=at + 1))
             lines.append(broker(at + 20, "online", "offline", replica, event_id=at + 20))
     given = records(lines)
-    found = departures.stability(departures.departures(given, intervals_of(given)))
+    found = departures.stability(departures.departures(given, departures.caused(intervals_of(given))))
     columns = ("broker", "departures", "controlled", "lost", "most_lost", "flapping", "away_us")
     assert rows(found, *columns) == [
         (1, 3, 0, 3, 3, True, 60 * SECOND_US),

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 import pyarrow.parquet
 
-from controller.analysis.intake.fields import NEEDED_BY, fields_kept
+from controller.analysis.intake.arrow_condensing import condense, is_one_of, merge
+from controller.analysis.intake.fields import COMMIT_KINDS, EVENT_KINDS, NEEDED_BY, fields_kept
 from controller.analysis.intake.screening import Block, FileCheck, check_local_file
 from proto.statelog.schema import (
     BROKER_ID,
@@ -47,85 +47,138 @@ _T = pa.scalar("T")
 _GROUP_ROWS = 1 << 17
 
 
-def convert(path: str, name: str, target: str | None, complete: bool) -> FileCheck:
-    """Look at a file of this machine; if each line is a usual record or a torn one, write them all to ``target``.
+class Converted(NamedTuple):
+    """A file's lines in Parquet. ``name``: what the rows call the file. ``records``: its torn lines and those records
+    that are looked at one by one, decisions; ``events``: those that happen seldom, None if there are none;
+    ``condensed``: `arrow_condensing.condense` of all records, None if there are none; ``torn``: how many lines are."""
 
-    ``name``: what the rows call the file. ``target``: a Parquet file to be made, None for none. ``complete``: with all
-    fields of all kinds. Out: the check; ``usual`` if ``target`` now has ``file``, ``line`` (its number, from 0),
+    name: str
+    records: str
+    events: str | None
+    condensed: pa.Table | None
+    torn: int
+
+
+def convert(path: str, name: str, target: str | None, complete: bool) -> tuple[FileCheck, Converted | None]:
+    """Look at a file of this machine; if each line is a usual record or a torn one, write them to ``target``.
+
+    ``name``: what the rows call the file. ``target``: a Parquet file to be made, None for none. ``complete``: all
+    records with all fields. Out: the check; ``usual`` if ``target`` now has ``file``, ``line`` (its number, from 0),
     ``odd`` (the text of a torn line, null of a record), ``ts`` and `fields_kept`.
 
     Raises OSError if ``target`` cannot be written.
     """
     if target is None:
-        return replace(check_local_file(path), usual=False)
+        return replace(check_local_file(path), usual=False), None
     Path(target).parent.mkdir(parents=True, exist_ok=True)
+    made = None
     with ExitStack() as stack:
         rows = _Rows(name, target, complete, stack)
         check = check_local_file(path, rows.take)
         if check.usual:
-            rows.flush()
-    if not check.usual:
-        Path(target).unlink(missing_ok=True)
-    return check
+            made = rows.done()
+    if made is None:
+        for written in (target, events_beside(target)):
+            Path(written).unlink(missing_ok=True)
+        check = replace(check, usual=False, lines=0)
+    return check, made
+
+
+def events_beside(target: str) -> str:
+    return f"{target.removesuffix('.parquet')}-events.parquet"
 
 
 class _Rows:
     """Writes the lines of one file, a block at a time."""
 
     def __init__(self, name: str, target: str, complete: bool, stack: ExitStack) -> None:
-        self._name, self._target, self._stack = pa.scalar(name), target, stack
+        self._name, self._complete, self._stack = name, complete, stack
         self._kept = fields_kept(complete)
         kept = [(name, _LINE.field(name).type) for name in self._kept]
         places = [("file", pa.string()), ("line", pa.int64()), ("odd", pa.string())]
         self._schema = pa.schema([*places, ("ts", _TIME), *kept])
-        self._writer: Any = None
-        self._tables: list[pa.Table] = []
-        self._rows = self._lines = 0
+        self._records, self._events = _Part(target), _Part(events_beside(target))
+        self._condensed: list[pa.Table] = []
+        self._lines = self._torn = 0
 
     def take(self, block: Block) -> bool:
         """Whether all records of the block are usual. Those of usual blocks are kept."""
-        records = _usual_records(block.records) if block.records else _LINE.empty_table()
-        if records is None or records.num_rows != len(block.numbers):
-            return False
-        self._keep(self._narrow(records), block.numbers)
+        if block.records:
+            records = _usual_records(block.records)
+            if records is None or records.num_rows != len(block.numbers):
+                return False
+            kinds = records["kind"].combine_chunks().dictionary_encode()
+            columns = self._narrow(records, kinds)
+            self._condensed.append(condense(columns, kinds))
+            self._keep(columns, kinds, block.numbers)
         if block.torn:
             texts = pa.array([text.decode() for _, text in block.torn], pa.string())
-            self._keep({"odd": texts}, [number for number, _ in block.torn])
+            self._write(self._records, self._table({"odd": texts}, [number for number, _ in block.torn]))
         self._lines += len(block.numbers) + len(block.torn)
-        if self._rows >= _GROUP_ROWS:
-            self.flush()
+        self._torn += len(block.torn)
         return True
 
-    def flush(self) -> None:
-        """Write what is kept."""
-        if self._writer is None:
-            writer = pyarrow.parquet.ParquetWriter(self._target, self._schema, store_schema=False)
-            self._writer = self._stack.enter_context(writer)
-        if self._tables:
-            self._writer.write_table(pa.concat_tables(self._tables))
-        self._tables, self._rows = [], 0
+    def done(self) -> Converted | None:
+        """Write what is kept. Out: None if its condensed records cannot be told."""
+        condensed = merge(self._condensed) if self._condensed else None
+        if condensed is None and self._condensed:
+            return None
+        self._flush(self._records)
+        if self._events.rows:
+            self._flush(self._events)
+        events = None if self._events.writer is None else self._events.target
+        return Converted(self._name, self._records.target, events, condensed, self._torn)
 
-    def _narrow(self, records: pa.Table) -> dict[str, Any]:
+    def _narrow(self, records: pa.Table, kinds: pa.DictionaryArray) -> dict[str, Any]:
         """As `reading._narrow`."""
-        kinds = records["kind"].combine_chunks().dictionary_encode()
         columns = {"ts": records["ts"]}
         for name, of in self._kept.items():
             value = records[name]
-            columns[name] = value if of is None else pc.if_else(_is_one_of(kinds, of), value, pa.NULL)
+            columns[name] = value if of is None else pc.if_else(is_one_of(kinds, of), value, pa.NULL)
         return columns
 
-    def _keep(self, columns: dict[str, Any], numbers: Sequence[int]) -> None:
+    def _keep(self, columns: dict[str, Any], kinds: pa.DictionaryArray, numbers: Sequence[int]) -> None:
+        whole = self._table(columns, numbers)
+        events = is_one_of(kinds, EVENT_KINDS)
+        others = pc.invert(events) if self._complete else is_one_of(kinds, COMMIT_KINDS)
+        for part, of in ((self._records, others), (self._events, events)):
+            count = pc.sum(of).as_py() or 0
+            if count:
+                self._write(part, whole if count == len(kinds) else whole.filter(of))
+
+    def _table(self, columns: dict[str, Any], numbers: Sequence[int]) -> pa.Table:
         count = len(numbers)
-        if not count:
-            return
-        lines = pc.add(pa.array(numbers, pa.int64()), self._lines)
-        columns |= {"file": pa.repeat(self._name, count), "line": lines}
-        full = [
-            columns[field.name] if field.name in columns else pa.nulls(count, field.type)
-            for field in self._schema
-        ]
-        self._tables.append(pa.table(full, schema=self._schema))
-        self._rows += count
+        places = {
+            "file": pa.repeat(self._name, count),
+            "line": pc.add(pa.array(numbers, pa.int64()), self._lines),
+        }
+        given = columns | places
+        full = [given[one.name] if one.name in given else pa.nulls(count, one.type) for one in self._schema]
+        return pa.table(full, schema=self._schema)
+
+    def _write(self, part: _Part, rows: pa.Table) -> None:
+        part.tables.append(rows)
+        part.rows += rows.num_rows
+        if part.rows >= _GROUP_ROWS:
+            self._flush(part)
+
+    def _flush(self, part: _Part) -> None:
+        if part.writer is None:
+            writer = pyarrow.parquet.ParquetWriter(part.target, self._schema, store_schema=False)
+            part.writer = self._stack.enter_context(writer)
+        if part.tables:
+            part.writer.write_table(pa.concat_tables(part.tables))
+        part.tables, part.rows = [], 0
+
+
+@dataclass
+class _Part:
+    """A Parquet file, with rows that are still to be written."""
+
+    target: str
+    writer: Any = None
+    tables: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
 
 
 def _usual_records(lines: bytes) -> pa.Table | None:
@@ -143,7 +196,7 @@ def _usual_records(lines: bytes) -> pa.Table | None:
     if any(read[name].null_count for name in required):
         return None
     kinds = read["kind"].combine_chunks().dictionary_encode()
-    of_leaders = read.select(["from", "to"]).filter(_is_one_of(kinds, ("leader",)))
+    of_leaders = read.select(["from", "to"]).filter(is_one_of(kinds, ("leader",)))
     usual = (
         _all(pc.equal(pc.utf8_slice_codeunits(texts, 10, 11), _T))
         and _all(pc.or_(pc.ends_with(texts, "Z"), pc.ends_with(texts, "+00:00")))
@@ -156,22 +209,13 @@ def _usual_records(lines: bytes) -> pa.Table | None:
             for name, size in TEXT_CHARS_MAX.items()
         )
         and not any(
-            _any(pc.and_(read[name].is_null(), _is_one_of(kinds, of))) for name, of in NEEDED_BY.items()
+            _any(pc.and_(read[name].is_null(), is_one_of(kinds, of))) for name, of in NEEDED_BY.items()
         )
         and all(
             _all(pc.match_substring_regex(of_leaders[name], BROKER_ID)) for name in of_leaders.column_names
         )
     )
     return read.set_column(read.schema.get_field_index("ts"), "ts", times) if usual else None
-
-
-def _is_one_of(kinds: pa.DictionaryArray, wanted: tuple[str, ...]) -> pa.Array:
-    return pc.is_in(kinds.dictionary, _names(wanted)).take(kinds.indices)
-
-
-@cache
-def _names(of: tuple[str, ...]) -> pa.Array:
-    return pa.array(of, pa.string())
 
 
 def _within(values: Any, low: int, high: int) -> bool:

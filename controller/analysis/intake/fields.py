@@ -8,7 +8,9 @@ _INTS = tuple(field.name for field in INT_FIELDS if field.name != "schema")
 #: Fields that no table shows.
 _UNUSED = ("leader_epoch", "partition_epoch", *LIST_FIELDS)
 _STATES = ("partition", "replica", "controller", "broker", "leader")
-_COMMITS = ("partition", "leader", "isr")
+#: Decisions of controllers, of which a table looks at single records; so it does at what happens seldom.
+COMMIT_KINDS = ("partition", "leader", "isr")
+EVENT_KINDS = ("broker", "topic", "reassignment", "request", "reject")
 _STEPS = ("topic", "reassignment")
 #: Kinds of which a table needs the field; of the others all need it. Absent values cost nothing.
 _KINDS_WITH = {
@@ -16,8 +18,8 @@ _KINDS_WITH = {
     "to": (*_STATES, *_STEPS, "push", "ack", "failover", "request", "log"),
     "cause": ("partition",),
     "reason": ("partition", "leader", "reject", "ack", "request", *_STEPS),
-    "topic": (*_COMMITS, *_STEPS, "reject"),
-    "partition": (*_COMMITS, "reassignment", "reject"),
+    "topic": (*COMMIT_KINDS, *_STEPS, "reject"),
+    "partition": (*COMMIT_KINDS, "reassignment", "reject"),
     "leader": ("partition",),
     "event_id": ("partition", "broker", "reject", *_STEPS),
     "silent_us": ("partition", "broker"),
@@ -27,6 +29,16 @@ _KINDS_WITH = {
     "subject": ("request",),
     "error": ("reject", "ack", "request"),
     "duration_us": ("ack", "failover"),
+}
+#: Kinds whose ``from`` and ``to`` are states; those of `leader` and `isr` are broker ids.
+STATE_KINDS = ("partition", "replica", "controller", "broker")
+#: The kinds of which a field tells condensed records apart.
+CONDENSED_KINDS = {
+    "from": (*STATE_KINDS, "leader"),
+    "to": (*STATE_KINDS, "leader", "push", "ack", "failover", "log"),
+    "replica": ("push", "ack"),
+    "error": ("reject", "ack"),
+    "duration_us": ("ack",),
 }
 #: Fields beyond the envelope, and the kinds that cannot be without them.
 NEEDED_BY = {

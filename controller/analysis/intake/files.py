@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
 
 from controller.analysis.errors import ReportError
-from controller.analysis.intake.conversion import convert
+from controller.analysis.intake.conversion import Converted, convert
 from controller.analysis.intake.screening import FileCheck, inflate
 from controller.analysis.local_files import LogFile, has_scheme, is_log, nothing_found, walk_local
 from controller.analysis.session import first_line
@@ -54,9 +55,9 @@ def reader(spark: SparkSession) -> DataFrameReader:
 
 def check_files(
     spark: SparkSession, files: Sequence[LogFile], directory: str, complete: bool
-) -> tuple[dict[str, FileCheck], list[str]]:
+) -> tuple[dict[str, FileCheck], dict[str, Converted]]:
     """Look at every byte of every local file and of every gzipped one; `convert` the local ones into ``directory``, if
-    that is local, too. Out: the results by path, ``usual`` if the file was converted; what these were converted to.
+    that is local, too. Out: the results by path, ``usual`` if the file was converted; what was made of these.
 
     Spark skips the rest of a damaged gzip file in silence; these tell of it.
     """
@@ -69,11 +70,14 @@ def check_files(
     # Here, not by Spark: Python processes would take longer to start than a small log takes, and workers of a cluster
     # need no Arrow. It releases the GIL, as zlib does.
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        checks = list(pool.map(lambda task: convert(*task), tasks))
-    targets = [target for (*_, target, _), check in zip(tasks, checks, strict=True) if target and check.usual]
+        looked_at = list(pool.map(lambda task: convert(*task), tasks))
+    checks, converted = {}, {}
+    for file, (check, made) in zip(local, looked_at, strict=True):
+        checks[file.path] = check
+        if made is not None:
+            converted[file.path] = made
     remotely = check_gzip_in_spark(spark, remote)
-    known = dict(zip((file.path for file in local), checks, strict=True))
-    return known | {path: replace(check, usual=False) for path, check in remotely.items()}, targets
+    return checks | {path: replace(check, usual=False) for path, check in remotely.items()}, converted
 
 
 def _target(directory: str, number: int) -> str | None:
@@ -101,6 +105,15 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
     stream = file_system.create(hadoop_path, True)
     stream.write(bytearray(text.encode()))
     stream.close()
+
+
+def move_local(paths: Sequence[str], directory: str) -> None:
+    """Make files of this machine a table in ``directory``, as Spark writes one, instead of what is there."""
+    shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(directory)
+    for number, path in enumerate(paths):
+        os.rename(path, f"{directory}/part-{number:05}.parquet")
+    Path(directory, "_SUCCESS").touch()
 
 
 def delete(spark: SparkSession, path: str) -> None:

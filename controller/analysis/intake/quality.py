@@ -6,9 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from controller.analysis.intake.conversion import Converted
 from controller.analysis.intake.reading import MALFORMED, NEWER, OK, TORN, decoded
 from controller.analysis.intake.screening import FileCheck
 from controller.analysis.local_files import LogFile
@@ -35,6 +38,21 @@ _FILE_TYPE = """array<struct<file string, size bigint, lines bigint, ok bigint, 
  newer_schema bigint, problem string, role string, node bigint, first_us bigint, last_us bigint>>"""
 
 
+class LinesRead(NamedTuple):
+    """What was read of a file: ``bytes`` (None: all), how many ``lines``, of these ``usual`` and ``odd`` ones; ``url``:
+    its name in the lines; ``role``, ``node``, ``first_us``, ``last_us`` of the usual ones."""
+
+    lines: int
+    bytes: int | None
+    usual: int
+    odd: int
+    url: str
+    role: str | None
+    node: int | None
+    first_us: int | None
+    last_us: int | None
+
+
 #: What `condense` adds up beside records, for `usual_lines`.
 LINE_COUNTS = ("bytes", "odd")
 
@@ -45,18 +63,27 @@ def line_counts() -> list[Column]:
     return [total.alias(name) for total, name in zip(sums, LINE_COUNTS, strict=True)]
 
 
-def usual_lines(condensed: DataFrame) -> dict[str, Row]:
-    """By file: how many ``lines`` and ``bytes`` were read, how many are ``usual`` and ``odd``; ``url`` (the name in the
-    lines); ``role``, ``node``, ``first_us``, ``last_us`` of the usual ones.
-
-    In: `condense` with `line_counts`, of the outcome of `reading.parse_lines` or `read_converted`.
-    """
+def usual_lines(condensed: DataFrame) -> dict[str, LinesRead]:
+    """By path of file. In: `condense` with `line_counts`, of the outcome of `reading.parse_lines`."""
     sums = [F.sum(name).alias(name) for name in ("lines", *LINE_COUNTS)]
-    read = condensed.groupBy("file").agg(
+    read = condensed.groupBy(F.col("file").alias("url")).agg(
         *sums, (F.sum("lines") - F.sum("odd")).alias("usual"), *_span("first_ts", "last_ts")
     )
-    named = read.withColumns({"url": F.col("file"), "file": decoded(F.col("file"))})
-    return {row.file: row for row in named.collect()}
+    named = read.withColumn("file", decoded(F.col("url"))).select("file", *LinesRead._fields)
+    return {path: LinesRead(*told) for path, *told in named.collect()}
+
+
+def converted_lines(check: FileCheck, made: Converted) -> LinesRead:
+    """The same of a converted file."""
+    if made.condensed is None:
+        return LinesRead(check.lines, None, 0, made.torn, made.name, None, None, None, None)
+    role, node = (pc.max(made.condensed[name]).as_py() for name in ("role", "node"))
+    first_us, last_us = (
+        end(made.condensed[name].cast(pa.int64())).as_py()
+        for end, name in ((pc.min, "first_ts"), (pc.max, "last_ts"))
+    )
+    usual = check.lines - made.torn
+    return LinesRead(check.lines, None, usual, made.torn, made.name, role, node, first_us, last_us)
 
 
 def odd_lines(judged: DataFrame) -> dict[str, Row]:
@@ -80,7 +107,7 @@ def _span(first: str, last: str) -> list[Column]:
 def input_files(
     files: Sequence[LogFile],
     checks: Mapping[str, FileCheck],
-    usual: Mapping[str, Row],
+    usual: Mapping[str, LinesRead],
     odd: Mapping[str, Row],
 ) -> list[FileRow]:
     """One row per file, also for an unreadable file. In: `usual_lines` and `odd_lines`, by path."""

@@ -141,7 +141,7 @@ def _with_usual(lines: DataFrame) -> DataFrame:
 
 
 def read_converted(spark: SparkSession, targets: Sequence[str], complete: bool) -> DataFrame:
-    """The lines of files that `convert` has written to ``targets``. Out: `_narrow`."""
+    """The lines that `convert` has written to ``targets``. Out: `_narrow`, of the lines that are in them."""
     places = {"file": StringType(), "line": LongType(), "odd": StringType(), "ts": TimestampType()}
     kept = {name: _type_of(name) for name in fields_kept(complete)}
     schema = StructType([StructField(name, kind) for name, kind in (*places.items(), *kept.items())])

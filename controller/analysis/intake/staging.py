@@ -6,14 +6,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
+import pyarrow as pa
+import pyarrow.parquet
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis.condensing import condense
+from controller.analysis.arrow_intervals import LocalCommits
+from controller.analysis.condensing import COLUMNS, condense
 from controller.analysis.intake import quality, reading
+from controller.analysis.intake.arrow_commits import write_commits
+from controller.analysis.intake.arrow_condensing import ready_times
+from controller.analysis.intake.conversion import Converted
 from controller.analysis.intake.files import check_files
 from controller.analysis.intake.screening import FileCheck
+from controller.analysis.leaderless import EDGE_COLUMNS
 from controller.analysis.local_files import LogFile
+from controller.analysis.questions.outages import MOVED_COLUMNS
+from controller.analysis.singles import Singles, events_of, singles_of
 
 
 class Staged:
@@ -24,19 +33,72 @@ class Staged:
         self, spark: SparkSession, directory: str, checks: Mapping[str, FileCheck], complete: bool = False
     ) -> None:
         self.checks, self.complete = checks, complete
-        self.usual: dict[str, Row] = {}
+        self.usual: dict[str, quality.LinesRead] = {}
         self.odd: dict[str, Row] = {}
         self._spark, self._directory = spark, directory
         self._parts: list[DataFrame] = []
         self._condensed: list[DataFrame] = []
+        #: If nothing else has been read, and nothing of it twice.
+        self._converted: list[Converted] = []
+        self._commits: list[tuple[str, str]] = []
         self._writings = 0
 
     def take(self, lines: DataFrame) -> None:
-        """Add the lines, which can be read again at little cost."""
+        """Add lines, which can be read again at little cost."""
         condensed = self.written(condense(lines, *quality.line_counts()))
         self._parts.append(lines)
-        self._condensed.append(condensed)
+        self._condensed.append(condensed.where(F.col("kind").isNotNull()).drop(*quality.LINE_COUNTS))
         self.usual |= quality.usual_lines(condensed)
+        self._converted = []
+
+    def take_converted(self, converted: Mapping[str, Converted]) -> None:
+        """Add the lines of files, by path."""
+        self._converted = list(converted.values())
+        self._parts.append(self._of_converted([*(one.records for one in self._converted), *self._events()]))
+        target = f"{self._directory}/condensed.parquet"
+        condensed = [
+            one.condensed.append_column("file", pa.repeat(one.name, one.condensed.num_rows))
+            for one in self._converted
+            if one.condensed is not None
+        ]
+        if condensed:
+            pyarrow.parquet.write_table(
+                pa.concat_tables(condensed), target.removeprefix("file:"), store_schema=False
+            )
+            self._condensed.append(self._spark.read.schema(COLUMNS).parquet(target))
+        for path, one in converted.items():
+            self.usual[path] = quality.converted_lines(self.checks[path], one)
+
+    def singles(self, lines: int) -> Singles:
+        """What tables take of single `records`, of which there are so many."""
+        if not self._converted:
+            return singles_of(self.records(), lines)
+        self._commits = write_commits(self._converted, f"{self._directory.removeprefix('file:')}/commits")
+        edges, moved = (
+            self._spark.read.schema(", ".join(f"{name} {kind}" for name, kind in columns.items())).parquet(
+                *(f"file:{path}" for path in paths)
+            )
+            for paths, columns in zip(
+                zip(*self._commits, strict=True), (EDGE_COLUMNS, MOVED_COLUMNS), strict=True
+            )
+        )
+        given = self._events()
+        events = self._of_converted(given) if given else self._parts[0].where(F.lit(False))
+        return Singles(events_of(events), edges, moved)
+
+    def commits(self) -> LocalCommits | None:
+        """For `arrow_intervals`, after `singles`; None if Arrow has not seen all records."""
+        if not self._commits:
+            return None
+        tables = [one.condensed for one in self._converted if one.condensed is not None]
+        directory = self._directory.removeprefix("file:")
+        return LocalCommits(self._commits, ready_times(tables), f"{directory}/made")
+
+    def _events(self) -> list[str]:
+        return [one.events for one in self._converted if one.events is not None]
+
+    def _of_converted(self, targets: Sequence[str]) -> DataFrame:
+        return reading.read_converted(self._spark, targets, self.complete)
 
     def written(self, rows: DataFrame) -> DataFrame:
         """The same rows, from Parquet."""
@@ -68,8 +130,7 @@ class Staged:
 
     def condensed(self) -> DataFrame:
         """`condense` of `records`."""
-        usual = reduce(DataFrame.unionByName, self._condensed).where(F.col("kind").isNotNull())
-        usual = usual.drop(*quality.LINE_COUNTS)
+        usual = reduce(DataFrame.unionByName, self._condensed)
         return (
             usual.unionByName(condense(self._good_odd().where(~F.col("copy"))))
             if self._has_good_odd()
@@ -85,7 +146,9 @@ class Staged:
         other = ~F.col("file").isin([self.usual[file.path].url for file in files if file.path in self.usual])
         again = reading.parse_lines(reading.read_lines(self._spark, files), complete=self.complete)
         marked = self.written(reading.mark_copies(again))
-        condensed = self.written(condense(marked.where(~F.col("copy")), *quality.line_counts()))
+        good = marked.where(~F.col("copy") & F.col("kind").isNotNull())
+        condensed = self.written(condense(good))
+        self._converted = []
         self._parts = [*(part.where(other) for part in self._parts), marked]
         self._condensed = [*(part.where(other) for part in self._condensed), condensed]
 
@@ -115,7 +178,7 @@ def stage(spark: SparkSession, files: Sequence[LogFile], directory: str, *, comp
     checks, converted = check_files(spark, files, f"{directory}/converted", complete)
     staged = Staged(spark, directory, checks, complete)
     if converted:
-        staged.take(reading.read_converted(spark, converted, complete))
+        staged.take_converted(converted)
     rest = [file for file in files if file.path not in checks or not checks[file.path].usual]
     if rest:
         lines = reading.parse_lines(reading.read_lines(spark, rest), complete=complete)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis.condensing import condense, merge
+from controller.analysis.condensing import COLUMNS, condense, merge
 from controller.analysis.intake import reading
 from controller.analysis.lake.delta_log import RETENTION_MS, Action, Snapshot, domain_action
 from controller.analysis.lake.storage import Storage
@@ -20,10 +20,7 @@ from controller.analysis.lake.storage import Storage
 DIRECTORY = "_condensed"
 STATUSES = (reading.OK, reading.TORN, reading.MALFORMED, reading.NEWER)
 _DOMAIN = "statelog.condensed."
-_COLUMNS = """file string, role string, node bigint, controller_epoch bigint, kind string, `from` string, `to` string,
- replica bigint, error string, duration_us bigint, reason string, second_us bigint, first_ts timestamp,
- last_ts timestamp, longest_us bigint, spent_us bigint, lines bigint, counted bigint, meant bigint, ok bigint,
- torn bigint, malformed bigint, newer_schema bigint"""
+_COLUMNS = ", ".join([COLUMNS, *(f"{status} bigint" for status in STATUSES)])
 
 
 def condense_rows(rows: DataFrame) -> DataFrame:

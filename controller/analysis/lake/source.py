@@ -20,6 +20,7 @@ from controller.analysis.lake.storage import Storage, local_storage
 from controller.analysis.local_files import LogFile
 from controller.analysis.progress import Phase, Progress, entered
 from controller.analysis.session import size_for
+from controller.analysis.singles import singles_of
 from controller.analysis.tables import Input
 
 _NOT_OF_RECORDS = ("log_file", "digest", "status", "problem", "sample", "other_kind", "day", "schema")
@@ -92,9 +93,11 @@ def lake_input(spark: SparkSession, storage: Storage, snapshot: Snapshot, progre
             others = condensed.where(~F.col("file").isin(ids))
             condensed = others.unionByName(condense(once.withColumn("file", F.col("log_file"))))
     spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
+    records = good.drop(*_NOT_OF_RECORDS)
     return Input(
-        records=good.drop(*_NOT_OF_RECORDS),
+        records=records,
         condensed=condensed.persist(),
+        singles=singles_of(records, count),
         files=[LogFile(file.path, file.size) for file in files],
         file_table=quality.file_table(spark, rows),
         problem_table=quality.input_problems(unread) if good_lines < count else quality.no_problems(spark),

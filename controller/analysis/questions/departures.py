@@ -22,10 +22,10 @@ _MOVES = (*_LEFT, "online", "shutting_down")
 _FOUND = "found"
 
 
-def departures(events: DataFrame, intervals: DataFrame) -> DataFrame:
+def departures(events: DataFrame, caused: DataFrame) -> DataFrame:
     """Each time that a broker's registration was lost, as a controller saw it.
 
-    In: records of kind ``broker``, `leaderless_intervals`. Out: ``broker``, ``left_ts`` (its last sign, where the
+    In: records of kind ``broker``, `caused`. Out: ``broker``, ``left_ts`` (its last sign, where the
     record tells, else the record), ``recorded_ts``, ``to`` (offline, or bounced: it had registered anew before the loss
     was seen), ``controlled`` (after a controlled shutdown), ``back_ts`` (null: its return is not in the log),
     ``away_us``, ``returned`` (whether the log shows it alive later), ``detection_us``, ``overlapping`` (another broker
@@ -69,11 +69,6 @@ def departures(events: DataFrame, intervals: DataFrame) -> DataFrame:
             "begins": F.coalesce(gap_us > TOGETHER_US, F.lit(False)).cast("int"),
         }
     ).withColumn("together", F.sum("begins").over(ordered) + 1)
-    caused = (
-        intervals.where((F.col("class") == OUTAGE) & F.col("lost_leader").isNotNull())
-        .groupBy(F.col("lost_leader").cast("int").alias("broker"), "controller_epoch", "event_id")
-        .agg(F.count("*").alias("partitions"), F.try_sum("duration_us").alias("leaderless_us"))
-    )
     away_us = F.unix_micros("back_ts") - F.unix_micros("left_ts")
     costly = numbered.join(caused, ["broker", "controller_epoch", "event_id"], "left")
     return costly.select(
@@ -82,6 +77,18 @@ def departures(events: DataFrame, intervals: DataFrame) -> DataFrame:
         *("returned", "detection_us", "overlapping", "together"),
         *(F.coalesce(name, F.lit(0)).alias(name) for name in ("partitions", "leaderless_us")),
         *("controller_epoch", "event_id", "node"),
+    )
+
+
+def caused(intervals: DataFrame) -> DataFrame:
+    """The outages that an event began with the same lost leader.
+
+    In: `leaderless_intervals`. Out: ``broker``, ``controller_epoch``, ``event_id``, ``partitions``, ``leaderless_us``.
+    """
+    return (
+        intervals.where((F.col("class") == OUTAGE) & F.col("lost_leader").isNotNull())
+        .groupBy(F.col("lost_leader").cast("int").alias("broker"), "controller_epoch", "event_id")
+        .agg(F.count("*").alias("partitions"), F.try_sum("duration_us").alias("leaderless_us"))
     )
 
 

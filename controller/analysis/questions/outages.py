@@ -7,6 +7,7 @@ import json
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from controller.analysis.intake.fields import COMMIT_KINDS
 from controller.analysis.leaderless import OUTAGE, ranked, value_at
 from controller.analysis.questions.asked import Asked
 from proto.statelog.schema import GONE, NEW
@@ -15,7 +16,7 @@ HOUR_US = 3_600_000_000
 #: Dimensions of `by_dimension`; `RACK` only where racks are told.
 ALL, CAUSE, BROKER, RACK = "all", "cause", "broker", "rack"
 #: How an outage ends that somebody repaired.
-_REPAIRED = ("online", "failover")
+REPAIRED = ("online", "failover")
 
 
 def by_dimension(intervals: DataFrame, asked: Asked) -> DataFrame:
@@ -35,7 +36,7 @@ def by_dimension(intervals: DataFrame, asked: Asked) -> DataFrame:
     keys = ("dimension", "value", "mended")
     rows = intervals.where(F.col("class") == OUTAGE).select(
         F.inline(F.array(*each)),
-        F.col("ended_by").isin(*_REPAIRED).alias("mended"),
+        F.col("ended_by").isin(*REPAIRED).alias("mended"),
         "duration_us",
         F.when(F.col("detection_us").isNotNull(), F.least("detection_us", "duration_us")).alias(
             "detection_us"
@@ -106,18 +107,16 @@ def _hour(moment_us: Column) -> Column:
     return F.floor(moment_us / F.lit(HOUR_US)).cast("bigint")
 
 
-def partitions(records: DataFrame, intervals: DataFrame, first_us: int, last_us: int) -> DataFrame:
-    """Every partition that the controllers' log names, and what happened to it.
+def moved(records: DataFrame) -> DataFrame:
+    """What controllers' records of commits say of each partition: by Spark. `arrow_commits` does the same for files of
+    this machine.
 
-    In: records, `leaderless_intervals`, times of the log's first and last line. Out: ``topic``, ``partition``,
-    ``leader_changes``, ``isr_changes``, ``outages``, ``leaderless_us``, ``longest_us``, ``open`` (it has no leader at
-    the end), ``since_ts`` (its creation, if its first record is that, else the log's beginning), ``until_ts`` (its
-    deletion, if its last record is that, else the log's end), ``observed_us`` (between these two).
+    Out: `MOVED_COLUMNS`: ``leader_changes``, ``isr_changes``, and times, microseconds since 1970: of the first and the
+    last record, the first creation and the last deletion.
     """
     kind, to = F.col("kind"), F.col("to")
     at = F.unix_micros("ts")
-    none = F.lit(None).cast("bigint")
-    moved = records.where((F.col("role") == "controller") & kind.isin("partition", "leader", "isr")).select(
+    commits = records.where((F.col("role") == "controller") & kind.isin(*COMMIT_KINDS)).select(
         "topic",
         F.col("partition").cast("int").alias("partition"),
         at.alias("at"),
@@ -125,37 +124,59 @@ def partitions(records: DataFrame, intervals: DataFrame, first_us: int, last_us:
         F.when((kind == "partition") & (to == GONE), at).alias("gone"),
         ((kind == "leader") & (F.col("from") != to)).alias("led"),
         (kind == "isr").alias("synced"),
-        none.alias("duration_us"),
-        F.lit(False).alias("open"),
     )
-    out = intervals.where(F.col("class") == OUTAGE).select(
-        "topic",
-        "partition",
-        *(none.alias(name) for name in ("at", "created", "gone")),
-        *(F.lit(False).alias(name) for name in ("led", "synced")),
-        "duration_us",
-        "open",
+    return commits.groupBy("topic", "partition").agg(
+        F.count_if("led").alias("leader_changes"),
+        F.count_if("synced").alias("isr_changes"),
+        *(F.min(name).alias(f"first_{name}") for name in ("at", "created")),
+        *(F.max(name).alias(f"last_{name}") for name in ("at", "gone")),
     )
+
+
+#: The columns of `moved` and their types.
+MOVED_COLUMNS = {"topic": "string", "partition": "int"} | dict.fromkeys(
+    ("leader_changes", "isr_changes", "first_at", "first_created", "last_at", "last_gone"), "bigint"
+)
+
+
+def partitions(moved: DataFrame, by_partition: DataFrame, first_us: int, last_us: int) -> DataFrame:
+    """Every partition that the controllers' log names, and what happened to it.
+
+    In: `moved`, `leaderless.by_partition`, times of the log's first and last line. Out: ``topic``, ``partition``,
+    ``leader_changes``, ``isr_changes``, ``outages``, ``leaderless_us``, ``longest_us``, ``open`` (it has no leader at
+    the end), ``since_ts`` (its creation, if its first record is that, else the log's beginning), ``until_ts`` (its
+    deletion, if its last record is that, else the log's end), ``observed_us`` (between these two).
+    """
+    facts = [name for name in MOVED_COLUMNS if name not in ("topic", "partition")]
+    of_outages = {
+        "outages": "intervals",
+        "leaderless_us": "total_us",
+        "longest_us": "longest_us",
+        "left": "open",
+    }
+    none = F.lit(None).cast("bigint")
+    out = by_partition.where(F.col("class") == OUTAGE)
+    # A union needs no sort, as a join does.
     sums = (
-        moved.unionAll(out)
-        .groupBy("topic", "partition")
-        .agg(
-            F.count_if("led").alias("leader_changes"),
-            F.count_if("synced").alias("isr_changes"),
-            F.count("duration_us").alias("outages"),
-            F.coalesce(F.try_sum("duration_us"), F.lit(0)).alias("leaderless_us"),
-            F.coalesce(F.max("duration_us"), F.lit(0)).alias("longest_us"),
-            F.max("open").alias("open"),
-            *(F.min(name).alias(f"first_{name}") for name in ("at", "created")),
-            *(F.max(name).alias(f"last_{name}") for name in ("at", "gone")),
+        moved.select("topic", "partition", *facts, *(none.alias(name) for name in of_outages))
+        .unionAll(
+            out.select(
+                *("topic", "partition"),
+                *(none.alias(name) for name in facts),
+                *(F.col(column).alias(name) for name, column in of_outages.items()),
+            )
         )
+        .groupBy("topic", "partition")
+        .agg(*(F.max(name).alias(name) for name in (*facts, *of_outages)))
     )
     since = F.when(F.col("first_created") == F.col("first_at"), F.col("first_at")).otherwise(first_us)
     until = F.when(F.col("last_gone") == F.col("last_at"), F.col("last_at")).otherwise(last_us)
     return sums.select(
         "topic",
         "partition",
-        *("leader_changes", "isr_changes", "outages", "leaderless_us", "longest_us", "open"),
+        *("leader_changes", "isr_changes"),
+        *(F.coalesce(name, F.lit(0)).alias(name) for name in ("outages", "leaderless_us", "longest_us")),
+        (F.coalesce("left", F.lit(0)) > 0).alias("open"),
         F.timestamp_micros(since).alias("since_ts"),
         F.timestamp_micros(until).alias("until_ts"),
         F.greatest(until - since, F.lit(0)).alias("observed_us"),

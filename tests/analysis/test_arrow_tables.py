@@ -1,0 +1,135 @@
+"""What Arrow makes of converted files, beside what Spark makes of the same lines."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from controller.analysis import arrow_intervals
+from controller.analysis.answers import Query, fetch
+from controller.analysis.condensing import COLUMNS, condense
+from controller.analysis.intake import arrow_commits, conversion
+from controller.analysis.intake.files import list_files
+from controller.analysis.intake.reading import parse_lines, read_lines
+from controller.analysis.job import read_input
+from controller.analysis.questions import departures
+from controller.analysis.questions.asked import Asked
+from controller.analysis.singles import singles_of
+from controller.analysis.tables import TABLES, Input, read_made
+from tests.analysis.test_independent import random_log
+from tests.support.analysis.make_log import write_cluster
+
+pytestmark = pytest.mark.slow
+
+RACKS = {1: "a", 2: "b"}
+
+
+def by_spark(spark: SparkSession, logs: Path, read: Input) -> dict[str, DataFrame]:
+    """Tables of intervals and what they are made of."""
+    lines = parse_lines(read_lines(spark, list_files(spark, [logs])))
+    singles, condensed = singles_of(lines, read.lines), condense(lines).localCheckpoint()
+    singles = replace(singles, edges=singles.edges.localCheckpoint())
+    source = replace(read, commits=None, records=lines, condensed=condensed, singles=singles)
+    made: dict[str, DataFrame] = {}
+
+    def table(name: str) -> DataFrame:
+        if name not in made:
+            built = next(spec for spec in TABLES if spec.name == name).build(source, table)
+            made[name] = built.localCheckpoint() if name.startswith("leaderless") else built
+        return made[name]
+
+    found = {name: table(name) for name in arrow_intervals.NAMES if name != "caused"}
+    return found | {
+        "caused": departures.caused(table("leaderless_intervals")),
+        "edges": singles.edges,
+        "moved": singles.moved,
+        "events": singles.events.drop("bytes", "digest", "block", "line"),
+        "condensed": condensed,
+    }
+
+
+_TOP_ROWS = arrow_intervals.TOP_ROWS
+
+
+def _ordered(row: dict[str, Any]) -> list[Any]:
+    """What rows are ordered by; those that are equal in it may come in any order."""
+    names = ("duration_us", "total_us", "leaderless_us", "leader_changes", "topic")
+    return [row.get("class") == "outage", *(row[name] for name in names if name in row)]
+
+
+def same(spark: SparkSession, logs: Path, staging: Path) -> dict[str, list[str]]:
+    """Out: rows by table."""
+    read = replace(read_input(spark, [logs], f"file:{staging}", lambda _line: None), asked=Asked(racks=RACKS))
+    expected = by_spark(spark, logs, read)
+    assert read.made.keys() == {*arrow_intervals.NAMES, *arrow_intervals.TOP.values()}
+    found = {name: read_made(spark, read.made[name]) for name in arrow_intervals.NAMES}
+    found |= {
+        "edges": read.singles.edges,
+        "moved": read.singles.moved,
+        "events": read.singles.events.select(*expected["events"].columns),
+        "condensed": read.condensed.select(*expected["condensed"].columns),
+    }
+    assert found.keys() == expected.keys()
+    for name, table in expected.items():
+        assert found[name].dtypes == table.dtypes, name
+    both = {f"found {name}": table for name, table in found.items()} | expected
+    queries = {name: Query(table, [], 100_000) for name, table in both.items()}
+    for spec in TABLES:
+        if spec.name in arrow_intervals.TOP and spec.order:
+            for of, table in (("first", expected[spec.name]), ("top", read.top_rows()[spec.name])):
+                queries[f"{of} {spec.name}"] = Query(table, spec.order(), arrow_intervals.TOP_ROWS)
+            assert spec.rows_max <= _TOP_ROWS
+    rows = fetch(queries)
+    for name in arrow_intervals.TOP:
+        first, top = (rows[f"{of} {name}"] for of in ("first", "top"))
+        assert [_ordered(row) for row in first] == [_ordered(row) for row in top]
+    as_text = {name: sorted(map(str, of)) for name, of in rows.items()}
+    for name in expected:
+        assert as_text[f"found {name}"] == as_text[name], name
+    assert dict(read.condensed.dtypes) == dict(spark.createDataFrame([], COLUMNS).dtypes)
+    return as_text
+
+
+@settings(max_examples=2)
+@given(seed=st.integers(0, 1 << 32), small=st.booleans())
+def test_arrow_and_spark_make_the_same_of_any_records(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, small: bool
+) -> None:
+    """``small``: blocks and buckets of a few lines."""
+    root = tmp_path_factory.mktemp("log")
+    random_log(root / "logs", random.Random(seed), lines_each=60, damaged=False)
+    with pytest.MonkeyPatch.context() as patched:
+        if small:
+            patched.setattr(arrow_commits, "_BUCKET_ROWS", 5)
+            patched.setattr(arrow_commits, "_BATCH_ROWS", 7)
+            patched.setattr(conversion, "_GROUP_ROWS", 10)
+            patched.setattr(arrow_intervals, "TOP_ROWS", 3)
+        same(spark, root / "logs", root / "staging")
+
+
+def test_arrow_and_spark_make_the_same_of_a_cluster(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_commits, "_BUCKET_ROWS", 200)
+    write_cluster(tmp_path / "logs")
+    rows = same(spark, tmp_path / "logs", tmp_path / "staging")
+    assert all(rows[name] for name in (*arrow_intervals.NAMES, "edges", "moved", "condensed"))
+
+
+def test_arrow_and_spark_make_the_same_of_no_partition(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "state-change.jsonl"
+    log.parent.mkdir()
+    log.write_text(
+        '{"schema":1,"ts":"2026-01-14T10:00:00Z","role":"broker","node":1,"controller_epoch":1,"event_id":1,'
+        '"cause":"Test","kind":"unchanged"}\n'
+    )
+    rows = same(spark, tmp_path / "logs", tmp_path / "staging")
+    assert rows["condensed"]
+    assert not any(rows[name] for name in arrow_intervals.NAMES)
