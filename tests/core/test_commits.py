@@ -351,8 +351,8 @@ def test_a_creation_that_never_lands_is_told_of_each_partition() -> None:
     rig.fate = lambda commit: Fate.LOST if isinstance(commit.writes[0], CreateState) else Fate.ANSWERED
     world.create_topic("t", {0: [1, 2], 1: [2, 1]})
     rig.run()
-    why = {r.partition.name: r.reason for r in rig.recorded(Rejection) if r.partition is not None}
-    assert why.keys() == {"t-0", "t-1"}
+    why = {r.partition.number: r.reason for r in rig.recorded(Rejection) if r.partition is not None}
+    assert why.keys() == {0, 1}
     assert all(reason.startswith("its state could not be created: ") for reason in why.values())
 
 

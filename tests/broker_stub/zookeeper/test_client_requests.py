@@ -69,7 +69,7 @@ async def store() -> AsyncIterator[ClusterStore]:
 
 
 async def led(store: ClusterStore, client: Client) -> None:
-    store.session(client)  # type: ignore[arg-type]
+    store.session(client)
     await asyncio.wait_for(store._connected.wait(), 30)
 
 
