@@ -263,17 +263,18 @@ def test_small_files_are_put_together_and_the_rows_stay(
 
 def test_condensed_files_that_were_replaced_stay_for_a_day(tmp_path: Path) -> None:
     """Somebody may be reading them, however old they are."""
-    snapshot = DeltaLog(tmp_path).create('{"type":"struct","fields":[]}')
+    storage = LocalStorage(tmp_path)
+    snapshot = DeltaLog(storage).create('{"type":"struct","fields":[]}')
     file = tmp_path / condensed.DIRECTORY / "old.parquet"
     file.parent.mkdir()
     file.touch()
     long_ago = time.time() - 10 * delta_log.RETENTION_MS / 1000
     os.utime(file, (long_ago, long_ago))
-    condensed.replaced(tmp_path, file.name)
-    condensed.sweep(tmp_path, snapshot)
+    condensed.replaced(storage, file.name)
+    condensed.sweep(storage, snapshot)
     assert file.exists()
     os.utime(file, (long_ago, long_ago))
-    condensed.sweep(tmp_path, snapshot)
+    condensed.sweep(storage, snapshot)
     assert not file.exists()
 
 
