@@ -45,7 +45,7 @@ def test_arrow_and_spark_judge_alike(spark: SparkSession, tmp_path: Path) -> Non
     left = tmp_path / "staging" / "converted" / "99999.parquet"
     left.parent.mkdir(parents=True)
     left.write_text("by a report that was killed")
-    staged = stage(spark, files, f"{tmp_path}/staging")
+    staged = stage(spark, files, f"{tmp_path}/staging", complete=True)
     table = {row.file: row for row in input_files(files, staged.checks, staged.usual, staged.odd)}
     statuses = ("ok", "torn", "malformed", "newer_schema")
     for name, (status, _) in expected.items():

@@ -60,10 +60,10 @@ module.create_topics = planted
 ALTER_PARTITION = """
 from controller.core.isr import alter_partition as module
 original = module.evaluate
-def planted(cluster, partition, sender, proposal):
+def planted(cluster, partition, *rest):
     if partition.topic.name == "poison":
         raise IndexError("planted")
-    return original(cluster, partition, sender, proposal)
+    return original(cluster, partition, *rest)
 module.evaluate = planted
 """
 DECODER = """
