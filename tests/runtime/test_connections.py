@@ -64,3 +64,22 @@ async def test_each_part_of_a_stream_has_its_time() -> None:
     with pytest.raises(ConnectionResetError):
         await connections.measured(request, stream)
     assert len(connections) == 0
+
+
+async def test_who_has_left_gets_no_answer_and_no_error() -> None:
+    """A prober gives up while the process stands still."""
+    connections = Connections(2)
+    transport = Transport()
+    connections.opened(transport)
+    request = make_mocked_request("GET", "/live", transport=transport)
+
+    class Answer(web.Response):
+        async def prepare(self, request: web.BaseRequest) -> None:
+            raise ConnectionResetError("Cannot write to closing transport")
+
+    answer = Answer(text="live\n")
+
+    async def live(_: web.Request) -> web.StreamResponse:
+        return answer
+
+    assert await connections.measured(request, live) is answer

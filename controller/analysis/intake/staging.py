@@ -125,8 +125,8 @@ class Staged:
         return any(row.odd for row in self.usual.values())
 
     def records(self) -> DataFrame:
-        """The ok lines without copies. Unless ``complete``, of files that Arrow has read only those of which a table looks
-        at single records; `condensed` has all."""
+        """The ok lines without copies. Unless ``complete``, of files that Arrow has read only those of which a table
+        looks at single records; `condensed` has all."""
         return self._ok().where(~F.col("copy"))
 
     def condensed(self) -> DataFrame:

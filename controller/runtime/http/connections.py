@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from aiohttp import web
 
@@ -66,8 +67,10 @@ class Connections:
         request[ASKING] = Asking(self, transport)
         try:
             response = await handler(request)
-            await response.prepare(request)
-            await response.write_eof()
+            # Who has left meanwhile gets no answer, which is no error.
+            with suppress(ConnectionError):
+                await response.prepare(request)
+                await response.write_eof()
             return response
         finally:
             if transport in self._asking:
