@@ -68,6 +68,11 @@ class Bench:
     async def quiet(self) -> None:
         await asyncio.to_thread(self.controller.wait_quiet)
 
+    async def epochs(self) -> dict[int, int]:
+        """Of the registered brokers."""
+        seen = await cluster_reader.look(self.session, topics=(), states=False)
+        return {id_: b.epoch for id_, b in seen.brokers.items()}
+
     async def raw(self, count: int) -> float:
         """The roofline: fenced writes of so many states. Seconds."""
         return await cluster.raw_sets(self.session, f"/raw-{time.monotonic_ns()}", count)
@@ -203,7 +208,8 @@ async def shutdown(connect: str, directory: Path, rows: Table) -> None:
     for run in range(RUNS):
         async with serving(connect, directory / f"shutdown-{run}") as bench:
             before = await cluster.state_versions(bench.session, PREFIX, TOPICS, PARTITIONS)
-            request = brokers_pb.ControlledShutdownRequest(broker_id=0, broker_epoch=-1)
+            epoch = (await bench.epochs())[0]
+            request = brokers_pb.ControlledShutdownRequest(broker_id=0, broker_epoch=epoch)
             began = time.perf_counter()
             answer = await bench.call("ControlledShutdown", request, brokers_pb.ControlledShutdownResponse)
             took = time.perf_counter() - began
@@ -229,9 +235,7 @@ async def reassignment(connect: str, directory: Path, rows: Table) -> None:
     """
     times = Timings(f"reassignment, {CHANGED:,} partitions, one replica each")
     async with serving(connect, directory / "reassignment") as bench:
-        epochs = {
-            id_: b.epoch for id_, b in (await cluster_reader.look(bench.session, topics=())).brokers.items()
-        }
+        epochs = await bench.epochs()
         for run in range(RUNS):
             numbers = range(run * CHANGED, (run + 1) * CHANGED)
             targets = {(name_of(n // PARTITIONS), n % PARTITIONS): moved(replicas_of(n)) for n in numbers}
