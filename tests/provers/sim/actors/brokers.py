@@ -105,6 +105,8 @@ class SimBroker:
         #: Called when the broker asks the controller to let it go; what comes of that is called when it may.
         self.on_leaving: Callable[[], Callable[[], None]] = lambda: lambda: None
         self.incarnations = 0
+        #: Told to end, and has not ended yet.
+        self.stopping = False
         self.state_log: list[Entry] = []
 
     def _load(self, chosen: Mapping[str, str]) -> Settings:
@@ -146,6 +148,7 @@ class SimBroker:
         """A new process; ``on_death`` comes after what the broker's own machine does."""
         assert not self.alive, f"{self.name} is running"
         self.incarnations += 1
+        self.stopping = False
         self.exit = None
         self.process = process = Process(self.name)
         process.on_death += [self._died, *on_death]
@@ -188,6 +191,7 @@ class SimBroker:
         if handler is None:
             self.kill()
         else:
+            self.stopping = True
             handler()
 
     def kill(self) -> None:

@@ -76,6 +76,8 @@ def _brokers(cluster: SimulatedCluster) -> Iterator[str]:
     for id_, node in cluster.brokers.items():
         if str(id_) not in registered:
             yield f"{node.name} is not registered"
+        if node.stopping:
+            yield f"{node.name} is stopping"
         yield from differences(cluster, node)
         if node.broker is not None:
             yield from _stray_logs(cluster, node)
