@@ -473,6 +473,13 @@ class Outbox:
     ) -> None:
         """Queue LeaderAndIsr, of each partition for some brokers; unknown ones are skipped. Metadata is added by the
         caller."""
+        for queue, partitions in self._each_queue(told, event_id, cause):
+            queue.add_leader_and_isr(partitions, is_new)
+
+    def _each_queue(
+        self, told: Iterable[tuple[Iterable[int], Partition]], event_id: int, cause: str
+    ) -> Iterator[tuple[BrokerQueue, list[Partition]]]:
+        """Each known broker's queue, which from now on names this event, with its partitions."""
         by_broker: dict[int, list[Partition]] = {}
         for broker_ids, partition in told:
             for broker_id in broker_ids:
@@ -483,8 +490,8 @@ class Outbox:
         for broker_id, partitions in by_broker.items():
             queue = self.queues.get(broker_id)
             if queue is not None:
-                queue.add_leader_and_isr(partitions, is_new)
                 queue.event_id, queue.cause = event_id, cause
+                yield queue, partitions
 
     def leader_and_isr_all(
         self, broker_id: int, partitions: Sequence[Partition], event_id: int, cause: str
@@ -499,17 +506,9 @@ class Outbox:
         self, replicas: Iterable[tuple[Partition, int]], delete: bool, event_id: int, cause: str
     ) -> None:
         """Queue StopReplica for replicas, given as (partition, broker id); those of unknown brokers are skipped."""
-        by_broker: dict[int, list[Partition]] = {}
-        for partition, broker_id in replicas:
-            try:
-                by_broker[broker_id].append(partition)
-            except KeyError:
-                by_broker[broker_id] = [partition]
-        for broker_id, partitions in by_broker.items():
-            queue = self.queues.get(broker_id)
-            if queue is not None:
-                queue.add_stop_replica(partitions, delete)
-                queue.event_id, queue.cause = event_id, cause
+        told = (((broker_id,), partition) for partition, broker_id in replicas)
+        for queue, partitions in self._each_queue(told, event_id, cause):
+            queue.add_stop_replica(partitions, delete)
 
     def update_metadata(self, partitions: Iterable[Partition], event_id: int, cause: str) -> None:
         """Queue metadata of partitions for every broker."""

@@ -145,3 +145,12 @@ class Net:
 
 def shape(pushes: list[Push]) -> list[tuple[str, list[int]]]:
     return [(p.kind.value, [q.number for q in p.partitions]) for p in pushes]
+
+
+def led_topic(name: str, count: int) -> dict[str, Topic]:
+    """A topic of which broker 1 leads every partition, 2 follows."""
+    topic = Topic(name)
+    for number in range(count):
+        partition = topic.partitions[number] = Partition(topic, number, (1, 2))
+        partition.leadership = state(1, (1, 2))
+    return {name: topic}

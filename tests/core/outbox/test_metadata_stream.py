@@ -1,0 +1,148 @@
+"""The stream of changed metadata that all brokers read: each change once, bounded, cheap to count."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core import outbox as outbox_module
+from controller.core.model import Partition, Topic
+from controller.core.outbox import MetadataStream
+from tests.linear.steps import Steps
+from tests.support.core.network import Net
+
+
+def test_the_stream_is_bounded_by_the_number_of_partitions() -> None:
+    """A broker that takes nothing for a long time: collapsed entries are squeezed out."""
+    net = Net(partitions=10)
+    for _ in range(5000):
+        net.change(*range(10))
+        net.drain(1)
+    assert len(net.outbox.metadata._log) <= 20_000
+    assert net.outbox.pending(2) == 10
+    net.drain(2)
+    assert net.metadata[1] == net.metadata[2] == dict.fromkeys(range(10), 5000)
+
+
+def test_what_a_slow_broker_has_not_seen_survives_the_squeezing() -> None:
+    net = Net(partitions=10)
+    net.change(*range(10))
+    net.take(2, 4)
+    generation = net.outbox.metadata.generation
+    for _ in range(11):
+        net.outbox.update_metadata([net.partitions[9]] * 1000, 1, "restless")
+        net.drain(1)
+    assert net.outbox.metadata.generation > generation
+    assert net.outbox.pending(2) == 6
+    net.drain(2)
+    assert net.metadata[2] == dict.fromkeys(range(10), 1)
+
+
+def test_what_everybody_has_is_forgotten() -> None:
+    net = Net()
+    net.change(0, 1)
+    net.drain(1)
+    assert len(net.outbox.metadata._log) == 2
+    net.drain(2)
+    assert net.outbox.metadata._log == []
+    assert net.outbox.metadata._latest == {}
+
+
+def test_a_long_prefix_is_forgotten_while_the_slow_are_still_reading() -> None:
+    topic = Topic("t")
+    partitions = [Partition(topic, n, (1,)) for n in range(100_002)]
+    stream = MetadataStream()
+    stream.add(partitions)
+    stream.forget_before(100_001)
+    assert stream.slice(100_001, 10) == ([partitions[-1]], 100_002)
+    stream.add(partitions[:1])
+    assert stream.slice(100_001, 10) == ([partitions[-1], partitions[0]], 100_003)
+    assert stream.live_after(100_002) == 1
+
+
+def test_a_stream_of_which_most_is_true_is_not_renumbered() -> None:
+    """Whoever reads on would share nothing with the others for a while."""
+    topic = Topic("t")
+    stream = MetadataStream()
+    stream.add(Partition(topic, n, (1,)) for n in range(10_000))
+    assert stream.compacted([0]) is None
+    assert stream.generation == 0
+
+
+def test_what_vanished_in_later_blocks_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "BLOCK", 2)
+    topic = Topic("t")
+    partitions = [Partition(topic, n, (1,)) for n in range(8)]
+    stream = MetadataStream()
+    stream.add(partitions)
+    stream.forget([partitions[5], partitions[3], partitions[2]])
+    assert [stream.live_after(position) for position in range(1, 8)] == [4, 3, 3, 3, 2, 2, 1]
+
+
+def test_what_is_still_to_be_seen_counts_each_partition_once() -> None:
+    topic = Topic("t")
+    partitions = [Partition(topic, n, (1,)) for n in range(4)]
+    stream = MetadataStream()
+    stream.add(partitions)
+    assert [stream.live_after(n) for n in range(5)] == [4, 3, 2, 1, 0]
+    stream.add(partitions[1:2])
+    assert [stream.live_after(n) for n in range(6)] == [4, 3, 3, 2, 1, 0]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 9)),
+            st.tuples(st.just("forget"), st.integers(0, 9)),
+            st.tuples(st.just("read"), st.integers(0, 12)),
+        ),
+        max_size=60,
+    )
+)
+def test_what_is_still_to_be_seen_is_counted_by_blocks(steps: list[tuple[str, int]]) -> None:
+    partitions = [Partition(Topic("t"), n, (1,)) for n in range(10)]
+    stream = MetadataStream()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outbox_module, "BLOCK", 3)
+        for what, number in steps:
+            if what == "add":
+                stream.add([partitions[number]])
+            elif what == "forget":
+                stream.forget([partitions[number]])
+            else:
+                stream.forget_before(min(stream._base + number, stream.end))
+            for position in range(stream._base, stream.end + 1):
+                left = [p for p in stream.slice(position, stream.end - position)[0] if p is not None]
+                assert stream.live_after(position) == len(left)
+
+
+def test_to_count_what_is_still_to_be_seen_is_no_look_at_all_of_it() -> None:
+    """Each scrape counts for each broker."""
+    stream = MetadataStream()
+    partitions = [Partition(Topic("t"), n, (1,)) for n in range(20_000)]
+    stream.add(partitions)
+    stream.add(partitions[5000:5001])
+    with Steps() as counted:
+        assert stream.live_after(1) == 19_999
+    assert counted.count < 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5)), max_size=60))
+def test_the_stream_hands_out_each_change_once_and_last(steps: list[tuple[int, int]]) -> None:
+    """A reader that follows a stream: adds of partition numbers, slices of some size."""
+    topic = Topic("t")
+    partitions = [Partition(topic, n, (1,)) for n in range(7)]
+    stream, cursor, missed = MetadataStream(), 0, set[Partition]()
+    for number, count in steps:
+        stream.add([partitions[number]])
+        missed.add(partitions[number])
+        if count < 3:
+            taken, cursor = stream.slice(cursor, count)
+            assert set(taken) <= missed
+            missed -= set(taken)
+            stream.forget_before(cursor)
+    taken, cursor = stream.slice(cursor, 10**6)
+    assert set(taken) == missed
+    assert len(taken) == len(set(taken))
+    assert cursor == stream.end
