@@ -7,11 +7,8 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +27,9 @@ from controller.analysis.lake.spool import Spool
 from controller.analysis.lake.storage import LocalStorage
 from controller.analysis.notebook.logs import Logs
 from controller.analysis.tables import TABLES, Input
+from tests.support.analysis.followed import Node, follow, until
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
-from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -131,35 +128,6 @@ def test_tables_from_the_lake_equal_those_from_the_logs(spark: SparkSession, tmp
     assert sorted(map(str, states[1])) == sorted(map(str, states[0])) != []
     third = update(logs, lake)
     assert (third.version, third.added_lines) == (second.version, 0)
-
-
-class Node:
-    """Writes a log as a node does. Each record has an event id of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True)
-        self.directory, self.log = directory, directory / "state-change.jsonl"
-        self.written = 0
-
-    def write(self, count: int) -> None:
-        with self.log.open("ab") as file:
-            for _ in range(count):
-                self.written += 1
-                fields = record("replica", self.written % 3000, topic="t", partition=1, to="x")
-                file.write(text(fields | {"event_id": self.written}).encode() + b"\n")
-
-    def rotate(self) -> None:
-        rotated = self.directory / f"state-change.20260114T101500.{self.written:06}Z.jsonl"
-        self.log.rename(rotated)
-        self.write(1)
-        packed = Path(f"{rotated}.gz")
-        part = Path(f"{packed}.part")
-        part.write_bytes(gzip.compress(rotated.read_bytes()))
-        part.rename(packed)
-        rotated.unlink()
-
-    def each_once(self) -> Counter[int]:
-        return Counter(range(1, self.written + 1))
 
 
 def taken(spark: SparkSession, lake: Path) -> Counter[int]:
@@ -334,26 +302,3 @@ def test_a_followed_log_is_taken_once_whenever_the_process_is_killed(
 
 def lake_lines(lake: Path) -> int:
     return sum(file.lines for file in taken_files(DeltaLog(LocalStorage(lake)).read()))
-
-
-def follow(logs: Path, lake: Path) -> subprocess.Popen[str]:
-    # No archive of classes: writing one takes longer than the test.
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": "/dev/null"}
-    command = [
-        sys.executable,
-        "-m",
-        "controller.cli.pctl.main",
-        "lake",
-        "follow",
-        str(logs),
-        "--lake",
-        str(lake),
-    ]
-    return subprocess.Popen([*command, "--every", "0.2"], env=environment, stdout=subprocess.PIPE, text=True)
-
-
-def until(reached: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    """Wait; the test's own time limit ends a wait in vain."""
-    while not reached():
-        assert process.poll() is None
-        time.sleep(0.005)
