@@ -53,7 +53,7 @@ from controller.runtime.kafka.security.setup import (
     zookeeper_access,
 )
 from controller.runtime.observe import records
-from controller.runtime.observe.audit import Audit
+from controller.runtime.observe.audit_log import AuditLog
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.observe.trace_ids import NOT_TRACED, trace_ids
@@ -191,7 +191,7 @@ class Daemon:
         #: Records of all terms of this process.
         self.recent = Recent(settings.controller_id, settings.history_records_max, ids)
         self._journal = Journal(self.state_log, self.recent, self.traces)
-        self.audit = Audit(self._journal)
+        self.audit_log = AuditLog(self._journal)
 
     def _read_certificates(self) -> None:
         """Raises ConfigError."""

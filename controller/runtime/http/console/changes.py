@@ -166,7 +166,7 @@ class Changes:
         if not self._may(request):
             caller, daemon = request[CALLER], self._asking.daemon
             named = str(caller), caller.host
-            daemon.audit.denied(
+            daemon.audit_log.denied(
                 "DryRun", named, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name, None, daemon.epoch
             )
             why = f"{caller} may not ALTER the cluster"

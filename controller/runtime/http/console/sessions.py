@@ -65,7 +65,7 @@ class Sessions:
         except RefusedError:
             caller = request[CALLER]
             named = str(caller), caller.host
-            self._daemon.audit.denied("DryRun", named, CROSS_SITE, None, self._daemon.epoch)
+            self._daemon.audit_log.denied("DryRun", named, CROSS_SITE, None, self._daemon.epoch)
             raise
 
     def ticket(self, request: web.Request, change: bytes) -> str:
