@@ -123,7 +123,7 @@ ROOMS: dict[str, set[str]] = {
         _RUNTIME + "zookeeper", "proto.security", "controller.errors",
     },
     "controller.runtime.http.console": {
-        "controller.core", "controller.__version__", "controller.errors", "controller.planning.well",
+        "controller.core", "controller.__version__", "controller.errors", "controller.planning.cluster_health",
         _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "state", _RUNTIME + "observe", _RUNTIME + "zookeeper",
         _RUNTIME + "rpc", _RUNTIME + "http", "proto.gen", "proto.security", "proto.statelog",
     },
