@@ -184,7 +184,7 @@ class Term:
         def open_way() -> LeasedAsking:
             return LeasedAsking(grpc.open(), self.session.require_lease)
 
-        #: To a broker that is led by gRPC.
+        #: Opens a way to a broker that is led by gRPC.
         self.open_way: Callable[[], Asking] = open_way
         auditor = Auditor(
             cluster,

@@ -195,7 +195,7 @@ class KafkaLook:
                 yield partition, state
 
     def _ours(self, state: LeaderAndIsr) -> bool:
-        """Not a newer controller's, which tells it itself."""
+        """Whether this controller tells a state: a newer controller tells its own."""
         return state.controller_epoch <= self._cluster.controller_epoch
 
     def _strangers(self, metadata: MetadataResponse) -> Iterator[Difference]:
