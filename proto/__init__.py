@@ -1,5 +1,6 @@
-"""The protocol: ``*.proto``, generated code (``gen``), message limits, the state-change log (``statelog``), security,
-and the loader of both daemons' settings.
+"""What controller and broker share; it imports neither.
 
-Controller and broker both import it; it imports neither.
+Of the protocol: ``*.proto``, Kafka's messages (``kafka``), the code generated from both (``gen``), size limits,
+digests. Of a daemon: settings, reloading, libraries' logs, the state-change log (``statelog``), security, ZooKeeper's
+ACLs and logins, incarnations.
 """

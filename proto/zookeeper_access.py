@@ -77,7 +77,7 @@ class ZooKeeperAccess(NamedTuple):
         return options
 
     def acl(self, path: str) -> list[Any]:
-        """Of a new znode, for kazoo. ``path``: without the chroot."""
+        """The ACL of a new znode, for kazoo. ``path``: without the chroot."""
         if not self.set_acl or path == CONSUMERS:
             return list(OPEN_ACL_UNSAFE)
         return list(CREATOR_ALL_ACL) if path.startswith(SENSITIVE) else CREATOR_ALL_ACL + READ_ACL_UNSAFE

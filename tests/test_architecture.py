@@ -123,7 +123,7 @@ ROOMS: dict[str, set[str]] = {
         _RUNTIME + "zookeeper", "proto.security", "controller.errors",
     },
     "controller.runtime.http.console": {
-        "controller.core", "controller.__version__", "controller.errors", "controller.planning.well",
+        "controller.core", "controller.__version__", "controller.errors", "controller.planning.cluster_health",
         _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "state", _RUNTIME + "observe", _RUNTIME + "zookeeper",
         _RUNTIME + "rpc", _RUNTIME + "http", "proto.gen", "proto.security", "proto.statelog",
     },
@@ -272,7 +272,7 @@ def test_the_broker_s_decisions_are_pure(module: str) -> None:
 
 @pytest.mark.parametrize("package", ONLY_IN)
 def test_third_party_packages_stay_in_their_corner(package: str) -> None:
-    """Tests may use them as an independent client; embedded_zookeeper.py finds pyspark without importing it."""
+    """Tests may use them as independent clients; ``embedded_zookeeper`` finds pyspark without importing it."""
     allowed = ONLY_IN[package]
     importers = {name for name, imported in product().items() if any(is_below(i, package) for i in imported)}
     assert {name for name in importers if not name.startswith(allowed)} == set()

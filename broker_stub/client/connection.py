@@ -42,7 +42,7 @@ class Connections:
 
     def __init__(self, tls: GrpcTls | None = None) -> None:
         self._channels = Channels(tls, _OPTIONS)
-        #: With the channel that each was made on.
+        #: The callable of each address and method, with the channel that it was made on.
         self._calls: dict[
             tuple[str, str], tuple[grpc.aio.Channel, grpc.aio.UnaryUnaryMultiCallable[Any, Any]]
         ] = {}

@@ -138,7 +138,7 @@ class Consumer:
         return self._positions[key].offset
 
     def high_watermark(self, key: Key) -> int:
-        """From the last fetch response; -1: none yet."""
+        """The one in the last fetch response; -1: there was none yet."""
         return self._positions[key].high_watermark
 
     def assignment(self) -> list[Key]:

@@ -307,7 +307,7 @@ class GroupMember:
         return Membership(joined.member_id, joined.generation_id, leads, partitions)
 
     async def _assign(self, joined: wire.JoinGroupResponse) -> list[wire.GroupAssignment]:
-        """As group leader: the partitions of all members."""
+        """What the leader of a group gives out: the partitions of each member."""
         subscriptions = {m.member_id: assignor.decode_subscription(m.metadata) for m in joined.members}
         await self.metadata.refresh()
         topics = {topic for wanted in subscriptions.values() for topic in wanted}

@@ -34,9 +34,9 @@ class MetadataCache:
         self.live_brokers: dict[int, LiveBroker] = {}
         self._topics: dict[str, dict[int, PartitionMetadata]] = {}
         self._topic_ids: dict[str, str] = {}
-        #: Of all partitions, and of the ids of topics with partitions.
+        #: It covers all partitions, and the ids of topics with partitions.
         self.digest = Digest()
-        #: Of the offline replicas of all partitions.
+        #: It covers the offline replicas of all partitions.
         self.offline = Digest()
         #: Partitions, by topic, in the full snapshot received so far; None: no snapshot is being received.
         self._in_snapshot: dict[str, set[int]] | None = None

@@ -110,7 +110,7 @@ class Reject(NamedTuple):
     redundant: bool = False
 
     def record(self) -> dict[str, Any]:
-        """As a record of kind ``reject``."""
+        """The record of kind ``reject`` for the state-change log."""
         record: dict[str, Any] = {"kind": "reject", "error": self.error, "reason": self.reason}
         if self.key is not None:
             # A malformed request may have a name of any length; readers of the log refuse a negative partition.
@@ -130,7 +130,7 @@ class Transition(NamedTuple):
     reason: str = ""
 
     def record(self, broker_id: int) -> dict[str, Any]:
-        """As a record of kind ``replica``."""
+        """The record of kind ``replica`` for the state-change log."""
         record: dict[str, Any] = {
             "kind": "replica",
             "topic": self.replica.topic,
@@ -219,7 +219,7 @@ class Replicas:
         #: Whether one of several data directories has failed. A replica that is not hosted may be there.
         self.directory_failed = False
         self._hosted: dict[Key, Replica] = {replica.key: replica for replica in found}
-        #: Of the replicas that lead or follow; kept by ``_put``.
+        #: It covers the replicas that lead or follow; ``_put`` keeps it up to date.
         self.digest = Digest()
 
     def __len__(self) -> int:

@@ -60,7 +60,7 @@ class Log(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Of all batches."""
+        """The size of all batches together."""
         ...
 
     @property

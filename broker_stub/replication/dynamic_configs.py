@@ -119,7 +119,7 @@ class TopicConfig(NamedTuple):
 
 
 class TopicConfigs(Configs[TopicConfig]):
-    """Of topics. A value that is wrong is reported and stands for the default."""
+    """Configurations of topics. A wrong value is reported, and the default holds in its place."""
 
     def __init__(
         self, read: Read, broker_id: int, min_isr_default: int, changed: Callable[[str], None]
@@ -133,12 +133,12 @@ class TopicConfigs(Configs[TopicConfig]):
         return None if found is None else found.min_isr
 
     def throttled_as_leader(self, topic: str) -> Container[int]:
-        """Partitions; none while the configuration is not known, and then a read has been started."""
+        """Partitions throttled on their leader; none while the configuration is not known: a read was started."""
         found = self.get(topic)
         return throttle.NO_PARTITIONS if found is None else found.throttled.as_leader
 
     def throttled_as_follower(self, topic: str) -> Container[int]:
-        """As `throttled_as_leader`."""
+        """Partitions throttled on their followers; else as `throttled_as_leader`."""
         found = self.get(topic)
         return throttle.NO_PARTITIONS if found is None else found.throttled.as_follower
 

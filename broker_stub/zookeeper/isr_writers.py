@@ -268,7 +268,7 @@ class NotificationWriter:
             registered = decode_directories(registration[0])
             whole = of_broker(registered)
             known = directories.get(broker_id, UNKNOWN) if stays else whole
-            # As long as nothing was lost since.
+            # It may be believed if the directory that the state names has not been lost since.
             if tells in registered and known in (UNKNOWN, whole, *registered):
                 known = tells
             if known:

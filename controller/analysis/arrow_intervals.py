@@ -114,7 +114,7 @@ class _Written:
             path,
             row_group_size=_GROUP_ROWS,
             store_schema=False,
-            # As Spark writes times.
+            # Spark writes times so, and reads both files as one table.
             use_deprecated_int96_timestamps=True,
         )
         self.made[name] = Made([*paths, path], plain)
@@ -235,7 +235,7 @@ def _columns(sums: Mapping[str, tuple[Any, str]]) -> list[str]:
 
 
 _COUNTED: dict[str, tuple[Any, str]] = {"partitions": ([], "count_all")}
-#: Of `leaderless._measures`.
+#: The columns that `leaderless._measures` makes with Spark, each by its name.
 _MEASURES: dict[str, tuple[Any, str]] = {
     "intervals": ([], "count_all"),
     "total_us": ("duration_us", "sum"),
@@ -247,7 +247,7 @@ _P50 = {"p50_us": 50}
 
 
 def _measurable(rows: pa.Table) -> pa.Table:
-    """With the columns of `_MEASURES` that intervals have not."""
+    """The intervals, with those columns that `_MEASURES` takes and that they lack."""
     rough = rows["duration_us"].cast(pa.float64())
     return rows.append_column("rough_us", rough).append_column("opened", rows["open"].cast(pa.int64()))
 

@@ -71,7 +71,7 @@ def percent(value: Any) -> str:
 
 
 def named(absent: str) -> Show:
-    """As `text`, with a name for what is null."""
+    """Shows a value as `text` does, and null by this name."""
     return lambda value: absent if value is None else text(value)
 
 

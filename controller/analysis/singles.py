@@ -27,13 +27,13 @@ class Singles:
 
 
 def singles_of(records: DataFrame, lines: int) -> Singles:
-    """By Spark, from records anywhere. ``lines``: how many there are."""
+    """The single records, found by Spark wherever the logs are. ``lines``: how many there are."""
     events = events_of(records)
     kept = events if lines < _LINES_QUICKLY_READ else events.persist()
     return Singles(kept, edges(records), moved(records))
 
 
 def events_of(records: DataFrame) -> DataFrame:
-    """Of rejects only those that hold a reassignment up."""
+    """The records of rare kinds; of rejections only those that hold a reassignment up."""
     counts = (F.col("kind") != "reject") | (F.col("error") == HELD_UP)
     return records.where(F.col("kind").isin(*EVENT_KINDS) & counts)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
-from controller.core.audit.differences import tell_again
 from controller.core.audit.stored_states import check_states
+from controller.core.audit.tell_again import tell_again
 from controller.core.brokers import changes as broker_changes
 from controller.core.brokers.controlled_shutdown import controlled_shutdown
 from controller.core.brokers.log_dirs import disks_reported, log_dirs_failed

@@ -30,7 +30,7 @@ JAR_PATTERNS = (
     "commons-cli-*.jar",
     "commons-io-*.jar",
 )
-#: Of JAAS, for SASL DIGEST-MD5.
+#: JAAS logs in with this class for SASL DIGEST-MD5.
 LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 JAVA_VERSION_MIN = 17
 #: jute.maxbuffer as Kafka's own client sets it (reference, section 11.3), bytes.
@@ -154,7 +154,7 @@ class Security:
         return self.certificate is not None
 
     def lines(self, port: int, host: str) -> list[str]:
-        """Of the server's configuration."""
+        """The lines of the server's configuration file."""
         lines = [f"clientPort={port}", f"clientPortAddress={host}"]
         if self.tls:
             lines = [
@@ -175,7 +175,7 @@ class Security:
         return lines
 
     def jaas(self) -> str:
-        """Of the server's login; empty: it knows nobody."""
+        """The file that tells the server who may log in; empty: nobody may."""
         if not self.users:
             return ""
         users = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
@@ -210,7 +210,7 @@ class ZooKeeperServer:
     host: str = LOOPBACK
     launcher: tuple[str, ...] = ()
     security: Security = field(default_factory=Security)
-    #: Of one address; here all clients have the same.
+    #: ZooKeeper counts connections by client address; here all clients have the same.
     connections_max: int = CONNECTIONS_MAX
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 

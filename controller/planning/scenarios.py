@@ -15,7 +15,7 @@ from controller.core.requests.brokers import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.planning.executor import Executor, Pushes
-from controller.planning.health import Gauge, Health
+from controller.planning.partition_health import Gauge, Health
 from controller.planning.snapshot import Key, PlanError, Snapshot, representatives
 from controller.planning.store import Change
 

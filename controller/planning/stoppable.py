@@ -10,7 +10,7 @@ from itertools import combinations
 from controller.core.brokers.stop_approvals import standing
 from controller.core.model import StopApproval
 from controller.core.znode_paths import BROKERS, CONFIG, is_below
-from controller.planning.health import Health, margin
+from controller.planning.partition_health import Health, margin
 from controller.planning.scenarios import Step, Terms, newly_troubled, stopped_after, there
 from controller.planning.snapshot import Key, Snapshot, representatives
 

@@ -53,7 +53,7 @@ from controller.runtime.kafka.security.setup import (
     zookeeper_access,
 )
 from controller.runtime.observe import records
-from controller.runtime.observe.audit import Audit
+from controller.runtime.observe.audit_log import AuditLog
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.observe.trace_ids import NOT_TRACED, trace_ids
@@ -191,16 +191,16 @@ class Daemon:
         #: Records of all terms of this process.
         self.recent = Recent(settings.controller_id, settings.history_records_max, ids)
         self._journal = Journal(self.state_log, self.recent, self.traces)
-        self.audit = Audit(self._journal)
+        self.audit_log = AuditLog(self._journal)
 
     def _read_certificates(self) -> None:
         """Raises ConfigError."""
         settings = self.settings
         own = settings.tls_files
-        #: Of HTTP; None: without TLS.
+        #: TLS of the HTTP server; None: it has none.
         self.https: FromFiles[ssl.SSLContext] | None = None
         with config_errors(settings.sources):
-            #: Of gRPC, in both directions.
+            #: TLS of gRPC, in both directions; None: without.
             self.tls: PemTls | None = daemon_tls(settings)
             if settings.https and own is not None:
                 self.https = server_contexts(own, settings.http_client_auth)
@@ -208,12 +208,12 @@ class Daemon:
             self.reloads.on_reload("certificates", self.tls.reload)
         if self.https is not None:
             self.reloads.on_reload("certificates of HTTP", self.https.reload)
-        #: All of this process, for warnings before they end.
+        #: All certificates of this process: it warns before they end.
         self.certificates = [*([own] if own else []), kafka_tls_files(settings)]
 
     @property
     def epoch(self) -> int:
-        """Of this controller; -1: it does not lead."""
+        """The controller epoch that this controller leads under; -1: it does not lead."""
         return self.term.won.epoch if self.term is not None else -1
 
     @property

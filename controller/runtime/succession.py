@@ -52,6 +52,6 @@ async def end(session: Session) -> None:
 
 
 async def end_quietly(session: Session) -> None:
-    """As ``end``; a name that stays is ignored after a while."""
+    """``end``, without an error when the connection is lost: a name that stays is ignored after a while."""
     with suppress(ConnectionLossError):
         await end(session)

@@ -46,9 +46,9 @@ from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
 from controller.runtime.audit.asking import Asking, LeasedAsking
 from controller.runtime.audit.auditor import Auditor
-from controller.runtime.audit.comparison import Comparisons
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.stored import StateRounds
+from controller.runtime.audit.whole_state import Comparisons
 from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
@@ -184,7 +184,7 @@ class Term:
         def open_way() -> LeasedAsking:
             return LeasedAsking(grpc.open(), self.session.require_lease)
 
-        #: To a broker that is led by gRPC.
+        #: Opens a way to a broker that is led by gRPC.
         self.open_way: Callable[[], Asking] = open_way
         auditor = Auditor(
             cluster,

@@ -53,7 +53,7 @@ _CORRELATION_ID = struct.Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    #: Also of APIs that nobody knows.
+    #: It may be the key of an API that nobody knows.
     api_key: int
     api_version: int
     correlation_id: int

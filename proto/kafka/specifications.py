@@ -37,7 +37,7 @@ class Versions(NamedTuple):
 
     @classmethod
     def parse(cls, text: str | None) -> Versions:
-        """Of ``3``, ``3+``, ``3-5`` or ``none``."""
+        """The versions that ``3``, ``3+``, ``3-5`` or ``none`` stands for."""
         if text is None or text == "none":
             return cls(0, -1)
         if text.endswith("+"):

@@ -102,7 +102,7 @@ def access_of(
 
 
 def warn_if_open(openness: Openness) -> None:
-    """For a daemon's log, when it starts."""
+    """Say in the log of a daemon that starts that everyone may do everything."""
     if openness is Openness.BY_DEFAULT:
         log.warning("unguarded", why=EVERYONE_MAY)
 

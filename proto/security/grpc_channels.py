@@ -37,7 +37,7 @@ class GrpcTls(Protocol):
         """For a channel opened now: another object when the certificates have changed."""
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Of a port; its later connections use later certificates."""
+        """For a port of a server; its later connections use later certificates."""
 
 
 class _Pem(NamedTuple):
@@ -107,7 +107,7 @@ class PemTls:
 
 
 class TokenTls:
-    """As ``tls``, and each call carries a bearer token."""
+    """TLS as ``tls`` has it, with a bearer token in each call."""
 
     def __init__(self, tls: GrpcTls, token: str) -> None:
         self._tls, self._token = tls, grpc.access_token_call_credentials(token)
@@ -187,7 +187,7 @@ class Channels:
     def __init__(self, tls: GrpcTls | None, options: Options) -> None:
         self.tls, self._options = tls, options
         self._open: dict[str, grpc.aio.Channel] = {}
-        #: Of all that are open.
+        #: The credentials with which all open channels were made.
         self._credentials: grpc.ChannelCredentials | None = None
         #: A dict: the order of a set of tasks differs from run to run.
         self._ending: dict[asyncio.Task[None], None] = {}

@@ -45,7 +45,7 @@ class TlsSettings:
 
     @property
     def client_auth(self) -> ClientAuth:
-        """Of gRPC; never REQUESTED."""
+        """Whether gRPC demands certificates of clients; never REQUESTED, which gRPC cannot do."""
         return ClientAuth(self.ssl_client_auth)
 
     @property

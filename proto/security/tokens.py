@@ -16,7 +16,7 @@ from pathlib import Path
 from proto.security.files import FileSettingError, FromFiles, read_file
 
 SETTING = "bearer_tokens_file"
-#: Of a token that is looked up, and of a name, characters.
+#: Characters of a token that is looked up, and of a name.
 TOKEN_MAX, NAME_MAX = 512, 200
 _LINE = re.compile(r"sha256:([0-9a-f]{64}) (\S(?:.*\S)?)")
 _NAME = re.compile(rf"(?=.{{1,{NAME_MAX}}}\Z)[^\s#](?:.*\S)?")

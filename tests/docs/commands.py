@@ -135,7 +135,7 @@ def page(said: dict[str, tuple[str, list[str]]]) -> str:
     text = [
         "# Commands",
         "",
-        "What each verb of `pctl` printed on a playground of this version, one after the other, each cut after"
+        "What each verb of `pctl` printed on a playground of this version, one after the other, each cut after "
         f"{LINES_MAX} lines; `--help` of each says the rest. `make commands` runs them again and writes this page.",
     ]
     for verb, command in sorted(verbs().items()):

@@ -11,11 +11,9 @@ from __future__ import annotations
 import re
 import signal
 import time
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
 
-import click
 import pytest
 
 from tests.playground.test_playground import assert_good_verdict, left_over
@@ -160,21 +158,6 @@ def test_the_convention() -> None:
     assert not fits(first.shown, ["1.2 s  b 1,2", "c", "more"])
     assert not fits(first.shown, ["1.2 s  b none", "c"])
     assert not fits(first.shown, ["c"])
-
-
-def test_verbs_that_readme_names_exist() -> None:
-    (pctl,) = (entry.load() for entry in entry_points(group="console_scripts", name="pctl"))
-    (named,) = re.findall(r"^`pctl` knows: (.*?)\.\n", README, re.MULTILINE | re.DOTALL)
-    verbs = re.findall(r"`([^`]+)`", named)
-    assert len(verbs) >= 18
-    for text in verbs:
-        verb, *below = text.split()
-        context = click.Context(pctl)
-        group = pctl.get_command(context, verb)
-        assert group is not None, text
-        for name in below[0].split("|") if below else ():
-            assert isinstance(group, click.Group), text
-            assert group.get_command(context, name) is not None, text
 
 
 def test_directories_and_targets_that_readme_names_exist() -> None:

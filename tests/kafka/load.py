@@ -32,7 +32,6 @@ class Outcome:
     verdict: checker.Verdict
     longest_gap_s: float
     errors: list[str] = field(default_factory=list)
-    reader_errors: list[str] = field(default_factory=list)
     unread: int = 0
     transactions: dict[str, int] = field(default_factory=dict)
 

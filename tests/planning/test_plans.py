@@ -16,7 +16,7 @@ from controller.core.znode_paths import state_path
 from controller.errors import FencedError
 from controller.planning import scenarios
 from controller.planning.executor import Executor, Pushes
-from controller.planning.health import Gauge, Health, PartitionHealth
+from controller.planning.partition_health import Gauge, Health, PartitionHealth
 from controller.planning.scenarios import Plan, Step, Terms
 from controller.planning.snapshot import (
     Key,

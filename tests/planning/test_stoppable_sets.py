@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.planning import scenarios
 from controller.planning import stoppable as module
-from controller.planning.health import Health
+from controller.planning.partition_health import Health
 from controller.planning.scenarios import Step, Terms, broker_loss, newly_troubled, stopped
 from controller.planning.stoppable import Why, stoppable
 from tests.planning.test_plans import HEALTHY

@@ -21,9 +21,9 @@ from kazoo.client import KazooClient
 from controller.cli.pctl.main import main as pctl
 from controller.core import znode_paths
 from controller.core.model import Cluster, Partition, PartitionState, Topic
+from controller.planning.cluster_health import Unfinished, Wrong
 from controller.planning.context import take
 from controller.planning.scenarios import Terms, broker_loss
-from controller.planning.well import Unfinished, Wrong
 from controller.runtime.config import Settings
 from controller.runtime.http.console.files import HEADERS, INDEX, POLICY, files
 from controller.runtime.http.console.survey import Counts, Survey, tiles, total

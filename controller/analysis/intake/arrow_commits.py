@@ -127,7 +127,7 @@ class _Buckets:
             yield commits
 
     def named(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-        """With ``topic`` and ``partition`` for ``key``."""
+        """The rows with ``topic`` and ``partition`` in the place of ``key``."""
         topic = pc.shift_right(rows["key"], _PARTITION_BITS)
         names = pa.array(self._topics, pa.string())
         given = {"topic": names.take(topic.combine_chunks())}
@@ -222,7 +222,7 @@ def _edges(moves: pa.Table) -> pa.Table:
     before = pc.if_else(first, LED, _before(state))
     epochs = _column(moves, "controller_epoch")
     moves = moves.append_column("last_epoch", pc.fill_null_backward(pc.if_else(last, epochs, pa.NULL)))
-    # As `leaderless._is_edge`.
+    # `leaderless._is_edge` has the same rule for Spark.
     changes = pc.if_else(
         pc.equal(state, LED),
         pc.not_equal(before, LED),

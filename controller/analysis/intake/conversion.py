@@ -130,7 +130,7 @@ class _Rows:
         return Converted(self._name, self._records.target, events, condensed, self._torn)
 
     def _narrow(self, records: pa.Table, kinds: pa.DictionaryArray) -> dict[str, Any]:
-        """As `reading._narrow`."""
+        """The columns that are kept, each empty in records whose kind does not need it, as in `reading._narrow`."""
         columns = {"ts": records["ts"]}
         for name, of in self._kept.items():
             value = records[name]

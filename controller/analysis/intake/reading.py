@@ -113,7 +113,7 @@ def classify(lines: DataFrame) -> DataFrame:
 
 
 def _typed(*more: str | Column) -> list[str | Column]:
-    """Of judged lines: what `classify` gives, after ``more``."""
+    """The columns that `classify` gives of judged lines, after ``more``."""
     ok = F.col("status") == OK
     fields = [F.substring(f"r.{name}", 1, size).alias(name) for name, size in TEXT_CHARS_MAX.items()]
     fields += [F.col(f"r.{name}").alias(name) for name in fields_kept(True) if name not in TEXT_CHARS_MAX]

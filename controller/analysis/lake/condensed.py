@@ -33,12 +33,12 @@ def condense_rows(rows: DataFrame) -> DataFrame:
 
 
 def merge_condensed(condensed: DataFrame) -> DataFrame:
-    """What `condense_rows` makes of all rows. In: of parts of them."""
+    """What `condense_rows` makes of all rows, from what it made of parts of them."""
     return merge(condensed, *(F.sum(status).alias(status) for status in STATUSES))
 
 
 def read_condensed(spark: SparkSession, storage: Storage, names: Iterable[str]) -> DataFrame:
-    """Of `condense_rows`, in any number of parts."""
+    """The rows of these files, which `condense_rows` made of any number of parts."""
     given = [storage.url(f"{DIRECTORY}/{name}") for name in names]
     if not given:
         return spark.createDataFrame([], _COLUMNS)

@@ -231,7 +231,7 @@ def _stream(spark: SparkSession, writer: Writer) -> StreamingQuery:
             writer.carry_out(row.name, row.value)
 
     options = {"maxFilesPerTrigger": "1", "wholetext": "true", "ignoreMissingFiles": "true"}
-    # Not by text(), which sets `wholetext` itself.
+    # text() would set `wholetext` itself.
     orders = spark.readStream.format("text").options(**options).load(f"file:{writer.orders}")
     named = orders.select(F.col("_metadata.file_name").alias("name"), "value")
     checkpoint = writer.work / "_checkpoint"

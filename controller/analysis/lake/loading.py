@@ -237,7 +237,7 @@ def _file_action(file: TakenFile) -> Action:
 
 
 def _with_counts(file: TakenFile, read: Row) -> TakenFile:
-    """With the counts of a piece added."""
+    """The same file after a piece of it was read: the piece's counts are added."""
 
     def end(choose: Callable[..., int], name: str) -> int | None:
         return choose((v for v in (getattr(file, name), read[name]) if v is not None), default=None)

@@ -45,7 +45,7 @@ class Storage(Protocol):
         """Whether `writing` keeps other writers out: what no commit names is then nobody's."""
 
     def url(self, name: str = "") -> str:
-        """As Spark names it."""
+        """The name by which Spark finds it."""
 
     def names(self, directory: str) -> list[str]:
         """What is directly in a directory; empty if it does not exist."""
@@ -72,7 +72,7 @@ class Storage(Protocol):
         """A file, or a directory with all that is in it; nothing if it does not exist."""
 
     def now_ms(self) -> int:
-        """By the clock that ``changed_ms`` of `found` comes from."""
+        """The present time, by the clock that ``changed_ms`` of `found` comes from."""
 
     def writing(self) -> AbstractContextManager[None]:
         """Be a writer. Raises LakeError if another process is the only one, or nobody can be."""
@@ -162,7 +162,7 @@ class LocalStorage:
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
-            # Of a writer that was killed.
+            # A writer that was killed has left them.
             for draft in self.root.glob(f"*/{_DRAFT}*"):
                 draft.unlink()
             yield

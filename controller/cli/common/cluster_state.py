@@ -9,7 +9,7 @@ from controller.cli.common.output import fail, note
 from controller.core import znode_paths
 from controller.core.model import Maintenance
 from controller.core.names import counted
-from controller.planning.marks import attribution_text, freeze_text
+from controller.planning.restrictions import attribution_text, freeze_text
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 

@@ -1,4 +1,5 @@
-"""Results that are computed from the cluster state in ZooKeeper: snapshots, dry runs, explanations, what is wrong.
+"""What verbs show without a controller: snapshots, dry runs and explanations computed from the cluster state in
+ZooKeeper, and what a broker answers to ``--bootstrap``.
 
 Not here: commands; the decisions themselves (``controller.core``, ``controller.planning``).
 """

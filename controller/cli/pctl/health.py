@@ -17,7 +17,7 @@ from controller.cli.common.progress import NOTE_EVERY_S, POLL_EVERY_S
 from controller.client import admin
 from controller.errors import ControllerError, printable
 from controller.exit_codes import EXIT_FAILED
-from controller.planning.well import Finding, Seen, Tally, Told, Wrong, unfinished, wrong
+from controller.planning.cluster_health import Finding, Seen, Tally, Told, Wrong, unfinished, wrong
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import ConnectionLossError, Session

@@ -29,7 +29,7 @@ from controller.core.cluster.maintenance import movable
 from controller.core.model import Attribution, Cluster, Maintenance, Partition
 from controller.exit_codes import EXIT_REFUSED
 from controller.planning.context import cluster_of
-from controller.planning.marks import attribution_text
+from controller.planning.restrictions import attribution_text
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session

@@ -74,7 +74,7 @@ def _page(command: click.Command, context: click.Context) -> str:
 
 
 def _paragraphs(command: click.Command) -> list[str]:
-    """Of the help: its first sentence, and what follows."""
+    """The help of a command: its first sentence, then its other paragraphs."""
     text = (command.help or command.short_help or "").split("\f")[0].replace("\b\n", "")
     first, *rest = (" ".join(part.split()) for part in text.split("\n\n") if part.strip())
     sentence, dot, more = first.partition(". ")

@@ -23,7 +23,7 @@ from controller.cli.common.requests import ask
 from controller.cli.computed.from_brokers import or_from_brokers
 from controller.core.model import without_data
 from controller.core.names import INTERNAL_TOPICS
-from controller.planning.marks import attribution_text
+from controller.planning.restrictions import attribution_text
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session

@@ -57,7 +57,7 @@ def begun(before: Sequence[Tenure], controller_id: int, epoch: int, now_ms: int)
 def ended(
     before: Sequence[Tenure], epoch: int, now_ms: int, why: str, *, requested: bool
 ) -> tuple[Tenure, ...]:
-    """With this term ended."""
+    """The history, in which this term has ended."""
     return tuple(
         msgspec.structs.replace(t, until_ms=now_ms, why=why[:WHY_MAX], requested=requested)
         if t.controller_epoch == epoch and not t.until_ms
@@ -69,7 +69,7 @@ def ended(
 def failures(tenures: Sequence[Tenure], controller_id: int, now_ms: int) -> int:
     """How many terms of a candidate ended lately without a request; one that has not ended did so by its restart."""
     return sum(
-        # Of a wall clock that was ahead then, an end may be to come still.
+        # An end may lie in the future: the wall clock that it was read from was ahead.
         t.controller_id == controller_id
         and not t.requested
         and abs(now_ms - (t.until_ms or now_ms)) < FLAPPING_MS

@@ -29,11 +29,6 @@ class Imbalance(NamedTuple):
     missing: int
     electable: list[Partition]
 
-    @property
-    def ratio(self) -> float:
-        """Missing share, 0 to 1."""
-        return self.missing / self.preferred
-
     def exceeds(self, percentage: int) -> bool:
         """Whether the missing share is strictly greater than ``percentage``."""
         return self.missing * 100 > percentage * self.preferred

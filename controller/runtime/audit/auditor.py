@@ -18,7 +18,7 @@ from controller.core.events import TellAgain
 from controller.core.model import Broker, Cluster, ControlProtocol, Partition, Topic
 from controller.core.records import AuditFinding
 from controller.runtime.audit.asking import Asking
-from controller.runtime.audit.compare import Difference, Held, Remedy, Side, differences
+from controller.runtime.audit.differences import Difference, Held, Remedy, Side, differences
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.kafka_look import AskKafka, KafkaLook
 from controller.runtime.observe.metrics import ControllerMetrics

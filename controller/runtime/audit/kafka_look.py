@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from controller.core.model import NO_LEADER, Broker, Cluster, LeaderAndIsr, Partition, Topic
 from controller.errors import ControllerError
-from controller.runtime.audit.compare import Difference, Remedy, Side, was_told
+from controller.runtime.audit.differences import Difference, Remedy, Side, was_told
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.push.transport import UnreachableError
 from proto.gen import common_pb2 as codes
@@ -195,7 +195,7 @@ class KafkaLook:
                 yield partition, state
 
     def _ours(self, state: LeaderAndIsr) -> bool:
-        """Not a newer controller's, which tells it itself."""
+        """Whether this controller tells a state: a newer controller tells its own."""
         return state.controller_epoch <= self._cluster.controller_epoch
 
     def _strangers(self, metadata: MetadataResponse) -> Iterator[Difference]:

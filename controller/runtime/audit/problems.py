@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from controller.core.model import Cluster, Partition
 from controller.runtime.audit.auditor import Auditor
-from controller.runtime.audit.compare import Difference, Remedy, Side
+from controller.runtime.audit.differences import Difference, Remedy, Side
 from controller.runtime.push.sender import Senders
 
 

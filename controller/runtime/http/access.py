@@ -17,9 +17,9 @@ log = structlog.get_logger(__name__)
 
 #: Paths that everyone may ask, and that tell strangers no more than yes or no: probes and load balancers do.
 OPEN = frozenset({"/live", "/ready", "/leader"})
-#: Of a path in the log, characters.
+#: Characters of a path that the log shows.
 PATH_SHOWN = 200
-#: Of a request: the caller, and whether it may DESCRIBE the cluster.
+#: Keys of a request under which the caller is kept, and whether it may DESCRIBE the cluster.
 CALLER = web.RequestKey("caller", Principal)
 MAY_DESCRIBE = web.RequestKey("may_describe", bool)
 

@@ -25,11 +25,11 @@ class Asking:
         self._connections, self._transport = connections, transport
 
     def goes_on(self) -> None:
-        """Of a stream: a part was sent, so that there is as much time again for the next."""
+        """A stream has sent a part, so that there is as much time again for the next."""
         self._connections.allow(self._transport)
 
 
-#: Of a request over a measured connection.
+#: The key of a request under which its `Asking` is kept.
 ASKING = web.RequestKey("asking", Asking)
 
 

@@ -130,7 +130,6 @@ class ClusterFacts(NamedTuple):
     brokers: Sequence[BrokerFacts]
     controller_id: int = -1
     controller_ours: bool = False
-    controller_ephemeral: bool = True
     kraft_epoch: int = -1
     migration: bool = False
     controller_epoch: int = -1

@@ -32,10 +32,10 @@ async def read(session: Session) -> ClusterFacts:
     """Everything that ZooKeeper knows; no broker is asked."""
     state = await cluster_reader.look(session)
     unreadable = dict(state.problems)
-    claim, ephemeral = codecs.Claim(-1, "", 0, -1), True
+    claim = codecs.Claim(-1, "", 0, -1)
     try:
-        data, stat = await session.get(znode_paths.CONTROLLER)
-        claim, ephemeral = codecs.decode_claim(data), stat.owner != 0
+        data, _ = await session.get(znode_paths.CONTROLLER)
+        claim = codecs.decode_claim(data)
     except NoNodeError:
         pass
     except MalformedError as error:
@@ -46,7 +46,6 @@ async def read(session: Session) -> ClusterFacts:
         brokers,
         controller_id=claim.controller_id,
         controller_ours=bool(claim.endpoint),
-        controller_ephemeral=ephemeral,
         kraft_epoch=claim.kraft_epoch,
         migration=await session.exists(MIGRATION) is not None,
         controller_epoch=state.controller_epoch,

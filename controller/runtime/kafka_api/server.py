@@ -283,7 +283,7 @@ class _Connection:
         daemon, principal = self._controller.daemon, call.principal
         caller, method = (str(principal), principal.host), METHOD_NAMES[key]
         changes = SERVED[key].recorded
-        daemon.audit.answered(method, caller, call.request, response, daemon.epoch, changes=changes)
+        daemon.audit_log.answered(method, caller, call.request, response, daemon.epoch, changes=changes)
 
     def _count(self, key: ApiKey, response: Any) -> None:
         code = getattr(response, "error_code", 0)

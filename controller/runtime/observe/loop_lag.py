@@ -75,7 +75,7 @@ class Rounds(selectors.DefaultSelector):
             self._window_ends_s = now_s + WINDOW_S
 
     def show(self, registry: CollectorRegistry) -> None:
-        """As a gauge."""
+        """Register a gauge of the longest pause."""
         GaugeSource(self._gauges, registry)
 
     def _gauges(self) -> Iterator[tuple[str, str, dict[str, str], float]]:

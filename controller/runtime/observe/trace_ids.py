@@ -31,5 +31,5 @@ NOT_TRACED = TraceIds()
 
 
 def trace_ids(incarnation: str) -> TraceIds:
-    """Of the process with this id, 32 hexadecimal digits."""
+    """The ids that a process makes. ``incarnation``: its own id, 32 hexadecimal digits."""
     return TraceIds(incarnation[:16])

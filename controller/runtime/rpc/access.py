@@ -99,12 +99,12 @@ class Guard:
         """A caller's certificate or token proves nothing."""
         caller = Principal(ANONYMOUS, peer)
         named = str(caller), caller.host
-        self._daemon.audit.denied(self._method, named, "UNAUTHENTICATED", None, self._daemon.epoch)
+        self._daemon.audit_log.denied(self._method, named, "UNAUTHENTICATED", None, self._daemon.epoch)
 
     def _record(self, principal: Principal, request: Any, answer: Message) -> None:
         caller = str(principal), principal.host
         daemon = self._daemon
-        daemon.audit.answered(self._method, caller, request, answer, daemon.epoch, changes=self._changes)
+        daemon.audit_log.answered(self._method, caller, request, answer, daemon.epoch, changes=self._changes)
 
     def _refused(self, principal: Principal, request: Any) -> Message | None:
         """The response to a request that is refused as a whole; None when it is allowed."""

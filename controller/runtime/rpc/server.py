@@ -106,7 +106,7 @@ def _named(guard: Guard, handler: Unary) -> Unary:
 
 
 def _named_stream(guard: Guard, handler: Stream) -> Stream:
-    """As ``_named``, for a streaming method."""
+    """``_named`` for a streaming method."""
 
     async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
         try:

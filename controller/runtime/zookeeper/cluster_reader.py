@@ -62,7 +62,7 @@ class PartitionInfo:
         return self.state is None or not set(self.replicas) <= set(self.state.isr)
 
     def spare_in_sync(self, min_isr: int) -> int | None:
-        """As ``LeaderAndIsr.spare``. None: without state."""
+        """``LeaderAndIsr.spare`` of the partition; None: it has no state."""
         return None if self.state is None else self.state.spare(self.replicas, min_isr)
 
 

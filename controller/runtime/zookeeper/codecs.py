@@ -104,7 +104,7 @@ class _Topic(msgspec.Struct):
     stray_replicas: dict[str, tuple[Id, ...]] = {}
 
 
-#: Of a data directory: the first four bytes of its id.
+#: The short id of a data directory: the first four bytes of its id.
 ShortId = Annotated[int, Meta(ge=1, le=2**32 - 1)]
 _NO_DIRECTORIES = msgspec.Raw()
 _BY_MEMBER = msgspec.json.Decoder(dict[Id, ShortId])
@@ -398,7 +398,7 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
     )
 
 
-#: As Kafka writes one: a uuid in URL-safe base64.
+#: Kafka writes the id of a data directory as a uuid in URL-safe base64.
 _DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 

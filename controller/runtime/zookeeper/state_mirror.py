@@ -116,7 +116,7 @@ class StateMirror:
         return len(self._stale) + len(self._stale_topics)
 
     def behind_s(self, now_s: float) -> float:
-        """For how long the oldest of them is known."""
+        """How long ago the oldest of these changes was heard of."""
         return now_s - min(
             next(iter(self._stale.values()), now_s), next(iter(self._stale_topics.values()), now_s)
         )

@@ -15,7 +15,7 @@ from controller.core.model import Broker, Endpoint
 from controller.errors import ControllerError
 from controller.runtime.audit import kafka_look
 from controller.runtime.audit.auditor import Auditor
-from controller.runtime.audit.compare import Difference, Remedy
+from controller.runtime.audit.differences import Difference, Remedy
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.kafka_look import KafkaLook
 from controller.runtime.observe.metrics import ControllerMetrics

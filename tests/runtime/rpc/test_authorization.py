@@ -97,7 +97,7 @@ def daemon_like(authorizer: Any, metrics: ControllerMetrics, term: Any) -> Any:
         authorizer=authorizer,
         callers=Callers(PrincipalRules()),
         openness=Openness.BY_SETTING,
-        audit=Audited(),
+        audit_log=Audited(),
         epoch=1,
         metrics=metrics,
         term=term,

@@ -81,7 +81,7 @@ class Api:
     # the cluster
 
     async def _overview(self, request: web.Request) -> dict[str, Any]:
-        """Of every controller; a standby says who leads."""
+        """The first page. Every controller answers it; a standby says who leads."""
         del request
         known = {
             "version": __version__,

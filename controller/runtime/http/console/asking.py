@@ -31,7 +31,7 @@ WORK_S, GO_ON_S = 300.0, 5.0
 #: Rows of one answer, and characters of a search.
 ROWS_MAX, SEARCH_MAX = 500, 300
 
-#: Of a request: what else is done to its response.
+#: The key of a request under which is kept what else is done to its response.
 ON_ANSWER: web.RequestKey[Callable[[web.StreamResponse], None]] = web.RequestKey("on_answer")
 
 _STATUS = {

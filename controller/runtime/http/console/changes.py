@@ -26,9 +26,9 @@ from proto.gen import admin_service_pb2, inspection_pb2, maintenance_pb2
 from proto.security.access import Openness
 from proto.security.authorization import ANONYMOUS, CLUSTER, Operation, is_allowed
 
-#: Of one change: bytes, and partitions.
+#: Bytes of one change, and partitions in it.
 BODY_MAX, PARTITIONS_MAX = 512 * 1024, 1000
-#: Of an answer: writes, characters of one text in them, refusals that are named, and notes.
+#: Limits of an answer: writes, characters of one text in them, refusals that are named, and notes.
 WRITES_MAX, SHOWN_MAX, NAMED_MAX = 100, 500, 10
 
 _Id = Annotated[int, Meta(ge=0, le=BROKER_ID_MAX)]
@@ -166,7 +166,7 @@ class Changes:
         if not self._may(request):
             caller, daemon = request[CALLER], self._asking.daemon
             named = str(caller), caller.host
-            daemon.audit.denied(
+            daemon.audit_log.denied(
                 "DryRun", named, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name, None, daemon.epoch
             )
             why = f"{caller} may not ALTER the cluster"

@@ -28,7 +28,7 @@ ASKED_MAX, ANSWER_S, ANSWER_BYTES_MAX = 16, 2.0, 1024 * 1024
 
 
 class Controllers:
-    """Of one daemon."""
+    """The controllers that one daemon sees, each asked again after a while."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon

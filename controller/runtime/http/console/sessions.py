@@ -26,12 +26,12 @@ from controller.runtime.http.console.asking import RefusedError
 TOKEN, TOKEN_S, TICKET_S = "Console-Token", 600, 300
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
 _SEALED = re.compile(r"(\d{1,12})\.([0-9a-f]{64})")
-#: Of a change that fails these checks, in the record of it.
+#: The error in the record of a change that fails these checks.
 CROSS_SITE = "CROSS_SITE"
 
 
 class Sessions:
-    """Of one process: a restart ends them all."""
+    """The browser sessions of one process: a restart ends them all."""
 
     def __init__(self, daemon: Daemon, now_s: Callable[[], float] = time.time) -> None:
         self._daemon, self._now_s = daemon, now_s
@@ -65,7 +65,7 @@ class Sessions:
         except RefusedError:
             caller = request[CALLER]
             named = str(caller), caller.host
-            self._daemon.audit.denied("DryRun", named, CROSS_SITE, None, self._daemon.epoch)
+            self._daemon.audit_log.denied("DryRun", named, CROSS_SITE, None, self._daemon.epoch)
             raise
 
     def ticket(self, request: web.Request, change: bytes) -> str:

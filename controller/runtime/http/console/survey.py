@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from controller.core.model import Cluster, LeaderAndIsr, Partition
-from controller.planning.well import Tally, Wrong
+from controller.planning.cluster_health import Tally, Wrong
 from controller.runtime.http.min_isr import MinIsr
 from controller.runtime.term import Term
 

@@ -10,7 +10,16 @@ from typing import Any
 from controller.core.brokers import stop_approvals
 from controller.core.model import Attribution, Cluster, Partition
 from controller.core.topics.deletion_status import deletions
-from controller.planning.well import Finding, Seen, Tally, Told, Unfinished, Wrong, unfinished, wrong
+from controller.planning.cluster_health import (
+    Finding,
+    Seen,
+    Tally,
+    Told,
+    Unfinished,
+    Wrong,
+    unfinished,
+    wrong,
+)
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.console.survey import Counts, OfBroker, Survey, Tile
 from controller.runtime.state import attention

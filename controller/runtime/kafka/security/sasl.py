@@ -18,7 +18,7 @@ class SecurityProtocol(Enum):
 
     @property
     def id(self) -> int:
-        """As UpdateMetadata's endpoints have it."""
+        """The number that stands for it in the endpoints of UpdateMetadata."""
         return list(SecurityProtocol).index(self)
 
     @property

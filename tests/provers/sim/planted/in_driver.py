@@ -167,7 +167,7 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         "comparison-leaves-topics-out",
         "before the whole state is pushed, only topics are compared that controller and broker both know",
         Change(
-            RUNTIME + "audit.comparison:Comparisons._by_topic",
+            RUNTIME + "audit.whole_state:Comparisons._by_topic",
             "_h.keys() | _s._cluster.topics.keys()",
             "_h.keys() & _s._cluster.topics.keys()",
         ),

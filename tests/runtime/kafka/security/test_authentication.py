@@ -260,7 +260,7 @@ async def test_secrets_are_not_logged(security: ServerSecurity) -> None:
     assert "hunter2" not in repr(read_plain(b"\0alice\0hunter2"))
 
 
-async def test_users_in_zookeeper(caplog: pytest.LogCaptureFixture) -> None:
+async def test_users_in_zookeeper() -> None:
     good = format_credential(STORED[ScramMechanism.SHA_256])
     nodes = {
         "/config/users/alice": b'{"version":1,"config":{"SCRAM-SHA-256":"%s"}}' % good.encode(),

@@ -13,10 +13,10 @@ from controller.core.model import Cluster, LeaderAndIsr, Partition, ReplicaState
 from controller.core.outbox import PushKind
 from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
-from controller.runtime.audit.compare import Held, _hosted, _metadata, was_told
-from controller.runtime.audit.comparison import Comparisons, _Asker
+from controller.runtime.audit.differences import Held, _hosted, _metadata, was_told
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.stored import StateRounds
+from controller.runtime.audit.whole_state import Comparisons, _Asker
 from controller.runtime.push.status import SenderStatus
 from proto.gen import broker_control_pb2 as pb
 from tests.support.core.world import a_broker

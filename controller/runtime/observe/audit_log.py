@@ -25,7 +25,7 @@ _DENIED = frozenset(
 _NOT_HERE = frozenset({"NOT_CONTROLLER", "STALE_CONTROLLER_EPOCH"})
 
 
-class Audit:
+class AuditLog:
     """Writes the records. Denials are bounded (``proto.statelog.denials``)."""
 
     def __init__(self, journal: Journal, limit: DenialLimit | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from controller.core.model import BrokerIds, LeaderAndIsr, Maintenance
 from controller.core.names import counted
-from controller.planning.marks import attribution_text, freeze_text
+from controller.planning.restrictions import attribution_text, freeze_text
 
 #: Partitions that one line names.
 NAMED_MAX = 5

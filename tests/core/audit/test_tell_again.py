@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.core.audit.differences import tell_again
+from controller.core.audit.tell_again import tell_again
 from controller.core.events import TellAgain
 from controller.core.handlers import event_of
 from tests.support.core.harness import MachineHarness

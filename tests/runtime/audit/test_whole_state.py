@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from controller.core.model import Broker
 from controller.core.outbox import Push, PushKind
-from controller.runtime.audit import comparison as module
-from controller.runtime.audit.comparison import Comparisons
+from controller.runtime.audit import whole_state as module
 from controller.runtime.audit.expected import Expected
+from controller.runtime.audit.whole_state import Comparisons
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import CannotAnswerError, UnreachableError
 from proto.gen import broker_control_pb2 as pb

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from controller.core.records import RequestRecord
-from controller.runtime.observe.audit import NAMED_MAX, Audit, errors_in, subject_of
+from controller.runtime.observe.audit_log import NAMED_MAX, AuditLog, errors_in, subject_of
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.history_filter import Filter
 from proto.gen import admin_service_pb2 as pb
@@ -39,7 +39,7 @@ class Audited:
     def __init__(self, directory: Path) -> None:
         self.recent, self.clock = Recent(1, 10_000), Clock()
         self._writer = StateLogWriter(directory, "controller", 1)
-        self.audit = Audit(Journal(self._writer, self.recent), DenialLimit(self.clock))
+        self.log = AuditLog(Journal(self._writer, self.recent), DenialLimit(self.clock))
 
     def lines(self) -> list[dict[str, Any]]:
         found = [line for portion in self.recent.backwards(Filter()) for line in portion]
@@ -72,17 +72,17 @@ def answer(*errors: int) -> pb.DeleteTopicsResponse:
 
 def test_what_was_done_and_what_was_refused(audited: Audited) -> None:
     asked = deletion("a", "b", reason=" old ")
-    audited.audit.answered("DeleteTopics", ALICE, asked, answer(0, 0), 7, changes=True)
-    audited.audit.answered("DeleteTopics", ALICE, asked, answer(0, 3), 7, changes=True)
+    audited.log.answered("DeleteTopics", ALICE, asked, answer(0, 0), 7, changes=True)
+    audited.log.answered("DeleteTopics", ALICE, asked, answer(0, 3), 7, changes=True)
     common = {"kind": "request", "cause": "DeleteTopics", "controller_epoch": 7, "to": "DeleteTopics",
               "principal": "User:alice", "address": "192.0.2.1", "subject": "a, b", "reason": "old"}  # fmt: skip
     assert audited.lines() == [common, {**common, "error": "UNKNOWN_TOPIC_OR_PARTITION"}]
 
 
 def test_what_changes_nothing_is_not_recorded_unless_it_is_denied(audited: Audited) -> None:
-    audit = audited.audit
-    audit.answered("DescribeTopics", ALICE, None, answer(0), 7, changes=False)
-    audit.answered(
+    log = audited.log
+    log.answered("DescribeTopics", ALICE, None, answer(0), 7, changes=False)
+    log.answered(
         "DeleteTopics",
         ALICE,
         deletion("a"),
@@ -91,8 +91,8 @@ def test_what_changes_nothing_is_not_recorded_unless_it_is_denied(audited: Audit
         changes=True,
     )
     assert audited.lines() == []
-    audit.answered("DescribeTopics", ALICE, None, answer(29), 7, changes=False)
-    audit.denied("Watch", ("User:ANONYMOUS", ""), "UNAUTHENTICATED", None, -1)
+    log.answered("DescribeTopics", ALICE, None, answer(29), 7, changes=False)
+    log.denied("Watch", ("User:ANONYMOUS", ""), "UNAUTHENTICATED", None, -1)
     assert [(r["to"], r["error"], r.get("address")) for r in audited.lines()] == [
         ("DescribeTopics", "TOPIC_AUTHORIZATION_FAILED", "192.0.2.1"),
         ("Watch", "UNAUTHENTICATED", None),
@@ -101,12 +101,12 @@ def test_what_changes_nothing_is_not_recorded_unless_it_is_denied(audited: Audit
 
 def test_a_flood_of_denials_leaves_a_bounded_number_of_records(audited: Audited) -> None:
     for _ in range(RECORDED_MAX + 500):
-        audited.audit.answered("ElectLeaders", ALICE, None, DENIED, 7, changes=True)
+        audited.log.answered("ElectLeaders", ALICE, None, DENIED, 7, changes=True)
     assert len(audited.lines()) == RECORDED_MAX
     # What is carried out is recorded all the same.
-    audited.audit.answered("ElectLeaders", ALICE, None, pb.ElectLeadersResponse(), 7, changes=True)
+    audited.log.answered("ElectLeaders", ALICE, None, pb.ElectLeadersResponse(), 7, changes=True)
     audited.clock.now_s += WINDOW_S
-    audited.audit.answered("ElectLeaders", ALICE, None, DENIED, 7, changes=True)
+    audited.log.answered("ElectLeaders", ALICE, None, DENIED, 7, changes=True)
     assert [line.get("count") for line in audited.lines()[-3:]] == [None, None, 501]
 
 

@@ -10,7 +10,7 @@ from controller.cli.common.options import Options
 from controller.cli.pctl.health import _print, wrong_with
 from controller.cli.pctl.partitions import why
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance
-from controller.planning.well import Finding, Tally, Unfinished, Wrong, unfinished
+from controller.planning.cluster_health import Finding, Tally, Unfinished, Wrong, unfinished
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from tests.support.core.world import a_broker, state
