@@ -36,8 +36,12 @@ class AuditLog:
     ) -> None:
         """A request was answered. ``caller``: principal and address; ``changes``: the method is one that does;
         ``epoch``: this controller's, -1 if it does not lead."""
-        error = next(iter(errors_in(answer)), "")
-        if error in _DENIED:
+        errors = errors_in(answer)
+        error = next(errors, "")
+        if not changes and error not in _DENIED:
+            error = next((each for each in errors if each in _DENIED), error)
+        # What was carried out beside a denial is no flood of denials: it has a record however many these are.
+        if error in _DENIED and not (changes and _is_carried_out_in_part(answer)):
             self.denied(method, caller, error, request, epoch)
         elif changes and error not in _NOT_HERE:
             self._record(RequestRecord(method, *caller, *_about(request), error), epoch)
@@ -115,6 +119,11 @@ def errors_in(answer: Any) -> Iterator[str]:
             # Of very many, most have no error, and nothing below them that could have one.
             if not _is_flat(entry) or entry.error_code:
                 yield from errors_in(entry)
+
+
+def _is_carried_out_in_part(answer: Any) -> bool:
+    lists = [value for _, value in _fields(answer) if _is_list(value)]
+    return any(not getattr(entry, "error_code", 1) for entries in lists for entry in entries)
 
 
 def _is_flat(entry: Any) -> bool:

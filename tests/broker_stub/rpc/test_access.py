@@ -12,7 +12,7 @@ from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from proto.security.access import Access, Openness
-from proto.security.authorization import AnyBroker, Operation, Principal, Resource
+from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principal, Resource, ResourceType
 from proto.security.callers import Callers
 from proto.security.principals import PrincipalRules
 
@@ -20,14 +20,14 @@ ALICE = Principal("alice", "ipv4:192.0.2.1:4")
 
 
 class Allowing(AnyBroker):
-    """Allows what the function says; acts as broker 1 only."""
+    """Allows what the function says, and everything with resources of one kind; acts as broker 1 only."""
 
-    def __init__(self, may: Callable[[Operation, str], bool]) -> None:
-        self._may = may
+    def __init__(self, may: Callable[[Operation, str], bool], on: ResourceType | None = None) -> None:
+        self._may, self._on = may, on
 
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         assert principal is ALICE
-        return self._may(operation, resource.name)
+        return resource.type is self._on or self._may(operation, resource.name)
 
     def speaks_for(self, principal: Principal, broker_id: int) -> bool:
         return broker_id == 1
@@ -39,7 +39,11 @@ def mine(_: Operation, name: str) -> bool:
 
 
 async def ask(
-    method: str, request: Any, handler: Callable[[Any], Any], may: Callable[[Operation, str], bool] = mine
+    method: str,
+    request: Any,
+    handler: Callable[[Any], Any],
+    may: Callable[[Operation, str], bool] = mine,
+    on: ResourceType | None = None,
 ) -> tuple[Any, list[Any]]:
     """The answer, and what the handler got."""
     called = []
@@ -48,7 +52,7 @@ async def ask(
         called.append(asked)
         return handler(asked)
 
-    guard = Guard(Access(Allowing(may), Callers(PrincipalRules()), Openness.GUARDED))
+    guard = Guard(Access(Allowing(may, on), Callers(PrincipalRules()), Openness.GUARDED))
     answer = await guard.data(ALICE, method, request, handle, getattr(wire, f"{method}Response"))
     return answer, called
 
@@ -60,6 +64,26 @@ def test_every_method_has_a_rule() -> None:
     )
     data, controls = ({method.name for method in service.methods} for service in services)
     assert (set(RULES), set(OF_CONTROLLERS)) == (data, controls)
+
+
+@pytest.mark.parametrize("method", sorted(OF_CONTROLLERS))
+@pytest.mark.parametrize("may", [True, False])
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_control_request_takes_the_right_and_a_controller_and_a_refusal_is_told(
+    method: str, may: bool, leads: bool
+) -> None:
+    told = []
+    authorizer = Allowing(
+        lambda operation, name: may and (operation, name) == (Operation.CLUSTER_ACTION, CLUSTER.name)
+    )
+    authorizer.is_controller = lambda _: leads  # type: ignore[method-assign]
+    guard = Guard(
+        Access(authorizer, Callers(PrincipalRules()), Openness.GUARDED), lambda *denied: told.append(denied)
+    )
+    allowed = may and leads
+    assert guard.may_control(ALICE, method) == allowed
+    assert told == ([] if allowed else [(method, ALICE)])
+    assert not guard.may_control(ALICE, "Fetch")
 
 
 def produced(request: Any) -> Any:
@@ -108,10 +132,21 @@ async def test_a_fetch_with_a_refusal_does_not_wait() -> None:
     assert request.max_wait_ms == 500
 
 
-@pytest.mark.parametrize(("replica", "error"), [(1, 0), (2, codes.CLUSTER_AUTHORIZATION_FAILED)])
-async def test_a_follower_fetches_as_itself(replica: int, error: int) -> None:
+@pytest.mark.parametrize(
+    ("replica", "may", "error"),
+    [
+        (1, True, 0),
+        (2, True, codes.CLUSTER_AUTHORIZATION_FAILED),
+        (1, False, codes.CLUSTER_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_a_follower_fetches_as_itself_and_with_a_right_on_the_cluster(
+    replica: int, may: bool, error: int
+) -> None:
     request = wire.FetchRequest(replica_id=replica, partitions=[wire.FetchPartition(topic="other")])
-    answer, called = await ask("Fetch", request, lambda _: wire.FetchResponse(), lambda *_: True)
+    answer, called = await ask(
+        "Fetch", request, lambda _: wire.FetchResponse(), lambda _, name: may == (name == CLUSTER.name)
+    )
     assert (answer.error_code, len(called)) == (error, error == 0)
 
 
@@ -165,8 +200,9 @@ async def test_offsets_of_topics_that_the_caller_may_see(
 
 @pytest.mark.parametrize("method", [name for name, rule in RULES.items() if rule.group is not None])
 async def test_other_groups_are_refused_as_a_whole(method: str) -> None:
+    """A right on a topic of the same name is none on the group."""
     request = getattr(wire, f"{method}Request")(group_id="other")
-    answer, called = await ask(method, request, lambda _: None)
+    answer, called = await ask(method, request, lambda _: None, on=ResourceType.TOPIC)
     assert (answer.error_code, called) == (codes.GROUP_AUTHORIZATION_FAILED, [])
 
 

@@ -267,3 +267,22 @@ def test_an_edit_between_read_and_write_is_not_overwritten() -> None:
     assert rig.rejects() == ["CONFLICT"]
     check(rig)
     assert rig.stored() == (3, 7, [3])
+
+
+@pytest.mark.parametrize(("recovery", "found"), [(RECOVERING, RECOVERING), (RECOVERED, RECOVERED)])
+def test_an_isr_under_a_newer_version_is_the_leader_s_whether_or_not_it_has_recovered(
+    recovery: int, found: int
+) -> None:
+    rig = cluster(recovery=recovery)
+    edit(rig, state(1, [1, 2], 5, 8, recovery=found))
+    check(rig)
+    assert (rig.stored(), findings(rig)) == ((1, 5, [1, 2]), [])
+
+
+@pytest.mark.parametrize("version", [6, 7, 8])
+def test_only_a_lower_version_is_said_to_be_skipped_by_brokers(version: int) -> None:
+    rig = cluster()
+    edit(rig, state(2, [2, 3], 5, version))
+    check(rig)
+    (finding,) = [f for f in rig.recorded(AuditFinding) if f.to == "taken_over"]
+    assert ("brokers that know the higher version skip it" in finding.reason) == (version < 7)

@@ -74,3 +74,18 @@ def test_another_incarnation_is_told_nothing() -> None:
     rig = cluster()
     tell(rig, 2, epoch=1, leadership=[rig.partition("t", 0)], floors=[(rig.partition("t", 0), 5)])
     assert (rig.lines(), rig.commits()) == ([], [])
+
+
+def test_a_partition_that_is_gone_has_the_newest_state_that_brokers_take() -> None:
+    rig = cluster()
+    tell(rig, 2, unknown=[("gone", 3)])
+    (entry, *_) = [e for s in rig.sent for e in s.message.partition_states]
+    assert (entry.leader_epoch, list(entry.isr), entry.partition_epoch) == (0, [], 0)
+
+
+def test_only_states_that_are_to_be_read_are_read() -> None:
+    rig = cluster()
+    tell(rig, 2, leadership=[rig.partition("t", 0)])
+    assert rig.reads() == []
+    tell(rig, 2, read=[rig.partition("t", 0)])
+    assert rig.reads() == ["ReadStates"]

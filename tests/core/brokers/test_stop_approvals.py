@@ -191,3 +191,24 @@ def test_an_approval_of_another_process_of_a_broker_is_another_one() -> None:
     refused = approve(rig, 2, counted=frozenset({(1, former)}))
     assert refused.error is ErrorCode.OPERATION_NOT_ATTEMPTED
     assert approve(rig, 2).error is ErrorCode.NONE
+
+
+def test_approvals_are_told_and_recorded_by_broker_id() -> None:
+    # 8 comes before 1 in a small set.
+    rig = rig_of(1, 8)
+    approve(rig, 1)
+    reply = approve(rig, 8)
+    assert list(reply.approvals) == standing_ids(rig) == [1, 8]
+    stale = approve(rig, 1, counted=NOBODY)
+    assert "now those of brokers 1, 8: check again" in stale.message
+    rig.forget()
+    withdraw(rig, 8, 1)
+    assert [change.broker_id for change in rig.recorded(BrokerChange)] == [1, 8]
+
+
+def test_withdrawing_takes_an_author_but_no_reason() -> None:
+    rig = rig_of(1)
+    approve(rig, 1)
+    (reply,) = rig.ask(WithdrawStopApproval((1,), "", "bob"))
+    assert (reply.error, standing_ids(rig)) == (ErrorCode.NONE, [])
+    assert withdraw(rig, 1, author=" ").error is ErrorCode.INVALID_REQUEST

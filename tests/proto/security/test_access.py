@@ -74,6 +74,8 @@ def test_an_authorizer_of_other_settings_counts_if_these_name_none(tmp_path: Pat
     assert access_of(AuthorizerSettings(), [TLS], other)[::2] == (other, Openness.GUARDED)
     found = access_of(AuthorizerSettings(super_users="User:a"), [TLS], other)
     assert isinstance(found.authorizer, RuleAuthorizer)
+    with pytest.raises(FileSettingError, match="insecure_listen"):
+        access_of(AuthorizerSettings(allow_everyone=True), [TLS], other)
 
 
 @pytest.mark.parametrize(

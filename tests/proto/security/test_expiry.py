@@ -36,6 +36,13 @@ def test_what_cannot_be_read_has_no_end(tmp_path: Path) -> None:
         assert expiries(TlsFiles(broken, None, tmp_path / "missing.pem")) == []
 
 
+def test_what_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    (tmp_path / "broken.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    (found,) = expiries(TlsFiles(tmp_path / "broken.pem", None, authority.cafile))
+    assert found.setting == "ssl_ca"
+
+
 @pytest.mark.parametrize(("days", "warned"), [(29, True), (31, False), (-1, True)])
 def test_a_warning_comes_thirty_days_before(tmp_path: Path, days: int, warned: bool) -> None:
     authority = Authority(tmp_path)

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from proto.security.authorization import CLUSTER, Operation, Principal, Resource, ResourceType, group, topic
+from proto.security.authorization import (
+    CLUSTER,
+    Operation,
+    Principal,
+    Resource,
+    ResourceType,
+    group,
+    is_allowed,
+    is_controller,
+    speaks_for,
+    topic,
+)
 from proto.security.files import FileSettingError
 from proto.security.rules import RULES_MAX, RuleAuthorizer, rules_in_file
 
@@ -82,6 +93,56 @@ def test_who_may_what(
     assert authorizer(tmp_path, RULES).allowed(Principal(name, peer), operation, resource) is allowed
 
 
+FINE = """
+brokers = ["User:broker-{id}"]
+allow = [
+    {principals = ["User:a*b"], operations = ["ALL"], resources = ["cluster", "topic:t"]},
+    {principals = ["User:inside"], operations = ["READ"], resources = ["topic:t"], hosts = ["10.0.0.7"]},
+]
+deny = [{principals = ["User:a*b"], operations = ["READ"], resources = ["topic:t"]}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "peer", "operation", "resource", "allowed"),
+    [
+        # A star within a name is a character of it.
+        ("a*b", PEER, Operation.ALTER, CLUSTER, True),
+        ("a*bc", PEER, Operation.ALTER, CLUSTER, False),
+        # What READ implies where it is allowed is not denied with it.
+        ("a*b", PEER, Operation.READ, topic("t"), False),
+        ("a*b", PEER, Operation.DESCRIBE, topic("t"), True),
+        # A caller without an address is at no host.
+        ("inside", INSIDE, Operation.READ, topic("t"), True),
+        ("inside", "unix:", Operation.READ, topic("t"), False),
+        ("inside", "ipv6:%5B::ffff:10.0.0.7%5D:1", Operation.READ, topic("t"), True),
+        # A broker acts on the cluster, and on no topic of its name.
+        ("broker-1", PEER, Operation.CLUSTER_ACTION, CLUSTER, True),
+        ("broker-1", PEER, Operation.CLUSTER_ACTION, topic(CLUSTER.name), False),
+    ],
+)  # fmt: skip
+def test_who_may_what_at_the_edges_of_rules(
+    name: str, peer: str, operation: Operation, resource: Resource, allowed: bool, tmp_path: Path
+) -> None:
+    assert authorizer(tmp_path, FINE).allowed(Principal(name, peer), operation, resource) is allowed
+
+
+class Failing:
+    """An authorizer with a bug."""
+
+    def allowed(self, *asked: object) -> bool:
+        raise KeyError(asked)
+
+    speaks_for = is_controller = allowed
+
+
+def test_an_authorizer_that_raises_denies() -> None:
+    asked = Principal("root", PEER)
+    assert not is_allowed(Failing(), asked, Operation.DESCRIBE, CLUSTER)
+    assert not speaks_for(Failing(), asked, 1)
+    assert not is_controller(Failing(), asked)
+
+
 @pytest.mark.parametrize(
     ("name", "ids"),
     [
@@ -92,6 +153,8 @@ def test_who_may_what(
         ("CN=broker--1,O=x", []),
         ("b1-rack7", [1]),
         ("b12", [12]),
+        ("b012", []),
+        ("b12345678901", []),
         ("CN=controller-1", []),
         ("ANONYMOUS", []),
     ],

@@ -171,7 +171,8 @@ def test_what_is_wrong_with_files_is_said(authority: Authority, tmp_path: Path) 
         names(TlsFiles(certfile, keyfile, bad), "ssl_ca", bad, "certificates of authorities")
     names(TlsFiles(certfile, None, ca), "ssl_key", certfile, "with a private key")
     assert refused(TlsFiles(None, None, ca)).key == "ssl_certificate"
-    assert refused(TlsFiles(certfile, keyfile, None), ClientAuth.REQUIRED).key == "ssl_ca"
+    for asking in (ClientAuth.REQUESTED, ClientAuth.REQUIRED):
+        assert refused(TlsFiles(certfile, keyfile, None), asking).key == "ssl_ca"
 
 
 @pytest.mark.parametrize(("days", "state"), [((-3, -1), "expired"), ((1, 3), "not yet valid")])
@@ -198,6 +199,37 @@ def test_a_key_that_others_can_read_is_reported(authority: Authority) -> None:
         own.key.chmod(0o644)
         server_contexts(own, ClientAuth.NONE)
     assert [entry["event"] for entry in logs] == ["secret_readable_by_others"]
+
+
+def test_no_session_is_resumed(authority: Authority) -> None:
+    """It would skip the check of a certificate against files that changed since."""
+    context = server_contexts(files(authority), ClientAuth.REQUIRED).current()
+    assert (context.num_tickets, bool(context.options & ssl.OP_NO_TICKET)) == (0, True)
+
+
+def certificate_of(server: ssl.SSLContext, client: ssl.SSLContext) -> bytes | None:
+    """What the server shows, in a handshake without a network."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    dialling = client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
+    answering = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (dialling, answering, dialling, answering):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return dialling.getpeercert(binary_form=True)
+
+
+def test_a_whole_listener_shows_the_newest_certificate(authority: Authority) -> None:
+    own = files(authority)
+    listener = listening(server_contexts(own, ClientAuth.NONE))
+    client = client_contexts(TlsFiles(None, None, authority.cafile)).current()
+    certfile, keyfile = authority.issue("controller", "new")
+    assert own.certificate
+    assert own.key
+    os.replace(certfile, own.certificate)
+    os.replace(keyfile, own.key)
+    shown = certificate_of(listener, client)
+    assert shown is not None
+    assert distinguished_name(shown) == "CN=controller,OU=new"
 
 
 @pytest.mark.slow

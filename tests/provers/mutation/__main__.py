@@ -53,6 +53,13 @@ TESTS = {
     "controller/analysis": ("tests/analysis",),
     "controller/workload": ("tests/workload",),
     "broker_stub": ("tests/broker_stub", "tests/provers/sim/environment"),
+    "proto/security": (
+        "tests/proto/security",
+        "tests/runtime/rpc",
+        "tests/runtime/test_http_access.py",
+        "tests/broker_stub/rpc",
+    ),
+    "proto/statelog": ("tests/proto/statelog", "tests/runtime/observe"),
     "": ("tests",),
 }
 #: Only slow tests see these: with Spark.

@@ -110,6 +110,36 @@ def test_a_flood_of_denials_leaves_a_bounded_number_of_records(audited: Audited)
     assert [line.get("count") for line in audited.lines()[-3:]] == [None, None, 501]
 
 
+def test_what_is_carried_out_beside_a_denial_is_recorded_however_many_denials_there_were(
+    audited: Audited,
+) -> None:
+    for _ in range(RECORDED_MAX + 1):
+        audited.audit.answered("DeleteTopics", ALICE, deletion("secret"), answer(29), 7, changes=True)
+    assert len(audited.lines()) == RECORDED_MAX
+    audited.audit.answered("DeleteTopics", ALICE, deletion("secret", "t"), answer(29, 0), 7, changes=True)
+    last = audited.lines()[-1]
+    assert (last["subject"], last["error"]) == ("secret, t", "TOPIC_AUTHORIZATION_FAILED")
+    assert len(audited.lines()) == RECORDED_MAX + 1
+
+
+def test_a_denial_behind_another_error_is_one(audited: Audited) -> None:
+    audited.audit.answered("DescribeTopics", ALICE, None, answer(3, 29), 7, changes=False)
+    audited.audit.answered("DeleteTopics", ALICE, None, answer(3, 29), 7, changes=True)
+    assert [line["error"] for line in audited.lines()] == [
+        "TOPIC_AUTHORIZATION_FAILED",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+    ]
+
+
+def test_what_denials_left_out_is_told_once(audited: Audited) -> None:
+    for _ in range(RECORDED_MAX + 5):
+        audited.audit.denied("Watch", ALICE, "UNAUTHENTICATED", None, 7)
+    audited.clock.now_s += WINDOW_S
+    for _ in range(3):
+        audited.audit.denied("Watch", ALICE, "UNAUTHENTICATED", None, 7)
+    assert [line.get("count") for line in audited.lines()[RECORDED_MAX:]] == [6, None, None]
+
+
 @pytest.mark.parametrize(
     ("request_", "subject"),
     [

@@ -172,6 +172,14 @@ def counts(lines: list[str]) -> list[int]:
     return [json.loads(line)["count"] for line in lines]
 
 
+def test_the_batches_of_one_epoch_newest_first_whatever_came_since() -> None:
+    recent = Recent(1, 1000)
+    for epoch, event in ((6, 1), (7, 1), (7, 2), (8, 1)):
+        recent.add(batch(Rejection("CONFLICT", "x"), event=event), epoch, 1)
+    found = {epoch: [e.batch.event_id for e in recent.entries(epoch)] for epoch in (5, 6, 7, 8)}
+    assert found == {5: [], 6: [1], 7: [2, 1], 8: [1]}
+
+
 def test_a_follower_sees_what_comes_after_it_or_all_of_an_epoch() -> None:
     recent = filled()
     now, epoch = recent.follow(Filter()), recent.follow(Filter(), since_epoch=8)

@@ -19,9 +19,14 @@ def test_outages_begin_with_the_last_sign_and_end_with_a_leader() -> None:
     outages = Outages(ControllerMetrics(registry))
 
     def moved(
-        number: int, before: PartitionState, after: PartitionState, at_s: int, silent_us: int | None = None
+        number: int,
+        before: PartitionState,
+        after: PartitionState,
+        at_s: int,
+        silent_us: int | None = None,
+        topic: str = "t",
     ) -> None:
-        partition = Partition(Topic("t"), number, (1,))
+        partition = Partition(Topic(topic), number, (1,))
         outages.take([PartitionTransition(partition, before, after, STATE, silent_us)], at_s * 1_000_000)
 
     def measured() -> tuple[float | None, float | None]:
@@ -32,6 +37,8 @@ def test_outages_begin_with_the_last_sign_and_end_with_a_leader() -> None:
     moved(1, ONLINE, OFFLINE, 20)
     moved(2, ONLINE, OFFLINE, 20)
     moved(3, GONE, OFFLINE, 20)
+    assert measured() == (0, 0)
+    moved(0, OFFLINE, ONLINE, 21, topic="another")
     assert measured() == (0, 0)
     moved(0, OFFLINE, ONLINE, 21)
     assert measured() == (1, 19)

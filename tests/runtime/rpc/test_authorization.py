@@ -24,11 +24,12 @@ from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
 from controller.runtime.rpc.server import start_server
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2
+from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2, maintenance_pb2
 from proto.security.access import Openness
 from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principal, Resource, topic
 from proto.security.callers import Callers
 from proto.security.principals import PrincipalRules
+from tests.support.paths import DOCS
 from tests.support.runtime.admins import error_name, errors
 from tests.support.runtime.callers import controller
 from tests.support.runtime.daemons import running
@@ -86,10 +87,14 @@ class Audited:
     """In the place of the daemon's audit log."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[str, bool]] = []
+        #: Method, caller, error of the answer, and whether it is one that changes something.
+        self.records: list[tuple[str, tuple[str, str], str, bool]] = []
 
-    def answered(self, method: str, *_: Any, changes: bool) -> None:
-        self.records.append((method, changes))
+    def answered(
+        self, method: str, caller: tuple[str, str], request: Any, answer: Any, epoch: int, *, changes: bool
+    ) -> None:
+        assert epoch == 1
+        self.records.append((method, caller, error_name(answer.error_code), changes))
 
 
 def daemon_like(authorizer: Any, metrics: ControllerMetrics, term: Any) -> Any:
@@ -182,6 +187,61 @@ def test_changes_need_more_than_looking() -> None:
     }  # fmt: skip
 
 
+def documented(heading: str) -> Iterator[tuple[list[str], str, str]]:
+    """Methods, operation and resource of each row of a table of ADR 7; not those of rights beside."""
+    text = (DOCS / "adr" / "0007-authorization.md").read_text().split(f"**{heading}** (")[1]
+    for row in text.split("|---|---|---|\n")[1].split("\n\n")[0].splitlines():
+        names, operation, on = (cell.strip() for cell in row.strip("|").split("|"))
+        if not names.startswith("also: "):
+            yield names.split(", "), operation, on
+
+
+def test_operations_and_resources_are_those_of_the_documented_table() -> None:
+    found: dict[str, tuple[str, bool, bool]] = {}
+    for names, operations, on in documented("The controller's table"):
+        words = operations.removesuffix(", as the broker that is named").split(", ")
+        for number, name in enumerate(names):
+            operation = words[number if len(words) > 1 else 0]
+            found[name] = operation, on == "the cluster", operations.endswith("named")
+    rules = {name: row.rule for rows in methods.METHODS.values() for name, row in rows.items()}
+    assert found == {
+        name: (
+            rule.operation.name,
+            isinstance(rule, methods.Whole) and rule.resource is methods.METHODS[ADMIN]["Plan"].rule.resource,  # type: ignore[union-attr]
+            isinstance(rule, methods.Whole) and rule.of_broker,
+        )
+        for name, rule in rules.items()
+    }
+
+
+UNCLEAN_TOPIC = pb.AlterConfigsResource(
+    resource=pb.ConfigResource(resource_type=pb.TOPIC, resource_name="mine"),
+    configs=[pb.AlterableConfig(name="unclean.leader.election.enable", value=" TRUE ")],
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "loses"),
+    [
+        ("ElectLeaders", pb.ElectLeadersRequest(election_type=pb.UNCLEAN), True),
+        ("ElectLeaders", pb.ElectLeadersRequest(election_type=pb.PREFERRED), False),
+        ("ApproveStop", inspection_pb2.ApproveStopRequest(override=True), True),
+        ("ApproveStop", inspection_pb2.ApproveStopRequest(), False),
+        ("ForgetBroker", maintenance_pb2.ForgetBrokerRequest(broker_id=1), True),
+        ("AlterConfigs", pb.AlterConfigsRequest(resources=[UNCLEAN_TOPIC]), True),
+        ("AlterConfigs", pb.AlterConfigsRequest(resources=[pb.AlterConfigsResource()]), False),
+    ],
+)
+async def test_what_may_lose_data_takes_a_right_of_its_own(method: str, request_: Any, loses: bool) -> None:
+    """Each other right does not suffice."""
+    authorizer = Denying(lambda operation, _: operation is not Operation.LOSE_DATA)
+    rigged = Rigged(method, authorizer, lambda _: methods.response_of(ADMIN, method)())
+    answer = await rigged.ask(request_)
+    denied = [answer, *getattr(answer, "responses", ())]
+    assert any("may not LOSE_DATA" in getattr(each, "error_message", "") for each in denied) == loses
+    assert (Operation.LOSE_DATA in [operation for operation, _ in authorizer.asked]) == loses
+
+
 # --- the guard -------------------------------------------------------------------------------------------------
 
 
@@ -209,6 +269,28 @@ async def test_by_id_neither_name_nor_existence_is_told() -> None:
     assert "secret" not in str(answer)
     assert [r.topic_id for r in answer.responses] == ["S" * 22, "N" * 22]
     assert list(rigged.called[0].topics) == []
+
+
+async def test_a_name_counts_before_an_id() -> None:
+    both = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name="mine", topic_id="S" * 22)])
+    for names, expected in ((("mine",), "NONE"), (("secret",), "TOPIC_AUTHORIZATION_FAILED")):
+        assert errors((await Rigged("DeleteTopics", own(*names), deleted).ask(both)).responses) == [expected]
+
+
+async def test_the_right_on_the_cluster_is_one_on_topics_for_creations_only() -> None:
+    rigged = Rigged("DeleteTopics", Denying(lambda _, resource: resource == CLUSTER), deleted)
+    assert errors((await rigged.ask(deletions("t"))).responses) == ["TOPIC_AUTHORIZATION_FAILED"]
+
+
+async def test_the_audit_log_has_method_caller_and_error_of_every_answer() -> None:
+    caller = ("User:ANONYMOUS", "127.0.0.1")
+    for authorizer, error in (
+        (Denying(), "CLUSTER_AUTHORIZATION_FAILED"),
+        (Denying(lambda *_: True), "NONE"),
+    ):
+        rigged = Rigged("SetPause", authorizer, lambda _: maintenance_pb2.OperatorResponse())
+        await rigged.ask(maintenance_pb2.SetPauseRequest())
+        assert rigged.daemon.audit.records == [("SetPause", caller, error, True)]
 
 
 async def test_not_controller_comes_first() -> None:
@@ -365,6 +447,8 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
     else:
         assert [a async for a in answers] == []
         assert not closed
+        caller = ("User:ANONYMOUS", "127.0.0.1")
+        assert daemon.audit.records == [("Watch", caller, "CLUSTER_AUTHORIZATION_FAILED", False)]
 
 
 # --- over real gRPC --------------------------------------------------------------------------------------------

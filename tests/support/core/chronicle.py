@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from controller.core.model import Cluster, LeaderAndIsr, PartitionState, ReplicaState
 from controller.core.records import (
+    BrokerChange,
     LeadershipChange,
     LogBatch,
     NamedPartition,
@@ -18,6 +19,17 @@ from controller.core.records import (
 )
 from controller.core.topics.deletion_status import recorded_as
 
+#: What a broker may become, and from what; of the rest no state before is said.
+_BROKERS = {
+    "online": ("offline", "shutting_down"),
+    "bounced": ("online",),
+    "modified": ("online",),
+    "offline": ("online",),
+    "shutting_down": ("online",),
+    "released": ("held_back",),
+    "rebalancing": ("imbalanced",),
+}
+_REGISTERED, _ABSENT = ("found", "online", "bounced", "modified", "shutting_down"), ("offline",)
 #: Another topic of the same name may come, or the deletion goes on.
 _GONE = ("deleted", "vanished")
 
@@ -41,6 +53,8 @@ class Chronicle:
         self._said: dict[int, Said] = {}
         #: Of topics, by name.
         self._topics: dict[str, str] = {}
+        #: Whether each broker is registered.
+        self._brokers: dict[int, bool] = {}
         #: What a controller finds as it takes over goes without saying.
         self._taken_over = False
 
@@ -48,6 +62,7 @@ class Chronicle:
         """A test has changed memory by hand."""
         self._said.clear()
         self._topics.clear()
+        self._brokers.clear()
         self._taken_over = False
 
     def take(self, batches: Iterable[LogBatch]) -> None:
@@ -69,6 +84,8 @@ class Chronicle:
                 foreign = old is not None and old.controller_epoch > change.new.controller_epoch
                 assert foreign or said.leadership in (None, old), f"{change}: it was {said.leadership}"
                 said.leadership = change.new
+            for broker in batch.of(BrokerChange):
+                self._take_broker(broker)
             for topic in batch.of(TopicChange):
                 known = self._topics.pop(topic.topic, topic.before)
                 assert known == topic.before, f"{topic}: it was {known}"
@@ -80,6 +97,14 @@ class Chronicle:
                     said.ongoing = step.to != "moved"
                 if step.to in ("queued", "moving", "settling", "cancelled"):
                     said.queued = step.to == "queued"
+
+    def _take_broker(self, change: BrokerChange) -> None:
+        assert change.before in _BROKERS.get(change.to, ("",)), change
+        known = self._brokers.get(change.broker_id)
+        if change.before in ("online", "offline", "shutting_down"):
+            assert known in (None, change.before != "offline"), f"{change}: it was {known}"
+        if change.to in _REGISTERED + _ABSENT:
+            self._brokers[change.broker_id] = change.to in _REGISTERED
 
     def check(self, cluster: Cluster) -> None:
         """What was said is so, and what was not said has not changed since the last check."""
@@ -103,6 +128,9 @@ class Chronicle:
             assert said.ongoing in (None, ongoing), f"{held}: the log says that it is moving: {said.ongoing}"
             assert said.queued in (None, queued), f"{held}: the log says that a move waits: {said.queued}"
             self._said[key] = Said(held, held.state, known, held.states_by_broker(), ongoing, queued)
+        for id_, registered in self._brokers.items():
+            assert registered == (id_ in cluster.brokers), f"broker {id_}: the log says {registered}"
+        self._brokers = {**dict.fromkeys(self._brokers, False), **dict.fromkeys(cluster.brokers, True)}
         for name, so in self._topics.items():
             assert so == recorded_as(cluster, name), (
                 f"{name} is {recorded_as(cluster, name)}, the log says {so}"
