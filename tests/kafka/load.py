@@ -132,7 +132,6 @@ class Load:
             verdict,
             max((self._longest_gap(writer) for writer in self.writers), default=0.0),
             [*stuck, *(error for writer in self.writers for error in writer.errors)],
-            [error for reader in self.readers for error in reader.errors],
             unread,
             {
                 name: sum(w.transactions[name] for w in self.writers)

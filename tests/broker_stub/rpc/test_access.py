@@ -76,7 +76,7 @@ def test_a_control_request_takes_the_right_and_a_controller_and_a_refusal_is_tol
     authorizer = Allowing(
         lambda operation, name: may and (operation, name) == (Operation.CLUSTER_ACTION, CLUSTER.name)
     )
-    authorizer.is_controller = lambda _: leads  # type: ignore[method-assign]
+    authorizer.is_controller = lambda principal: leads  # type: ignore[method-assign]
     guard = Guard(
         Access(authorizer, Callers(PrincipalRules()), Openness.GUARDED), lambda *denied: told.append(denied)
     )

@@ -114,17 +114,17 @@ def test_what_is_carried_out_beside_a_denial_is_recorded_however_many_denials_th
     audited: Audited,
 ) -> None:
     for _ in range(RECORDED_MAX + 1):
-        audited.audit.answered("DeleteTopics", ALICE, deletion("secret"), answer(29), 7, changes=True)
+        audited.log.answered("DeleteTopics", ALICE, deletion("secret"), answer(29), 7, changes=True)
     assert len(audited.lines()) == RECORDED_MAX
-    audited.audit.answered("DeleteTopics", ALICE, deletion("secret", "t"), answer(29, 0), 7, changes=True)
+    audited.log.answered("DeleteTopics", ALICE, deletion("secret", "t"), answer(29, 0), 7, changes=True)
     last = audited.lines()[-1]
     assert (last["subject"], last["error"]) == ("secret, t", "TOPIC_AUTHORIZATION_FAILED")
     assert len(audited.lines()) == RECORDED_MAX + 1
 
 
 def test_a_denial_behind_another_error_is_one(audited: Audited) -> None:
-    audited.audit.answered("DescribeTopics", ALICE, None, answer(3, 29), 7, changes=False)
-    audited.audit.answered("DeleteTopics", ALICE, None, answer(3, 29), 7, changes=True)
+    audited.log.answered("DescribeTopics", ALICE, None, answer(3, 29), 7, changes=False)
+    audited.log.answered("DeleteTopics", ALICE, None, answer(3, 29), 7, changes=True)
     assert [line["error"] for line in audited.lines()] == [
         "TOPIC_AUTHORIZATION_FAILED",
         "UNKNOWN_TOPIC_OR_PARTITION",
@@ -133,10 +133,10 @@ def test_a_denial_behind_another_error_is_one(audited: Audited) -> None:
 
 def test_what_denials_left_out_is_told_once(audited: Audited) -> None:
     for _ in range(RECORDED_MAX + 5):
-        audited.audit.denied("Watch", ALICE, "UNAUTHENTICATED", None, 7)
+        audited.log.denied("Watch", ALICE, "UNAUTHENTICATED", None, 7)
     audited.clock.now_s += WINDOW_S
     for _ in range(3):
-        audited.audit.denied("Watch", ALICE, "UNAUTHENTICATED", None, 7)
+        audited.log.denied("Watch", ALICE, "UNAUTHENTICATED", None, 7)
     assert [line.get("count") for line in audited.lines()[RECORDED_MAX:]] == [6, None, None]
 
 

@@ -73,8 +73,8 @@ def test_a_broker_that_does_not_answer_is_a_problem_before_what_it_refused() -> 
 
 def test_requests_and_partitions_are_counted_and_the_age_is_that_of_the_last() -> None:
     status = SenderStatus(7)
-    assert status.age_s is None
-    now_s = time.monotonic()
+    never, now_s = status.age_s, time.monotonic()
+    assert never is None
     for count in (3, 4):
         status.acknowledge(PushKind.LEADER_AND_ISR, count, now_s - 100)
     assert (status.acknowledged_requests, status.acknowledged_partitions) == (2, 7)

@@ -189,7 +189,7 @@ def test_changes_need_more_than_looking() -> None:
 
 def documented(heading: str) -> Iterator[tuple[list[str], str, str]]:
     """Methods, operation and resource of each row of a table of ADR 7; not those of rights beside."""
-    text = (DOCS / "adr" / "0007-authorization.md").read_text().split(f"**{heading}** (")[1]
+    text = (DOCS / "adr/0007-authorization.md").read_text().split(f"**{heading}** (")[1]
     for row in text.split("|---|---|---|\n")[1].split("\n\n")[0].splitlines():
         names, operation, on = (cell.strip() for cell in row.strip("|").split("|"))
         if not names.startswith("also: "):
@@ -207,7 +207,7 @@ def test_operations_and_resources_are_those_of_the_documented_table() -> None:
     assert found == {
         name: (
             rule.operation.name,
-            isinstance(rule, methods.Whole) and rule.resource is methods.METHODS[ADMIN]["Plan"].rule.resource,  # type: ignore[union-attr]
+            isinstance(rule, methods.Whole) and rule.resource is methods.METHODS[ADMIN]["Plan"].rule.resource,
             isinstance(rule, methods.Whole) and rule.of_broker,
         )
         for name, rule in rules.items()
@@ -290,7 +290,7 @@ async def test_the_audit_log_has_method_caller_and_error_of_every_answer() -> No
     ):
         rigged = Rigged("SetPause", authorizer, lambda _: maintenance_pb2.OperatorResponse())
         await rigged.ask(maintenance_pb2.SetPauseRequest())
-        assert rigged.daemon.audit.records == [("SetPause", caller, error, True)]
+        assert rigged.daemon.audit_log.records == [("SetPause", caller, error, True)]
 
 
 async def test_not_controller_comes_first() -> None:
@@ -448,7 +448,7 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
         assert [a async for a in answers] == []
         assert not closed
         caller = ("User:ANONYMOUS", "127.0.0.1")
-        assert daemon.audit.records == [("Watch", caller, "CLUSTER_AUTHORIZATION_FAILED", False)]
+        assert daemon.audit_log.records == [("Watch", caller, "CLUSTER_AUTHORIZATION_FAILED", False)]
 
 
 # --- over real gRPC --------------------------------------------------------------------------------------------
