@@ -31,7 +31,7 @@ from controller.analysis.tables import Input
         (-1500, "−1.5 ms"),
     ],
 )
-def test_durations(microseconds: float, shown: str) -> None:
+def test_durations_are_shown_in_the_unit_that_fits(microseconds: float, shown: str) -> None:
     assert human_us(microseconds) == shown
 
 

@@ -89,7 +89,7 @@ async def test_let_go_at_once(peers: Peers, controller: FakePeer) -> None:
 
 
 @pytest.mark.parametrize("first", [LEADING, REFUSED, b"\xff"])
-async def test_let_go_later(peers: Peers, controller: FakePeer, first: Any) -> None:
+async def test_who_is_not_let_go_at_first_asks_again(peers: Peers, controller: FakePeer, first: Any) -> None:
     controller.answer = answers(first, LET_GO)
     finder = Finder(controller.address)
     epochs = iter([41, 42])
@@ -178,7 +178,9 @@ async def test_no_pause_after_the_last_attempt(peers: Peers, controller: FakePee
     assert "not done within" not in logs[-1]
 
 
-async def test_cancelled(peers: Peers, controller: FakePeer) -> None:
+async def test_a_shutdown_can_be_cancelled_while_the_controller_is_asked(
+    peers: Peers, controller: FakePeer
+) -> None:
     controller.answer = hang
     ending = asyncio.create_task(shut_down(peers, Finder(controller.address)))
     await controller.arrived.wait()

@@ -155,7 +155,7 @@ class Channel:
         return [codes.ErrorCode.Name(e.error_code) for e in response.partition_errors]
 
 
-def test_registration(start: Starter, zk: KazooClient) -> None:
+def test_a_broker_registers_as_kafkas_do(start: Starter, zk: KazooClient) -> None:
     broker = start(rack="r1", session_timeout_ms="7000")
     value, epoch = registration(zk)
     port = value["port"]

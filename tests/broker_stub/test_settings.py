@@ -20,7 +20,7 @@ from proto.incarnations import Incarnation
 GIVEN = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dir": "/d"}
 
 
-def test_defaults() -> None:
+def test_defaults_are_kafkas() -> None:
     loaded = settings.load(GIVEN, {})
     assert loaded.session_timeout_ms == 18000
     assert loaded.connection_timeout_ms == 30000

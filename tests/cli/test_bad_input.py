@@ -174,7 +174,9 @@ def test_topics_that_cannot_be(operator: Operator, name: str) -> None:
 
 
 @pytest.mark.parametrize(("line", "code", "said"), BAD, ids=[line[:60] for line, _, _ in BAD])
-def test_nonsense(operator: Operator, line: str, code: int, said: str) -> None:
+def test_nonsense_on_a_command_line_is_refused_in_words(
+    operator: Operator, line: str, code: int, said: str
+) -> None:
     in_words(operator.run(*line.split()), code, said, line)
 
 
@@ -194,7 +196,7 @@ def test_words_that_are_no_text(operator: Operator) -> None:
     operator.ok("produce", "bad", NOT_TEXT, "--partition=0")
 
 
-def test_files(operator: Operator, tmp_path: Path) -> None:
+def test_unusable_reassignment_files_are_refused_in_words(operator: Operator, tmp_path: Path) -> None:
     entry = {"topic": "bad", "partition": 0, "replicas": [1]}
     contents = {
         "binary": (b"\x00\xff\xfe" * 100_000, "JSON"),

@@ -82,7 +82,7 @@ def test_who_is_registered_is_lacked_by_nobody() -> None:
     assert tally.lacking == {9: 1}
 
 
-def test_controllers() -> None:
+def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
     now = a_cluster()
     assert found(now, "UNAVAILABLE: refused") == {
         Wrong.CONTROLLER_SILENT: "controller 100 does not answer: UNAVAILABLE: refused"
@@ -112,7 +112,9 @@ def test_what_is_under_way() -> None:
         ("tsv", "\n", "what\tcount\ttext\npaused\t1\tx is wrong\n"),
     ],
 )
-def test_printed(style: str, well: str, ill: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_are_printed_in_each_style(
+    style: str, well: str, ill: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = Options("z:1", style, 1)
     _print(options, [])
     assert capsys.readouterr().out == well
@@ -131,7 +133,9 @@ def test_printed(style: str, well: str, ill: str, capsys: pytest.CaptureFixture[
         ({"min.insync.replicas": "x"}, {}, 1),
     ],
 )
-def test_min_isr(own: dict[str, str] | None, default: dict[str, str], expected: int) -> None:
+def test_min_isr_is_the_topics_or_the_brokers_or_1(
+    own: dict[str, str] | None, default: dict[str, str], expected: int
+) -> None:
     now = a_cluster()
     now.broker_defaults = default
     if own is not None:

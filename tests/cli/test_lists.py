@@ -17,12 +17,12 @@ def listing(brokers: tuple[int, ...], topics: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("given", [["1,2", "3"], ["1", "2", "3,1"], ["1, 2,3"]])
-def test_broker_ids(given: list[str]) -> None:
+def test_broker_ids_are_separated_by_commas_repeated_or_both(given: list[str]) -> None:
     assert CliRunner().invoke(listing, given).output == "(1, 2, 3) ()\n"
 
 
 @pytest.mark.parametrize("given", [["--topic=a,b", "--topic=c"], ["--topic", "a,b,c"]])
-def test_names(given: list[str]) -> None:
+def test_names_are_separated_by_commas_or_repeated(given: list[str]) -> None:
     assert CliRunner().invoke(listing, given).output == "() ('a', 'b', 'c')\n"
 
 

@@ -86,7 +86,7 @@ def printed(capsys: pytest.CaptureFixture[str], answer: Stoppable, *, overridden
     return capsys.readouterr().out.splitlines()
 
 
-def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stoppable_says_yes_or_each_reason_against_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, stoppable(SMALL, [1], Terms())) == [
         "yes: 1 may stop now",
         "after that not one more may fail without a partition going offline or below min.insync.replicas",
@@ -123,7 +123,7 @@ def test_answers_name_who_counts_as_gone(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(("ms", "text"), [(-5, "0 min"), (119_000, "1 min"), (3_600_000 * 26, "26 h 0 min")])
-def test_ages(ms: int, text: str) -> None:
+def test_an_age_is_shown_in_whole_minutes(ms: int, text: str) -> None:
     assert stoppable_verb._age(ms) == text
 
 

@@ -166,13 +166,13 @@ def walk(seed: int, count: int, steps: Sequence[Move] | None = None) -> Everythi
     return everything
 
 
-def test_walks() -> None:
+def test_walks_keep_the_invariants() -> None:
     for seed in range(40):
         walk(seed, STEPS)
 
 
 @pytest.mark.slow
-def test_many_walks() -> None:
+def test_many_walks_keep_the_invariants() -> None:
     start = int(os.environ.get("WALKS_FROM", "1000"))
     for seed in range(start, start + int(os.environ.get("WALKS", "150"))):
         walk(seed, 3 * STEPS)

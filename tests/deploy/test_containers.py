@@ -259,7 +259,7 @@ def test_spark_makes_the_report(secured: Composed) -> None:
         secured.until_health("healthy", service)
 
 
-def test_plain(engine: None, tmp_path: Path) -> None:
+def test_the_plain_profile_leads_and_notices_a_frozen_broker(engine: None, tmp_path: Path) -> None:
     with composed("plain", tmp_path) as plain:
         said = plain.up() if have(IMAGE) else plain.up("--build")
         console = f"http://127.0.0.1:{plain.ports[0]}/ui"
@@ -271,7 +271,7 @@ def test_plain(engine: None, tmp_path: Path) -> None:
         plain.until_health("unhealthy", "plain-broker-1")
 
 
-def test_kafka(engine: None, tmp_path: Path) -> None:
+def test_the_kafka_profile_leads_and_notices_a_frozen_broker(engine: None, tmp_path: Path) -> None:
     if not any(map(have, KAFKA_IMAGES)):
         pytest.skip("no image of Kafka here: deploy/build-base.sh --kafka makes one")
     with composed("secured,kafka", tmp_path) as led:

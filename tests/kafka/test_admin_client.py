@@ -58,7 +58,7 @@ def setting(kind: str, name: str, key: str, value: str) -> ConfigResource:
     return ConfigResource(kind, name, incremental_configs=[entry])
 
 
-def test_topics(admin: AdminClient) -> None:
+def test_topics_are_created_expanded_and_deleted(admin: AdminClient) -> None:
     only(admin.create_topics([NewTopic("a", 2, 2)]))
     only(admin.create_partitions([NewPartitions("a", 3)]))
     assert len(only(admin.describe_topics(Topics(["a"]))).partitions) == 3
@@ -66,7 +66,7 @@ def test_topics(admin: AdminClient) -> None:
     only(admin.delete_topics(["a"]))
 
 
-def test_configurations(kafka: KafkaCluster, admin: AdminClient) -> None:
+def test_configurations_are_changed_and_checked(kafka: KafkaCluster, admin: AdminClient) -> None:
     kafka.create_topic("b", 1, 2)
     only(admin.incremental_alter_configs([setting("topic", "b", "retention.ms", "60000")]))
     assert kafka.json("/config/topics/b")["config"] == {"retention.ms": "60000"}
@@ -110,7 +110,7 @@ def test_acls_and_users(kafka: KafkaCluster, admin: AdminClient) -> None:
     assert set(everybody.result(WAIT_S)) == {"u"}
 
 
-def test_groups(kafka: KafkaCluster, admin: AdminClient) -> None:
+def test_offsets_of_groups_are_changed_and_listed(kafka: KafkaCluster, admin: AdminClient) -> None:
     kafka.create_topic("c", 1, 2)
     # The first question creates __consumer_offsets, for which librdkafka's admin client waits 0.3 s only.
     address = str(kafka.controllers[OURS].settings["kafka_listen"])

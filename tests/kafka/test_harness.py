@@ -144,7 +144,7 @@ def test_the_same_scenario_twice_leaves_the_same_znodes(kafka: KafkaCluster) -> 
 
 
 @pytest.mark.parametrize("version", jars.VERSIONS[1:])
-def test_older_brokers(make_kafka: MakeCluster, version: str) -> None:
+def test_older_brokers_serve_a_load(make_kafka: MakeCluster, version: str) -> None:
     cluster = make_kafka(
         versions=dict.fromkeys((1, 2), version), properties={"offsets.topic.replication.factor": "2"}
     )
@@ -156,7 +156,7 @@ def test_older_brokers(make_kafka: MakeCluster, version: str) -> None:
 
 
 @pytest.mark.parametrize("control_plane", [False, True])
-def test_listeners(make_kafka: MakeCluster, control_plane: bool) -> None:
+def test_brokers_with_several_listeners_serve_a_load(make_kafka: MakeCluster, control_plane: bool) -> None:
     names = ["EXTERNAL", "INTERNAL", *(["CONTROL"] if control_plane else [])]
     cluster = make_kafka(
         versions=dict.fromkeys((1, 2), jars.NEWEST),

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 
 
 @pytest.mark.parametrize("script", ["demo", "rolling"])
-def test_scripts(tmp_path: Path, script: str) -> None:
+def test_scripts_on_kafka_brokers_end_with_a_good_verdict(tmp_path: Path, script: str) -> None:
     require(jars.NEWEST)
     flags = ["--brokers=kafka", f"--script={script}", "--no-report", f"--data-dir={tmp_path}"]
     done = run_to_end([sys.executable, "-m", "controller.cli.main", "playground", *flags], tmp_path)

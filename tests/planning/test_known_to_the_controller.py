@@ -182,7 +182,7 @@ def test_a_broker_that_is_shutting_down_is_not_elected() -> None:
     assert 2 not in rig.world.states[("t", 0)].isr
 
 
-def test_nor_uncleanly() -> None:
+def test_a_broker_in_shutdown_is_no_unclean_candidate() -> None:
     unclean = {"t": {"unclean.leader.election.enable": "true"}}
     rig = rig_of(Small((1, 3), {("t", 0): ((1, 3), 1, (1, 3))}, unclean))
     shut_down(rig, 3)

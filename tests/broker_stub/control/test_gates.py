@@ -38,7 +38,9 @@ def send(broker: BrokerHarness, request: str, **header: Any) -> str:
         (-1, "INVALID_REQUEST"),
     ],
 )
-def test_broker_epoch(request_name: str, broker_epoch: int, error: str) -> None:
+def test_requests_to_a_former_incarnation_are_refused(
+    request_name: str, broker_epoch: int, error: str
+) -> None:
     broker = BrokerHarness()
     broker.handlers.registered(100)
     assert send(broker, request_name, broker_epoch=broker_epoch) == error
@@ -188,7 +190,7 @@ def test_a_refused_request_changes_nothing() -> None:
     ("leader_epoch", "error", "kept"),
     [(4, "STALE_CONTROLLER_EPOCH", 5), (5, "STALE_CONTROLLER_EPOCH", 5), (6, "NONE", 6), (600, "NONE", 600)],
 )
-def test_leader_epoch(leader_epoch: int, error: str, kept: int) -> None:
+def test_leader_and_isr_needs_a_newer_leader_epoch(leader_epoch: int, error: str, kept: int) -> None:
     broker = BrokerHarness()
     broker.lead(leader_state(leader_epoch=5))
     assert broker.lead(leader_state(leader_epoch=leader_epoch)) == [error]
@@ -208,7 +210,7 @@ def test_an_older_partition_epoch_is_skipped_and_still_answered_none(
     assert broker.replica().partition_epoch == (partition_epoch if applied else 3)
 
 
-def test_not_a_replica() -> None:
+def test_a_broker_hosts_no_partition_that_it_is_no_replica_of() -> None:
     broker = BrokerHarness()
     assert broker.lead(leader_state(replicas=[1, 2], leader=1)) == ["UNKNOWN_TOPIC_OR_PARTITION"]
     assert not broker.hosts()
@@ -311,7 +313,7 @@ class TestStopReplica:
             (6, "NONE"),
         ],
     )
-    def test_leader_epoch(self, leader_epoch: int, error: str, delete: bool) -> None:
+    def test_an_older_leader_epoch_is_fenced(self, leader_epoch: int, error: str, delete: bool) -> None:
         broker = BrokerHarness()
         broker.lead(leader_state(leader_epoch=5))
         assert broker.stop(stop_state(leader_epoch=leader_epoch, delete=delete)) == [error]

@@ -62,7 +62,7 @@ def test_removing_what_is_not_known_is_fine() -> None:
     assert BrokerHarness().update(metadata_state(leader=-2)) == "NONE"
 
 
-def test_topic_ids() -> None:
+def test_a_topic_keeps_its_id_until_a_request_names_another_or_none() -> None:
     broker = BrokerHarness()
     cache = broker.handlers.metadata
     broker.update(metadata_state(), metadata_state("bar"), topic_ids={"foo": ID_X, "bar": ID_Y})

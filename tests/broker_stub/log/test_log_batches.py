@@ -138,7 +138,7 @@ def test_an_encoded_batch_has_records() -> None:
         batches.encode([], 5)
 
 
-def test_error_codes() -> None:
+def test_each_error_of_a_log_has_kafkas_code() -> None:
     assert CorruptMessage.error_code == codes.CORRUPT_MESSAGE
     assert InvalidRecord.error_code == codes.INVALID_RECORD
     assert MessageTooLarge.error_code == codes.MESSAGE_TOO_LARGE

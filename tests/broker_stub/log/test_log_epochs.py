@@ -26,7 +26,7 @@ THREE_TERMS = [EpochEntry(2, 10), EpochEntry(4, 25), EpochEntry(7, 40)]
         (0, (0, 10)),
     ],
 )
-def test_end_offsets(asked: int, answer: tuple[int, int]) -> None:
+def test_an_epoch_ends_where_the_next_one_begins(asked: int, answer: tuple[int, int]) -> None:
     assert LeaderEpochCache(THREE_TERMS).end_offset_for(asked, 60) == answer
 
 
@@ -56,7 +56,9 @@ def test_epoch_for_offset(offset: int, epoch: int | None) -> None:
         (1, 5, True, [(1, 5)]),
     ],
 )
-def test_assign(epoch: int, start: int, changed: bool, entries: list[tuple[int, int]]) -> None:
+def test_an_epoch_is_assigned_and_later_entries_go(
+    epoch: int, start: int, changed: bool, entries: list[tuple[int, int]]
+) -> None:
     cache = LeaderEpochCache(THREE_TERMS)
     assert cache.assign(epoch, start) is changed
     assert list(cache.entries) == entries

@@ -302,7 +302,7 @@ def test_a_record_inside_a_batch_is_found_by_its_own_timestamp(tmp_path: Path) -
         ("000000000000000000٠0.log", None),
     ],
 )
-def test_file_names(name: str, base_offset: int | None) -> None:
+def test_a_segments_name_is_its_base_offset(name: str, base_offset: int | None) -> None:
     assert parse_file_name(name) == base_offset
     if base_offset is not None:
         assert file_name(base_offset) == name

@@ -471,7 +471,7 @@ async def listed(broker: Broker, timestamp: int, replica: int | None = None, epo
 
 
 @leaping
-async def test_list_offsets() -> None:
+async def test_offsets_are_listed_by_timestamp_up_to_the_high_watermark() -> None:
     broker = await leading()
     for timestamp, value in ((100, "a"), (200, "b")):
         await broker.service.produce(produce_request(batch(value, timestamp_ms=timestamp), acks=1))
@@ -515,7 +515,7 @@ async def test_offsets_for_leader_epoch() -> None:
 
 
 @leaping
-async def test_metadata() -> None:
+async def test_metadata_names_brokers_leaders_and_errors() -> None:
     broker = Broker(0)
     broker.know((0, 1), PartitionMetadata(FOO, 1, 1, 6, (1,), 0, (1, 2), (2,)))
     broker.know((0, 1), PartitionMetadata(("foo", 1), 1, 2, 6, (2,), 0, (2,), ()))

@@ -247,7 +247,7 @@ def proposing() -> tuple[Partition, IsrProposal]:
     return partition, expansion(partition)
 
 
-def test_granted() -> None:
+def test_a_granted_proposal_becomes_the_isr() -> None:
     partition, proposal = proposing()
     assert partition.apply_isr_result(granted(proposal), 0)
     assert (partition.isr, partition.proposed_isr, partition.partition_epoch) == ((0, 1), None, 2)

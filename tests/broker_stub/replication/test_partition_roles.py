@@ -135,7 +135,9 @@ LEADERS_LOG = ((1, "abc"), (2, "de"), (4, "fg"))
         (5, 3, (2, 5)),
     ],
 )
-def test_divergence(offset: int, epoch: int, expected: tuple[int, int] | None) -> None:
+def test_a_leader_says_where_a_followers_log_diverges(
+    offset: int, epoch: int, expected: tuple[int, int] | None
+) -> None:
     partition = partition_with(log_of(*LEADERS_LOG))
     assert partition.divergence(offset, epoch) == (None if expected is None else Divergence(*expected))
 

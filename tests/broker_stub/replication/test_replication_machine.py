@@ -112,7 +112,7 @@ TestReplication.settings = settings(
 )
 
 
-def test_walks() -> None:
+def test_walks_lose_nothing_acknowledged() -> None:
     acknowledged = elections = 0
     for seed in range(20):
         world = walk(seed)
@@ -123,7 +123,7 @@ def test_walks() -> None:
 
 
 @pytest.mark.slow
-def test_many_walks() -> None:
+def test_many_walks_lose_nothing_acknowledged() -> None:
     """``WALKS=2000`` for a long one."""
     for seed in range(int(os.environ.get("WALKS", "60"))):
         walk(seed)
@@ -206,7 +206,7 @@ def forget_a_fenced_proposal(patch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_walks_see(
+def test_walks_find_planted_faults(
     fault: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def walk_until_it_shows() -> None:

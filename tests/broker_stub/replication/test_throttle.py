@@ -142,7 +142,7 @@ def test_replicas_that_cannot_be_read(text: str) -> None:
         throttled({LEADER_REPLICAS: text}, 1)
 
 
-def test_rates() -> None:
+def test_a_rate_is_a_whole_number_of_64_bits() -> None:
     assert throttle.rate({}, LEADER_RATE) is None
     assert throttle.rate({LEADER_RATE: " 0 "}, LEADER_RATE) == 0
     assert throttle.rate({LEADER_RATE: str(2**63 - 1)}, LEADER_RATE) == 2**63 - 1

@@ -121,7 +121,7 @@ async def test_a_conflict_whose_answer_is_lost_stays_one(proxy: Proxy, zk: Kazoo
     assert zk.get(STATE)[0] == b"first"
 
 
-async def test_many_at_once(store: ClusterStore, zk: KazooClient) -> None:
+async def test_thousands_of_reads_at_once_do_not_block(store: ClusterStore, zk: KazooClient) -> None:
     """More than kazoo's pipe takes without a reader."""
     await put(zk, STATE, b"first")
     found = await asyncio.gather(*(store.get_state("foo", 0) for _ in range(2000)))
@@ -210,7 +210,7 @@ async def test_an_expired_session_is_not_gone_on_with(zookeeper: str) -> None:
             await made.store.controller_endpoint()
 
 
-async def test_no_session(zookeeper: str) -> None:
+async def test_without_a_session_reads_fail_until_there_is_one(zookeeper: str) -> None:
     store = ClusterStore(lambda _error: None)
     with pytest.raises(StoreUnavailable, match=r"^read of /controller: no ZooKeeper session$"):
         await store.controller_endpoint()

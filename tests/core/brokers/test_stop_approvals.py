@@ -137,7 +137,9 @@ def test_two_who_judged_alike_do_not_both_get_a_yes() -> None:
         ({"reason": ""}, ErrorCode.INVALID_REQUEST, "reason and author: must both be given"),
     ],
 )
-def test_refusals(changes: dict[str, Any], error: ErrorCode, said: str) -> None:
+def test_an_approval_that_would_not_hold_is_refused(
+    changes: dict[str, Any], error: ErrorCode, said: str
+) -> None:
     rig = rig_of(1)
     reply = approve(rig, 1, **changes)
     assert reply.error is error

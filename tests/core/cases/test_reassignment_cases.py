@@ -42,7 +42,7 @@ FLOWS = [id_ for id_ in ROWS if id_ not in {*ALGEBRA, *CODEC, *TOOL, "K146", "K3
 
 
 @pytest.mark.parametrize("id_", ALGEBRA)
-def test_algebra(id_: str) -> None:
+def test_the_assignment_algebra_is_kafkas(id_: str) -> None:
     given, when, then = (ROWS[id_][part] for part in ("given", "when", "then"))
     plan = Assignment(*(tuple(given.get(name, ())) for name in ("replicas", "adding", "removing")))
     if "reassign_to" in when:
@@ -53,7 +53,7 @@ def test_algebra(id_: str) -> None:
 
 
 @pytest.mark.parametrize("id_", CODEC)
-def test_codec(id_: str) -> None:
+def test_the_reassignment_znode_is_kafkas(id_: str) -> None:
     when, then = ROWS[id_]["when"], ROWS[id_]["then"]
     if "encode" in when:
         entries = [(*key_named(name), tuple(ids)) for name, ids in when["encode"].items()]

@@ -133,7 +133,7 @@ def test_a_partition_without_leadership_is_answered(election: ElectionType, erro
     assert "no leadership" in answer.message
 
 
-def test_the_precedence() -> None:
+def test_the_first_error_that_holds_is_the_answer() -> None:
     """Unknown, then deleting, then without leadership, then satisfied: the first that holds is the answer."""
     rig = cluster(([1, 2], 2, [1, 2]), ([1, 2], 1, [1, 2]), ([1, 2], 2, [1, 2]))
     rig.cluster.topics_to_delete.add("t")

@@ -68,7 +68,7 @@ def test_a_preferred_replica_out_of_sync_or_gone_is_waited_for() -> None:
     assert rig.commits() == []
 
 
-def test_switched_off() -> None:
+def test_no_leadership_returns_where_rebalancing_is_off() -> None:
     rig = cluster([2, 2], auto_leader_rebalance_enable=False)
     assert run(rig) == 0
 

@@ -117,7 +117,7 @@ def test_no_leader_and_what_would_give_one() -> None:
     assert permitted.changes == ("an election: 3 qualifies uncleanly, and the controller will elect it",)
 
 
-def test_no_controller() -> None:
+def test_without_a_controller_nothing_changes_until_one_is_elected() -> None:
     found = explained((1, 2), state(1, (1, 2), 3, 5), (2,), active=False)
     assert found.summary == "its leader 1 is gone, and no new leader is elected yet"
     assert "no controller is active now" in found.decision
@@ -192,7 +192,7 @@ def test_a_newer_controller_wrote_it() -> None:
     assert "controller epoch 9 (newer than the present one, 7: no controller of that epoch" in found.decision
 
 
-def test_deletions() -> None:
+def test_a_deletion_is_explained_by_how_far_it_is() -> None:
     cluster, _ = cluster_with((1,), None, (1,))
     assert explain_deletion(cluster, "t") == ()
     cluster.topics_to_delete.add("t")
@@ -207,7 +207,7 @@ def test_deletions() -> None:
     assert explain_deletion(cluster, "u") == ("its topic is to be deleted, later: u-0 is being reassigned",)
 
 
-def test_moves() -> None:
+def test_a_move_is_explained_by_what_it_waits_for() -> None:
     cluster, partition = cluster_with((1, 2), state(1, (1,), 3, 5), (1,))
     assert explain_move(cluster, CoreSettings(), partition) == ()
     partition.assign((2, 1), (2,), (1,))
@@ -228,7 +228,7 @@ def test_a_move_that_only_removes_is_one_too() -> None:
     )
 
 
-def test_brokers() -> None:
+def test_a_broker_is_explained_by_what_it_leads_and_holds() -> None:
     cluster, partition = cluster_with((1, 2), state(2, (2, 1), 3, 5), (1, 2))
     topic = partition.topic
     for number, (replicas, leader, isr) in enumerate(
@@ -263,7 +263,7 @@ def test_unknown_brokers() -> None:
     assert explain_broker(cluster, 9).summary == "its registration cannot be used: port = 0"
 
 
-def test_controllers() -> None:
+def test_a_controller_is_explained_by_its_epoch_and_candidates() -> None:
     assert explain_controller(1, 4, [1, 2, 3]).words() == [
         "controller 1 is active since controller epoch 4",
         "candidates: 1, 2, 3",

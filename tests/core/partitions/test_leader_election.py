@@ -67,7 +67,7 @@ def _currents() -> Iterator[LeaderAndIsr]:
 
 
 @pytest.mark.parametrize("unclean_allowed", [False, True])
-def test_offline(unclean_allowed: bool) -> None:
+def test_offline_elects_the_first_online_member_of_the_isr(unclean_allowed: bool) -> None:
     for replicas, current, online in product(ASSIGNMENTS, _currents(), SUBSETS):
         notified = _keep(replicas, online.__contains__)
         leader = _first(replicas, online.__contains__, current.isr.__contains__)
@@ -97,7 +97,7 @@ def test_who_came_back_without_its_data_leads_only_uncleanly() -> None:
     assert elect(Strategy.OFFLINE, unclean) == Elected(1, (1,), RECOVERING, (1, 2), unclean=True)
 
 
-def test_reassign() -> None:
+def test_reassign_elects_the_first_target_in_sync() -> None:
     for targets, current, online in product(ASSIGNMENTS, _currents(), SUBSETS):
         leader = _first(targets, online.__contains__, current.isr.__contains__)
         expected = _found(leader, current.isr, current.recovery, targets)
@@ -105,7 +105,7 @@ def test_reassign() -> None:
         assert got == expected, (targets, current, online)
 
 
-def test_preferred() -> None:
+def test_preferred_elects_the_first_replica_or_nobody() -> None:
     for replicas, current, online in product(ASSIGNMENTS, _currents(), SUBSETS):
         leader = _first(replicas[:1], online.__contains__, current.isr.__contains__)
         expected = _found(leader, current.isr, current.recovery, replicas)

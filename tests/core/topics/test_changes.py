@@ -26,7 +26,7 @@ def active(*brokers: int) -> tuple[World, MachineHarness]:
     return world, rig
 
 
-def test_creation() -> None:
+def test_a_created_topic_gets_states_in_one_commit() -> None:
     world, rig = active(1, 2)
     world.create_topic("t", {0: [1, 2], 1: [2, 1]})
     rig.run()
@@ -107,7 +107,7 @@ def test_many_topics_in_one_event() -> None:
     rig.check_converged()
 
 
-def test_expansion() -> None:
+def test_added_partitions_get_states_and_others_keep_theirs() -> None:
     world, rig = active(1, 2)
     world.create_topic("t", {0: [1, 2]})
     rig.run()

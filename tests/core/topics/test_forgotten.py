@@ -149,7 +149,9 @@ def test_one_that_is_back_before_the_topic_is_deleted_deletes_its_replicas_with_
         (ForgetBroker(2, "", "ann", 7), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_refusals(request_: ForgetBroker, error: ErrorCode) -> None:
+def test_a_live_or_unknown_broker_and_a_missing_reason_are_refused(
+    request_: ForgetBroker, error: ErrorCode
+) -> None:
     world, rig = waiting()
     assert ask(rig, request_).error is error
     assert FORGOTTEN not in world.nodes

@@ -36,11 +36,11 @@ def test_what_is_committed_is_what_the_jar_says() -> None:
         ("HTTPPort", "http_port"),
     ],
 )
-def test_names(name: str, expected: str) -> None:
+def test_names_of_kafka_become_snake_case(name: str, expected: str) -> None:
     assert snake(name) == expected
 
 
-def test_versions() -> None:
+def test_a_range_of_versions_becomes_the_shortest_test() -> None:
     among = Versions(0, 7)
     tests = {
         "0+": "True",

@@ -120,7 +120,7 @@ NAME = "CN=duke,OU=ServiceUsers,O=Org,C=US"
         ("RULE:^(.*)$/$0/", "CN=a", "CN=a"),
     ],
 )
-def test_rules(rules: str, name: str, principal: str | None) -> None:
+def test_rules_map_names_as_kafkas_do(rules: str, name: str, principal: str | None) -> None:
     assert PrincipalRules(rules).name(name) == principal
 
 

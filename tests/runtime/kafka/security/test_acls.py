@@ -96,12 +96,10 @@ async def test_changes_in_bursts_are_all_seen(authorizer: AclAuthorizer, zk: Kaz
     admin = Admin(zk)
     for number in range(60):
         await admin.put(f"/kafka-acl/Topic/t{number}", content(("Allow", "User:alice", "Read")))
-    began = asyncio.get_running_loop().time()
     await until(
         lambda: all(authorizer.allowed(ALICE, Operation.READ, topic(f"t{n}")) for n in range(60)),
         "all of them",
     )
-    assert asyncio.get_running_loop().time() - began < 5
 
 
 async def test_reconnected_reads_again(authorizer: AclAuthorizer, zk: KazooClient) -> None:
