@@ -144,8 +144,8 @@ class Term:
             self._suspect,
             metrics,
             self.end,
-            self._disks_reported,
-            self._stops_answered,
+            self._report,
+            self._report,
             self._heard,
             self._rest,
         )
@@ -179,7 +179,7 @@ class Term:
         """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
         expected.follow(cluster)
-        tell, record = self._tell_again, self._record_findings
+        tell, record = self._report, self._record_findings
 
         def open_way() -> LeasedAsking:
             return LeasedAsking(grpc.open(), self.session.require_lease)
@@ -244,10 +244,8 @@ class Term:
         """A broker gave a sign: the begin of an outage, should it be the last one."""
         self.machine.cluster.heard_us[broker_id] = now_us()
 
-    def _disks_reported(self, report: DiskReport) -> None:
-        self.enqueue(event_of(report, next(self._serials)))
-
-    def _stops_answered(self, report: StopReport) -> None:
+    def _report(self, report: DiskReport | StopReport | TellAgain | StatesCheck) -> None:
+        """Queue what nobody waits for: an answer of a broker, or what an audit found."""
         self.enqueue(event_of(report, next(self._serials)))
 
     def _is_settled(self, broker_id: int) -> bool:
@@ -255,9 +253,6 @@ class Term:
         who may not push any more compares nothing either."""
         self.session.require_lease()
         return self.machine.current_event is None and not self._stimuli and self.senders.settled(broker_id)
-
-    def _tell_again(self, report: TellAgain) -> None:
-        self.enqueue(event_of(report, next(self._serials)))
 
     def _record_findings(self, findings: Sequence[AuditFinding]) -> None:
         self._record(LogBatch(findings, "", EventKind.STATE_DIFFERENCE.value, self.machine.event_id))
@@ -275,7 +270,7 @@ class Term:
             idle = self.session.connected and not self.machine.queue_size
             if idle and (partitions := self._state_rounds.next()):
                 self._metrics.audit.states_checked.inc(len(partitions))
-                self.enqueue(event_of(StatesCheck(partitions), next(self._serials)))
+                self._report(StatesCheck(partitions))
 
     async def _look_again(self) -> None:
         """Queue the events of timed work that is due: deletion retries, old notifications, maintenance checks."""

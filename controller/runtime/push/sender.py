@@ -53,10 +53,10 @@ class Senders:
 
     ``require_lease`` raises LeadershipError when nothing may be sent any more. ``record`` takes log batches.
     ``suspect`` is called when a broker knows a newer controller epoch, with that epoch, 0 where it does not say.
-    ``on_disks`` receives the partitions on failed
-    disks, and for a broker that reported such before, also those on healthy disks. ``on_stops`` receives the result
-    for every partition that a StopReplica request was to delete. ``on_bug`` receives the exception of a sender.
-    ``heard`` is called with the broker's id at each answer, ``idle`` when there is nothing left to send.
+    ``on_disks`` receives the partitions on failed disks, and for a broker that reported such before, also those on
+    healthy disks. ``on_stops`` receives the result for every partition that a StopReplica request was to delete.
+    ``on_bug`` receives the exception of a sender. ``heard`` is called with the broker's id at each answer, ``idle``
+    when there is nothing left to send.
     """
 
     def __init__(

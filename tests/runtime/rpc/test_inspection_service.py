@@ -136,7 +136,7 @@ async def test_a_broker_in_shutdown_and_a_failed_disk_are_known_here_only(
         cluster = active.term.machine.cluster
         await active.caller.shut_down(3, cluster.brokers[3].epoch)
         report = DiskReport(2, cluster.brokers[2].epoch, [active.partition("t", 0)])
-        active.term._disks_reported(report)
+        active.term._report(report)
         await until(lambda: 2 in cluster.offline_dirs and active.idle(), "the disk report")
 
         loss = plan_of(broker_loss=pb.BrokerSet(broker_ids=[1]))
