@@ -59,7 +59,11 @@ Handler = Generator[Pause, Outcome | None, T]
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSettings:
-    """The settings that decisions depend on, under the controller's names (reference, section 11.3)."""
+    """The settings that decisions depend on, under the controller's names (reference, section 11.3).
+
+    A controller gives all of them: ``runtime.config`` has its defaults. Those here are for plans made from ZooKeeper
+    alone, in which nothing is paced and no maintenance mode begins.
+    """
 
     unclean_leader_election_enable: bool = False
     delete_topic_enable: bool = True

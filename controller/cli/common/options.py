@@ -91,7 +91,7 @@ class Options:
         #: Addresses of brokers that are asked instead of ZooKeeper and the controller; mostly none.
         self.bootstrap = bootstrap
         self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
-        #: To controllers and brokers.
+        #: TLS to controllers and brokers; None: without.
         self.tls = tls
         self._access = access
         #: Seconds between two prints of a listing; None: print it once.

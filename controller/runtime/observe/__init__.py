@@ -1,4 +1,4 @@
-"""What a controller records and measures: state-change log, history in memory, metrics.
+"""What a controller records and measures: state-change log, audit log, history in memory, metrics, traces.
 
 Not here: anything that changes the cluster.
 """
