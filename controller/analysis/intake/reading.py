@@ -210,9 +210,19 @@ def _status() -> Column:
     return (
         F.when(problem.isNull(), F.lit(OK))
         .when(problem == TORN, F.lit(TORN))
-        .when(problem.startswith("schema version "), F.lit(NEWER))
+        .when(_newer(), F.lit(NEWER))
         .otherwise(F.lit(MALFORMED))
     )
+
+
+def _newer() -> Column:
+    """Whether a later version has written the line; null where that cannot be told."""
+    return _closes() & (F.col("r.schema") > SCHEMA_VERSION)
+
+
+def _closes() -> Column:
+    raw = F.col("raw")
+    return raw.endswith("}") | raw.endswith("}\r")
 
 
 def _usual() -> Column:
@@ -245,8 +255,8 @@ def _usual() -> Column:
 
 def _problem() -> Column:
     """The first problem of the line, null if there is none."""
-    raw, schema, corrupt = F.col("raw"), F.col("r.schema"), F.col(f"r.{_CORRUPT}").isNotNull()
-    opens, closes = raw.startswith("{"), raw.endswith("}") | raw.endswith("}\r")
+    raw, corrupt = F.col("raw"), F.col(f"r.{_CORRUPT}").isNotNull()
+    opens, closes = raw.startswith("{"), _closes()
     is_json = F.try_parse_json(raw).isNotNull()
     unreadable = (
         F.when(F.locate(_RECORD_START, raw, 2) > 0, F.lit("two records in one line"))
@@ -258,7 +268,7 @@ def _problem() -> Column:
     )
     return (
         F.when(raw.isin("", "\r"), F.lit("empty line"))
-        .when(closes & (schema > SCHEMA_VERSION), F.concat(F.lit("schema version "), schema))
+        .when(_newer(), F.concat(F.lit("schema version "), F.col("r.schema")))
         .when(corrupt, unreadable)
         .when(~closes, F.lit("text after the record"))
         .when(raw.rlike(_SECOND_RECORD), F.lit("two records in one line"))
