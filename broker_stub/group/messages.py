@@ -1,7 +1,7 @@
 """The records of ``__consumer_offsets``: a JSON key and a JSON value; without a value, a tombstone. Pure.
 
 Every key and value has ``kind`` and ``version``. Committed offsets and group metadata have separate keys, so that a
-log compacted by key keeps the last value of each (seed document 002, migration of consumer metadata).
+log compacted by key keeps the last value of each.
 """
 
 from __future__ import annotations
