@@ -20,7 +20,6 @@ from controller.runtime.zookeeper.session import ConnectionLossError, Session
 
 log = structlog.get_logger(__name__)
 
-
 _NODE = FencedNode(PATH, Quarantine())
 
 

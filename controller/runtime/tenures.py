@@ -29,6 +29,7 @@ def _now_ms() -> int:
 
 
 async def begin(session: Session, won: Won, controller_id: int) -> None:
+    """Record that this term has begun."""
     try:
         before, version = await _NODE.read(session)
         await _NODE.write(
@@ -39,7 +40,7 @@ async def begin(session: Session, won: Won, controller_id: int) -> None:
 
 
 async def end(session: Session, won: Won, why: str, *, requested: bool) -> None:
-    """Given up after a moment: the successor waits for ``/controller``."""
+    """Record that this term has ended; given up after a moment, as the successor waits for ``/controller``."""
     try:
         async with asyncio.timeout(END_TIMEOUT_S):
             before, version = await _NODE.read(session)
@@ -50,7 +51,7 @@ async def end(session: Session, won: Won, why: str, *, requested: bool) -> None:
 
 
 class Patience:
-    """Of one candidate: whether it leaves the present election to others, as its last terms failed."""
+    """Whether one candidate leaves the present election to others, because its last terms failed."""
 
     def __init__(self, controller_id: int) -> None:
         self._own_id = controller_id

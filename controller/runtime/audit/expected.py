@@ -87,7 +87,7 @@ class Expected:
         if topic is None:
             self._blocks.pop(name, None)
             return
-        for _, part, changed in self._settled(topic, list(topic.partitions.values())):
+        for _, part, changed in self._refreshed_blocks(topic, list(topic.partitions.values())):
             await asyncio.sleep(len(part) / PREPARED_PER_S if changed else 0)
 
     async def refresh(self, turn: Turn = _short_turn) -> Totals:
@@ -117,14 +117,14 @@ class Expected:
         partitions = list(topic.partitions.values())
         blocks: list[_Block] = []
         unchanged, offline = 0, 0
-        for block, part, changed in self._settled(topic, partitions):
+        for block, part, changed in self._refreshed_blocks(topic, partitions):
             blocks.append(block)
             offline += (here := self._offline(block, part))
             if changed or here or (unchanged := unchanged + 1) % _UNCHANGED_MAX == 0:
                 yield None
         yield _combined(topic, partitions, blocks, offline)
 
-    def _settled(
+    def _refreshed_blocks(
         self, topic: Topic, partitions: Sequence[Partition]
     ) -> Iterator[tuple[_Block, Sequence[Partition], bool]]:
         """Each block with its partitions, up to date, and whether it had changed."""

@@ -1,8 +1,8 @@
 """Drives the core against a ``World``: steps it, performs what it asks for, keeps what each broker was told.
 
 Steps a Machine (or one handler on a context) the way ``controller.runtime.term`` does, turns the outbox into real
-protobuf messages, and checks the invariants of section 16 after every step. Deliberately tiny; the runtime's
-tests run the same flows on a real server.
+protobuf messages, and checks the invariants of section 16 after every step. The runtime's tests run the same flows on
+a real server.
 """
 
 from __future__ import annotations
