@@ -157,6 +157,67 @@ def test_only_what_was_left_cleanly_is_marked(paths: list[Path]) -> None:
     again.close()
 
 
+@pytest.mark.parametrize(
+    "later", ["", "one of another registration", "one not left", "one that cannot be opened"]
+)
+def test_the_former_registration_is_known_if_all_were_left_after_it(paths: list[Path], later: str) -> None:
+    dirs = DataDirs(paths, 1)
+    dirs.stopped_cleanly(paths, 7)
+    dirs.close()
+    if later == "one that cannot be opened":
+        shutil.rmtree(paths[0])
+        paths[0].write_text("a file")
+    elif later:
+        alone = DataDirs(paths[:1], 1)
+        alone.stopped_cleanly(paths if later == "one of another registration" else (), 9)
+        alone.close()
+    again = DataDirs(paths, 1)
+    assert again.previous_broker_epoch == (data_identity.NO_EPOCH if later else 7)
+    again.close()
+
+
+def test_in_a_directory_that_failed_nothing_is_written_and_its_replicas_stay_there(paths: list[Path]) -> None:
+    dirs = DataDirs(paths, 1)
+    made(dirs, KEY)
+    assert [dirs.fail(paths[0], why) for why in ("first", "second")] == [[KEY]] * 2
+    assert dirs.failed == {paths[0]: "first"}
+    here = Replica(*KEY)
+    for step, failed in (
+        (Step(KEY, here, here, False, True), True),
+        (Step(KEY, here, here, False, False), False),
+        (Step(KEY, here, None, True, True), True),
+    ):
+        assert dirs.apply([step]).failed == ({KEY: "first"} if failed else {})
+        assert dirs.path_of(KEY) == paths[0]
+    dirs.close()
+
+
+def test_of_several_lost_at_once_all_replicas_are_gone(paths: list[Path]) -> None:
+    dirs = DataDirs(paths, 1)
+    keys = [("t", n) for n in range(3)]
+    made(dirs, *keys)
+    for path in paths[:2]:
+        shutil.rmtree(path)
+    applied = dirs.apply([Step(key, Replica(*key), Replica(*key), False, True) for key in keys])
+    assert (list(applied.failed), list(applied.gone), bool(applied.lost)) == (keys[:2], keys[:2], True)
+    assert dirs.working == [paths[2]]
+    dirs.close()
+
+
+def test_a_deleted_replica_is_nowhere_and_one_left_by_an_earlier_run_is_deleted_wherever_it_is(
+    paths: list[Path],
+) -> None:
+    dirs = DataDirs(paths, 1)
+    made(dirs, KEY)
+    dirs.apply([Step(KEY, Replica(*KEY), None, True, True)])
+    with pytest.raises(KeyError):
+        dirs.path_of(KEY)
+    (paths[1] / "t-0").mkdir()
+    assert dirs.apply([Step(KEY, None, None, True, True)]).failed == {}
+    assert [(path / "t-0").exists() for path in paths] == [False] * 3
+    dirs.close()
+
+
 def test_logs_and_checkpoints_are_where_the_replicas_are(paths: list[Path]) -> None:
     dirs = DataDirs(paths[:2], 1)
     keys = [("t", n) for n in range(4)]

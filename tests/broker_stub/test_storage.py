@@ -466,3 +466,8 @@ def test_partition_metadata_is_an_id_or_a_value_error(content: bytes) -> None:
     except ValueError:
         return
     assert found is None or len(found) == 22
+
+
+def test_a_partition_number_has_31_bits() -> None:
+    assert parse_folder_name("t-2147483647") == ("t", 2**31 - 1)
+    assert parse_folder_name("t-2147483648") is None

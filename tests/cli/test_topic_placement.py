@@ -12,6 +12,7 @@ from controller.core.model import REPLICAS_MAX, Broker, Endpoint
 from controller.core.partitions.replica_placement import (
     PlacementError,
     assign_replicas,
+    avoiding,
     check_assignment,
     check_name,
     parse_assignment,
@@ -103,6 +104,8 @@ RACKED = [broker(n, rack) for n, rack in enumerate(["a", "b", "b", "c", "c", "a"
         (UNRACKED, 0, 0, {4: (4, 0, 1), 5: (0, 2, 3), 6: (1, 3, 4)}),
         # The shift goes on from the leader of partition 0, as the leaders do, and grows with each round of numbers.
         (UNRACKED, 3, 4, {4: (2, 1, 3), 5: (3, 4, 0), 6: (4, 0, 1), 7: (0, 1, 2)}),
+        # Also when the first number added begins a round.
+        (UNRACKED, 0, 5, {5: (0, 2, 3), 6: (1, 3, 4)}),
         # That leader is gone: the next higher id, else the first.
         (UNRACKED[:3] + UNRACKED[4:], 3, 1, {1: (0, 1, 2), 2: (1, 2, 4)}),
         (UNRACKED, 9, 1, {1: (1, 2, 3)}),
@@ -122,6 +125,24 @@ def test_added_partitions_go_on_as_kafka_places_them(
     count = max(placed) + 1 - first
     assigned = assign_replicas(brokers, count, factor, start, first)
     assert {n: ids for n, ids in assigned.items() if n in placed} == placed
+
+
+@pytest.mark.parametrize(
+    ("factor", "avoided", "taken", "of_them"),
+    [
+        (2, (), [1, 3, 5], []),
+        (2, (3,), [1, 5], []),
+        (2, (3, 5), [1, 3], [3]),
+        (2, (5, 3, 1), [1, 3], [1, 3]),
+        (3, (3, 5), [1, 3, 5], [3, 5]),
+        (-1, (3,), [1, 5, 3], [3]),
+    ],
+)
+def test_brokers_to_avoid_are_taken_last_and_the_lowest_ids_first(
+    factor: int, avoided: tuple[int, ...], taken: list[int], of_them: list[int]
+) -> None:
+    found, used = avoiding([broker(n) for n in (5, 3, 1)], avoided, factor)
+    assert (sorted(b.id for b in found), used) == (sorted(taken), of_them)
 
 
 @pytest.mark.parametrize(("partitions", "factor"), [(0, 1), (-1, 1), (1, 0), (1, 4), (1, -1)])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from controller.core import machine
 from controller.core.effects import Answer, Committed, Read, Unconfirmed
-from controller.core.events import Event, EventKind
+from controller.core.events import DiskReport, Event, EventKind, StatesCheck, StopReport, TellAgain
+from controller.core.model import Partition, Topic
+from controller.core.requests.brokers import AlterPartition, Proposal
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import (
     BROKER_CHANGE,
@@ -17,6 +21,8 @@ from tests.support.core.world import (
     modified,
     state,
 )
+
+A, B, C = (Partition(Topic("t"), number, (1,)) for number in range(3))
 
 
 def idle(*brokers: int) -> MachineHarness:
@@ -291,3 +297,19 @@ def test_requests_that_are_handled_together_are_bounded_and_none_is_kept(
     rig.run()
     assert [done.kind for done in rig.finished] == [EventKind.TOPIC_CHANGE, *[EventKind.ALTER_PARTITION] * 3]
     assert not rig.machine._waiting
+
+
+@pytest.mark.parametrize(
+    ("body", "size"),
+    [
+        (None, 0),
+        (DiskReport(1, 1, [A], [B, C]), 3),
+        (StopReport(1, 1, [A], [(B, "KAFKA_STORAGE_ERROR")]), 2),
+        (TellAgain(1, 1, [A], [(B, 5)], [C], [("gone", 0)], [A]), 5),
+        (StatesCheck([A, B]), 2),
+        (AlterPartition(1, 1, [Proposal("t", "", 0, 1, (1,), 0, 1)]), 1),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_an_event_s_size_is_the_number_of_partitions_in_it(body: Any, size: int) -> None:
+    assert Event(EventKind.BROKER_CHANGE, body=body).size == size

@@ -163,3 +163,12 @@ def test_requests_are_told_apart_by_their_content() -> None:
     asked = [ControlledShutdown(1, 5), ControlledShutdown(1, 5), ControlledShutdown(2, 5)]
     digests = [request_digest(request) for request in asked]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_in_one_frame_a_topic_is_blamed_before_a_broker() -> None:
+    def failing(broker: Broker, topic: Topic) -> None:
+        raise KeyError(broker, topic)
+
+    with pytest.raises(KeyError) as caught:
+        failing(Broker(3, 1, ()), Topic("t"))
+    assert str(blame(caught.value, None, NOTHING).subject) == "topic/t"

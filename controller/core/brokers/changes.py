@@ -132,7 +132,6 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
     elections."""
     cluster = context.cluster
     for id_ in brokers:
-        cluster.offline_dirs.pop(id_, None)
         cluster.shutting_down.discard(id_)
     context.push_brokers()
     context.push_snapshot(brokers.keys())

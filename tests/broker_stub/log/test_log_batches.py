@@ -142,3 +142,14 @@ def test_each_error_of_a_log_has_kafkas_code() -> None:
     assert CorruptMessage.error_code == codes.CORRUPT_MESSAGE
     assert InvalidRecord.error_code == codes.INVALID_RECORD
     assert MessageTooLarge.error_code == codes.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(("newest", "good"), [(1005, True), (1000, False), (1003, False), (1006, False)])
+def test_the_newest_time_of_a_batch_is_that_of_its_newest_record(newest: int, good: bool) -> None:
+    body = wire.Records(records=[wire.Record(timestamp_delta=delta) for delta in (0, 5, 3)])
+    data = batches.seal(body.SerializeToString(), 3, 1000, newest)
+    if good:
+        assert [record.timestamp for record in batches.decode(data)] == [1000, 1005, 1003]
+    else:
+        with pytest.raises(batches.BadRecordsError, match="the newest record's is 1005"):
+            list(batches.decode(data))

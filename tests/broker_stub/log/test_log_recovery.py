@@ -158,10 +158,13 @@ def test_segments_after_a_damaged_one_are_kept_aside(tmp_path: Path) -> None:
     is_usable(log, tmp_path, stored)
 
 
-def test_a_missing_segment_ends_the_log(tmp_path: Path) -> None:
-    stored = write(tmp_path)
+def test_a_missing_segment_ends_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, synced = write(tmp_path), list[Path]()
+    monkeypatch.setattr(recovery, "sync_directory", synced.append)
     (tmp_path / file_name(6)).unlink()
     log = reopen(tmp_path)
+    # What is kept aside keeps its new name.
+    assert synced == [tmp_path]
     assert log.log_end_offset == 6
     assert log.problems == [
         f"{tmp_path / file_name(12)}: begins at offset 12, but the log before it ends at 6: "

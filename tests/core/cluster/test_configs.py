@@ -128,7 +128,26 @@ def test_a_topic_permits_an_unclean_leader() -> None:
     rig.run()
     assert rig.stored("t") == (2, 6, [2])
     assert rig.stored("u")[0] == -1
+    assert [record.reason for record in rig.recorded(UncleanElectionEnabled)] == ["for topic t"]
     rig.check_converged()
+
+
+@pytest.mark.parametrize("config", [{}, {UNCLEAN: "false"}, {"retention.ms": "1"}])
+def test_of_a_topic_that_permits_nothing_nothing_is_said(config: dict[str, str]) -> None:
+    rig = leaderless("t")
+    rig.world.put_node("/config/topics/t", config)
+    rig.world.notify_config("topics/t")
+    rig.run()
+    assert (rig.stored("t")[0], rig.recorded(UncleanElectionEnabled)) == (-1, [])
+
+
+def test_a_default_that_was_mended_is_no_problem_any_more() -> None:
+    rig = leaderless("t")
+    for value, problems in (("maybe", 1), ("false", 0)):
+        rig.world.put_node("/config/brokers/<default>", {UNCLEAN: value})
+        rig.world.notify_config("brokers/<default>")
+        rig.run()
+        assert len(rig.cluster.problems) == problems
 
 
 def test_the_default_of_all_brokers_permits_it() -> None:
@@ -238,6 +257,13 @@ def test_every_problem_is_named_at_once_and_nothing_is_written() -> None:
         assert name in answer.message
     assert rig.commits() == []
     assert "INVALID_CONFIG" in rig.rejects()
+
+
+def test_unknown_keys_of_brokers_are_kept_also_where_only_known_ones_of_topics_may_be() -> None:
+    rig = leaderless("t")
+    change = ConfigAlteration(ConfigResource(BROKER, "2"), [ConfigChange("my.key", "1")])
+    (reply,) = rig.ask(AlterConfigs([change], known_only=True))
+    assert reply.resources[0].error is ErrorCode.NONE
 
 
 def test_unknown_keys_are_kept_and_said_to_be_unknown() -> None:

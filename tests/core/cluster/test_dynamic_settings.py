@@ -154,3 +154,13 @@ def test_what_was_edited_by_hand_and_may_not_be_is_named_and_not_in_force() -> N
         rig.run()
         assert rig.cluster.dynamic == {PERCENTAGE: 7}
         assert list(rig.cluster.problems) == [PATH]
+
+
+def test_settings_that_cannot_be_read_are_a_problem_and_change_nothing() -> None:
+    rig = active()
+    rig.world.put_node(PATH, {"<default>": {PERCENTAGE: "7"}}, 1)
+    rig.run()
+    rig.world.damage(PATH)
+    rig.run()
+    assert PATH in rig.cluster.problems
+    assert rig.machine.settings.leader_imbalance_per_broker_percentage == 7

@@ -258,7 +258,16 @@ def test_one_named_twice_is_not_carried_out() -> None:
     assert world.feature == finalized()
 
 
+def test_what_a_broker_lacks_is_named_in_order() -> None:
+    broker = msgspec.structs.replace(a_broker(1, 1), features=ranges(b=(1, 2)))
+    assert missing(broker, {"b": 3, "a": 1, "c": 1}) == (
+        "feature a at level 1 (it does not know it), feature b at level 3 (it supports 1 to 2), "
+        "feature c at level 1 (it does not know it)"
+    )
+
+
 def test_without_brokers_nothing_is_supported() -> None:
+    assert supported_by_all([]) == {}
     rig = MachineHarness.active(World())
     assert messages(rig, ("f", 1, UPGRADE)) == ["no broker is registered that supports it"]
 

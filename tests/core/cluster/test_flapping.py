@@ -145,3 +145,17 @@ def test_one_that_stopped_cleanly_is_not_held_back_while_it_is_away() -> None:
     rig.run()
     assert rig.cluster.flapping[1].hold_us
     assert rig.cluster.held_back() == []
+
+
+def test_brokers_that_return_together_are_recorded_in_their_order() -> None:
+    # 8 comes before 1 in a small set.
+    world = World(1, 8)
+    rig = MachineHarness.active(world, settings=CoreSettings(broker_flapping_hold_seconds=HOLD_S))
+    for _ in range(2):
+        world.broker_down(8, 1)
+        rig.run()
+        rig.forget()
+        for broker_id in (8, 1):
+            world.broker_up(broker_id)
+        rig.run()
+    assert [c.broker_id for c in rig.recorded(BrokerChange) if c.to == "held_back"] == [1, 8]

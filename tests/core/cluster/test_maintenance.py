@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.core.cluster.maintenance import movable
+from controller.core.cluster.maintenance import due, movable
 from controller.core.events import Event, EventKind
 from controller.core.handlers import not_controller
 from controller.core.model import Attribution, Freeze, Maintenance, PartitionState, ReplicaState
@@ -15,7 +15,7 @@ from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
-from controller.core.requests.operator import CancelShutdown, SetDrain, SetFreeze, SetPause
+from controller.core.requests.operator import CancelShutdown, SetDrain, SetFreeze, SetMaintenance, SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.znode_paths import MAINTENANCE
 from tests.support.core.harness import Fate, MachineHarness
@@ -77,6 +77,11 @@ def test_it_is_kept_off_by_elections_creations_and_the_next_controller() -> None
     rig.world.events.append(Event(EventKind.LEADER_REBALANCE))
     rig.run()
     assert (rig.commits(), rig.rejects()) == ([], [])
+
+
+def test_only_what_the_drained_broker_leads_remains() -> None:
+    rig = cluster([1], [2, 1], [3])
+    assert list(drain(rig, 1).remaining) == [("t", 0)]
 
 
 def test_what_nobody_else_can_lead_stays_and_goes_when_somebody_can() -> None:
@@ -181,12 +186,33 @@ def test_lost_answers_are_settled(fate: Fate) -> None:
     assert leaders(rig) == [2]
 
 
-def test_what_never_lands_is_not_believed() -> None:
+@pytest.mark.parametrize(
+    "request_",
+    [
+        SetDrain(1, True, "r", "ann"),
+        SetPause(True, "r", "ann"),
+        SetMaintenance(True, "r", "ann"),
+        SetFreeze(True, "r", "ann", 5),
+    ],
+    ids=lambda request: type(request).__name__,
+)
+def test_what_never_lands_is_not_believed_and_said(request_: Any) -> None:
     rig = cluster([1, 2])
     rig.fate = lambda _: Fate.LOST
-    assert drain(rig, 1).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    answer = ask(rig, request_)
+    assert (answer.error, bool(answer.message)) == (ErrorCode.UNKNOWN_SERVER_ERROR, True)
+    assert rig.rejects() == ["UNKNOWN_SERVER_ERROR"]
     assert rig.cluster.maintenance == Maintenance()
     assert leaders(rig) == [1]
+
+
+def test_a_drained_cluster_is_looked_at_from_the_moment_on_at_which_it_is_due() -> None:
+    rig = cluster([1, 2])
+    state = rig.cluster
+    state.maintenance_check_us = 100
+    assert not due(state, 100)
+    state.maintenance = Maintenance(None, {1: MARK})
+    assert [due(state, now_us) for now_us in (99, 100, 101)] == [False, True, True]
 
 
 def test_an_unreadable_one_is_shown_and_not_overwritten() -> None:
@@ -319,4 +345,5 @@ def test_a_freeze_needs_reason_author_and_end() -> None:
         SetFreeze(True, "why", "ann"),
     ):
         assert ask(rig, request).error is ErrorCode.INVALID_REQUEST
+    assert "reason" in ask(rig, SetFreeze(True, "", "ann")).message
     assert MAINTENANCE not in rig.world.nodes

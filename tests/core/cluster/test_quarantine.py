@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controller.core.cluster.quarantine import (
     REMEMBERED_MS,
     REQUESTS_MAX,
@@ -107,3 +109,18 @@ def test_requests_of_another_kind_are_not_counted() -> None:
         Subject(SubjectKind.EVENT, "CreateTopics"),
     )
     assert found.blamed([request, event], "d") == request
+
+
+def test_only_events_are_skipped_as_events() -> None:
+    topic = Subject(SubjectKind.TOPIC, "TopicChange")
+    found = Quarantine().remember(raised(topic)).remember(raised(topic, epoch=2))
+    assert found.skips(topic)
+    assert found.events() == frozenset()
+
+
+@pytest.mark.parametrize(("later_ms", "kept"), [(REMEMBERED_MS - 1, True), (REMEMBERED_MS, False)])
+def test_what_raised_once_is_forgotten_after_a_time(later_ms: int, kept: bool) -> None:
+    began_ms = 10 * REMEMBERED_MS
+    other = Subject(SubjectKind.BROKER, "3")
+    found = Quarantine().remember(raised(at_ms=began_ms)).remember(raised(other, at_ms=began_ms + later_ms))
+    assert list(found.suspects) == (["topic/t", "broker/3"] if kept else ["broker/3"])

@@ -61,6 +61,7 @@ def test_the_change_and_its_notification_are_one_commit(rig: MachineHarness) -> 
 REFUSED = {
     "no name": ([ScramAlteration("", SHA_512, to("x"))], ErrorCode.UNACCEPTABLE_CREDENTIAL),
     "no path": ([ScramAlteration("..", SHA_512, to("x"))], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+    "no path either": ([ScramAlteration(".", SHA_512, to("x"))], ErrorCode.UNACCEPTABLE_CREDENTIAL),
     "long name": ([ScramAlteration("a" * 1001, SHA_512, to("x"))], ErrorCode.UNACCEPTABLE_CREDENTIAL),
     "mechanism": ([ScramAlteration("a", None, to("x"))], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     "mechanism to delete": ([ScramAlteration("a", None)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
@@ -84,6 +85,7 @@ def test_a_refused_user_is_left_alone_and_others_are_not(rig: MachineHarness, ca
     other = ScramAlteration("b", SHA_512, to("y"))
     assert asked(rig, *alterations, other) == [(alterations[0].user, error), ("b", ErrorCode.NONE)]
     assert stored(rig, alterations[0].user) is None
+    assert rig.rejects() == [error.name]
     assert stored(rig, "b") == {SHA_512: "y"}
 
 

@@ -85,6 +85,25 @@ def test_a_strategy_that_is_added_shows(monkeypatch: pytest.MonkeyPatch) -> None
     assert f"rule 4: {drain.ways[0].text}: 2 qualifies" in found.words()
 
 
+def test_in_maintenance_mode_no_unclean_election_is_permitted_by_configuration() -> None:
+    cluster, partition = cluster_with((1, 2), state(-1, (1,), 3, 5), (2,))
+    for entered in (None, Attribution("disks", "ann")):
+        cluster.maintenance = Maintenance(entered=entered)
+        found = explain_partition(cluster, partition, unclean_allowed=True)
+        unclean = [rule for rule in found.rules if rule.way.unclean]
+        assert [rule.permitted for rule in unclean] == [entered is None] * len(unclean)
+        assert unclean
+
+
+def test_a_leader_that_lost_the_disk_of_another_partition_leads_this_one() -> None:
+    cluster, partition = cluster_with((1, 2), state(1, (1, 2), 3, 5), (1, 2))
+    cluster.offline_dirs[1] = {Partition(partition.topic, 1, (1,))}
+    assert explain_partition(cluster, partition, unclean_allowed=False).summary == "1 leads it"
+    cluster.offline_dirs[1].add(partition)
+    lost = explain_partition(cluster, partition, unclean_allowed=False).summary
+    assert lost == "its leader 1 has lost the disk it is on"
+
+
 def test_a_partition_that_is_well() -> None:
     found = explained((1, 2), state(1, (1, 2), 3, 5, controller_epoch=7), (1, 2))
     assert found.words() == [

@@ -47,6 +47,19 @@ def test_isr_changes_are_taken_over_and_told_as_metadata() -> None:
     rig.check_converged()
 
 
+@pytest.mark.parametrize(("leader", "leader_epoch"), [(1, 6), (2, 6), (1, 5)])
+def test_a_state_with_another_leader_epoch_is_told_to_the_replicas_too(
+    leader: int, leader_epoch: int
+) -> None:
+    """Whoever wrote it: a leader keeps its epoch."""
+    rig = cluster({0: [1, 2, 3]})
+    rig.world.put_state("t", 0, state(leader, [1, 2], leader_epoch, 8))
+    rig.world.notify_isr(("t", 0))
+    rig.run()
+    told = {line.split()[0] for line in rig.lines("LISR")}
+    assert told == (set() if leader_epoch == 5 else {"1", "2", "3"})
+
+
 def test_many_nodes_are_one_reading_and_one_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "BATCH_WRITES", 3)
     rig = cluster({0: [1, 2]})

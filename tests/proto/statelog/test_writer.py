@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import io
 import json
 import shutil
 import threading
@@ -15,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.statelog.writer import FILE_NAME, Rotation, StateLogWriter, format_ts
+from proto.statelog.writer import FILE_NAME, Rotation, StateLogWriter, _next_stamp, format_ts
 
 OpenLog = Callable[..., StateLogWriter]
 
@@ -194,6 +196,17 @@ def test_the_newest_files_are_kept_and_read_last_whatever_the_wall_clock_does(
     assert [row["partition"] for row in lines(state_log_dir)] == [5, 6, 7]
 
 
+def test_a_rotated_file_s_name_is_the_time_but_after_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1_800_000_000 * 10**9)
+    now = "20270115T080000.000000Z"
+    older, newer = (
+        "state-change.20200101T000000.000000Z.jsonl.gz",
+        "state-change.20300101T000000.000000Z.jsonl",
+    )
+    assert _next_stamp([]) == _next_stamp([older]) == now
+    assert _next_stamp([newer, older]) == "20300101T000000.000001Z"
+
+
 def test_rotation_cut_short_by_a_kill_doubles_nothing(open_log: OpenLog, state_log_dir: Path) -> None:
     """Killed between rename and unlink, a rotation leaves a plain file and half a gzip: the next one mends it."""
     state_log_dir.mkdir()
@@ -257,6 +270,56 @@ def test_queue_limit_drops_counts_and_reports(open_log: OpenLog, state_log_dir: 
     writer.close()
     assert lines(state_log_dir)[-1]["partition"] == 99
     assert writer.dropped == 3
+
+
+def test_a_file_that_is_removed_takes_its_own_lines_with_it_and_no_others(
+    open_log: OpenLog, state_log_dir: Path
+) -> None:
+    writer = open_log()
+    # What is said of lost lines is a line, too.
+    for count, lost in ((3, 0), (1, 3), (2, 3 + 2)):
+        writer.append(rows(count), cause="A", count=count)
+        assert writer.flush()
+        assert writer.dropped == lost
+        (state_log_dir / FILE_NAME).unlink()
+
+
+class Filling(io.FileIO):
+    """A file on a disk that has room for so many bytes more."""
+
+    room = 0
+
+    def write(self, data: Any) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = super().write(bytes(data)[: self.room])
+        self.room -= written
+        return written
+
+
+def test_of_a_write_that_a_full_disk_ends_whole_lines_are_written_and_the_rest_is_lost(
+    open_log: OpenLog, state_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+    rooms = [450]
+
+    def open_(self: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if self.name != FILE_NAME or mode != "ab" or not rooms:
+            return opened(self, mode, *args, **options)
+        file = Filling(self, "ab")
+        file.room = rooms.pop()
+        return file
+
+    writer = open_log()
+    monkeypatch.setattr(Path, "open", open_)
+    writer.append(rows(5), cause="A", count=5)
+    writer.close()
+    found = (state_log_dir / FILE_NAME).read_bytes().splitlines()
+    whole = [line for line in found if line.endswith(b"}")]
+    report = json.loads(whole.pop())
+    assert 0 < len(whole) < 5
+    assert (writer.written, writer.dropped) == (len(whole) + 1, 5 - len(whole))
+    assert (report["kind"], report["count"]) == ("log", writer.dropped)
 
 
 def test_a_directory_that_vanishes_is_survived_and_reported(open_log: OpenLog, state_log_dir: Path) -> None:

@@ -1,11 +1,12 @@
-"""The numbers of Kafka's gauge ControllerState (reference, section 11.1)."""
+"""The numbers of Kafka's gauge ControllerState (reference, section 11.1); gauges with labels."""
 
 from __future__ import annotations
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from controller.core.events import EventKind
-from controller.runtime.observe.metrics import IDLE, state_of
+from controller.runtime.observe.metrics import IDLE, GaugeSource, state_of
 
 #: The reference's list, of what has an event here.
 REFERENCE = {
@@ -59,3 +60,10 @@ def test_an_event_is_idle_only_where_that_is_decided() -> None:
 
 def test_every_state_is_one_of_the_originals() -> None:
     assert {state_of(kind) for kind in EventKind} <= set(range(18))
+
+
+def test_a_gauge_has_all_its_rows_each_with_its_own_labels() -> None:
+    registry = CollectorRegistry()
+    rows = [("g", "text", {"setting": s, "file": f}, v) for s, f, v in (("a", "x", 1.0), ("b", "y", 2.0))]
+    GaugeSource(lambda: rows, registry)
+    assert [registry.get_sample_value("g", labels) for _, _, labels, _ in rows] == [1.0, 2.0]

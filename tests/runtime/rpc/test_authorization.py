@@ -97,11 +97,13 @@ class Audited:
         self.records.append((method, caller, error_name(answer.error_code), changes))
 
 
-def daemon_like(authorizer: Any, metrics: ControllerMetrics, term: Any) -> Any:
+def daemon_like(
+    authorizer: Any, metrics: ControllerMetrics, term: Any, openness: Openness = Openness.BY_SETTING
+) -> Any:
     return SimpleNamespace(
         authorizer=authorizer,
         callers=Callers(PrincipalRules()),
-        openness=Openness.BY_SETTING,
+        openness=openness,
         audit_log=Audited(),
         epoch=1,
         metrics=metrics,
@@ -112,15 +114,23 @@ def daemon_like(authorizer: Any, metrics: ControllerMetrics, term: Any) -> Any:
 class Rigged:
     """A guarded method whose handler answers for all it is given; ``called`` are the requests it got."""
 
-    def __init__(self, method: str, authorizer: Any, answer: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        method: str,
+        authorizer: Any,
+        answer: Callable[[Any], Any],
+        openness: Openness = Openness.BY_SETTING,
+    ) -> None:
         self.metrics = ControllerMetrics(CollectorRegistry())
         cluster = Cluster(controller_id=1)
         cluster.add_topic(Topic("secret", "S" * 22))
         term = SimpleNamespace(machine=SimpleNamespace(cluster=cluster))
-        self.daemon = daemon_like(authorizer, self.metrics, term)
+        self.daemon = daemon_like(authorizer, self.metrics, term, openness)
         self.called: list[Any] = []
         self._answer = answer
-        self._guard = Guard(self.daemon, f"/{ADMIN}/{method}")
+        self._guard = Guard(
+            self.daemon, f"/{ADMIN if method in methods.METHODS[ADMIN] else BROKERS}/{method}"
+        )
 
     async def ask(self, request: Any) -> Any:
         async def handler(request: Any, context: object) -> Any:
@@ -291,6 +301,46 @@ async def test_the_audit_log_has_method_caller_and_error_of_every_answer() -> No
         rigged = Rigged("SetPause", authorizer, lambda _: maintenance_pb2.OperatorResponse())
         await rigged.ask(maintenance_pb2.SetPauseRequest())
         assert rigged.daemon.audit_log.records == [("SetPause", caller, error, True)]
+
+
+class Broker(Denying):
+    """May act as broker 2."""
+
+    def speaks_for(self, principal: Principal, broker_id: int) -> bool:
+        return broker_id == 2
+
+
+@pytest.mark.parametrize("method", sorted(methods.METHODS[BROKERS]))
+@pytest.mark.parametrize("broker_id", [2, 3])
+async def test_a_broker_asks_for_itself_and_a_refusal_is_counted(method: str, broker_id: int) -> None:
+    rigged = Rigged(method, Broker(lambda *_: True), lambda _: methods.response_of(BROKERS, method)())
+    answer = await rigged.ask(methods.request_of(BROKERS, method)(broker_id=broker_id, broker_epoch=2))
+    error = "NONE" if broker_id == 2 else "CLUSTER_AUTHORIZATION_FAILED"
+    assert (error_name(answer.error_code), len(rigged.called)) == (error, broker_id == 2)
+    registry, labels = rigged.metrics.registry, {"method": method, "error": error}
+    counted = registry.get_sample_value("partition_controller_requests_total", labels)
+    assert counted == (None if broker_id == 2 else 1)
+
+
+@pytest.mark.parametrize("reason", ["", " \t", "old"])
+@pytest.mark.parametrize("openness", list(Openness))
+@pytest.mark.parametrize(
+    ("method", "fields"),
+    [
+        ("DeleteTopics", {"topics": [pb.DeletableTopic(name="t")]}),
+        ("ElectLeaders", {"election_type": pb.UNCLEAN}),
+        ("ForgetBroker", {"broker_id": 1}),
+    ],
+)
+async def test_where_an_authorizer_decides_what_may_lose_data_takes_a_reason(
+    method: str, fields: Any, openness: Openness, reason: str
+) -> None:
+    response = methods.response_of(ADMIN, method)
+    rigged = Rigged(method, Denying(lambda *_: True), lambda _: response(), openness)
+    answer = await rigged.ask(methods.request_of(ADMIN, method)(reason=reason, **fields))
+    refused = openness is Openness.GUARDED and reason != "old"
+    assert error_name(answer.error_code) == ("INVALID_REQUEST" if refused else "NONE")
+    assert len(rigged.called) == (not refused)
 
 
 async def test_not_controller_comes_first() -> None:
