@@ -114,6 +114,7 @@ def test_arrow_and_spark_make_the_same_of_any_records(
         same(spark, root / "logs", root / "staging")
 
 
+@pytest.mark.long
 def test_arrow_and_spark_make_the_same_of_a_cluster(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

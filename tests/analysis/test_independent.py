@@ -308,6 +308,7 @@ def test_every_table_is_as_counted_line_by_line(
     assert table["rolling_restarts"]
 
 
+@pytest.mark.long
 @settings(max_examples=4)
 @given(chance=st.randoms(use_true_random=False))
 def test_questions_are_answered_as_counted_whatever_the_log_has(

@@ -92,7 +92,13 @@ async def works(cluster: Playground, session: Session) -> None:
         assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize("known_epoch", [False, True], ids=["broker epoch -1", "broker epoch known"])
+@pytest.mark.parametrize(
+    "known_epoch",
+    [
+        pytest.param(False, id="broker epoch -1", marks=pytest.mark.long),
+        pytest.param(True, id="broker epoch known"),
+    ],
+)
 async def test_no_broker_obeys_and_the_controller_is_not_locked_out(
     start_cluster: StartCluster, session: Session, known_epoch: bool
 ) -> None:
@@ -147,7 +153,13 @@ async def test_nobody_lets_a_healthy_broker_go_in_its_name(
     ]
 
 
-@pytest.mark.parametrize("restored", [b"3", b"40"], ids=["lower", "the same number again"])
+@pytest.mark.parametrize(
+    "restored",
+    [
+        pytest.param(b"3", id="lower"),
+        pytest.param(b"40", id="the same number again", marks=pytest.mark.long),
+    ],
+)
 async def test_an_epoch_that_went_back_locks_nobody_out(
     start_cluster: StartCluster, session: Session, restored: bytes
 ) -> None:

@@ -221,13 +221,21 @@ def nothing(running: Cluster) -> int:
 @pytest.mark.parametrize(
     ("planted", "meet", "name"),
     [
-        pytest.param(TOPIC, topic_by_hand, "topic/poison", id="topic"),
+        pytest.param(TOPIC, topic_by_hand, "topic/poison", id="topic", marks=pytest.mark.long),
         pytest.param(PUSH, topic_by_hand, "topic/poison", id="push"),
-        pytest.param(DECODER, failover, "topic/poison", id="decoder"),
-        pytest.param(STARTUP, failover, "topic/poison", id="failover of a topic"),
-        pytest.param(FAILOVER, another_term, "event/ReplicaLeaderElection", id="part of failover"),
+        pytest.param(DECODER, failover, "topic/poison", id="decoder", marks=pytest.mark.long),
+        pytest.param(STARTUP, failover, "topic/poison", id="failover of a topic", marks=pytest.mark.long),
+        pytest.param(
+            FAILOVER,
+            another_term,
+            "event/ReplicaLeaderElection",
+            id="part of failover",
+            marks=pytest.mark.long,
+        ),
         pytest.param(REQUEST, asks_for_poison, "request/CreateTopics", id="request"),
-        pytest.param(REBALANCE, nothing, "event/AutoPreferredReplicaLeaderElection", id="timer"),
+        pytest.param(
+            REBALANCE, nothing, "event/AutoPreferredReplicaLeaderElection", id="timer", marks=pytest.mark.long
+        ),
     ],
 )
 def test_what_raises_twice_is_left_out(

@@ -311,6 +311,7 @@ def test_records_and_verbs_with_a_certificate(cluster: Cluster, tmp_path: Path) 
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)
 
 
+@pytest.mark.long
 async def test_certificates_and_authority_are_replaced_under_load(zookeeper: str, tmp_path: Path) -> None:
     """First everybody believes both authorities, then has a certificate of the new one, then believes only that.
 

@@ -128,7 +128,9 @@ def test_examples_by_hand(tmp_path: Path) -> None:
             running.process.send_signal(signal.SIGINT)
             ended = running.process.wait(120)
     assert ended == 0, running.said()
+    assert "interrupted: the verdict follows" in running.said()
     assert "verdict: GOOD" in running.said()
+    assert left_over(tmp_path) == {}
 
 
 @pytest.mark.slow

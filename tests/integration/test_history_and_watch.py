@@ -75,7 +75,13 @@ async def test_history_names_the_event_and_its_cause_with_and_without_a_controll
     assert json.loads(run_to_end(files, tmp_path).stdout) == [first, second]
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+@pytest.mark.parametrize(
+    "blow",
+    [
+        pytest.param(signal.SIGKILL, id="killed", marks=pytest.mark.long),
+        pytest.param(signal.SIGSTOP, id="frozen"),
+    ],
+)
 async def test_a_watch_goes_on_with_the_successor(
     start_cluster: StartCluster, session: Session, tmp_path: Path, blow: signal.Signals
 ) -> None:

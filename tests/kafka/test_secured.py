@@ -252,6 +252,7 @@ async def strangers(cluster: KafkaCluster, security: Security) -> None:
     assert {path: data for path, data in after.items() if before.get(path) != data} == {}
 
 
+@pytest.mark.long
 def test_strangers_get_nothing_on_a_cluster_with_tls_scram_acls_and_owned_znodes(
     make_secured: Secured, tmp_path: Path
 ) -> None:

@@ -91,7 +91,10 @@ def test_an_operator_s_day_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "faults"),
-    [("gameday-short", SHORT), pytest.param("gameday", 22, marks=pytest.mark.gameday_long)],
+    [
+        pytest.param("gameday-short", SHORT, marks=pytest.mark.long),
+        pytest.param("gameday", 22, marks=pytest.mark.gameday_long),
+    ],
 )
 def test_a_game_day_end_to_end(tmp_path: Path, script: str, faults: int) -> None:
     """Of each fault the right thing is said, and following the advice mends it: else the script fails."""
@@ -102,6 +105,7 @@ def test_a_game_day_end_to_end(tmp_path: Path, script: str, faults: int) -> None
     assert_good_verdict(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_failover_end_to_end(tmp_path: Path) -> None:
     done = run_to_end(playground("--script=failover", "--brokers=1"), tmp_path)
@@ -118,14 +122,12 @@ def test_failover_end_to_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_interrupting_the_idle_playground_ends_everything(
-    zookeeper: str, tmp_path: Path, signum: int
-) -> None:
+def test_sigterm_ends_all_of_the_idle_playground(zookeeper: str, tmp_path: Path) -> None:
+    """Ctrl-C does, too: README's examples end so."""
     command = playground("--script=idle", "--brokers=1", f"--zookeeper={zookeeper}")
     with program(command, tmp_path) as running:
         running.until(lambda: "Ctrl-C ends the playground" in running.said())
-        running.process.send_signal(signum)
+        running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(120) == 0, running.said()
         assert "interrupted: the verdict follows" in running.said()
         assert_good_verdict(running.said())

@@ -49,6 +49,7 @@ async def test_everything_killed_at_once_under_load_loses_nothing(start_cluster:
         assert (await workload.verdict(session)).ok
 
 
+@pytest.mark.long
 async def test_a_frozen_leader_wakes_up_deposed_and_loses_nothing(start_cluster: StartCluster) -> None:
     """It sleeps through its session: others lead, it still thinks that it does, and what it says then counts for
     nothing."""

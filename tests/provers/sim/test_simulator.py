@@ -20,7 +20,7 @@ from tests.provers.sim.simulate import Outcome, simulate
 from tests.support.paths import ROOT
 
 #: Beyond those that anybody has looked at: 20 or so cost as much as a small test of processes.
-SHORT = range(1, int(os.environ.get("SIM_SEEDS", "50")) + 1)
+SHORT = range(1, int(os.environ.get("SIM_SEEDS", "25")) + 1)
 
 
 @pytest.mark.slow
@@ -42,12 +42,12 @@ def test_seeds() -> None:
 @pytest.mark.slow
 def test_seeds_of_a_cluster_whose_brokers_would_elect_a_controller() -> None:
     epochs = 0
-    for seed in range(1, 13):
+    for seed in range(1, 7):
         known = plan(seed)
         outcome = simulate(replace(known, options=replace(known.options, takeover=True)))
         assert not outcome.violations, f"seed {seed}: {outcome.violations[0]}"
         epochs += outcome.figures["controller epochs"]
-    assert epochs > 24
+    assert epochs > 12
 
 
 _TRACES = """
