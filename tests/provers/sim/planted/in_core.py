@@ -25,11 +25,6 @@ FAULTS = (
         Change(CORE + "outbox:BrokerQueue.caused_by", "_e >= _s.event_id", "True"),
     ),
     Fault(
-        "vanished-replicas-handled",
-        "a part of a long event handles what has vanished since the event began",
-        Change(CORE + "brokers.changes:_still", "_c.partition(_n, _p.number) is _p", "True"),
-    ),
-    Fault(
         "changes-left-out-with-the-whole",
         "where a broker holds the whole state, changes since are not told either",
         Change(
