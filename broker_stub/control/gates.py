@@ -69,9 +69,12 @@ class Gate:
         self._look, self.term_zxid = term.look, term.zxid
         self.controller_epoch, self.controller_id = term.controller_epoch, term.controller_id
 
-    def admit(self, header: Header, term: ControllerTerm | None = None) -> Refusal | None:
+    def admit(
+        self, header: Header, term: ControllerTerm | None = None, *, changes: bool = True
+    ) -> Refusal | None:
         """Check a request. None: admitted. A refused request changes nothing.
 
+        ``changes``: False for a mere fence. One of an older event is no harm: what it is to refuse is refused already.
         ``term``: what a look that began after the request came has found. Raises UnknownTerm when there must be one.
         """
         # A higher broker epoch is accepted: the controller may see our registration before we do.
@@ -96,7 +99,7 @@ class Gate:
                 f"request of controller {header.controller_id}: that of controller epoch"
                 f" {self.controller_epoch} is {self.controller_id}",
             )
-        if NO_EVENT < header.event_id < self.event_id:
+        if changes and NO_EVENT < header.event_id < self.event_id:
             return Refusal(
                 codes.STALE_CONTROLLER_EPOCH,
                 f"request of event {header.event_id} of controller epoch {header.controller_epoch} comes late:"

@@ -256,7 +256,8 @@ class ControlHandlers:
         fenced = request.HasField("fence")
         with self._lock:
             if fenced:
-                admitted = self._admit("DescribeState", read_header(request.fence), sender, term)
+                header = read_header(request.fence)
+                admitted = self._admit("DescribeState", header, sender, term, changes=False)
                 if isinstance(admitted, Refusal):
                     return wire.DescribeStateResponse(
                         error_code=admitted.error, controller_epoch=self._known_epoch()
@@ -369,13 +370,19 @@ class ControlHandlers:
         return max(self.gate.controller_epoch, 0)
 
     def _admit(
-        self, cause: str, header: Header | Malformed, sender: str, term: ControllerTerm | None
+        self,
+        cause: str,
+        header: Header | Malformed,
+        sender: str,
+        term: ControllerTerm | None,
+        *,
+        changes: bool = True,
     ) -> Header | Refusal:
         if isinstance(header, Malformed):
             refusal = Refusal(codes.INVALID_REQUEST, header.reason)
             self._reject_whole(cause, 0, refusal)
             return refusal
-        refused = self.gate.admit(header, term)
+        refused = self.gate.admit(header, term, changes=changes)
         if refused is not None:
             if header.controller_epoch > self.gate.controller_epoch:
                 refused = refused._replace(reason=f"{refused.reason} (sent by {sender or 'nobody known'})")

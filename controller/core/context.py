@@ -38,12 +38,16 @@ class Pause(Enum):
 
     WAIT = "wait"  #: an outcome is needed
     YIELD = "yield"  #: let the driver perform effects and run other tasks, then step again at once
+    #: As YIELD, between two parts of a long event: prompt events may be handled before the next (docs/adr/0022).
+    GIVE_WAY = "give way"
 
 
 #: Partitions, replicas or entries that a handler looks at between yields: what takes so long delays all other tasks.
 SLICE_MAX = 5000
 #: The same, of partitions of which most are only passed over.
 PASSED_MAX = 20_000
+#: Partitions or replicas of a part of a long event.
+PART_MAX = 2500
 
 
 class FollowUp(Enum):
@@ -119,7 +123,8 @@ def with_dynamic(settings: CoreSettings, cluster: Cluster) -> CoreSettings:
 class EventContext:
     """Context of one event.
 
-    ``now_us`` is the driver's monotonic clock at the last step; ``skipped``: kinds of events in quarantine.
+    ``now_us`` is the driver's monotonic clock at the last step; ``skipped``: kinds of events in quarantine;
+    ``gives_way``: prompt events may be handled between two parts of this one.
     """
 
     def __init__(
@@ -134,6 +139,7 @@ class EventContext:
         cause: str,
         now_us: int,
         skipped: Collection[EventKind] = (),
+        gives_way: bool = False,
     ) -> None:
         self.cluster, self.outbox = cluster, outbox
         #: Of flags, environment and file.
@@ -141,12 +147,15 @@ class EventContext:
         self.new_topic_id = new_topic_id
         self.event_id, self.cause, self.now_us = event_id, cause, now_us
         self.skipped = skipped
+        #: False while the cluster state shows what is not so.
+        self.gives_way = gives_way
         self.records: list[LogBatch] = []
         self.effects: list[Effect] = []
         self.replies: list[Reply] = []
         self.follow_ups: list[FollowUp] = []
         self._effect_ids = effect_ids
         self._arrived: dict[int, Outcome] = {}
+        self._under_way: set[int] = set()
         #: Partitions whose metadata this event queued since its last broker or disk failure; all that have a state.
         self.notified: set[Partition] = set()
         self.notified_all = False
@@ -166,13 +175,14 @@ class EventContext:
 
     def submit_read(self, query: Query[object]) -> int:
         # Every query is a member of AnyQuery; the union lets mypy check that a store answers all of them.
-        effect = Read(next(self._effect_ids), cast(AnyQuery, query))
-        self.effects.append(effect)
-        return effect.id
+        return self._submit(Read(next(self._effect_ids), cast(AnyQuery, query)))
 
     def submit_commit(self, writes: Sequence[Write]) -> int:
-        effect = Commit(next(self._effect_ids), writes)
+        return self._submit(Commit(next(self._effect_ids), writes))
+
+    def _submit(self, effect: Effect) -> int:
         self.effects.append(effect)
+        self._under_way.add(effect.id)
         return effect.id
 
     def wait_any(self, ids: Iterable[int]) -> Handler[Outcome]:
@@ -184,6 +194,7 @@ class EventContext:
             outcome = yield Pause.WAIT
             if outcome is not None:
                 self._arrived[outcome.id] = outcome
+                self._under_way.discard(outcome.id)
 
     def read(self, query: Query[T]) -> Handler[T]:
         """Submit one query and wait for its answer."""
@@ -203,6 +214,16 @@ class EventContext:
     def later(self, follow_up: FollowUp) -> None:
         """Defer work to its own event."""
         self.follow_ups.append(follow_up)
+
+    def parts(self, found: Sequence[T]) -> Iterator[Sequence[T]]:
+        """What a long event handles part by part, followed by ``give_way``: each part decides, writes and tells by the
+        state at its time. Of what was found before, a part must leave out what is no more (``is_present``)."""
+        return slices(found, PART_MAX) if self.gives_way else iter([found] if found else [])
+
+    def give_way(self) -> Handler[None]:
+        """Let prompt events be handled. What they change is all that may have changed meanwhile."""
+        assert not self._under_way, "a part has ended, and not all of its effects have"
+        yield Pause.GIVE_WAY if self.gives_way else Pause.YIELD
 
     # records
 

@@ -112,6 +112,21 @@ FOLLOW_UPS: dict[FollowUp, EventKind] = {
 }
 
 
+#: Events that are handled in parts, between which they give way to prompt ones (docs/adr/0022).
+LONG = frozenset({EventKind.BROKER_CHANGE, EventKind.CONTROLLED_SHUTDOWN})
+#: What somebody waits for, and what changes no brokers and takes no partition from anybody.
+PROMPT = frozenset(
+    {
+        EventKind.ALTER_PARTITION,
+        EventKind.TOPIC_CHANGE,
+        EventKind.PARTITION_MODIFICATIONS,
+        EventKind.CREATE_TOPICS,
+        EventKind.CREATE_PARTITIONS,
+        EventKind.ALLOCATE_PRODUCER_IDS,
+    }
+)
+
+
 def handle(context: EventContext, event: Event, gathered: Sequence[Event]) -> Handler[None]:
     """Handle one event completely. ``gathered``: the event and those handled together with it, in order."""
     if event.kind is EventKind.PARTITION_MODIFICATIONS:

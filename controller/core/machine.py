@@ -1,5 +1,6 @@
 """The machine: takes events, returns records and effects. It handles one event at a time, in order, like the
-original's event thread.
+original's event thread; but a long event gives way between its parts to the prompt ones right behind it
+(docs/adr/0022).
 
 ``step`` is its only entry point. It never blocks and does no I/O: the driver performs the effects and passes each
 outcome back. A machine lives for one controller term.
@@ -15,7 +16,7 @@ from itertools import count
 from controller.core.context import CoreSettings, EventContext, Handler, Pause, with_dynamic
 from controller.core.effects import Effect, Outcome
 from controller.core.events import Event, EventKind, Finished
-from controller.core.handlers import FOLLOW_UPS, gathers, handle, skip
+from controller.core.handlers import FOLLOW_UPS, LONG, PROMPT, gathers, handle, skip
 from controller.core.model import Cluster
 from controller.core.outbox import Outbox
 from controller.core.records import LogBatch
@@ -35,6 +36,17 @@ class Ready:
     replies: list[Reply] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     more: bool = False
+
+
+@dataclass
+class _Handling:
+    """An event that is being handled."""
+
+    event: Event
+    arrived_us: int
+    began_us: int
+    context: EventContext
+    handler: Handler[None]
 
 
 class Machine:
@@ -59,9 +71,10 @@ class Machine:
         self._event_id = 0
         #: Never reused within a term, so that a late outcome is never taken for another effect's.
         self._effect_ids = count(1)
-        self._context: EventContext | None = None
-        self._handler: Handler[None] | None = None
-        self._current: tuple[Event, int, int] | None = None
+        self._current: _Handling | None = None
+        #: A long event that has given way to the current one and those that had arrived by then, and when it did.
+        self._giving_way: _Handling | None = None
+        self._gave_way_us = 0
         #: True once the failover is done: only then is this controller active.
         self.ready = False
 
@@ -75,7 +88,12 @@ class Machine:
 
     @property
     def current_event(self) -> Event | None:
-        return self._current[0] if self._current else None
+        return self._current.event if self._current else None
+
+    @property
+    def current_event_id(self) -> int:
+        """That of the current event; of the newest one where there is none."""
+        return self._current.context.event_id if self._current else self._event_id
 
     def oldest_queued_us(self) -> int | None:
         """When the oldest waiting event arrived, on the driver's clock."""
@@ -92,34 +110,47 @@ class Machine:
         ``now_us`` is a monotonic clock in microseconds.
         """
         if isinstance(stimulus, Event):
-            self._enqueue(stimulus, now_us)
-            if self._handler is not None:
+            self.enqueue(stimulus, now_us)
+            if self._current is not None:
                 return Ready()
             outcome: Outcome | None = None
         else:
             outcome = stimulus
         ready = Ready()
         pause: Pause | None = None
-        if self._handler is None and self._inbox:
-            self._begin(now_us)
+        if self._current is None and self._inbox:
+            self._current = self._begin(now_us)
             outcome = None
-        if self._handler is not None:
-            pause = self._advance(outcome, now_us, ready)
-        ready.more = pause is Pause.YIELD or (self._handler is None and bool(self._inbox))
+        if self._current is not None:
+            pause = self._advance(self._current, outcome, now_us, ready)
+            if pause is Pause.GIVE_WAY and self._giving_way is None:
+                self._gave_way_us = now_us
+                self._let_in(self._current, now_us)
+        another = self._current is not None or bool(self._inbox)
+        ready.more = another if pause is None else pause is not Pause.WAIT
         return ready
 
-    def _enqueue(self, event: Event, now_us: int) -> None:
+    def enqueue(self, event: Event, now_us: int) -> None:
+        """Queue an event, without deciding anything."""
         # An equal event in the queue will read the same state: a second one adds nothing.
         if event not in self._waiting:
             self._waiting.add(event)
             self._inbox.append((event, now_us))
 
-    def _begin(self, now_us: int) -> None:
+    def _let_in(self, long: _Handling, now_us: int) -> None:
+        """Begin the next prompt event that had arrived when the long one gave way; else, go on with that one."""
+        waits = bool(self._inbox) and self._inbox[0][1] <= self._gave_way_us
+        if waits and self._inbox[0][0].kind in PROMPT:
+            self._giving_way = long
+            self._current = self._begin(now_us)
+        else:
+            self._giving_way, self._current = None, long
+
+    def _begin(self, now_us: int) -> _Handling:
         event, arrived_us = self._inbox.popleft()
         self._waiting.discard(event)
         self._event_id += 1
-        self._current = (event, arrived_us, now_us)
-        self._context = EventContext(
+        context = EventContext(
             cluster=self.cluster,
             outbox=self.outbox,
             settings=self._static_settings,
@@ -129,12 +160,12 @@ class Machine:
             cause=event.kind.value,
             now_us=now_us,
             skipped=self._skipped,
+            gives_way=event.kind in LONG,
         )
         gathered = self._gathered(event)
-        if event.kind in self._skipped:
-            self._handler = skip(self._context, event)
-        else:
-            self._handler = handle(self._context, event, gathered)
+        skipped = event.kind in self._skipped
+        handler = skip(context, event) if skipped else handle(context, event, gathered)
+        return _Handling(event, arrived_us, now_us, context, handler)
 
     def _gathered(self, first: Event) -> list[Event]:
         """The events to handle together, the first one first: they share one round of reads and writes."""
@@ -162,24 +193,24 @@ class Machine:
             self._waiting.difference_update(others)
         return [first, *sorted(others, key=lambda event: event.topic)]
 
-    def _advance(self, outcome: Outcome | None, now_us: int, ready: Ready) -> Pause | None:
-        assert self._context is not None
-        assert self._handler is not None
-        assert self._current is not None
-        context = self._context
+    def _advance(
+        self, current: _Handling, outcome: Outcome | None, now_us: int, ready: Ready
+    ) -> Pause | None:
+        """None: the event is over."""
+        context, event = current.context, current.event
         context.now_us = now_us
         pause: Pause | None = None
         try:
-            pause = self._handler.send(outcome)
+            pause = current.handler.send(outcome)
         except StopIteration:
-            event, arrived_us, began_us = self._current
             self.ready = self.ready or event.kind is EventKind.FAILOVER
-            ready.finished.append(
-                Finished(event.kind, context.event_id, began_us - arrived_us, now_us - began_us)
-            )
-            self._context = self._handler = self._current = None
+            queued_us, took_us = current.began_us - current.arrived_us, now_us - current.began_us
+            ready.finished.append(Finished(event.kind, context.event_id, queued_us, took_us))
+            self._current = None
+            if self._giving_way is not None:
+                self._let_in(self._giving_way, now_us)
         for follow_up in context.follow_ups:
-            self._enqueue(Event(FOLLOW_UPS[follow_up]), now_us)
+            self.enqueue(Event(FOLLOW_UPS[follow_up]), now_us)
         context.follow_ups.clear()
         ready.records, context.records = context.records, []
         ready.effects, context.effects = context.effects, []

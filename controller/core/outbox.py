@@ -291,6 +291,12 @@ class BrokerQueue:
         self.refresh = True
         self.event_id, self.cause = event_id, cause
 
+    def caused_by(self, event_id: int, cause: str) -> None:
+        """Something is queued by an event. Brokers refuse an older event's request after a newer one's, and a long
+        event may queue after those that it gave way to."""
+        if event_id >= self.event_id:
+            self.event_id, self.cause = event_id, cause
+
     def add_leader_and_isr(self, partitions: Collection[Partition], is_new: bool) -> None:
         round_ = self.rounds[-1]
         deleting, stopping = round_.deleting, round_.stop_replica
@@ -466,7 +472,7 @@ class Outbox:
         self.brokers_version += 1
         for queue in self.queues.values():
             queue.refresh = True
-            queue.event_id, queue.cause = event_id, cause
+            queue.caused_by(event_id, cause)
 
     def leader_and_isr(
         self, told: Iterable[tuple[Iterable[int], Partition]], is_new: bool, event_id: int, cause: str
@@ -490,7 +496,7 @@ class Outbox:
         for broker_id, partitions in by_broker.items():
             queue = self.queues.get(broker_id)
             if queue is not None:
-                queue.event_id, queue.cause = event_id, cause
+                queue.caused_by(event_id, cause)
                 yield queue, partitions
 
     def leader_and_isr_all(
@@ -500,7 +506,7 @@ class Outbox:
         queue = self.queues.get(broker_id)
         if queue is not None:
             queue.add_all_leader_and_isr(partitions)
-            queue.event_id, queue.cause = event_id, cause
+            queue.caused_by(event_id, cause)
 
     def stop_replica(
         self, replicas: Iterable[tuple[Partition, int]], delete: bool, event_id: int, cause: str
@@ -516,7 +522,7 @@ class Outbox:
         self.metadata.add(partitions)
         self._leave_out(partitions)
         for queue in self.queues.values():
-            queue.event_id, queue.cause = event_id, cause
+            queue.caused_by(event_id, cause)
         moved = self.metadata.compacted(queue.cursor for queue in self.queues.values())
         if moved is not None:
             for queue in self.queues.values():

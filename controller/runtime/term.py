@@ -267,7 +267,8 @@ class Term:
         await self._failover_done.wait()
         while True:
             await asyncio.sleep(STATES_PAUSE_S)
-            idle = self.session.connected and not self.machine.queue_size
+            machine = self.machine
+            idle = self.session.connected and machine.current_event is None and not machine.queue_size
             if idle and (partitions := self._state_rounds.next()):
                 self._metrics.audit.states_checked.inc(len(partitions))
                 self._report(StatesCheck(partitions))
@@ -404,8 +405,18 @@ class Term:
             # Effects and senders run before the machine decides the next batch.
             await asyncio.sleep(0)
             self._raise_if_over()
+            self._queue_events()
             ready = self._step(None)
         self.last_progress = time.monotonic()
+
+    def _queue_events(self) -> None:
+        """Let the machine know what it may give way to."""
+        arrived, self._stimuli = self._stimuli, deque()
+        for stimulus in arrived:
+            if isinstance(stimulus, Event):
+                self.machine.enqueue(stimulus, now_us())
+            else:
+                self._stimuli.append(stimulus)
 
     def _step(self, stimulus: Event | Outcome | None) -> Ready:
         began_s = time.thread_time()
@@ -441,7 +452,7 @@ class Term:
             self.end(error)
 
     async def _carry_out(self, effect: Effect) -> None:
-        event_id, began_us = self.machine.event_id, now_us()
+        event_id, began_us = self.machine.current_event_id, now_us()
         try:
             self.enqueue(await self._store.perform(effect))
             if self._traces is not None:

@@ -71,7 +71,10 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     if bounced:
         for id_ in bounced:
             del cluster.brokers[id_]
+        # They are registered: nobody else may decide by their absence.
+        gives_way, context.gives_way = context.gives_way, False
         yield from _failure(context, bounced.keys(), silent)
+        context.gives_way = gives_way
         cluster.brokers.update(bounced)
         for broker in bounced.values():
             context.add_broker(broker)
@@ -140,9 +143,10 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
     if kept:
         # Told to lead, a member without its data would have the others forget theirs.
         yield from check_states(context, [StatesCheck(kept)])
-    for some_replicas in slices(replicas, SLICE_MAX):
-        replica_state_machine.to_online(context, some_replicas, "broker is online", registered=True)
-        yield Pause.YIELD
+    for part in slices(replicas, SLICE_MAX):
+        still = _still(context, part)
+        replica_state_machine.to_online(context, still, "broker is online", registered=True)
+        yield from context.give_way()
     yield from partition_state_machine.bring_online(context)
     yield from phases.brokers_started(context, brokers.keys())
     yield from deletion.brokers_started(context, brokers.keys())
@@ -183,9 +187,25 @@ def replicas_failed(
 ) -> Handler[None]:
     """Handle the replicas, as (partition, broker id), of such a broker or disk, once leaders are elected (steps 4 and
     5)."""
-    yield from replica_state_machine.to_offline(context, replicas, f"its {what}")
+    for part in context.parts(replicas):
+        yield from replica_state_machine.to_offline(context, _still(context, part), f"its {what}")
+        yield from context.give_way()
     # The removal may have read a live ISR member, or a leader, that the election did not know.
     yield from partition_state_machine.bring_online(context, only_with_live_isr=True)
+
+
+def _still(
+    context: EventContext, replicas: Sequence[tuple[Partition, int]]
+) -> Sequence[tuple[Partition, int]]:
+    """Those of the replicas that were there when the event began and still are."""
+    cluster = context.cluster
+    return [
+        (partition, broker_id)
+        for partition, broker_id in replicas
+        if broker_id in partition.replicas
+        and (name := partition.topic.name) not in cluster.topics_to_delete
+        and cluster.partition(name, partition.number) is partition
+    ]
 
 
 def _partitions_with_offline_leader(context: EventContext) -> Handler[list[Partition]]:

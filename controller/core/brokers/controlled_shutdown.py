@@ -43,11 +43,17 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     scope = yield from _scope(context, broker_id)
     led = [p for p in scope if _leads(broker_id, p)]
     followed = [p for p in scope if not _leads(broker_id, p)]
-    yield from partition_state_machine.to_online(context, led, leader_election.CONTROLLED_SHUTDOWN)
-    # A leader can have added it without our knowledge.
-    yield from refresh(context, [p for p in followed if not _is_in_sync(broker_id, p)])
-    leaving = [(p, broker_id) for p in followed if _is_in_sync(broker_id, p)]
-    yield from replica_state_machine.to_offline(context, leaving, "its broker is shutting down")
+    for part in context.parts(led):
+        still = [p for p in part if context.is_present(p)]
+        yield from partition_state_machine.to_online(context, still, leader_election.CONTROLLED_SHUTDOWN)
+        yield from context.give_way()
+    for part in context.parts(followed):
+        still = [p for p in part if context.is_present(p) and broker_id in p.replicas]
+        # A leader can have added it without our knowledge.
+        yield from refresh(context, [p for p in still if not _is_in_sync(broker_id, p)])
+        leaving = [(p, broker_id) for p in still if _is_in_sync(broker_id, p)]
+        yield from replica_state_machine.to_offline(context, leaving, "its broker is shutting down")
+        yield from context.give_way()
     scope = yield from _scope(context, broker_id)
     remaining = [(p.topic.name, p.number) for p in scope if _leads(broker_id, p)]
     context.reply(serial, ControlledShutdownReply(ErrorCode.NONE, remaining))

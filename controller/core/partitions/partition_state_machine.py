@@ -191,8 +191,9 @@ def bring_online(
             and p.leadership.controller_epoch <= context.cluster.controller_epoch
             and any(context.cluster.is_online(p, b) for b in p.leadership.isr)
         ]
-    if waiting:
-        yield from to_online(context, waiting, leader_election.OFFLINE)
+    for part in context.parts(waiting):
+        yield from to_online(context, [p for p in part if context.is_present(p)], leader_election.OFFLINE)
+        yield from context.give_way()
 
 
 # --- Online and Offline to Online ------------------------------------------------------------------------

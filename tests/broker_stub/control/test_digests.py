@@ -179,6 +179,17 @@ def test_what_replaces_another_takes_its_place_in_the_digests() -> None:
         assert tuple(d.total for d in digests) == fresh(broker)
 
 
+def test_a_comparison_goes_on_after_a_change_of_a_newer_event() -> None:
+    broker = BrokerHarness()
+    broker.lead(leader_state(), controller_epoch=7, event_id=9)
+    request = wire.DescribeStateRequest()
+    request.fence.controller_epoch = 7
+    request.fence.event_id = 8
+    response = broker.deliver("describe_state", request.SerializeToString())
+    assert response.fenced
+    assert response.digests.hosted
+
+
 def test_a_fence_of_a_deposed_controller_is_refused() -> None:
     broker = BrokerHarness()
     broker.lead(leader_state(), controller_epoch=7)

@@ -136,6 +136,18 @@ def test_who_names_another_controller_than_the_known_one_is_looked_up(header: He
     assert gate.admit(HEADER) is None
 
 
+def test_a_fence_of_an_older_event_stands_already() -> None:
+    """A controller that compares what a broker holds tells it of changes meanwhile, with newer events."""
+    gate, older = gate_in_term(), HEADER._replace(event_id=4)
+    with pytest.raises(UnknownTerm):
+        gate.admit(older, changes=False)
+    assert gate.admit(older, TERM._replace(look=2), changes=False) is None
+    assert gate.event_id == 5
+    assert gate.admit(older, TERM._replace(look=2)) is not None
+    for other in ({"controller_epoch": 6}, {"controller_id": 2}, {"broker_epoch": 99}):
+        assert gate.admit(older._replace(**other), TERM._replace(look=2), changes=False) is not None
+
+
 def test_a_term_of_the_same_number_after_a_restored_backup_starts_anew() -> None:
     gate = gate_in_term()
     assert gate.admit(HEADER._replace(event_id=1), TERM._replace(look=2, zxid=65)) is None

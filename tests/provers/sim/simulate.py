@@ -17,6 +17,7 @@ from tests.provers.sim.checks.settling import check_clients, unsettled
 from tests.provers.sim.cluster import SimulatedCluster, Violated
 from tests.provers.sim.environment.loop import StalledError, VirtualTimeLoop, clock_of, run
 from tests.provers.sim.handovers import hand_over
+from tests.provers.sim.interruptions import interrupt
 from tests.provers.sim.plans.plan import Plan
 
 #: How long clients get to finish what they are at, virtual seconds.
@@ -68,6 +69,7 @@ async def _main(outcome: Outcome, *, telling: bool) -> None:
             "reads": cluster.history.reads,
             "states from memory": sum(c.states_loaded[0] for c in cluster.controllers.values()),
             "states read": sum(c.states_loaded[1] for c in cluster.controllers.values()),
+            "let in": sum(c.let_in for c in cluster.controllers.values()),
             "operations": cluster.operator.asked,
             "granted": cluster.operator.done,
         }
@@ -77,6 +79,7 @@ async def _course(cluster: SimulatedCluster, outcome: Outcome) -> None:
     await cluster.run_plan()
     outcome.settled_s = await cluster.wait_until_settled(lambda: unsettled(cluster))
     await hand_over(cluster)
+    await interrupt(cluster)
     for client in cluster.clients:
         client.stop()
     await cluster.until_ended([c.process for c in cluster.clients if c.process is not None], CLIENTS_END_S)

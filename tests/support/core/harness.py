@@ -222,11 +222,11 @@ class MachineHarness:
         return True
 
     def step(self, stimulus: Event | Outcome | None) -> None:
-        ready = self._step(stimulus)
+        ready = self.one_step(stimulus)
         while ready.more:
-            ready = self._step(None)
+            ready = self.one_step(None)
 
-    def _step(self, stimulus: Event | Outcome | None) -> Ready:
+    def one_step(self, stimulus: Event | Outcome | None) -> Ready:
         self.now_us += 1000
         ready = self.machine.step(stimulus, self.now_us)
         self.replies.update((reply.serial, reply.value) for reply in ready.replies)

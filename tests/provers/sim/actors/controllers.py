@@ -51,6 +51,15 @@ SETTINGS = Settings(
 )
 
 
+#: What may be handled in the midst of another event.
+LET_IN = {
+    EventKind.ALTER_PARTITION,
+    EventKind.TOPIC_CHANGE,
+    EventKind.PARTITION_MODIFICATIONS,
+    EventKind.CREATE_TOPICS,
+    EventKind.CREATE_PARTITIONS,
+    EventKind.ALLOCATE_PRODUCER_IDS,
+}
 #: Why a change of a leader's own is recorded that only the audit has seen.
 FOUND = "found_in_zookeeper"
 
@@ -121,6 +130,8 @@ class SimController:
         self._ended = False
         #: Partition states of its failovers: from memory, and read.
         self.states_loaded = [0, 0]
+        #: Events that were handled between two parts of another.
+        self.let_in = 0
         #: Incarnations of its processes so far, as its directory remembers them.
         self.incarnations: list[str] = []
 
@@ -199,18 +210,40 @@ class _Term(Term):
         self._chronicle = Chronicle()
         #: Names of topics that every server had when the present event began, if that reads all of them.
         self._had: frozenset[str] = frozenset()
+        #: Events that have given way, and the ids of effects that are under way.
+        self._giving_way: list[Event] = []
+        self._under_way: set[int] = set()
 
     def _step(self, stimulus: Event | Outcome | None) -> Ready:
         machine = self.machine
         began = machine.current_event
+        if stimulus is not None and not isinstance(stimulus, Event):
+            self._under_way.discard(stimulus.id)
         ready = super()._step(stimulus)
         if machine.current_event is not began:
+            self._another(began, ready)
             event = machine.current_event
             reads_all = event is not None and event.kind is EventKind.RECONNECTED
             self._had = self._topics_everywhere() if reads_all else frozenset()
         return ready
 
+    def _another(self, before: Event | None, ready: Ready) -> None:
+        """Another event is handled than before. One that is not over has given way: nothing of it may be under way, and
+        no broker may come or go meanwhile."""
+        event, giving_way, home = self.machine.current_event, self._giving_way, _here()
+        if before is not None and not ready.finished:
+            giving_way.append(before)
+            if self._under_way:
+                home.bugs.append(AssertionError(f"{before} gave way, and {self._under_way} are under way"))
+        if giving_way and event is giving_way[-1]:
+            giving_way.pop()
+        elif giving_way and event is not None:
+            home.let_in += 1
+            if event.kind not in LET_IN:
+                home.bugs.append(AssertionError(f"{home.name} handled {event} in the midst of {giving_way}"))
+
     def _perform(self, ready: Ready) -> None:
+        self._under_way.update(effect.id for effect in ready.effects)
         cluster, home = self.machine.cluster, _here()
         try:
             self._chronicle.take(ready.records)

@@ -12,7 +12,8 @@ from unittest import mock
 
 from broker_stub.group import replay
 from broker_stub.replication import isr, manager
-from controller.core import commits, failover, machine
+from controller.core import commits, context, failover, machine
+from controller.core.brokers import changes as broker_changes
 from controller.core.elections import elect_leaders
 from controller.core.partitions import initial_state
 from controller.core.reassignment import alter_reassignments, topic_znode
@@ -46,11 +47,23 @@ _BY_STEP: tuple[tuple[ModuleType, str], ...] = (
 )
 
 
+#: Of long events (docs/adr/0022).
+_PARTS: tuple[tuple[ModuleType, str], ...] = ((context, "PART_MAX"), (broker_changes, "SLICE_MAX"))
+
+
+@contextmanager
+def parts_of(size: int) -> Iterator[None]:
+    with ExitStack() as stack:
+        for module, name in _PARTS:
+            stack.enter_context(mock.patch.object(module, name, size))
+        yield
+
+
 @contextmanager
 def steps_of(size: int) -> Iterator[None]:
     """``size`` 0: those of the product."""
     with ExitStack() as stack:
-        for module, name in _BY_STEP if size else ():
+        for module, name in (*_BY_STEP, *_PARTS) if size else ():
             assert isinstance(getattr(module, name), int)
             stack.enter_context(mock.patch.object(module, name, size))
         yield

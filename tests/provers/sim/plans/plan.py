@@ -115,6 +115,8 @@ class Options:
     #: Once all is mended, so many hand-overs from one controller to the next while a broker is gone
     #: (`tests.provers.sim.handovers`). They come after all else: until then a seed's course is as it would be without.
     handovers: int = 0
+    #: After those, so many times a broker goes and comes while other things happen (`tests.provers.sim.interruptions`).
+    interruptions: int = 0
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
@@ -125,6 +127,8 @@ class Options:
 TAKEOVERS, SECURED, STRANGERS, NAMESAKES, POISONS = 0.15, 0.3, 0.3, 0.2, 0.1
 #: Share of the seeds with hand-overs, of those with controllers that stand by and a broker that can be missed.
 HANDOVERS = 0.5
+#: Share of the seeds with interruptions, of those with two brokers or more.
+INTERRUPTIONS = 0.5
 #: Share of the seeds with brokers of several disks.
 SEVERAL_DISKS = 0.25
 #: With ``held_up``, of those with a broker to send to.
@@ -160,7 +164,11 @@ def _options(seed: int, rng: Random) -> Options:
     takeover = Random(f"{seed}:takeover").random() < TAKEOVERS
     disks = _disks(Random(f"{seed}:disks"))
     options = _drawn(seed, rng, brokers, initial, takeover, disks)
-    return replace(options, handovers=_handovers(Random(f"{seed}:handovers"), options))
+    return replace(
+        options,
+        handovers=_handovers(Random(f"{seed}:handovers"), options),
+        interruptions=_interruptions(Random(f"{seed}:interruptions"), options),
+    )
 
 
 def _handovers(rng: Random, options: Options) -> int:
@@ -168,6 +176,11 @@ def _handovers(rng: Random, options: Options) -> int:
     stood_by = options.controllers > 1 and options.brokers > 1 and options.maintenance_min > 1
     apart = options.takeover or options.poison or options.oversized
     return rng.randint(1, 3) if rng.random() < HANDOVERS and stood_by and not apart else 0
+
+
+def _interruptions(rng: Random, options: Options) -> int:
+    apart = options.takeover or options.poison or options.oversized or options.maintenance_min == 1
+    return rng.randint(1, 3) if rng.random() < INTERRUPTIONS and options.brokers > 1 and not apart else 0
 
 
 def _drawn(

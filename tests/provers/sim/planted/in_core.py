@@ -10,6 +10,21 @@ PARTITIONS = CORE + "partitions.partition_state_machine:"
 
 FAULTS = (
     Fault(
+        "anything-let-in",
+        "between two parts of a long event, every other event is handled",
+        Change(CORE + "machine:Machine._let_in", "_i.kind in PROMPT", "True"),
+    ),
+    Fault(
+        "gives-way-in-the-midst",
+        "a long event gives way while some of its writes are under way",
+        Change(CORE + "commits:write_states", "yield Pause.YIELD", "yield Pause.GIVE_WAY"),
+    ),
+    Fault(
+        "older-number-named",
+        "what a long event queues after it has given way bears its own number, which brokers take for a late request",
+        Change(CORE + "outbox:BrokerQueue.caused_by", "_e >= _s.event_id", "True"),
+    ),
+    Fault(
         "changes-left-out-with-the-whole",
         "where a broker holds the whole state, changes since are not told either",
         Change(

@@ -1,0 +1,185 @@
+"""Long events give way between their parts to the prompt ones behind them (docs/adr/0022)."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.core import context as context_module
+from controller.core.brokers import changes as broker_changes
+from controller.core.context import EventContext, Handler
+from controller.core.effects import ReadTopicNames
+from controller.core.events import EventKind, Finished
+from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown
+from controller.core.requests.errors import ErrorCode
+from tests.support.core.harness import MachineHarness
+from tests.support.core.world import World, state
+
+PARTITIONS = 4
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part is one partition."""
+    monkeypatch.setattr(context_module, "PART_MAX", 1)
+    monkeypatch.setattr(broker_changes, "SLICE_MAX", 1)
+
+
+def led_by_one() -> MachineHarness:
+    """Broker 1 leads each partition of ``t``, broker 2 follows; broker 3 leads ``other``, and 2 follows there, too."""
+    world = World(1, 2, 3)
+    world.create_topic("t", {n: [1, 2] for n in range(PARTITIONS)})
+    world.create_topic("other", {0: [3, 2]})
+    for number in range(PARTITIONS):
+        world.put_state("t", number, state(1, [1, 2], 0, 0))
+    world.put_state("other", 0, state(3, [3, 2], 0, 0))
+    rig = MachineHarness.active(world)
+    rig.forget()
+    return rig
+
+
+def advance_until(rig: MachineHarness, elected: int) -> None:
+    """Until so many partitions have the new leader."""
+    while sum(found.leader == 2 for found in rig.world.states.values()) < elected:
+        assert rig.advance()
+
+
+def order(finished: list[Finished]) -> list[str]:
+    return [done.kind.value for done in finished]
+
+
+def shrink(rig: MachineHarness) -> AlterPartition:
+    return rig.alter(3, rig.proposal([3], "other"))
+
+
+def test_leaders_are_answered_while_a_broker_failure_is_handled() -> None:
+    rig = led_by_one()
+    rig.world.broker_down(1)
+    advance_until(rig, 1)
+    serial = rig.send(shrink(rig))
+    rig.run()
+    assert order(rig.finished) == ["AlterPartitionReceived", "BrokerChange"]
+    assert rig.replies[serial].partitions[0].error is ErrorCode.NONE  # type: ignore[attr-defined]
+    assert [rig.stored("t", n)[0] for n in range(PARTITIONS)] == [2] * PARTITIONS
+    rig.check_converged()
+
+
+def test_each_part_is_followed_by_what_waited_at_its_end() -> None:
+    rig = led_by_one()
+    rig.world.broker_down(1)
+    handled_at: list[int] = []
+    for elected in (1, 2):
+        advance_until(rig, elected)
+        serial = rig.send(AllocateProducerIds(3, rig.world.brokers[3].epoch))
+        while serial not in rig.replies:
+            assert rig.advance()
+        handled_at.append(sum(found.leader == 2 for found in rig.world.states.values()))
+    rig.run()
+    # Not at the end: the next part is all that may have come before.
+    assert handled_at[0] <= 2
+    assert handled_at[1] <= 3
+    assert order(rig.finished) == ["AllocateProducerIds", "AllocateProducerIds", "BrokerChange"]
+
+
+def test_what_arrives_meanwhile_waits_for_the_next_part() -> None:
+    """However fast requests come, the long event goes on."""
+    rig = led_by_one()
+    rig.world.broker_down(1)
+    advance_until(rig, 1)
+    serials: list[int] = []
+    while "BrokerChange" not in order(rig.finished):
+        assert len(serials) < 50, "it never goes on"
+        if not rig.machine.queue_size and not rig.world.events:
+            serials.append(rig.send(AllocateProducerIds(3, rig.world.brokers[3].epoch)))
+        assert rig.advance()
+    rig.run()
+    assert set(serials) <= rig.replies.keys()
+
+
+def test_what_is_not_prompt_keeps_its_turn_and_so_does_what_is_behind_it() -> None:
+    rig = led_by_one()
+    rig.world.broker_down(1)
+    advance_until(rig, 1)
+    rig.world.ask_preferred(("other", 0))
+    rig.send(shrink(rig))
+    rig.run()
+    expected = ["BrokerChange", "ReplicaLeaderElection", "AlterPartitionReceived"]
+    assert order(rig.finished)[:3] == expected
+
+
+def test_brokers_get_requests_of_events_in_order() -> None:
+    """They refuse an older event's request after a newer one's: the long event goes on under its own number."""
+    rig = led_by_one()
+    rig.world.broker_down(1)
+    advance_until(rig, 1)
+    rig.send(shrink(rig))
+    rig.run()
+    for broker_id in (2, 3):
+        told = [s.message.event_id for s in rig.sent if s.broker == broker_id]
+        assert told == sorted(told)
+    long = {b.event_id for b in rig.batches if b.cause == "BrokerChange"}
+    assert long == {done.event_id for done in rig.finished if done.kind is EventKind.BROKER_CHANGE}
+
+
+def test_topics_are_created_while_a_broker_is_let_go() -> None:
+    rig = led_by_one()
+    rig.send(ControlledShutdown(1, rig.world.brokers[1].epoch))
+    advance_until(rig, 1)
+    rig.world.create_topic("new", {0: [1, 2]})
+    rig.run()
+    assert order(rig.finished) == ["TopicChange", "ControlledShutdown"]
+    # Who is let go leads nothing that is new.
+    assert rig.stored("new")[0] == 2
+    rig.check_converged()
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_topic_that_vanishes_meanwhile_is_not_told_of(at: int) -> None:
+    rig = led_by_one()
+    rig.world.broker_down(1)
+    advance_until(rig, at)
+    rig.world.delete_topic("t")
+    rig.run()
+    assert order(rig.finished)[-1] == "BrokerChange"
+    assert rig.cluster.topics.keys() == {"other"}
+    for queue in rig.machine.outbox.queues.values():
+        assert not any(queue.rounds)
+
+
+def test_a_broker_that_comes_is_not_told_of_a_topic_that_vanishes_meanwhile() -> None:
+    rig = led_by_one()
+    rig.world.broker_down(2)
+    rig.run()
+    rig.world.broker_up(2)
+    rig.slow = {2}
+    queues = rig.machine.outbox.queues
+    rig.one_step(rig.world.events.popleft())
+    while 2 not in queues or len(queues[2].whole) < 2:
+        # None of its parts waits for an answer once the brokers are read.
+        rig.one_step(rig.perform(rig.outstanding.pop()) if rig.outstanding else None)
+    rig.world.delete_topic("t")
+    while rig.world.events:
+        rig.machine.enqueue(rig.world.events.popleft(), rig.now_us)
+    rig.step(None)
+    rig.run()
+    assert [p.name for p in queues[2].whole] == ["other-0"]
+
+
+def test_nobody_decides_by_the_absence_of_a_broker_that_is_back() -> None:
+    rig = led_by_one()
+    rig.world.bounce(1)
+    advance_until(rig, 1)
+    rig.world.create_topic("new", {0: [1, 2]})
+    rig.run()
+    # Only once it counts as there: with all its parts done.
+    assert rig.stored("new") == (1, 0, [1, 2])
+
+
+def test_nothing_may_be_under_way_when_an_event_gives_way() -> None:
+    rig = led_by_one()
+
+    def hasty(context: EventContext) -> Handler[None]:
+        context.submit_read(ReadTopicNames())
+        yield from context.give_way()
+
+    with pytest.raises(AssertionError, match="not all of its effects"):
+        rig.drive(hasty)
