@@ -460,8 +460,10 @@ class Outbox:
 
     def add_broker(self, broker: Broker, event_id: int, cause: str) -> None:
         """Open a queue for an incarnation of a broker; the queue of an older incarnation is dropped."""
+        # The same process may have been told of an event that a long one gave way to (`caused_by`).
+        newest = max((queue.event_id for queue in self.queues.values()), default=event_id)
         self.remove_broker(broker.id)
-        self.queues[broker.id] = BrokerQueue(broker, self.metadata.end, event_id, cause)
+        self.queues[broker.id] = BrokerQueue(broker, self.metadata.end, max(event_id, newest), cause)
 
     def remove_broker(self, broker_id: int) -> None:
         self.queues.pop(broker_id, None)

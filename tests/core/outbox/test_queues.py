@@ -200,6 +200,15 @@ def test_a_queue_names_the_event_that_opened_it_whatever_follows() -> None:
     assert outbox.queues[1].opened_by == 7
 
 
+def test_a_queue_that_a_long_event_opens_names_the_newest_event_that_it_gave_way_to() -> None:
+    """Its broker may be the same process as before, which refuses an older event's requests."""
+    outbox = Outbox()
+    outbox.add_broker(a_broker(1, 1), 7, "BrokerChange")
+    outbox.brokers_changed(9, "AlterPartitionReceived")
+    outbox.add_broker(a_broker(1, 2), 8, "BrokerChange")
+    assert outbox.queues[1].event_id == 9
+
+
 def test_large_requests_are_split_by_size_and_lose_nothing() -> None:
     net = Net(partitions=50, bytes_max=300)
     net.change(*range(50))
