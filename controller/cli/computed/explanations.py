@@ -8,13 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.core.explain.partitions import (
-    explain_broker,
-    explain_controller,
-    explain_deletion,
-    explain_move,
-    explain_partition,
-)
+from controller.core.explain.brokers import explain_broker
+from controller.core.explain.controllers import explain_controller
+from controller.core.explain.partitions import explain_deletion, explain_move, explain_partition
 from controller.core.explain.work import explain_reassignment, explain_topic_deletion
 from controller.planning.advice import checked
 from controller.planning.context import cluster_of

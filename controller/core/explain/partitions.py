@@ -1,4 +1,4 @@
-"""Explains the state of a partition, a broker or the controller: checked rules, failed candidates, possible changes.
+"""Explains the state of a partition: checked rules, failed candidates, possible changes.
 
 Pure functions of the cluster state, of the active controller or as read from ZooKeeper by a tool. Each explanation is
 data; ``words`` returns it as lines of text.
@@ -6,12 +6,10 @@ data; ``words`` returns it as lines of text.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
-from controller.core.brokers.stop_approvals import standing
 from controller.core.context import CoreSettings
 from controller.core.explain.remedies import BROKERS, Change, Remedy
 from controller.core.model import (
@@ -27,7 +25,7 @@ from controller.core.model import (
 from controller.core.names import ids_shown
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
-from controller.core.znode_paths import broker_path, state_path
+from controller.core.znode_paths import state_path
 
 
 class Deciding(NamedTuple):
@@ -76,81 +74,6 @@ class PartitionExplanation:
         return lines
 
 
-class Deficit(Enum):
-    """What a broker lacks; the value is said of several partitions."""
-
-    NEVER_LED = "were never led"
-    DISK = "are on a disk that failed"
-    OUT_OF_SYNC = "have its replica out of sync"
-    NOT_LEADING = "prefer it but are not led by it"
-
-
-class Lack(NamedTuple):
-    """A deficit in one partition, and what is said of it alone."""
-
-    deficit: Deficit
-    topic: str
-    text: str
-
-
-def _grouped(lacks: Collection[Lack]) -> Iterator[str]:
-    """A line for each deficit and topic; with several partitions, their number."""
-    groups: dict[tuple[Deficit, str], list[str]] = {}
-    for lack in lacks:
-        groups.setdefault((lack.deficit, lack.topic), []).append(lack.text)
-    for (deficit, topic), texts in groups.items():
-        yield texts[0] if len(texts) == 1 else f"{topic}: {len(texts)} partitions {deficit.value}"
-
-
-@dataclass(frozen=True)
-class BrokerExplanation:
-    """``preferred``: number of partitions with it as preferred replica; ``leads_preferred``: those of them it leads.
-    ``lacks``: its deficits. ``notes``: drain and stop approval. ``changes``: what would change its state."""
-
-    broker: int
-    summary: str
-    epoch: int
-    leads: int
-    preferred: int
-    leads_preferred: int
-    replicas: int
-    in_sync: int
-    lacks: tuple[Lack, ...]
-    changes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def words(self) -> list[str]:
-        lines = [f"broker {self.broker}: {self.summary}"]
-        lines.append(
-            f"leads {self.leads} partitions, {self.leads_preferred} of the {self.preferred} that prefer it; "
-            f"in sync for {self.in_sync} of {self.replicas} replicas"
-        )
-        lines.extend(self.notes)
-        lines.extend(f"lacks: {text}" for text in _grouped(self.lacks))
-        lines.extend(f"would change it: {text}" for text in self.changes)
-        return lines
-
-
-@dataclass(frozen=True)
-class ControllerExplanation:
-    """``controller`` is -1 where none is active."""
-
-    controller: int
-    controller_epoch: int
-    candidates: tuple[int, ...]
-    summary: str
-    changes: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-
-    def words(self) -> list[str]:
-        return [
-            self.summary,
-            f"candidates: {', '.join(map(str, self.candidates)) or 'none'}",
-            *self.notes,
-            *(f"would change it: {text}" for text in self.changes),
-        ]
-
-
 # --- partitions ----------------------------------------------------------------------------------------------
 
 
@@ -190,13 +113,13 @@ def _tried(
     cluster: Cluster, partition: Partition, state: LeaderAndIsr, unclean_allowed: bool
 ) -> Iterator[Tried]:
     """The traces of the strategies that explain any partition, in the order of their table."""
-    ballot = _ballot(cluster, partition, state, unclean_allowed)
+    ballot = ballot_of(cluster, partition, state, unclean_allowed)
     for strategy, method in STRATEGIES.items():
         if method.explained:
             yield from trace(strategy, ballot)
 
 
-def _ballot(
+def ballot_of(
     cluster: Cluster, partition: Partition, state: LeaderAndIsr, unclean_allowed: bool = False
 ) -> Ballot:
     return Ballot(
@@ -413,132 +336,3 @@ def explain_move(cluster: Cluster, settings: CoreSettings, partition: Partition)
             f"it is being reassigned: adding {ids_shown(partition.adding)}, removing {ids_shown(partition.removing)}",
         )
     return tuple(notified)
-
-
-# --- brokers and controllers ---------------------------------------------------------------------------------
-
-
-def explain_broker(
-    cluster: Cluster, broker_id: int, mine: Sequence[Partition] | None = None
-) -> BrokerExplanation:
-    """Explain a broker, registered or not. ``mine``: the partitions of which it has a replica, if somebody looked."""
-    if mine is None:
-        mine = [p for p in cluster.partitions() if broker_id in p.replicas]
-    led = {p for p in mine if p.leadership is not None and p.leadership.leader == broker_id}
-    preferred = [p for p in mine if p.replicas[0] == broker_id]
-    in_sync = [p for p in mine if p.leadership is not None and broker_id in p.leadership.isr]
-    broker = cluster.brokers.get(broker_id)
-    if broker is None:
-        problem = cluster.problems.get(broker_path(broker_id))
-        summary = f"its registration cannot be used: {problem}" if problem else "it is not registered"
-        if not problem and not mine:
-            summary += ", and no partition is assigned to it"
-    else:
-        summary = "it is shutting down" if broker_id in cluster.shutting_down else "it is online"
-        summary += f", broker epoch {broker.epoch}" + (f", rack {broker.rack}" if broker.rack else "")
-    return BrokerExplanation(
-        broker_id,
-        summary,
-        broker.epoch if broker else -1,
-        len(led),
-        len(preferred),
-        sum(p in led for p in preferred),
-        len(mine),
-        len(in_sync),
-        tuple(_lacks(cluster, broker_id, mine, led)),
-        tuple(_broker_changes(cluster, broker_id, mine, led)),
-        tuple(_broker_notes(cluster, broker_id)),
-    )
-
-
-def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
-    if (mark := cluster.maintenance.drained.get(broker_id)) is not None:
-        yield f"kept free of leaderships by {mark.author}: {mark.reason}"
-    if (flapping := cluster.flapping.get(broker_id)) is not None and flapping.losses > 1:
-        yield str(flapping)
-    approval = standing(cluster.brokers, cluster.approvals).get(broker_id)
-    if approval is not None:
-        against = f", though {'; '.join(approval.overridden)}" if approval.overridden else ""
-        notified = f"approved to stop for {approval.author}: {approval.reason}{against}"
-        yield f"{notified}; later stop checks count it as offline"
-
-
-def _broker_changes(
-    cluster: Cluster, broker_id: int, mine: Collection[Partition], led: Collection[Partition]
-) -> Iterator[str]:
-    """What would change a broker's state, one line for each kind of deficit."""
-    path = broker_path(broker_id)
-    if broker_id not in cluster.brokers:
-        yield (
-            f"{path} is repaired or written again"
-            if path in cluster.problems
-            else f"it starts and registers in {path}"
-        )
-        return
-    if broker_id in cluster.shutting_down:
-        yield "it leaves or restarts; or its shutdown is taken back (CancelShutdown)"
-    if broker_id in cluster.maintenance.drained:
-        yield "the drain is ended: then leadership may return to it"
-    if lost := cluster.offline_dirs.get(broker_id):
-        yield f"the disks of {len(lost)} replicas are repaired or replaced, and it is restarted"
-    states = [p.leadership for p in mine if p.leadership is not None]
-    if lagging := sum(broker_id not in s.isr for s in states):
-        yield f"{lagging} replicas catch up with their leaders, which then propose them for the ISR"
-    wanted = [p for p in mine if p.replicas[0] == broker_id and p not in led]
-    if back := sum(_preferred_leads(cluster, p) for p in wanted):
-        yield f"a preferred election gives it {back} more leaderships (pctl elect --all)"
-
-
-def _preferred_leads(cluster: Cluster, partition: Partition) -> bool:
-    """Whether a preferred election finds a leader."""
-    state = partition.leadership
-    return state is not None and any(
-        tried.leader != NO_LEADER for tried in trace(Strategy.PREFERRED, _ballot(cluster, partition, state))
-    )
-
-
-def _lacks(
-    cluster: Cluster, broker_id: int, mine: Collection[Partition], led: Collection[Partition]
-) -> Iterator[Lack]:
-    for partition in mine:
-        state, topic = partition.leadership, partition.topic.name
-        if state is None:
-            yield Lack(Deficit.NEVER_LED, topic, f"{partition.name} was never led")
-            continue
-        if partition in cluster.offline_dirs.get(broker_id, ()):
-            yield Lack(Deficit.DISK, topic, f"{partition.name} is on a disk that failed")
-        elif broker_id not in state.isr:
-            added = " (it is being added)" if broker_id in partition.adding else ""
-            text = f"{partition.name}: its replica is not in the ISR {ids_shown(state.isr)}{added}"
-            yield Lack(Deficit.OUT_OF_SYNC, topic, text)
-        elif partition.replicas[0] == broker_id and partition not in led:
-            (preferred,) = trace(Strategy.PREFERRED, _ballot(cluster, partition, state))
-            found = next((c for c in preferred.candidates if c.unmet is not None), None)
-            who = f"led by {state.leader}" if state.leader != NO_LEADER else "without a leader"
-            why = str(found) if found else "a preferred election would give it back"
-            text = f"{partition.name} prefers it but is {who}: {why}"
-            yield Lack(Deficit.NOT_LEADING, topic, text)
-
-
-def explain_controller(
-    controller_id: int, controller_epoch: int, candidates: Sequence[int]
-) -> ControllerExplanation:
-    """Explain who is the controller. ``controller_id`` -1: ``/controller`` is absent; epoch -1: there never was one."""
-    others = tuple(c for c in candidates if c != controller_id)
-    epoch = f"controller epoch {controller_epoch}"
-    changes: list[str] = []
-    if controller_id < 0:
-        summary = f"no controller is active; the last was of {epoch}"
-        if controller_epoch < 0:
-            summary = "no controller is active, and there never was one"
-        who = "one of the candidates takes over" if candidates else "start one: partition-controller run"
-        changes.append(f"{who}; until then leaders stay as they are, and lost ones are not replaced")
-    else:
-        summary = f"controller {controller_id} is active since {epoch}"
-        if controller_id not in candidates:
-            summary += "; it is not registered as a candidate: another implementation, or about to go"
-        after = " or ".join(map(str, others)) if others else "nobody (there is no other candidate)"
-        changes.append(
-            f"when it resigns or its session ends, {after} takes over, as controller epoch {controller_epoch + 1}"
-        )
-    return ControllerExplanation(controller_id, controller_epoch, tuple(candidates), summary, tuple(changes))

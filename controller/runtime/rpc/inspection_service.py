@@ -15,14 +15,9 @@ import msgspec
 from google.protobuf.message import Message
 
 from controller.core import znode_paths
-from controller.core.explain.partitions import (
-    Deciding,
-    explain_broker,
-    explain_controller,
-    explain_deletion,
-    explain_move,
-    explain_partition,
-)
+from controller.core.explain.brokers import explain_broker
+from controller.core.explain.controllers import explain_controller
+from controller.core.explain.partitions import Deciding, explain_deletion, explain_move, explain_partition
 from controller.core.explain.remedies import Change
 from controller.core.explain.work import NONE, controller_notes, explain_reassignment, explain_topic_deletion
 from controller.core.model import Partition

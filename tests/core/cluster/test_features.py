@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.core.cluster.features import missing, supported_by_all
 from controller.core.effects import FeatureAnswer, PutFeature
-from controller.core.explain.partitions import explain_broker
+from controller.core.explain.brokers import explain_broker
 from controller.core.handlers import not_controller
 from controller.core.model import FeatureRange
 from controller.core.records import FeatureChange

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.core.cluster.flapping import FORGIVEN_US, HOLD_MAX_US, hold_of
 from controller.core.context import CoreSettings
 from controller.core.events import Event, EventKind
-from controller.core.explain.partitions import explain_broker
+from controller.core.explain.brokers import explain_broker
 from controller.core.records import BrokerChange
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders

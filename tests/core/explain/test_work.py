@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from controller.core.context import CoreSettings
-from controller.core.explain.partitions import explain_broker, explain_controller, explain_partition
+from controller.core.explain.brokers import explain_broker
+from controller.core.explain.controllers import explain_controller
+from controller.core.explain.partitions import explain_partition
 from controller.core.explain.work import (
     NONE,
     WorkExplanation,

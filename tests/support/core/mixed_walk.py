@@ -14,7 +14,8 @@ from controller.core.backoff import RETRY_MAX_US
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, SetState
 from controller.core.events import Event, EventKind
-from controller.core.explain.partitions import explain_broker, explain_partition
+from controller.core.explain.brokers import explain_broker
+from controller.core.explain.partitions import explain_partition
 from controller.core.explain.work import explain_reassignment, explain_topic_deletion
 from controller.core.model import NO_LEADER, RECOVERED, StopApproval
 from controller.core.reassignment.topic_znode import entry_of

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from controller.core.explain.partitions import BrokerExplanation, ControllerExplanation, PartitionExplanation
+from controller.core.explain.brokers import BrokerExplanation
+from controller.core.explain.controllers import ControllerExplanation
+from controller.core.explain.partitions import PartitionExplanation
 from controller.core.explain.work import WorkExplanation
 from controller.core.model import StopApproval
 from controller.planning.scenarios import Plan, Step

@@ -1,0 +1,53 @@
+"""Explains who is the active controller, and who would be next.
+
+As in ``partitions``: a pure function; the explanation is data with ``words``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ControllerExplanation:
+    """``controller`` is -1 where none is active."""
+
+    controller: int
+    controller_epoch: int
+    candidates: tuple[int, ...]
+    summary: str
+    changes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def words(self) -> list[str]:
+        return [
+            self.summary,
+            f"candidates: {', '.join(map(str, self.candidates)) or 'none'}",
+            *self.notes,
+            *(f"would change it: {text}" for text in self.changes),
+        ]
+
+
+def explain_controller(
+    controller_id: int, controller_epoch: int, candidates: Sequence[int]
+) -> ControllerExplanation:
+    """Explain who is the controller. ``controller_id`` -1: ``/controller`` is absent; epoch -1: there never was one."""
+    others = tuple(c for c in candidates if c != controller_id)
+    epoch = f"controller epoch {controller_epoch}"
+    changes: list[str] = []
+    if controller_id < 0:
+        summary = f"no controller is active; the last was of {epoch}"
+        if controller_epoch < 0:
+            summary = "no controller is active, and there never was one"
+        who = "one of the candidates takes over" if candidates else "start one: partition-controller run"
+        changes.append(f"{who}; until then leaders stay as they are, and lost ones are not replaced")
+    else:
+        summary = f"controller {controller_id} is active since {epoch}"
+        if controller_id not in candidates:
+            summary += "; it is not registered as a candidate: another implementation, or about to go"
+        after = " or ".join(map(str, others)) if others else "nobody (there is no other candidate)"
+        changes.append(
+            f"when it resigns or its session ends, {after} takes over, as controller epoch {controller_epoch + 1}"
+        )
+    return ControllerExplanation(controller_id, controller_epoch, tuple(candidates), summary, tuple(changes))

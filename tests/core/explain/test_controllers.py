@@ -1,0 +1,23 @@
+"""Who is the controller, and who would be next, as a tool says it."""
+
+from __future__ import annotations
+
+from controller.core.explain.controllers import explain_controller
+
+
+def test_a_controller_is_explained_by_its_epoch_and_candidates() -> None:
+    assert explain_controller(1, 4, [1, 2, 3]).words() == [
+        "controller 1 is active since controller epoch 4",
+        "candidates: 1, 2, 3",
+        "would change it: when it resigns or its session ends, 2 or 3 takes over, as controller epoch 5",
+    ]
+    alone = explain_controller(1, 4, [1])
+    assert "nobody (there is no other candidate)" in alone.changes[0]
+    assert "not registered as a candidate" in explain_controller(5, 4, [1]).summary
+    nobody = explain_controller(-1, 4, [2])
+    assert nobody.summary == "no controller is active; the last was of controller epoch 4"
+    assert nobody.changes[0].startswith("one of the candidates takes over; until then")
+    never = explain_controller(-1, -1, [])
+    assert never.summary == "no controller is active, and there never was one"
+    assert never.changes[0].startswith("start one: partition-controller run")
+    assert never.words()[1] == "candidates: none"
