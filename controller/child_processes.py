@@ -39,6 +39,6 @@ def launch(
 
 
 def release(process: subprocess.Popen[bytes] | None) -> None:
-    """Of a process that has ended: end the background process beside it."""
+    """End the background process beside a process that has ended."""
     if process is not None and process.stdin is not None:
         process.stdin.close()

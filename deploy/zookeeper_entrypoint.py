@@ -31,7 +31,7 @@ from controller.embedded_zookeeper.ensemble import (
 from controller.errors import ControllerError
 
 CLIENT_PORT, QUORUM_PORT, ELECTION_PORT = 2181, 2888, 3888
-#: Of one address: ZooKeeper's own default.
+#: Connections that one address may have: ZooKeeper's own default.
 CONNECTIONS_MAX = 60
 
 _LOG4J2 = """\
@@ -46,7 +46,7 @@ rootLogger.appenderRef.console.ref = console
 
 
 def security(environment: Mapping[str, str]) -> Security:
-    """As the environment says. Raises OSError, ValueError."""
+    """The security that the environment asks for. Raises OSError, ValueError."""
     certificate, ca = environment.get("ZOO_CERTIFICATE"), environment.get("ZOO_CA")
     if bool(certificate) != bool(ca):
         raise ValueError("ZOO_CERTIFICATE and ZOO_CA: must both be given, or neither")

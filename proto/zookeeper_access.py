@@ -59,7 +59,7 @@ class ZooKeeperAccess(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As whom it logs in, to name it in an error; empty: it does not."""
+        """The name by which it logs in, for errors; empty: it does not log in."""
         return self.sasl.name if self.sasl else ""
 
     def client_options(self) -> dict[str, Any]:

@@ -177,7 +177,7 @@ class MetadataCache:
 
 
 def _told(item: PartitionMetadata) -> tuple[object, ...]:
-    """What of it the digest covers."""
+    """What the digest covers of a partition's metadata."""
     return item.leader, item.leader_epoch, item.partition_epoch, item.isr, item.replicas
 
 

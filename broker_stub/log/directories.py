@@ -27,7 +27,7 @@ class LogDirectories:
 
     @property
     def high_watermarks(self) -> dict[Key, int]:
-        """Those of the last checkpoints."""
+        """The high watermarks in the last checkpoints of all directories."""
         found: dict[Key, int] = {}
         for directory in self._by_path.values():
             found |= directory.high_watermarks
@@ -77,7 +77,7 @@ class LogDirectories:
         return failed
 
     def own(self, directory: LogDirectory, of_all: Mapping[Key, int]) -> dict[Key, int]:
-        """Those of the replicas in one directory. A replica that was never opened is in the former checkpoint."""
+        """The entries of replicas in one directory. A replica that was never opened keeps its former one."""
         former, opened = directory.high_watermarks, self._opened
         return {
             k: at

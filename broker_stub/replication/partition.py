@@ -108,7 +108,7 @@ class Partition:
         self.remote: dict[int, RemoteReplica] = {}
         #: The short id of our own data directory; 0: this broker has only one.
         self.directory = 0
-        #: Of members of the ISR: what this leader has made durable, by broker id.
+        #: The directories of members of the ISR that this leader has made durable, by broker id.
         self._directories_told: dict[int, int] = {}
         #: From the topic's configuration. None: not read yet; then acks=all is refused and the high watermark stays.
         self.min_isr: int | None = None

@@ -99,7 +99,7 @@ def _denied_committed(item: Any, error: codes.ErrorCode) -> Message:
 
 
 _MEMBER = Rule(group=Operation.READ)
-#: By method of BrokerData. One that is not listed is refused.
+#: The rules by method of BrokerData. A method that is not listed is refused.
 RULES: Mapping[str, Rule] = {
     "Produce": Rule(topics=Operation.WRITE, refusal=_denied_produce),
     "Fetch": Rule(topics=Operation.READ, refusal=_denied_fetch, of_replica=True),

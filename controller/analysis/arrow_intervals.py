@@ -28,7 +28,7 @@ NAMES = (
     *("leaderless_intervals", "leaderless_by_partition", "partitions", "leaderless_by_cause"),
     *("leaderless_over_time", "outages_by", "outages_by_hour", "caused"),
 )
-#: By table of many rows the name of one that has its first `TOP_ROWS`, in the order of `tables.TABLES`, and some more.
+#: Large tables, and for each the name of a small one that has its first `TOP_ROWS`, in the order of `tables.TABLES`.
 TOP = {name: f"top_{name}" for name in ("leaderless_intervals", "leaderless_by_partition", "partitions")}
 TOP_ROWS = 500
 _BY_CAUSE = ("class", "cause", "reason")

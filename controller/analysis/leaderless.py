@@ -157,7 +157,7 @@ def over_time(intervals: DataFrame, bucket_us: int) -> DataFrame:
 
 
 def ranked(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """With ``rank`` by duration among those of equal keys, and ``of`` how many. Exact, where a sketch is not."""
+    """The intervals, each with its ``rank`` by duration ``of`` how many of equal keys. Exact, where a sketch is not."""
     group = Window.partitionBy(*keys)
     rank = F.row_number().over(group.orderBy("duration_us"))
     return intervals.withColumns({"rank": rank, "of": F.count("*").over(group)})

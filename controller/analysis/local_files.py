@@ -17,7 +17,7 @@ from controller.analysis.errors import ReportError
 
 #: The third: a rotated file that was not gzipped because its node was killed.
 FILE_PATTERNS = ("state-change.jsonl", "state-change.*.jsonl.gz", "state-change.*.jsonl")
-#: Of S3, as Hadoop names it.
+#: Hadoop names S3 so.
 S3_SCHEME = "s3a:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 #: What is shown in place of a sensitive value (Kafka: ``Password.HIDDEN``).
 HIDDEN = "[hidden]"
 _SENSITIVE = ("password", "secret", "token", "credential", "jaas")
-#: Of type PASSWORD without one of these words in their names (KIP-651).
+#: Keys of type PASSWORD that have none of these words in their names (KIP-651).
 _PASSWORDS = ("ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates")
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1

@@ -142,7 +142,7 @@ class EventContext:
         gives_way: bool = False,
     ) -> None:
         self.cluster, self.outbox = cluster, outbox
-        #: Of flags, environment and file.
+        #: What flags, environment and file say.
         self.static_settings = settings
         self.new_topic_id = new_topic_id
         self.event_id, self.cause, self.now_us = event_id, cause, now_us

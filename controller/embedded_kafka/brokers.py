@@ -22,7 +22,7 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import NoNodeError, Session
 
 MAIN_CLASS = "kafka.Kafka"
-#: As Kafka's client of ZooKeeper needs it for large znodes, bytes.
+#: Bytes that Kafka's client of ZooKeeper must take for large znodes.
 JUTE_MAXBUFFER = 4 * 1024 * 1024
 READY_TIMEOUT_S = 90.0
 #: A controlled shutdown without a controller takes three tries of 5 s.

@@ -41,7 +41,7 @@ class Api(NamedTuple):
 
     @property
     def versions(self) -> range:
-        """Those of Kafka's specification; requests and responses have the same."""
+        """The versions in Kafka's specification; requests and responses have the same."""
         return self.request.VERSIONS
 
 

@@ -106,7 +106,7 @@ class _Module:
         self.spec = spec
         #: Formats of runs that are packed at once.
         self.runs: set[str] = set()
-        #: Of the structure at hand.
+        #: The versions of the structure at hand.
         self.among = spec.versions
 
     def _packed(self, fields: list[Field]) -> str:
@@ -355,7 +355,7 @@ def _table(rows: dict[str, tuple[int, Versions, Versions]]) -> str:
 
 
 def _formatted(made: dict[str, str]) -> dict[str, str]:
-    """As ruff sorts imports and formats."""
+    """The modules, as ruff sorts imports and formats."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "ruff.toml").write_text(_RUFF, encoding="utf-8")

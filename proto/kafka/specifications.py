@@ -75,7 +75,7 @@ class Field(NamedTuple):
     tagged: Versions
     tag: int
     ignorable: bool
-    #: As Python writes it.
+    #: The default as Python writes it.
     default: str
 
 

@@ -32,7 +32,7 @@ class Expiry(NamedTuple):
 
 
 def expiries(files: TlsFiles) -> list[Expiry]:
-    """Of the files as they are now; one that cannot be read is left out: who uses it says so."""
+    """When the certificates in the files end. A file that cannot be read is left out: who uses it says so."""
     found = []
     for which, path in (("certificate", files.certificate), ("ca", files.ca)):
         if path is None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-#: Of one file, bytes.
+#: Bytes of one file.
 FILE_BYTES_MAX = 1_048_576
 
 

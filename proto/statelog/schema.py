@@ -17,7 +17,7 @@ DURATION_US_MAX = 10**14
 #: Clocks outside these years are wrong; one such line would stretch every time axis over centuries.
 TS_MIN, TS_END = "2000-01-01", "2100-01-01"
 
-#: Of lines that are traced; the report does not read it.
+#: The field of lines that are traced; the report does not read it.
 TRACE_ID = "trace_id"
 
 #: Characters kept of a string field; our nodes never write longer values.

@@ -25,7 +25,7 @@ import msgspec
 from proto.statelog.schema import SCHEMA_VERSION, TRACE_ID
 
 FILE_NAME = "state-change.jsonl"
-#: Of rotated files' names: when they were closed.
+#: Names of rotated files have the time when they were closed.
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 #: Records encoded before the thread yields: it shares the interpreter with the controller's decisions.
 _SLICE_RECORDS = 200
@@ -95,7 +95,7 @@ class StateLogWriter:
         self.written = 0
         self.dropped = 0
         self.bytes_written = 0
-        #: Of the processor, by the writing thread: seconds so far.
+        #: Seconds of the processor that the writing thread took so far.
         self.cpu_s = 0.0
         self._rotation, self._queue_max = rotation, queue_max
         self._queue: deque[_Entry] = deque()

@@ -30,7 +30,7 @@ _BUCKET_ROWS = 4_000_000
 _BATCH_ROWS = 1 << 17
 #: Few enough that even a small log is read by several tasks.
 _GROUP_ROWS = 1 << 16
-#: Of a key those that are the partition's number (at most INT32_MAX); the others are the topic's.
+#: Bits of a key that hold the partition's number (at most INT32_MAX); the others hold the topic's.
 _PARTITION_BITS = 31
 #: Read as dictionaries: they have few values.
 _TEXTS = ("role", "kind", "topic", "from", "to", "cause", "reason")

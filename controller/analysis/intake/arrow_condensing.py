@@ -49,7 +49,7 @@ def condense(columns: Mapping[str, Any], kinds: pa.DictionaryArray) -> pa.Table:
 
 
 def merge(parts: list[pa.Table]) -> pa.Table | None:
-    """Of several parts those of the whole; None if a sum may need more than 64 bits."""
+    """The rows of the whole, from those of its parts; None if a sum may need more than 64 bits."""
     whole = _merged(pa.concat_tables(parts))
     most = pc.multiply(whole["longest_us"].cast(pa.float64()), whole["lines"].cast(pa.float64()))
     return whole if (pc.max(most).as_py() or 0) < INT64_MAX / 2 else None

@@ -64,7 +64,7 @@ def line_counts() -> list[Column]:
 
 
 def usual_lines(condensed: DataFrame) -> dict[str, LinesRead]:
-    """By path of file. In: `condense` with `line_counts`, of the outcome of `reading.parse_lines`."""
+    """What was read, by path of file. In: `condense` with `line_counts`, of the outcome of `reading.parse_lines`."""
     sums = [F.sum(name).alias(name) for name in ("lines", *LINE_COUNTS)]
     read = condensed.groupBy(F.col("file").alias("url")).agg(
         *sums, (F.sum("lines") - F.sum("odd")).alias("usual"), *_span("first_ts", "last_ts")
@@ -87,7 +87,7 @@ def converted_lines(check: FileCheck, made: Converted) -> LinesRead:
 
 
 def odd_lines(judged: DataFrame) -> dict[str, Row]:
-    """By file: odd lines by status; ``role``, ``node``, ``first_us``, ``last_us`` of the ok ones. In: `classify`."""
+    """Odd lines by file: counts by status; ``role``, ``node``, ``first_us``, ``last_us`` of ok ones. In: `classify`."""
     counts = [F.count_if(F.col("status") == status).alias(status) for status in (OK, TORN, MALFORMED, NEWER)]
     ok = F.col("status") == OK
     good = judged.withColumns({name: F.when(ok, F.col(name)) for name in ("role", "node", "ts")})

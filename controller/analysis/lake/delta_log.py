@@ -27,7 +27,7 @@ CHECKPOINT_EVERY = 20
 #: How long readers of an earlier version may still open its files.
 RETENTION_MS = 24 * 3600 * 1000
 PARTITION_COLUMNS = ("day", "kind")
-#: Of the columns, of what is kept of each log file, and of condensed records.
+#: It stands for the columns, for what is kept of each log file, and for condensed records.
 LAKE_VERSION = 2
 _VERSION_KEY = "statelog.lakeVersion"
 _LAST_CHECKPOINT = "_last_checkpoint"

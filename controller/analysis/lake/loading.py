@@ -49,7 +49,7 @@ _DOMAIN = "statelog.file."
 #: Files that have no place yet.
 _NEW = "_new"
 
-#: Of the table: where a line is from (``block``: byte of its log where its split began; ``line``: ascending within
+#: The table has where a line is from (``block``: byte of its log where its split began; ``line``: ascending within
 #: it), the digest of its text, as what it was judged, and its record.
 COLUMNS = StructType(
     [

@@ -131,8 +131,8 @@ def _file_row(file: TakenFile) -> quality.FileRow:
 
 
 def _with_file(spark: SparkSession, rows: DataFrame, files: list[TakenFile]) -> DataFrame:
-    """With ``file``: the present name of the log, as `reading.read_lines` has it, on which the order of records of
-    one event and time depends."""
+    """The rows with ``file``: the present name of the log, as `reading.read_lines` has it, on which the order of
+    records of one event and time depends."""
     names = {file.id: quote(file.path, safe="/:") for file in files}
     if len(names) <= _LITERAL_MAX:
         literals = [F.lit(text) for pair in names.items() for text in pair]

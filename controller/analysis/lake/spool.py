@@ -16,7 +16,7 @@ from controller.analysis.lake import identity
 from controller.analysis.lake.identity import DamagedGzipError, LongLineError, SeenFile, TakenFile
 from controller.analysis.local_files import LogFile, nothing_found, walk_local
 
-#: Of log (inflated) that is taken in one commit, about; a gzip file is taken whole.
+#: Bytes of log (inflated) that one commit takes, about; a gzip file is taken whole.
 BATCH_BYTES = 1 << 30
 _READ_UNTIL = "; what came before the damage was read"
 _CHUNK_BYTES = 1 << 20

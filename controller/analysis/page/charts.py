@@ -19,9 +19,9 @@ GREY, RED = "#8a8f98", "#d1453b"
 _CLASS_COLORS = {"outage": RED, "creation": COLORS[0], "deletion": GREY}
 _FAILOVERS_MAX = 25
 _BARS_MAX = 15
-#: Of a chart over time: its height, and where its axes lie.
+#: The height of a chart over time, and where its axes lie.
 _HEIGHT, _LEFT, _END, _TOP, _BOTTOM = 340, 70.0, WIDTH - 30.0, 34.0, 294.0
-#: Of a chart with a row for each name: where the rows begin, and their height.
+#: Where the rows of a chart with a row for each name begin, and their height.
 _NAMES, _ROW = 400.0, 26
 
 

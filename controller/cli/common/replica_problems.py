@@ -11,7 +11,7 @@ from controller.client import admin
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from proto.gen import inspection_pb2 as pb
 
-#: By topic and partition: texts.
+#: Texts by topic and partition.
 ReplicaProblems = Mapping[tuple[str, int], list[str]]
 
 

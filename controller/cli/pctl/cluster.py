@@ -87,7 +87,7 @@ async def cluster(options: Options, session: Session) -> None:
 
 
 def _spare(cluster_state: ClusterState) -> list[int]:
-    """Of each partition with a state, its in-sync replicas beyond min.insync.replicas."""
+    """How many replicas in sync each partition with a state has beyond min.insync.replicas."""
     found = (p.spare_in_sync(cluster_state.min_isr(p.topic)) for p in cluster_state.partitions)
     return [n for n in found if n is not None]
 
@@ -155,7 +155,7 @@ async def tenures(options: Options, session: Session) -> None:
 
 
 def _time(ms: int) -> str:
-    """Of a wall clock that may be wrong: within what can be shown."""
+    """A time as text. The wall clock that it is of may be wrong: what cannot be shown becomes the last that can."""
     return f"{datetime.fromtimestamp(min(ms / 1000, 253402300799), UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
 
 

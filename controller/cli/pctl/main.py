@@ -141,7 +141,7 @@ def main(
 
 
 def _access(flags: Mapping[str, object]) -> ZooKeeperAccess | None:
-    """Of flags, else of environment variables; None where none is given."""
+    """The access that flags, else environment variables, ask for; None where none is given."""
     if not any(flags[setting.name] is not None or setting.env in os.environ for setting in _ACCESS.settings):
         return None
     from controller.runtime.config import config_errors

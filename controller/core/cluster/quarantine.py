@@ -102,8 +102,8 @@ class Quarantine(msgspec.Struct, frozen=True):
         return len(alike) >= REQUESTS_MAX
 
     def remember(self, raised: Suspect) -> Quarantine:
-        """With one more exception. What raised in an earlier term, or has a fault that is known from a subject in
-        quarantine, is in quarantine from now on."""
+        """The quarantine after one more exception. What raised in an earlier term, or has a fault that is known from a
+        subject in quarantine, is in quarantine from now on."""
         suspects = {
             name: suspect
             for name, suspect in self.suspects.items()

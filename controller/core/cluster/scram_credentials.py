@@ -22,7 +22,7 @@ from controller.core.requests.scram_credentials import (
 )
 from controller.core.znode_paths import config_path, user_entity
 
-#: Of both mechanisms (``ScramMechanism.minIterations``, ``ZkAdminManager``).
+#: Limits of both mechanisms (``ScramMechanism.minIterations``, ``ZkAdminManager``).
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16_384
 #: A longer name is refused; Kafka lets ZooKeeper refuse it.
 NAME_CHARS_MAX = 1000

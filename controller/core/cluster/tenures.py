@@ -39,7 +39,7 @@ PATH: NodePath[tuple[Tenure, ...]] = NodePath(TENURES)
 
 
 def begun(before: Sequence[Tenure], controller_id: int, epoch: int, now_ms: int) -> tuple[Tenure, ...]:
-    """With a new term; one that nobody ended is ended: its controller was not able to."""
+    """The history, in which a term has begun. One that nobody ended is ended: its controller was not able to."""
     closed = [
         t
         if t.until_ms

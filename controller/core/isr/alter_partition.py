@@ -70,7 +70,7 @@ def resolve(cluster: Cluster, proposal: Proposal) -> Partition | ErrorCode:
     return partition
 
 
-#: By all that it depends on but epochs: what ``_next_isr`` found.
+#: What ``_next_isr`` found, by all that it depends on but epochs.
 Alike = dict[tuple[object, ...], "tuple[BrokerIds, DirectoryIds] | Verdict"]
 
 

@@ -53,7 +53,7 @@ class Broker(msgspec.Struct, frozen=True):
     directories: DirectoryIds = ()
     #: The epoch of its former registration, if the broker stopped cleanly after it; else -1.
     previous_epoch: int = NO_EPOCH
-    #: Of its ZooKeeper session, as the server granted it; 0: the registration does not tell.
+    #: The timeout of its ZooKeeper session, as the server granted it; 0: the registration does not tell.
     session_timeout_ms: int = 0
 
     @property

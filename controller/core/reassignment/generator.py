@@ -13,7 +13,7 @@ from controller.core.model import Broker, BrokerIds
 from controller.core.partitions.replica_placement import PlacementError
 
 Key = tuple[str, int]
-#: Of the mean of all brokers: by less than this share bytes are not levelled, as that would copy much for little.
+#: Bytes are not levelled by less than this share of the mean of all brokers: that would copy much for little.
 TOLERANCE = 0.05
 
 

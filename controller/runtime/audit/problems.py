@@ -72,7 +72,7 @@ def problems_of(
 def all_problems(
     cluster: Cluster, senders: Senders, auditor: Auditor, topics: Collection[str] = ()
 ) -> Iterator[ReplicaProblem]:
-    """Those of all partitions, or of some topics'."""
+    """The problems of all partitions, or of some topics'."""
     for broker_id, partition, error in senders.refusals():
         name = partition.topic.name
         present = cluster.partition(name, partition.number) is partition

@@ -31,7 +31,7 @@ EQUAL = Differing(frozenset(), frozenset())
 
 
 class _Digests(NamedTuple):
-    """Of one topic: as LeaderAndIsr told, as UpdateMetadata told, offline replicas."""
+    """The digests of one topic: what LeaderAndIsr told, what UpdateMetadata told, the offline replicas."""
 
     hosted: int
     metadata: int

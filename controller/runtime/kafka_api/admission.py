@@ -16,7 +16,7 @@ CONNECTIONS_MAX = 2000
 UNAUTHENTICATED_MAX = 200
 #: Connections of one address, without those of brokers.
 PER_ADDRESS_MAX = 100
-#: As brokers' connections.max.idle.ms, seconds.
+#: Seconds: the default of connections.max.idle.ms of brokers.
 IDLE_S = 600.0
 #: The same for connections that are no broker's, while more than half of all are taken.
 CROWDED_IDLE_S = 60.0

@@ -87,7 +87,7 @@ _HANDLERS: Mapping[
     ApiKey.LIST_TRANSACTIONS: (own_node.list_transactions, _failed),
 }
 
-#: Of those that change something. An AlterPartition that is carried out has records of its own.
+#: APIs that change something. An AlterPartition that is carried out has records of its own.
 _RECORDED = {
     ApiKey.CONTROLLED_SHUTDOWN,
     ApiKey.ALLOCATE_PRODUCER_IDS,
@@ -105,7 +105,7 @@ _RECORDED = {
 SERVED: Mapping[ApiKey, Served] = {
     key: Served(handle, partial(fail, key), key in _RECORDED) for key, (handle, fail) in _HANDLERS.items()
 }
-#: As gRPC and Kafka's documentation write them: ``DeleteTopics``.
+#: gRPC and Kafka's documentation write names so: ``DeleteTopics``.
 METHOD_NAMES: Mapping[ApiKey, str] = {
     key: "".join(word.capitalize() for word in key.name.split("_")) for key in SERVED
 }

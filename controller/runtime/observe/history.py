@@ -69,7 +69,7 @@ class Recent:
     def __init__(self, node: int, records_max: int, trace_ids: TraceIds = NOT_TRACED) -> None:
         self._node, self._records_max = node, records_max
         self.trace_ids = trace_ids
-        #: By sequence number, without gaps, from ``_first`` on.
+        #: Entries by sequence number, without gaps, from ``_first`` on.
         self._entries: dict[int, Entry] = {}
         self._first = 0
         self._total = 0

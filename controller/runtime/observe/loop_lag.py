@@ -64,7 +64,7 @@ class Rounds(selectors.DefaultSelector):
         return found
 
     def longest(self) -> Pause:
-        """Of the last ``WINDOW_S`` seconds, and up to as many before."""
+        """The longest pause of the last ``WINDOW_S`` seconds, and of up to as many before."""
         self._turn(time.monotonic())
         return self._before.longer(self._longest)
 

@@ -10,8 +10,8 @@ from controller.runtime.observe.metrics import ControllerMetrics
 
 
 class Outages:
-    """Of one term. An outage begins with the last sign of the broker that led, or, where that is not known, when it was
-    noticed. One that the failover found began at an unknown time, and is not measured."""
+    """The outages of one term. An outage begins with the last sign of the broker that led, or, where that is not known,
+    when it was noticed. One that the failover found began at an unknown time, and is not measured."""
 
     def __init__(self, metrics: ControllerMetrics) -> None:
         self._seconds = metrics.leaderless_seconds

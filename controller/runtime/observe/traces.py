@@ -149,7 +149,7 @@ class Traces:
 
 
 def open_traces(settings: Settings, tls: GrpcTls | None, ids: TraceIds) -> Traces:
-    """To the collector of ``otlp_endpoint``. Raises ConfigError."""
+    """Traces that are sent to the collector of ``otlp_endpoint``. Raises ConfigError."""
     endpoint, source = settings.otlp_endpoint, settings.sources.get(_SETTING, "")
     address = urlsplit(endpoint)
     encrypted = address.scheme == "https"

@@ -21,7 +21,7 @@ class SenderStatus:
     broker_epoch: int
     acknowledged_requests: int = 0
     acknowledged_partitions: int = 0
-    #: By the monotonic clock.
+    #: When the last acknowledgement came, by the monotonic clock.
     last_acknowledged_s: float | None = None
     #: Why the last attempt to send failed; empty once there is an answer.
     unreachable: str = ""

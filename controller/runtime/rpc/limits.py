@@ -41,7 +41,7 @@ class _Field(NamedTuple):
     text_max: int  # 0: not a string
     entries_max: int  # 0: not repeated
     holds_messages: bool
-    #: Of a map: limits of its keys and values in characters; 0: not strings.
+    #: Limits of a map's keys and values in characters; 0: not strings. None: it is no map.
     entry: tuple[int, int] | None
 
 

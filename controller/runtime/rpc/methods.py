@@ -121,7 +121,7 @@ def _overriding(request: inspection_pb2.ApproveStopRequest | None) -> Also:
 
 
 def _losing_config(entry: pb.AlterConfigsResource) -> Also:
-    """To let out-of-sync replicas lead is to lose records later."""
+    """What a configuration takes beside ALTER_CONFIGS: who lets out-of-sync replicas lead loses records later."""
     losing = any(
         config.name == UNCLEAN and config.value.strip().lower() == "true" for config in entry.configs
     )

@@ -25,7 +25,7 @@ class _OnDisk(NamedTuple):
     offset_lag: int
 
 
-#: By topic and partition.
+#: Replicas by topic and partition.
 _Replicas = Mapping[tuple[str, int], _OnDisk]
 
 

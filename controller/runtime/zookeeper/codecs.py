@@ -483,7 +483,7 @@ def is_own_registration(data: bytes | None) -> bool:
 # --- topics ------------------------------------------------------------------------------------------------
 
 
-#: As Kafka writes one: 16 bytes leave four characters for the last.
+#: Kafka writes a topic id so: 16 bytes leave four characters for the last.
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")
 
 
@@ -583,7 +583,7 @@ def decode_state(topic: str, partition: int, data: bytes | None, version: int) -
     )
 
 
-#: By ISR and the field's text: in a cluster the same few repeat.
+#: Directories by ISR and the field's text: in a cluster the same few repeat.
 _directories_known: dict[tuple[BrokerIds, bytes], DirectoryIds] = {}
 _DIRECTORIES_BYTES_MAX = 500
 

@@ -25,7 +25,7 @@ class FencedNode(Generic[T]):
     empty: T
 
     async def read(self, session: Session) -> tuple[T, int | None]:
-        """With its zkVersion, None: absent. Raises ConnectionLossError."""
+        """The value, and the znode's version, None: absent. Raises ConnectionLossError."""
         (found,) = await single_codecs.read_nodes(session, [self.path])
         if isinstance(found, Problem):
             log.error("malformed_znode", path=found.path, problem=found.problem)

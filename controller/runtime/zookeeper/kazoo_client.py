@@ -73,7 +73,7 @@ class Client(zookeeper_access.Client):
                 self._data_watchers[path.decode()].add(watcher)
 
     def forget_data_watcher(self, paths: Sequence[bytes], watcher: object) -> None:
-        """Of znodes that are gone: the server has no watch on them, and kazoo would keep ours for ever."""
+        """Forget the watches of znodes that are gone: the server has none, and kazoo would keep ours for ever."""
         with self._watchers_lock:
             for path in map(bytes.decode, paths):
                 if (watchers := self._data_watchers.get(path)) is not None:

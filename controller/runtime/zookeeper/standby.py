@@ -21,7 +21,7 @@ DIGESTS_PAUSE_S = 1.0
 
 
 class Standby:
-    """That of one session. ``follow`` while somebody else leads; ``settled`` once elected."""
+    """The standby of one session. ``follow`` while somebody else leads; ``settled`` once elected."""
 
     def __init__(
         self,

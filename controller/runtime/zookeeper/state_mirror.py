@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 #: The watch is here, and not on /brokers/topics, because nobody else watches this path.
 TREE = znode_paths.BROKERS
-#: Of ``/brokers/topics/T``, and of ``/brokers/topics/T/partitions/N/state``, divided at the slashes.
+#: Parts of ``/brokers/topics/T``, and of ``/brokers/topics/T/partitions/N/state``, divided at the slashes.
 _TOPIC_PARTS, _STATE_PARTS = 4, 7
 #: States in one read, and the pause after it: at most 20,000 a second, so that brokers are served, too.
 READ_MAX, PAUSE_S = 1000, 0.05
@@ -360,7 +360,7 @@ class StateMirror:
             await self._session.forget_tree(TREE)
 
     def take(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | None]:
-        """Of topics that were not handed over: the states that were known as they were then, in order; None: to be
+        """The states of partitions whose topics were not handed over, as they were then, in order; None: to be
         read. Each is given once: whoever asks again, wants it from ZooKeeper."""
         if not self._valid or not self._left_out:
             return [None] * len(partitions)

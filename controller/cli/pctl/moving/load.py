@@ -33,7 +33,7 @@ def target_of(info: TopicInfo, number: int) -> BrokerIds:
 
 
 def targets(cluster_state: ClusterState, left_out: Iterable[str] = ()) -> dict[Key, BrokerIds]:
-    """Of all partitions whose topic is not being deleted and not left out."""
+    """`target_of` all partitions whose topic is not being deleted and not left out."""
     without = {*cluster_state.deleting, *left_out}
     return {
         (name, number): target_of(info, number)

@@ -61,7 +61,7 @@ class Controllers:
         return None if found is None else {"id": found.controller_id, "http": found.http}
 
     async def _standbys(self, request: web.Request) -> list[dict[str, Any]]:
-        """Of each controller what it says of itself; ``silent``: why another one says nothing."""
+        """What each controller says of itself; ``silent``: why another one says nothing."""
         del request
         own_id = self._daemon.settings.controller_id
         known = await self.registered()

@@ -129,7 +129,7 @@ def _encrypted(request: web.Request) -> bool:
 
 
 def _name(request: web.Request) -> str:
-    """Of the cookie: browsers send those of all ports of a host."""
+    """The cookie's name, which has the port: browsers send the cookies of all ports of a host."""
     address = request.transport.get_extra_info("sockname") if request.transport is not None else None
     return f"console-{address[1] if address else 0}"
 

@@ -48,7 +48,7 @@ class Tile(NamedTuple):
     counts: Counts
 
 
-#: Of one partition, by the worst that is wrong with it and whether it moves: shared by all.
+#: The counts of one partition, by the worst that is wrong with it and whether it moves: shared by all.
 _ONE = {
     (worst, moving): Counts(
         1,

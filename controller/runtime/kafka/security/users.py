@@ -33,7 +33,7 @@ from proto.security.files import FileSettingError, FromFiles, read_file
 
 log = structlog.get_logger(__name__)
 
-#: Of the passwords in a file of ours: a guess costs its thief this many hashes.
+#: Hashes that a guess costs who has stolen a file of ours.
 FILE_ITERATIONS = 50_000
 PLAIN_MECHANISM = ScramMechanism.SHA_512
 #: A longer name is nobody's.

@@ -89,9 +89,9 @@ async def _results(
     request: Callable[[list[R]], Message],
     results_of: Callable[[Any], list[Any]],
 ) -> list[Any] | None:
-    """Of all resources, in any order; None: no broker answered."""
+    """The results of all resources, in any order; None: no broker answered."""
     results: list[Any] = []
-    #: By the broker that must be asked; None: any.
+    #: Resources by the broker that must be asked; None: any.
     parts: dict[int | None, list[R]] = {}
     own = call.controller.daemon.settings.controller_id
     for r in resources:

@@ -21,12 +21,12 @@ async def describe_log_dirs(call: Call[DescribeLogDirsRequest]) -> DescribeLogDi
 
 
 async def list_groups(call: Call[ListGroupsRequest]) -> ListGroupsResponse:
-    """To everybody: who may describe no group is shown none, and gets no error."""
+    """Everybody may ask: who may describe no group is shown none, and gets no error."""
     del call
     return ListGroupsResponse()
 
 
 async def list_transactions(call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
-    """As ``list_groups``."""
+    """Everybody may ask, as for ``list_groups``."""
     del call
     return ListTransactionsResponse()
