@@ -1,4 +1,4 @@
-"""The reference's broker cases (cases.jsonl, copied from the specification), one test for each row.
+"""The reference's broker cases (tests/cases/broker_cases.jsonl), one test for each row.
 
 Others are named in REPLICATION, in ELSEWHERE with the reason, or by the tests of real processes and a real ZooKeeper.
 """
@@ -24,15 +24,18 @@ REPLICATION = frozenset(
         "K485", "K488", "K490", "K491", "K492", "K494", "K499", "K541",
     }
 )  # fmt: skip
-_ONE_DIRECTORY = "a broker has one data directory: replicas do not move between several"
+_NO_MOVES = (
+    "a replica stays in the data directory where it was put: nothing moves it to another of the broker's"
+)
 #: What belongs to a protocol or a disk layout that is not ours.
 ELSEWHERE = {
-    "K400": _ONE_DIRECTORY,
-    "K402": _ONE_DIRECTORY,
+    "K400": _NO_MOVES,
+    "K402": _NO_MOVES,
     "K410": "stray replicas are found from a full LeaderAndIsr, which exists in the KRaft migration only",
-    "K434": _ONE_DIRECTORY,
+    "K434": _NO_MOVES,
     "K435": "a full LeaderAndIsr exists in the KRaft migration only",
-    "K480": "an ISR goes without its members' broker epochs: there is one form of the request (KIP-903 needs KRaft)",
+    "K480": "there is one form of the request, which has ISR and broker epochs: zookeeper/test_isr_writers.py::"
+    "test_its_own_membership_is_that_of_its_present_registration",
     "K516": "our endpoint never changes while registered: nothing updates a registration in place",
 }
 
