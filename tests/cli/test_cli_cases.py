@@ -1,4 +1,4 @@
-"""The original's suites of its leader election tools (``cases.jsonl``), run as ``pctl elect`` on a running cluster.
+"""The original's suites of its leader election tools (``cli_cases.jsonl``), run as ``pctl elect`` on a running cluster.
 
 Brokers 0, 1 and 2 of the rows are 1, 2 and 3 here. Where Kafka's tools end with 1 for bad usage, ours ends with 2
 (reference, section 15.1); where they have an option for what ours says otherwise, the test says which.

@@ -1,4 +1,4 @@
-"""The story that the project began from, step by step: topic test, a group of three, and broker 1 fails.
+"""One story, step by step: topic test, a group of three, and broker 1 fails.
 
 Three brokers; ``test`` has three partitions, one led by each broker; the group's partition of
 ``__consumer_offsets`` is led by broker 1. Real processes throughout.

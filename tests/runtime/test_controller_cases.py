@@ -1,4 +1,4 @@
-"""The original's rows about terms that end, events and metrics (``cases.jsonl``), on a daemon and a real ZooKeeper."""
+"""The original's rows about terms, events and metrics (``runtime_cases.jsonl``), on a daemon and a real ZooKeeper."""
 
 from __future__ import annotations
 

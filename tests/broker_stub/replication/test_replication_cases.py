@@ -1,4 +1,4 @@
-"""The reference's rows about the replicated log, fetches and ISR changes (../cases.jsonl), each run as written."""
+"""The reference's rows about replicated log, fetches and ISR changes (``broker_cases.jsonl``), each run as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The original's system tests (``cases.jsonl``) on real brokers: clean ends, bounces, failed disks, moves under load.
+"""The original's system tests (``fault_cases.jsonl``) on real brokers: clean ends, bounces, failed disks, moves.
 
 Rows with the same scenario share a cluster and its load; the workload's checker has the last word: every acknowledged
 record is read. Rows about a paused broker and a follower that falls behind are in integration/test_replication.py.

@@ -1,4 +1,4 @@
-"""The original's suite of its ZooKeeper client (``cases.jsonl``, KafkaZkClientTest), on our store and a real server."""
+"""The original's KafkaZkClientTest (``runtime_cases.jsonl``), on our store and a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of ``cases.jsonl``: how the original behaves, from its own test suites, and which of them apply to us."""
+"""The rows of ``core_cases.jsonl``: how the original behaves, from its own test suites, and which apply to us."""
 
 from __future__ import annotations
 
