@@ -156,7 +156,7 @@ s3-jars: $(READY) ## fetch the jars of Hadoop's client of S3 (Maven, 700 MB), ch
 	@$(BIN)/python -m controller.analysis.object_storage
 
 spark-s3: java s3-jars ## logs, lake and report on a server of S3 (moto), by a local Spark and by a Spark cluster whose workers are killed
-	$(PYTEST) tests/analysis -m "s3_long or s3"
+	$(PYTEST) tests/analysis -m s3_long
 
 .PHONY: spark-archive
 spark-archive: ## write what spark-submit needs for a report on a Spark cluster into build/spark (docs/report.md)
