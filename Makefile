@@ -34,11 +34,11 @@ test: java ## check format, lint and types, run all tests but those with a targe
 
 .PHONY: most
 most: java
-	$(PYTEST) $(LARGE) -m "not long and not kafka_long and not browser_long and not gameday_long and not spark_long and not s3_long and not containers_long"
+	HYPOTHESIS_PROFILE=short $(PYTEST) $(LARGE) -m "not long and not kafka_long and not browser_long and not gameday_long and not spark_long and not s3_long and not containers_long"
 
 .PHONY: test-long
-test-long: java ## run the tests that are too long for `make test`: whole runs under faults, the tutorial, every alert; ARGS as pytest's
-	$(PYTEST) $(LARGE) -m long $(ARGS)
+test-long: java ## run the tests that are too long for `make test`: whole runs under faults, the tutorial, every alert, four times the examples of Hypothesis; ARGS as pytest's
+	$(PYTEST) $(LARGE) -m "long or (hypothesis and not slow)" $(ARGS)
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick
