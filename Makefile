@@ -34,11 +34,11 @@ test: java ## check format, lint and types, run all tests but those with a targe
 
 .PHONY: most
 most: java
-	$(PYTEST) $(LARGE) -m "not long and not kafka_long and not browser_long and not gameday_long and not spark_long and not s3_long and not containers_long"
+	HYPOTHESIS_PROFILE=short $(PYTEST) $(LARGE) -m "not long and not kafka_long and not browser_long and not gameday_long and not spark_long and not s3_long and not containers_long"
 
 .PHONY: test-long
-test-long: java ## run the tests that are too long for `make test`: whole runs under faults, the tutorial, every alert; ARGS as pytest's
-	$(PYTEST) $(LARGE) -m long $(ARGS)
+test-long: java ## run the tests that are too long for `make test`: whole runs under faults, the tutorial, every alert, four times the examples of Hypothesis; ARGS as pytest's
+	$(PYTEST) $(LARGE) -m "long or (hypothesis and not slow)" $(ARGS)
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick
@@ -156,7 +156,7 @@ s3-jars: $(READY) ## fetch the jars of Hadoop's client of S3 (Maven, 700 MB), ch
 	@$(BIN)/python -m controller.analysis.object_storage
 
 spark-s3: java s3-jars ## logs, lake and report on a server of S3 (moto), by a local Spark and by a Spark cluster whose workers are killed
-	$(PYTEST) tests/analysis -m "s3_long or s3"
+	$(PYTEST) tests/analysis -m s3_long
 
 .PHONY: spark-archive
 spark-archive: ## write what spark-submit needs for a report on a Spark cluster into build/spark (docs/report.md)

@@ -151,13 +151,12 @@ class KilledError(Exception):
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
     [
-        (Spool, "fill", True),
-        (Lake, "take", False),
-        (Lake, "write", True),
-        (DeltaLog, "commit", True),
-        (compaction, "scattered", False),
+        pytest.param(Spool, "fill", True, id="before the order", marks=pytest.mark.long),
+        pytest.param(Lake, "take", False, id="ordered", marks=pytest.mark.long),
+        pytest.param(Lake, "write", True, id="rows without commit"),
+        pytest.param(DeltaLog, "commit", True, id="commit without end"),
+        pytest.param(compaction, "scattered", False, id="before compaction", marks=pytest.mark.long),
     ],
-    ids=["before the order", "ordered", "rows without commit", "commit without end", "before compaction"],
 )
 def test_an_update_that_ends_anywhere_is_finished_by_the_next(
     spark: SparkSession,

@@ -11,7 +11,7 @@ from controller.analysis.job import run_report
 from tests.support.analysis import many_days
 from tests.support.analysis.many_days import write_days
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 PARTITIONS, DAYS = 40, 3
 

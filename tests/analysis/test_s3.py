@@ -20,7 +20,7 @@ from tests.support.analysis.followed import Node, follow, until
 from tests.support.analysis.s3 import Bucket, fetched_jars, s3
 from tests.support.runtime.programs import BIN, run_to_end
 
-pytestmark = [pytest.mark.slow, pytest.mark.s3]
+pytestmark = [pytest.mark.slow, pytest.mark.s3_long]
 
 WAIT_S = 700
 
@@ -46,7 +46,6 @@ def test_a_report_from_s3_to_s3_is_the_local_one(
     assert Report.read(spark, tmp_path / "report") == local_report.of(str(damaged_logs), f"{bucket.url}/logs")
 
 
-@pytest.mark.s3_long
 @pytest.mark.timeout(2400)
 def test_a_lake_on_s3_is_made_in_two_updates_and_its_report_is_the_local_one(
     bucket: Bucket, spark: SparkSession, damaged_logs: Path, local_report: Report, tmp_path: Path
@@ -73,7 +72,6 @@ def test_a_lake_on_s3_is_made_in_two_updates_and_its_report_is_the_local_one(
     }
 
 
-@pytest.mark.s3_long
 @pytest.mark.timeout(2400)
 def test_a_log_followed_to_s3_is_taken_once_though_the_process_is_killed(
     bucket: Bucket, spark: SparkSession, tmp_path: Path
@@ -116,7 +114,6 @@ def test_a_log_followed_to_s3_is_taken_once_though_the_process_is_killed(
     assert Counter(row.event_id for row in rows.select("event_id").collect()) == node.each_once()
 
 
-@pytest.mark.s3_long
 def test_a_bucket_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
     command = [str(BIN / "pctl"), "report", "s3a://another/logs", "--out", "report"]
     done = run_to_end(command, tmp_path, bucket.configured(tmp_path / "hadoop"), WAIT_S)

@@ -172,6 +172,7 @@ def test_walks_keep_the_invariants() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_many_walks_keep_the_invariants() -> None:
     start = int(os.environ.get("WALKS_FROM", "1000"))
     for seed in range(start, start + int(os.environ.get("WALKS", "150"))):

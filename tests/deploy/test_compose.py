@@ -436,6 +436,7 @@ def composed(entrypoint: ModuleType, tmp_path: Path) -> Iterator[Path]:
             process.wait(30)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_composed_ensemble_takes_nobody_without_the_certificate(composed: Path) -> None:
     """Real servers, started by the entry point with the environment of the compose file."""

@@ -37,6 +37,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return found
 
 
+@pytest.mark.long
 def test_twine_accepts_them(distributions: list[Path]) -> None:
     try:
         twine = install(REQUIREMENTS / "twine.txt")

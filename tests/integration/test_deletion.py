@@ -137,6 +137,7 @@ async def test_a_broker_that_is_away_deletes_its_own_when_it_returns(
     await cluster.until(session, "the other one is in sync", in_sync)
 
 
+@pytest.mark.long
 async def test_the_controller_is_killed_in_the_middle(start_cluster: StartCluster, session: Session) -> None:
     cluster = start_cluster(controllers=2, session_timeout_ms=2000)
     names = [f"{DOOMED}-{n}" for n in range(12)]

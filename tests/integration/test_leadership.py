@@ -131,9 +131,9 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
 
     assert successor != active
     late = 0
-    for n in range(6000):
-        stat = session._client.get(znode_paths.state_path("t", n))
-        if json.loads(stat[0])["controller_epoch"] <= old_epoch and stat[1].mzxid > elected.czxid:
+    asked = [session._client.get_async(znode_paths.state_path("t", n)) for n in range(6000)]
+    for data, stat in (answer.get() for answer in asked):
+        if json.loads(data)["controller_epoch"] <= old_epoch and stat.mzxid > elected.czxid:
             late += 1
     assert late == 0
     # Brokers: once one has heard of the new epoch, nothing of the old one changes anything.

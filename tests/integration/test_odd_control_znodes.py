@@ -27,12 +27,15 @@ PATHS = (
     "/config/brokers/<default>",
     "/config/changes/config_change_0000009999",
     "/controllers/ids/77",
-    "/controllers/ids/x",
     "/brokers/ids/77",
-    "/brokers/ids/x",
     "/isr_change_notification/isr_change_0000000001",
-    "/isr_change_notification/x",
     "/log_dir_event_notification/log_dir_event_0000000001",
+)
+#: Names that nobody gives, beside those above.
+ODD_NAMES = (
+    "/controllers/ids/x",
+    "/brokers/ids/x",
+    "/isr_change_notification/x",
     "/admin/something",
     "/something",
 )
@@ -107,7 +110,9 @@ def works(operator: Operator, name: str) -> None:
         asyncio.run(ask(endpoint, method, REQUESTS[method]))
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "path", [*PATHS, *(pytest.param(path, marks=pytest.mark.long) for path in ODD_NAMES)]
+)
 def test_while_it_runs_and_at_failover(operator: Operator, path: str) -> None:
     kept = operator.zk.get(path)[0] if operator.zk.exists(path) else None
     try:

@@ -132,6 +132,7 @@ async def test_without_zookeeper_nobody_is_ready_and_sigterm_still_ends_everybod
         assert member.process.wait(30) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("own_zookeeper", [3], indirect=True)
 async def test_each_server_of_an_ensemble_may_die_and_no_change_falls_into_the_gap(
     start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper

@@ -103,6 +103,7 @@ async def test_partitions_move_under_load(start_cluster: StartCluster, session: 
     assert {r["to"] for r in records if r["kind"] == "reassignment"} == {"moving", "moved"}
 
 
+@pytest.mark.long
 async def test_the_controller_is_killed_in_the_middle(start_cluster: StartCluster, session: Session) -> None:
     cluster = start_cluster(controllers=2, brokers=4)
     workload = await begin(cluster, session)

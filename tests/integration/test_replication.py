@@ -133,6 +133,7 @@ async def test_sigterm_hands_leadership_over_before_the_broker_goes(
     assert (await workload.verdict(session)).ok
 
 
+@pytest.mark.long
 async def test_a_removed_log_folder_costs_one_replica(
     start_cluster: StartCluster, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, zookeeper_server: str) -> It
         yield cluster
 
 
-@pytest.fixture(params=[pytest.param("brokers", marks=pytest.mark.kafka_long), "us"])
+@pytest.fixture(
+    params=[pytest.param("brokers", marks=pytest.mark.kafka_long), pytest.param("us", marks=pytest.mark.long)]
+)
 def tools(request: pytest.FixtureRequest, kafka: KafkaCluster) -> KafkaTools:
     if request.param == "brokers":
         return kafka.tools

@@ -19,6 +19,7 @@ def test_the_work_of_an_event(make: Make) -> None:
     check(make, 24)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in every()])
 def test_the_work_of_a_large_event(make: Make) -> None:

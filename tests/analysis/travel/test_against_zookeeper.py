@@ -19,7 +19,7 @@ from tests.analysis.conftest import at_once
 from tests.integration.conftest import StartCluster, create, session, start_cluster
 
 __all__ = ["session", "start_cluster"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 ROOT = "/playground"
 Partitions = dict[tuple[str, int], tuple[int, int, list[int], int, list[int]]]

@@ -179,6 +179,7 @@ async def alone(cluster: Playground, session: Session, broker: int) -> None:
         member.start()
 
 
+@pytest.mark.long
 async def test_failed_disks_of_a_leader_and_of_followers(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

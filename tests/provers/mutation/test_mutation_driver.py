@@ -245,6 +245,7 @@ def _dumped_at(tree: ast.Module, line: int) -> str:
     return next(ast.dump(found) for found in tree.body if line <= (found.end_lineno or 0))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_nearly_each_mistake_of_the_list_is_in_the_source_and_changes_it() -> None:
     planted, stale = 0, list[str]()
