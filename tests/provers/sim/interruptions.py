@@ -38,12 +38,19 @@ async def interrupt(cluster: SimulatedCluster) -> None:
             await cluster.pass_s(2 * session_s + MIDST_S)
             cluster.trace_line(f"--- interruption: {broker.name} comes")
             _aim(cluster, rng, others)
-            for each in (broker, *others):
-                if not each.alive:
-                    each.start()
+            _start(cluster)
             await cluster.pass_s(session_s + MIDST_S)
             cluster.aims.forget()
+            # Who was struck last is down.
+            await cluster.pass_s(MIDST_S)
+            _start(cluster)
             await cluster.wait_until_settled(lambda: unsettled(cluster))
+
+
+def _start(cluster: SimulatedCluster) -> None:
+    for broker in cluster.brokers.values():
+        if not broker.alive:
+            broker.start()
 
 
 def _aim(cluster: SimulatedCluster, rng: Random, others: list[SimBroker]) -> None:
