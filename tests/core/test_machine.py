@@ -8,7 +8,7 @@ import pytest
 
 from controller.core import machine
 from controller.core.effects import Answer, Committed, Read, Unconfirmed
-from controller.core.events import DiskReport, Event, EventKind, StatesCheck, StopReport, TellAgain
+from controller.core.events import DiskReport, Event, EventKind, StatesCheck, StopReport, TellAgain, change_of
 from controller.core.model import Partition, Topic
 from controller.core.requests.brokers import AlterPartition, Proposal
 from tests.support.core.harness import MachineHarness
@@ -313,3 +313,24 @@ def test_requests_that_are_handled_together_are_bounded_and_none_is_kept(
 )
 def test_an_event_s_size_is_the_number_of_partitions_in_it(body: Any, size: int) -> None:
     assert Event(EventKind.BROKER_CHANGE, body=body).size == size
+
+
+@pytest.mark.parametrize(
+    ("path", "event"),
+    [
+        ("/brokers/ids", BROKER_CHANGE),
+        ("/brokers/ids/7", BROKER_CHANGE),
+        ("/brokers/topics", TOPIC_CHANGE),
+        ("/brokers/topics/t", modified("t")),
+        ("/admin/preferred_replica_election", ELECTION_REQUESTED),
+    ],
+)
+def test_a_watch_that_fires_names_the_topic_only_of_a_change_of_its_data(path: str, event: Event) -> None:
+    found = change_of(path)
+    assert (found, found.topic) == (event, event.topic)
+
+
+@pytest.mark.parametrize("path", ["/admin/delete_topics/t", "/isr_change_notification/x"])
+def test_a_child_whose_data_is_not_watched_is_no_event(path: str) -> None:
+    with pytest.raises(KeyError):
+        change_of(path)

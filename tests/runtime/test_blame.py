@@ -19,8 +19,9 @@ from controller.core.handlers import BODIES, LOOKS, event_of
 from controller.core.machine import Machine, Ready
 from controller.core.model import Broker, Partition, Topic
 from controller.core.requests.api import ControllerRequest
-from controller.core.requests.brokers import ControlledShutdown
+from controller.core.requests.brokers import AlterPartition, ControlledShutdown
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import CancelShutdown
 from controller.runtime.blame import NO_EVENT, Blame, blame, request_digest
 
 NOTHING = Quarantine()
@@ -172,3 +173,33 @@ def test_in_one_frame_a_topic_is_blamed_before_a_broker() -> None:
     with pytest.raises(KeyError) as caught:
         failing(Broker(3, 1, ()), Topic("t"))
     assert str(blame(caught.value, None, NOTHING).subject) == "topic/t"
+
+
+def about_a_partition(*_: Any) -> Any:
+    partition = Partition(Topic("inner", "id"), 3, (1,))
+    yield 1 // (partition.number - 3)
+
+
+def test_of_a_broker_s_request_its_topic_is_blamed_and_of_an_operator_s_the_request() -> None:
+    for request, subject in (
+        (AlterPartition(3, 1, ()), "topic/inner"),
+        (CancelShutdown(3, 1), "request/"),
+    ):
+        row = BODIES[type(request)]
+        broken = replace(
+            row,
+            alone=about_a_partition if row.alone else None,
+            together=about_a_partition if row.together else None,
+        )
+        with mock.patch.dict(BODIES, {type(request): broken}):
+            assert str(raised_by(machine(), event_of(request, 1)).subject).startswith(subject)
+
+
+def test_a_partition_is_named_only_where_its_topic_is_blamed() -> None:
+    with mock.patch.dict(LOOKS, {EventKind.BROKER_CHANGE: about_a_partition}):
+        found = raised_by(machine(), Event(EventKind.BROKER_CHANGE))
+        assert (str(found.subject), found.detail) == ("topic/inner", "inner-3")
+        known = noted(found, 2, noted(found, 1))
+        # Leaving the topic out did not help.
+        found = raised_by(machine(), Event(EventKind.BROKER_CHANGE), known)
+    assert (str(found.subject), found.detail) == ("event/BrokerChange", "")

@@ -171,6 +171,7 @@ async def test_offsets_there_and_back(served: Served) -> None:
         offsets=[
             commit("t", 0, 5, "note"),
             commit("x", 0, 1),
+            commit("t", 10, 1),
             commit("t", 1, 1),
             commit("t", 1, 2),
             commit("t", 2, -1),
@@ -180,6 +181,7 @@ async def test_offsets_there_and_back(served: Served) -> None:
         partition_errors=[
             codes.PartitionError(topic="t", partition=0),
             codes.PartitionError(topic="x", partition=0, error_code=codes.UNKNOWN_TOPIC_OR_PARTITION),
+            codes.PartitionError(topic="t", partition=10, error_code=codes.UNKNOWN_TOPIC_OR_PARTITION),
             codes.PartitionError(topic="t", partition=1),
             codes.PartitionError(topic="t", partition=2, error_code=codes.INVALID_REQUEST),
         ]

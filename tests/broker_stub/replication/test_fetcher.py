@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_stub.control.requests import Key
 from broker_stub.errors import BrokerError
@@ -244,6 +245,26 @@ async def test_a_refused_partition_backs_off_alone() -> None:
     await leader.answer(BrokerError("connection reset"))
     await asyncio.sleep(0.1)
     assert {p.topic for p in leader.last[2].partitions} == {"foo", "bar"}
+
+
+@pytest.mark.parametrize("older", [True, False])
+@leaping
+async def test_a_refusal_is_logged_with_its_partition_and_error_loudly_once(older: bool) -> None:
+    error = codes.NOT_LEADER_OR_FOLLOWER
+    with capture_logs() as logs:
+        _, leader = await following((3, ["a"]), fetch=OLD if older else None)
+        for _ in range(2):
+            if older:
+                answer = wire.OffsetForLeaderEpoch(topic="foo", partition=0, error_code=error)
+                await leader.answer(wire.OffsetsForLeaderEpochResponse(partitions=[answer]))
+            else:
+                await leader.fetched(error_code=error)
+            await asyncio.sleep(1.1)
+    said = [entry for entry in logs if entry["event"] == "leader refuses a fetch"]
+    assert [(e["log_level"], e["topic"], e["partition"], e["error"]) for e in said] == [
+        ("info", "foo", 0, "NOT_LEADER_OR_FOLLOWER"),
+        ("debug", "foo", 0, "NOT_LEADER_OR_FOLLOWER"),
+    ]
 
 
 @leaping
@@ -494,10 +515,10 @@ async def test_who_is_in_sync_is_not_throttled(told: bool) -> None:
         await leader.fetched(records=stored(*ROWS, epoch=7, offset=0), high_watermark=50)
         assert asked(leader).fetch_offset == 50
     else:
+        broker.quotas.follower.record(FOO, 10_000)
         await leader.answer(wire.FetchResponse())
-        broker.quotas.follower.record(("other", 0), 10_000)
-        await asyncio.sleep(1.0)
-        assert len(leader.calls) > 1
+        assert asked(leader).fetch_offset == 0
+        assert len(leader.calls) == 2
 
 
 @leaping

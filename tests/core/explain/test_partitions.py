@@ -94,6 +94,17 @@ def test_in_maintenance_mode_no_unclean_election_is_permitted_by_configuration()
         assert unclean
 
 
+@pytest.mark.parametrize(("lacking", "all_of_them"), [((), False), ((1,), False), ((1, 2), True)])
+def test_only_an_isr_that_lacks_its_data_as_a_whole_is_the_reason_for_no_leader(
+    lacking: tuple[int, ...], all_of_them: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, partition = cluster_with((1, 2, 3), state(-1, (1, 2), 3, 5), (1, 3))
+    monkeypatch.setattr(Cluster, "without_data", lambda *_: frozenset(lacking))
+    summary = explain_partition(cluster, partition, unclean_allowed=False).summary
+    assert (summary == "it has no leader") == (not all_of_them)
+    assert ("[1, 2], which were in sync, came back without the data they had" in summary) == all_of_them
+
+
 def test_a_leader_that_lost_the_disk_of_another_partition_leads_this_one() -> None:
     cluster, partition = cluster_with((1, 2), state(1, (1, 2), 3, 5), (1, 2))
     cluster.offline_dirs[1] = {Partition(partition.topic, 1, (1,))}

@@ -285,10 +285,12 @@ def _write() -> None:
         if mutant.function
     ]
     known = results.load()
-    results.write("table", results.table(mutants, known, results.equivalents()))
+    tried = {mutant.file for mutant in mutants if mutant.key in known}
+    results.write("table", results.table(mutants, known, results.equivalents()), tried)
     trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in by_hand.files()}
     listed = by_hand.mistakes(trees)
-    results.write("by hand", results.by_hand_table(listed.planted, known, listed.harmless))
+    tried = {mistake.file for mistake in listed.planted if mistake.key in known}
+    results.write("by hand", results.by_hand_table(listed.planted, known, listed.harmless), tried)
 
 
 if __name__ == "__main__":

@@ -160,9 +160,61 @@ def by_hand_table(
     return "\n".join(lines)
 
 
-def write(name: str, text: str) -> None:
-    """Between its two marks. Raises ValueError when the page has no place for it."""
+def write(name: str, text: str, tried: Container[str]) -> None:
+    """Between its two marks; what is there of files that were not ``tried`` here stays: they were tried elsewhere.
+
+    Raises ValueError when the page has no place for it.
+    """
     page = PAGE.read_text(encoding="utf-8")
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     before, rest = page.split(begin)
-    PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}", encoding="utf-8")
+    old, after = rest.split(end)
+    PAGE.write_text(f"{before}{begin}\n\n{merged(old, text, tried)}\n\n{end}{after}", encoding="utf-8")
+
+
+def merged(old: str, new: str, tried: Container[str]) -> str:
+    """Two texts of the same tables, whose rows begin with a file: of the old one the rows of files that were not tried,
+    of the new one those of the others, and the sums of both."""
+    kept, made = _tables(old), _tables(new)
+    found = []
+    for number, heading in enumerate({**made, **kept}):
+        rows = [row for row in kept.get(heading, ()) if _file_of(row) not in tried]
+        rows += [row for row in made.get(heading, ()) if _file_of(row) in tried]
+        if rows:
+            sums = [_sum_of(rows)] if number == 0 else []
+            found.append("\n".join([heading, *sorted(rows, key=_file_of), *sums]))
+    return "\n\n".join(found)
+
+
+def _tables(text: str) -> dict[str, list[str]]:
+    """The rows of each table, by its heading."""
+    tables: dict[str, list[str]] = {}
+    heading: list[str] = []
+    rows: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            rows.append(line)
+        elif not line.startswith("| all |"):
+            heading.append(line)
+            if line.startswith("|---"):
+                rows = tables.setdefault("\n".join(heading).strip(), [])
+                heading = []
+    return tables
+
+
+def _file_of(row: str) -> str:
+    return row.removeprefix("| `").partition("`")[0].partition(":")[0]
+
+
+def _sum_of(rows: Iterable[str]) -> str:
+    columns = list(zip(*(row.strip("| ").split(" | ")[1:] for row in rows), strict=True))
+    sums = [
+        sum(map(int, column)) for column in columns if not any("%" in cell or cell == "-" for cell in column)
+    ]
+    if len(sums) == len(columns):
+        return f"| all | {' | '.join(map(str, sums))} |"
+    mutants, tried, killed, equal, survived = sums
+    return _row(
+        "all",
+        Counter({KILLED: killed, "survived": survived, "equivalent": equal, "untried": mutants - tried}),
+    )

@@ -310,3 +310,45 @@ def test_only_who_does_nothing_hangs(monkeypatch: pytest.MonkeyPatch, works_s: f
     monkeypatch.setattr(runner, "_cpu_s", lambda _: works_s)
     assert child.hangs() is hangs
     assert not child.hangs(), "it has another deadline"
+
+
+OLD = """| file | mutants | tried | killed | equivalent | survived | killed of those that differ |
+|---|---|---|---|---|---|---|
+| `a/x.py` | 10 | 5 | 4 | 0 | 1 | 80.0% |
+| `a/y.py` | 10 | 1 | 0 | 1 | 0 | - |
+| all | 20 | 6 | 4 | 1 | 1 | 80.0% |
+
+Survivors:
+
+| place | function | mutant |
+|---|---|---|
+| `a/x.py:3` | `f` | `1 → 2` |"""
+NEW = """| file | mutants | tried | killed | equivalent | survived | killed of those that differ |
+|---|---|---|---|---|---|---|
+| `a/b.py` | 4 | 4 | 3 | 0 | 1 | 75.0% |
+| all | 4 | 4 | 3 | 0 | 1 | 75.0% |
+
+Survivors:
+
+| place | function | mutant |
+|---|---|---|
+| `a/b.py:9` | `g` | `0 → 1` |"""
+
+
+def test_what_was_not_tried_here_stays_on_the_page() -> None:
+    lines = results.merged(OLD, NEW, {"a/b.py"}).splitlines()
+    assert [line for line in lines if line.startswith("| `a")] == [
+        "| `a/b.py` | 4 | 4 | 3 | 0 | 1 | 75.0% |",
+        "| `a/x.py` | 10 | 5 | 4 | 0 | 1 | 80.0% |",
+        "| `a/y.py` | 10 | 1 | 0 | 1 | 0 | - |",
+        "| `a/b.py:9` | `g` | `0 → 1` |",
+        "| `a/x.py:3` | `f` | `1 → 2` |",
+    ]
+    assert "| all | 24 | 10 | 7 | 1 | 2 | 77.8% |" in lines
+    assert results.merged(OLD, NEW, {"a/b.py", "a/x.py", "a/y.py"}) == NEW
+    assert results.merged(OLD, NEW, ()) == OLD
+
+
+def test_the_sums_of_mistakes_by_hand_have_no_share() -> None:
+    rows = "| file | found | untried |\n|---|---|---|\n| `{}` | 1 | 2 |\n| all | 1 | 2 |"
+    assert results.merged(rows.format("a.py"), rows.format("b.py"), {"b.py"}).endswith("| all | 2 | 4 |")
