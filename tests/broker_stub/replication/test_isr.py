@@ -29,7 +29,7 @@ class Written:
         self.results: list[tuple[int, codes.ErrorCode]] = []
         self.gone: set[int] = set()
         self.proposer = IsrProposer(
-            self,  # type: ignore[arg-type]
+            self,
             lambda asked: asked.key[1] not in self.gone,
             lambda asked, result: self.results.append((asked.key[1], result.error)),
         )

@@ -59,7 +59,7 @@ async def test_an_answer_comes_in_time_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("outcome", "status"),
     [
-        (grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, None, None, "refused"), "UNAVAILABLE"),  # type: ignore[arg-type]
+        (grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, None, None, "refused"), "UNAVAILABLE"),
         (b"\xff", "INTERNAL"),
         # Closing a connection cancels its calls: the caller lives on.
         (asyncio.CancelledError(), "CANCELLED"),
@@ -80,7 +80,7 @@ async def test_a_caller_that_is_cancelled_ends() -> None:
         began.set()
         return await asyncio.Future()
 
-    channels.unary_unary = lambda _: forever  # type: ignore[method-assign]
+    channels.unary_unary = lambda path: forever  # type: ignore[method-assign]
     task = asyncio.create_task(peers.fetch(ADDRESS, data.FetchRequest(), 3.0))
     await began.wait()
     task.cancel()
