@@ -455,15 +455,21 @@ class Outbox:
         self.metadata = MetadataStream()
         self.brokers_version = 0
         self._snapshots = 0
+        #: The newest event that queued anything.
+        self._newest_event_id = 0
         #: Brokers that receive a snapshot which must not be marked complete yet.
         self.snapshotting: set[int] = set()
 
     def add_broker(self, broker: Broker, event_id: int, cause: str) -> None:
         """Open a queue for an incarnation of a broker; the queue of an older incarnation is dropped."""
-        # The same process may have been told of an event that a long one gave way to (`caused_by`).
-        newest = max((queue.event_id for queue in self.queues.values()), default=event_id)
+        self._note(event_id)
         self.remove_broker(broker.id)
-        self.queues[broker.id] = BrokerQueue(broker, self.metadata.end, max(event_id, newest), cause)
+        # The same process may have been told of an event that a long one gave way to (`caused_by`).
+        self.queues[broker.id] = BrokerQueue(broker, self.metadata.end, self._newest_event_id, cause)
+
+    def _note(self, event_id: int) -> None:
+        """This event queues something."""
+        self._newest_event_id = max(self._newest_event_id, event_id)
 
     def remove_broker(self, broker_id: int) -> None:
         self.queues.pop(broker_id, None)
@@ -472,6 +478,7 @@ class Outbox:
     def brokers_changed(self, event_id: int, cause: str) -> None:
         """Queue the changed list of live brokers for every broker, even without partitions (KAFKA-13225)."""
         self.brokers_version += 1
+        self._note(event_id)
         for queue in self.queues.values():
             queue.refresh = True
             queue.caused_by(event_id, cause)
@@ -488,6 +495,7 @@ class Outbox:
         self, told: Iterable[tuple[Iterable[int], Partition]], event_id: int, cause: str
     ) -> Iterator[tuple[BrokerQueue, list[Partition]]]:
         """Each known broker's queue, which from now on names this event, with its partitions."""
+        self._note(event_id)
         by_broker: dict[int, list[Partition]] = {}
         for broker_ids, partition in told:
             for broker_id in broker_ids:
@@ -505,6 +513,7 @@ class Outbox:
         self, broker_id: int, partitions: Sequence[Partition], event_id: int, cause: str
     ) -> None:
         """Queue LeaderAndIsr of many existing partitions for one broker."""
+        self._note(event_id)
         queue = self.queues.get(broker_id)
         if queue is not None:
             queue.add_all_leader_and_isr(partitions)
@@ -520,6 +529,7 @@ class Outbox:
 
     def update_metadata(self, partitions: Iterable[Partition], event_id: int, cause: str) -> None:
         """Queue metadata of partitions for every broker."""
+        self._note(event_id)
         partitions = list(partitions)
         self.metadata.add(partitions)
         self._leave_out(partitions)
