@@ -220,10 +220,19 @@ class Faults(Abuse):
         self._later(seconds, lambda: self._mend(broker))
 
     def _mend(self, broker: SimBroker) -> None:
-        broker.kill()
-        for disk in broker.disks:
-            disk.repair()
+        self._repair(broker)
         self._start_later(broker, 0.1)
+
+    def _repair(self, broker: SimBroker) -> None:
+        """What the broker began anew meanwhile goes from the disk that failed: with both, it
+        refuses to start, and asks operators to remove the folder that is not wanted."""
+        broker.kill()
+        failed = [disk for disk in broker.disks if disk.failing]
+        begun = {key for disk in broker.disks if disk not in failed for key in disk.folders}
+        for disk in failed:
+            disk.repair()
+            for key in disk.folders.keys() & begun:
+                del disk.folders[key]
 
     def lose_disk(self, id_: int, seconds: float) -> None:
         """One of them; another, empty one is in its place."""
@@ -327,9 +336,7 @@ class Faults(Abuse):
                 cluster.loop.resume(node.process)
         for broker in cluster.brokers.values():
             if any(disk.failing for disk in broker.disks):
-                broker.kill()
-                for disk in broker.disks:
-                    disk.repair()
+                self._repair(broker)
 
 
 def _one_of(disks: Sequence[Disk], seconds: float) -> Disk:
