@@ -49,9 +49,11 @@ class Written:
         for number in numbers:
             self.proposer.submit(proposal(number))
         task = asyncio.create_task(self.proposer.run())
-        while len(self.requests) < requests or self.proposer._waiting:
-            assert not task.done(), task.exception()
+        for _ in range(10_000):
+            if task.done() or (len(self.requests) >= requests and not self.proposer._waiting):
+                break
             await asyncio.sleep(0)
+        assert not task.done(), task.exception()
         await asyncio.sleep(0)
         task.cancel()
 
