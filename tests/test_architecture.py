@@ -70,6 +70,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.core": {"controller.core"},
     "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
     "controller.core.model": {"controller.core.reasons", "controller.core.znode_paths"},
+    "controller.core.outbox": {"controller.core.model"},
     "controller.core.standby": {"controller.core.model"},
     "controller.core.partitions": _CORE,
     "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},

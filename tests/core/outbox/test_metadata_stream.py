@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core import outbox as outbox_module
 from controller.core.model import Partition, Topic
-from controller.core.outbox import MetadataStream
+from controller.core.outbox import MetadataStream, metadata_stream
 from tests.linear.steps import Steps
 from tests.support.core.network import Net
 
@@ -71,7 +70,7 @@ def test_a_stream_of_which_most_is_true_is_not_renumbered() -> None:
 
 
 def test_what_vanished_in_later_blocks_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_module, "BLOCK", 2)
+    monkeypatch.setattr(metadata_stream, "BLOCK", 2)
     topic = Topic("t")
     partitions = [Partition(topic, n, (1,)) for n in range(8)]
     stream = MetadataStream()
@@ -104,7 +103,7 @@ def test_what_is_still_to_be_seen_is_counted_by_blocks(steps: list[tuple[str, in
     partitions = [Partition(Topic("t"), n, (1,)) for n in range(10)]
     stream = MetadataStream()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outbox_module, "BLOCK", 3)
+        patch.setattr(metadata_stream, "BLOCK", 3)
         for what, number in steps:
             if what == "add":
                 stream.add([partitions[number]])

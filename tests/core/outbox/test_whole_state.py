@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from controller.core import outbox as outbox_module
 from controller.core.model import Partition, Topic
-from controller.core.outbox import Differing
+from controller.core.outbox import Differing, Outbox, whole_state
 from tests.support.core.network import Net, led_topic, shape
 from tests.support.core.world import a_broker, state
 
@@ -164,7 +163,7 @@ def test_what_waits_already_is_told_once_beside_everything() -> None:
 
 def test_everything_is_told_also_where_it_is_listed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the comparison, within it, and of another incarnation or an unknown broker: nothing."""
-    monkeypatch.setattr(outbox_module, "LISTED_MAX", 1)
+    monkeypatch.setattr(whole_state, "LISTED_MAX", 1)
     topics = led_topic("a", 1) | led_topic("b", 1) | led_topic("c", 1)
     for before in (0, 1, 10):
         net = Net(partitions=0)
@@ -255,7 +254,7 @@ def test_everything_owes_only_what_the_broker_has() -> None:
 def test_everything_is_listed_in_parts_and_what_changes_meanwhile_is_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox_module, "LISTED_MAX", 1)
+    monkeypatch.setattr(whole_state, "LISTED_MAX", 1)
     net = Net(partitions=1)
     topics = {"t": net.cluster.topics["t"]}
     for number in (1, 2, 3):
@@ -288,7 +287,7 @@ def test_what_differs_is_told_in_the_same_order_in_each_run() -> None:
         topics[name] = Topic(name)
         partition = topics[name].partitions[0] = Partition(topics[name], 0, (1,))
         partition.leadership = state(1, (1,))
-    broker, outbox = a_broker(1, 1), outbox_module.Outbox()
+    broker, outbox = a_broker(1, 1), Outbox()
     outbox.add_broker(broker, 1, "BrokerChange")
     outbox.everything_to([1], topics, ())
     outbox.compared(broker, Differing(frozenset(topics), frozenset(topics)))

@@ -22,15 +22,15 @@ FAULTS = (
     Fault(
         "older-number-named",
         "what a long event queues after it has given way bears its own number, which brokers take for a late request",
-        Change(CORE + "outbox:BrokerQueue.caused_by", "_e >= _s.event_id", "True"),
+        Change(CORE + "outbox.queues:BrokerQueue.caused_by", "_e >= _s.event_id", "True"),
     ),
     Fault(
         "changes-left-out-with-the-whole",
         "where a broker holds the whole state, changes since are not told either",
         Change(
-            CORE + "outbox:Outbox.compared",
+            CORE + "outbox.outbox:Outbox.compared",
             "_s = _q.snapshot",
-            "_s = _q.snapshot; _q.rounds.clear(); _q.rounds.append(_Round())",
+            "_s = _q.snapshot; _q.rounds = type(_q.rounds)([type(_q.rounds[0])()])",
         ),
     ),
     Fault(
@@ -47,7 +47,7 @@ FAULTS = (
         "differing-not-listed",
         "a broker that holds other than the new controller is not told the partitions that differ",
         Change(
-            CORE + "outbox:BrokerQueue.list_whole",
+            CORE + "outbox.queues:BrokerQueue.list_whole",
             "_p not in _s.left_out",
             "_p in _s.left_out",
         ),
@@ -55,7 +55,7 @@ FAULTS = (
     Fault(
         "snapshot-of-some-ends-as-of-all",
         "a snapshot of the topics that differ makes brokers forget the others",
-        drop(CORE + "outbox:Outbox.compared", "_q.snapshot_of = sorted(_n)"),
+        drop(CORE + "outbox.outbox:Outbox.compared", "_q.snapshot_of = sorted(_n)"),
     ),
     Fault(
         "repeats-decided",

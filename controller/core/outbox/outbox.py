@@ -1,0 +1,315 @@
+"""The queues of all brokers: the core fills them, senders take from them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from controller.core.model import Broker, Partition, Topic
+from controller.core.outbox.metadata_stream import MetadataStream
+from controller.core.outbox.pushes import Push, PushKind
+from controller.core.outbox.queues import BrokerQueue, Round, pop_items
+from controller.core.outbox.whole_state import Differing, Everything, Snapshot
+
+
+class Outbox:
+    """The queues of all brokers. Single-threaded: the core adds and the senders take on one event loop."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, BrokerQueue] = {}
+        self.metadata = MetadataStream()
+        self.brokers_version = 0
+        self._snapshots = 0
+        #: The newest event that queued anything.
+        self._newest_event_id = 0
+        #: Brokers that receive a snapshot which must not be marked complete yet.
+        self.snapshotting: set[int] = set()
+
+    def add_broker(self, broker: Broker, event_id: int, cause: str) -> None:
+        """Open a queue for an incarnation of a broker; the queue of an older incarnation is dropped."""
+        self._note(event_id)
+        self.remove_broker(broker.id)
+        # The same process may have been told of an event that a long one gave way to (`caused_by`).
+        self.queues[broker.id] = BrokerQueue(broker, self.metadata.end, self._newest_event_id, cause)
+
+    def _note(self, event_id: int) -> None:
+        """This event queues something."""
+        self._newest_event_id = max(self._newest_event_id, event_id)
+
+    def remove_broker(self, broker_id: int) -> None:
+        self.queues.pop(broker_id, None)
+        self.snapshotting.discard(broker_id)
+
+    def brokers_changed(self, event_id: int, cause: str) -> None:
+        """Queue the changed list of live brokers for every broker, even without partitions (KAFKA-13225)."""
+        self.brokers_version += 1
+        self._note(event_id)
+        for queue in self.queues.values():
+            queue.refresh = True
+            queue.caused_by(event_id, cause)
+
+    def leader_and_isr(
+        self, told: Iterable[tuple[Iterable[int], Partition]], is_new: bool, event_id: int, cause: str
+    ) -> None:
+        """Queue LeaderAndIsr, of each partition for some brokers; unknown ones are skipped. Metadata is added by the
+        caller."""
+        for queue, partitions in self._each_queue(told, event_id, cause):
+            queue.add_leader_and_isr(partitions, is_new)
+
+    def _each_queue(
+        self, told: Iterable[tuple[Iterable[int], Partition]], event_id: int, cause: str
+    ) -> Iterator[tuple[BrokerQueue, list[Partition]]]:
+        """Each known broker's queue, which from now on names this event, with its partitions."""
+        self._note(event_id)
+        by_broker: dict[int, list[Partition]] = {}
+        for broker_ids, partition in told:
+            for broker_id in broker_ids:
+                try:
+                    by_broker[broker_id].append(partition)
+                except KeyError:
+                    by_broker[broker_id] = [partition]
+        for broker_id, partitions in by_broker.items():
+            queue = self.queues.get(broker_id)
+            if queue is not None:
+                queue.caused_by(event_id, cause)
+                yield queue, partitions
+
+    def leader_and_isr_all(
+        self, broker_id: int, partitions: Sequence[Partition], event_id: int, cause: str
+    ) -> None:
+        """Queue LeaderAndIsr of many existing partitions for one broker."""
+        self._note(event_id)
+        queue = self.queues.get(broker_id)
+        if queue is not None:
+            queue.add_all_leader_and_isr(partitions)
+            queue.caused_by(event_id, cause)
+
+    def stop_replica(
+        self, replicas: Iterable[tuple[Partition, int]], delete: bool, event_id: int, cause: str
+    ) -> None:
+        """Queue StopReplica for replicas, given as (partition, broker id); those of unknown brokers are skipped."""
+        told = (((broker_id,), partition) for partition, broker_id in replicas)
+        for queue, partitions in self._each_queue(told, event_id, cause):
+            queue.add_stop_replica(partitions, delete)
+
+    def update_metadata(self, partitions: Iterable[Partition], event_id: int, cause: str) -> None:
+        """Queue metadata of partitions for every broker."""
+        self._note(event_id)
+        partitions = list(partitions)
+        self.metadata.add(partitions)
+        self._leave_out(partitions)
+        for queue in self.queues.values():
+            queue.caused_by(event_id, cause)
+        moved = self.metadata.compacted(queue.cursor for queue in self.queues.values())
+        if moved is not None:
+            for queue in self.queues.values():
+                queue.cursor = moved[queue.cursor]
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """Drop partitions of a vanished topic: they must not be sent as those of a new topic with the same name."""
+        gone = frozenset(partitions)
+        self.metadata.forget(gone)
+        self._leave_out(gone)
+        for queue in self.queues.values():
+            queue.forget(gone)
+
+    def _leave_out(self, partitions: Collection[Partition]) -> None:
+        for snapshot in {id(s): s for q in self.queues.values() if (s := q.snapshot) is not None}.values():
+            snapshot.left_out.update(partitions)
+
+    def end_snapshots(self) -> None:
+        """Let the last queued metadata of brokers that receive a snapshot mark it complete."""
+        for broker_id in self.snapshotting & self.queues.keys():
+            self.queues[broker_id].snapshot_open = True
+        self.snapshotting.clear()
+
+    def whole_leadership(self, broker_id: int, partitions: Iterable[Partition]) -> None:
+        """Queue LeaderAndIsr of all replicas of a broker, as part of the whole state."""
+        queue = self.queues.get(broker_id)
+        if queue is not None:
+            queue.add_whole(partitions)
+
+    def snapshot_to(
+        self,
+        broker_ids: Iterable[int],
+        topics: Mapping[str, Topic],
+        deleting: Collection[str],
+        first: bool = False,
+    ) -> None:
+        """Queue a full metadata snapshot, as part of the whole state, replacing an earlier one; it is listed as in
+        ``everything_to``. ``first``: before all else, for brokers that have registered (reference, section 6, Startup
+        step 3)."""
+        self._snapshots += 1
+        everything = Everything(topics, deleting, list(topics), told_deleting=False)
+        snapshot = Snapshot(self._snapshots, [], everything)
+        for broker_id in broker_ids:
+            queue = self.queues.get(broker_id)
+            if queue is not None:
+                queue.snapshot, queue.snapshot_position = snapshot, 0
+                queue.snapshot_first, queue.snapshot_of = first, None
+                queue.comparing = True
+
+    def everything_to(
+        self, broker_ids: Iterable[int], topics: Mapping[str, Topic], deleting: Collection[str]
+    ) -> None:
+        """Queue the whole state; only these collections are kept, and looked at when it is known what a broker holds.
+        What is queued until then is left out. ``deleting``: names of topics under deletion."""
+        everything = Everything(topics, deleting, list(topics))
+        self._snapshots += 1
+        snapshot = Snapshot(self._snapshots, [], everything)
+        for queue in (q for id_ in broker_ids if (q := self.queues.get(id_)) is not None):
+            queue.add_everything(everything)
+            queue.snapshot, queue.snapshot_position = snapshot, 0
+            queue.snapshot_first, queue.snapshot_of = False, None
+
+    def list_some(self, broker: Broker) -> bool:
+        """Do a part of what ``compared`` does for a broker that is told everything; whether there is more of it."""
+        queue = self.queues.get(broker.id)
+        if queue is None or queue.broker.epoch != broker.epoch or not queue.comparing:
+            return False
+        return queue.list_some() or (queue.snapshot is not None and queue.snapshot.list_some())
+
+    def compared(self, broker: Broker, differing: Differing | None) -> None:
+        """The broker holds all of the whole state but these topics; None: that is not known, so it is told everything.
+
+        The caller has fenced earlier controllers first, and each partition of the other topics was equal at some moment
+        since the whole state was queued: what has changed since is queued by itself.
+        """
+        queue = self.queues.get(broker.id)
+        if queue is None or queue.broker.epoch != broker.epoch or not queue.comparing:
+            return
+        queue.comparing = False
+        queue.list_whole(differing.leadership if differing is not None else None)
+        snapshot = queue.snapshot
+        if differing is None:
+            while snapshot is not None and snapshot.list_some():
+                pass
+            return
+        queue.snapshot_of = sorted(differing.metadata)
+        if snapshot is not None:
+            self._snapshots += 1
+            kept = snapshot.of(differing.metadata)
+            queue.snapshot = Snapshot(self._snapshots, kept) if kept else None
+
+    def take(self, broker_id: int, count_max: int) -> Push | None:
+        """The next request for a broker, at most ``count_max`` partitions; None when nothing is pending."""
+        queue = self.queues.get(broker_id)
+        if queue is None:
+            return None
+        push = self._take_brokers(queue, count_max) or self._take_from_rounds(queue, count_max)
+        if push is not None:
+            push.event_id, push.cause = queue.event_id, queue.cause
+            push.brokers_version = self.brokers_version
+        return push
+
+    def _take_brokers(self, queue: BrokerQueue, count_max: int) -> Push | None:
+        """What names the live brokers before anything depends on them."""
+        if queue.snapshot_first and queue.snapshot is not None and not queue.comparing:
+            return self._take_snapshot(queue, queue.snapshot, count_max)
+        if queue.refresh:
+            queue.refresh = False
+            push = self._metadata_push(queue, ())
+            push.urgent = True
+            return push
+        return None
+
+    def _take_snapshot(self, queue: BrokerQueue, snapshot: Snapshot, count_max: int) -> Push:
+        start = queue.snapshot_position
+        stop = min(start + count_max, len(snapshot.partitions))
+        taken = [p for p in snapshot.partitions[start:stop] if p not in snapshot.left_out]
+        queue.snapshot_position = stop
+        if stop == len(snapshot.partitions):
+            queue.snapshot = None
+        queue.refresh = False
+        # Negative, so that it differs from every key of the stream.
+        key = (-snapshot.number, start, stop, len(taken))
+        return self._metadata_push(queue, taken, key)
+
+    def _metadata_push(
+        self, queue: BrokerQueue, taken: Sequence[Partition], key: tuple[int, int, int, int] | None = None
+    ) -> Push:
+        told = queue.snapshot is None and not queue.comparing and queue.cursor == self.metadata.end
+        ends = queue.snapshot_open and told
+        queue.snapshot_open = queue.snapshot_open and not ends
+        return Push(
+            PushKind.UPDATE_METADATA,
+            queue.broker,
+            taken,
+            shared_key=key,
+            ends_snapshot=ends,
+            snapshot_of=queue.snapshot_of if ends else None,
+        )
+
+    def _take_from_rounds(self, queue: BrokerQueue, count_max: int) -> Push | None:
+        round_ = queue.rounds[0]
+        while not round_ and len(queue.rounds) > 1:
+            queue.rounds.popleft()
+            round_ = queue.rounds[0]
+        if (leadership := self._take_leadership(queue, round_, count_max)) is not None:
+            return leadership
+        while queue.cursor < self.metadata.end:
+            start = queue.cursor
+            # Chunks end at fixed positions, so that brokers at the same position share one serialisation.
+            changed, stop = self.metadata.slice(start, count_max - start % count_max)
+            queue.cursor = stop
+            self.metadata.forget_before(min(q.cursor for q in self.queues.values()))
+            if changed:
+                # A slice only ever loses entries, so their number shows whether it changed.
+                key = (self.metadata.generation, start, stop, len(changed))
+                return self._metadata_push(queue, changed, key)
+        if queue.snapshot is not None and not queue.comparing:
+            return self._take_snapshot(queue, queue.snapshot, count_max)
+        if queue.snapshot_open and not queue.comparing:
+            # The partitions of its last push have changed or vanished since.
+            return self._metadata_push(queue, ())
+        if round_.stop_replica:
+            partitions, flags = pop_items(round_.stop_replica, count_max)
+            if not round_.stop_replica:
+                # What is queued from now on is sent later.
+                round_.deleting.clear()
+            return Push(PushKind.STOP_REPLICA, queue.broker, partitions, flags)
+        return None
+
+    def _take_leadership(self, queue: BrokerQueue, round_: Round, count_max: int) -> Push | None:
+        """LeaderAndIsr: of changes that the broker leads, of other changes, of the whole state."""
+        partitions, flags = pop_items(round_.leading, count_max)
+        urgent = bool(partitions)
+        others, their_flags = pop_items(round_.leader_and_isr, count_max - len(partitions))
+        partitions += others
+        flags += their_flags
+        if not queue.comparing:
+            known, _ = pop_items(queue.whole, count_max - len(partitions))
+            partitions += known
+            flags += [False] * len(known)
+        if not partitions:
+            return None
+        return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags, urgent=urgent)
+
+    def is_urgent(self, broker_id: int) -> bool:
+        """Whether the next request for a broker is an urgent one."""
+        queue = self.queues.get(broker_id)
+        if queue is None:
+            return False
+        return queue.refresh or bool(next(filter(None, queue.rounds), queue.rounds[0]).leading)
+
+    def can_wait(self, broker_id: int, small: int) -> bool:
+        """Whether more than ``small`` partitions are pending for a broker, and none that is urgent."""
+        queue = self.queues.get(broker_id)
+        if queue is None or self.is_urgent(broker_id):
+            return False
+        return queue.size_max(self.metadata.end) > small
+
+    def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
+        """Whether LeaderAndIsr of a partition is still to be sent to a broker."""
+        queue = self.queues.get(broker_id)
+        return queue is not None and queue.owes(partition)
+
+    def pending(self, broker_id: int) -> int:
+        """Partitions (counted once per request kind) still pending for a broker."""
+        queue = self.queues.get(broker_id)
+        if queue is None:
+            return 0
+        rounds = sum(len(r.leading) + len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
+        snapshot = len(queue.snapshot.partitions) - queue.snapshot_position if queue.snapshot else 0
+        whole = len(queue.whole) + snapshot + queue.comparing
+        changed = rounds + self.metadata.live_after(queue.cursor)
+        return whole + changed + queue.refresh + queue.snapshot_open
