@@ -46,8 +46,10 @@ class Pause(Enum):
 SLICE_MAX = 5000
 #: The same, of partitions of which most are only passed over.
 PASSED_MAX = 20_000
-#: Partitions or replicas of a part of a long event.
-PART_MAX = 2500
+#: Replicas of a part of a long event; and partitions that wait for a leader: they go first, and a part ends with the
+#: answer to its last write.
+PART_MAX = 5000
+ELECTED_PART_MAX = 20_000
 
 
 class FollowUp(Enum):
@@ -91,8 +93,8 @@ class CoreSettings:
 
 
 def slices(partitions: Iterable[T], size: int = PASSED_MAX) -> Iterator[list[T]]:
-    """Lists of at most so many, between which a handler yields. As long as one event is handled, no other adds topics
-    or partitions."""
+    """Lists of at most so many, between which a handler yields. What other events may add to is not looked at over a
+    ``give_way``: between yields alone no other event adds topics or partitions."""
     rest = iter(partitions)
     while some := list(islice(rest, size)):
         yield some
@@ -215,10 +217,11 @@ class EventContext:
         """Defer work to its own event."""
         self.follow_ups.append(follow_up)
 
-    def parts(self, found: Sequence[T]) -> Iterator[Sequence[T]]:
+    def parts(self, found: Sequence[T], *, elected: bool = False) -> Iterator[Sequence[T]]:
         """What a long event handles part by part, followed by ``give_way``: each part decides, writes and tells by the
         state at its time. Of what was found before, a part must leave out what is no more (``is_present``)."""
-        return slices(found, PART_MAX) if self.gives_way else iter([found] if found else [])
+        size = ELECTED_PART_MAX if elected else PART_MAX
+        return slices(found, size) if self.gives_way else iter([found] if found else [])
 
     def give_way(self) -> Handler[None]:
         """Let prompt events be handled. What they change is all that may have changed meanwhile."""

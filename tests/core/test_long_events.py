@@ -21,6 +21,7 @@ PARTITIONS = 4
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part is one partition."""
     monkeypatch.setattr(context_module, "PART_MAX", 1)
+    monkeypatch.setattr(context_module, "ELECTED_PART_MAX", 1)
     monkeypatch.setattr(broker_changes, "SLICE_MAX", 1)
 
 

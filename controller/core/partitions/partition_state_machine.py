@@ -191,7 +191,7 @@ def bring_online(
             and p.leadership.controller_epoch <= context.cluster.controller_epoch
             and any(context.cluster.is_online(p, b) for b in p.leadership.isr)
         ]
-    for part in context.parts(waiting):
+    for part in context.parts(waiting, elected=True):
         yield from to_online(context, [p for p in part if context.is_present(p)], leader_election.OFFLINE)
         yield from context.give_way()
 

@@ -48,7 +48,11 @@ _BY_STEP: tuple[tuple[ModuleType, str], ...] = (
 
 
 #: Of long events (docs/adr/0022).
-_PARTS: tuple[tuple[ModuleType, str], ...] = ((context, "PART_MAX"), (broker_changes, "SLICE_MAX"))
+_PARTS: tuple[tuple[ModuleType, str], ...] = (
+    (context, "PART_MAX"),
+    (context, "ELECTED_PART_MAX"),
+    (broker_changes, "SLICE_MAX"),
+)
 
 
 @contextmanager
