@@ -114,7 +114,7 @@ def dead_links(text: str, at: Path) -> Iterator[str]:
 
 
 def dead(text: str, at: Path) -> list[str]:
-    text = BREAK.sub(" ", text)
+    """``text``: in one line."""
     return [
         *dead_sections(text),
         *dead_pages(text, at),
@@ -122,10 +122,15 @@ def dead(text: str, at: Path) -> list[str]:
     ]
 
 
+@cache
+def contents() -> dict[Path, str]:
+    """What is in our files, each in one line."""
+    return {path: BREAK.sub(" ", path.read_text(encoding="utf-8")) for path in texts()}
+
+
 def test_every_citation_is_alive() -> None:
     found = {}
-    for path in texts():
-        text = BREAK.sub(" ", path.read_text(encoding="utf-8"))
+    for path, text in contents().items():
         if problems := dead(text, path):
             found[path.relative_to(ROOT).as_posix()] = problems
     assert found == {}
@@ -133,7 +138,7 @@ def test_every_citation_is_alive() -> None:
 
 def test_something_is_cited() -> None:
     """Or a pattern has stopped to match."""
-    everything = BREAK.sub(" ", "\n".join(path.read_text(encoding="utf-8") for path in texts()))
+    everything = " ".join(contents().values())
     for pattern, least in ((SECTIONS, 150), (REFERENCE, 5), (PAGE, 40), (ADR, 10), (LINK, 15)):
         assert len(pattern.findall(everything)) >= least, pattern.pattern
     assert len(sections()) > 40
@@ -161,5 +166,6 @@ def test_something_is_cited() -> None:
 )
 def test_dead_ones_are_found(text: str, problems: tuple[str, str]) -> None:
     alive, gone = problems
+    text = BREAK.sub(" ", text)
     assert dead(text.format(alive), ROOT / "README.md") == []
     assert dead(text.format(gone), ROOT / "README.md") != []
