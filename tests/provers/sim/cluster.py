@@ -22,6 +22,7 @@ from tests.provers.sim.actors.controllers import SimController
 from tests.provers.sim.actors.kafka_controller import KafkaController
 from tests.provers.sim.actors.operators import Operator
 from tests.provers.sim.actors.poison import TOPIC, PlantedError, poison
+from tests.provers.sim.checks.explanations import unexplained
 from tests.provers.sim.checks.history import History
 from tests.provers.sim.checks.ledger import Ledger
 from tests.provers.sim.checks.memory import Memory
@@ -358,6 +359,8 @@ class SimulatedCluster:
             except TimeoutError:
                 pass
             self.check_processes()
+            for what in unexplained(self.controllers.values()):
+                self.violated(what)
             if self.violations:
                 raise Violated
 

@@ -10,6 +10,11 @@ PARTITIONS = CORE + "partitions.partition_state_machine:"
 
 FAULTS = (
     Fault(
+        "leaderless-for-no-reason",
+        "of a partition whose leader is gone, nothing is said that would give it another",
+        Change(CORE + "explain.partitions:_changes", "_ways_to_a_leader(_c, _p, _s, _r, _u)", "()"),
+    ),
+    Fault(
         "anything-let-in",
         "between two parts of a long event, every other event is handled",
         Change(CORE + "machine:Machine._let_in", "_i.kind in PROMPT", "True"),
