@@ -45,6 +45,7 @@ class Node:
 
 
 def follow(logs: Path, lake: Path | str, changes: Mapping[str, str] = {}) -> subprocess.Popen[str]:
+    """A process beside the logs, where it also leaves Spark's log."""
     # No archive of classes: writing one takes longer than the test.
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": "/dev/null", **changes}
     command = [
@@ -57,7 +58,8 @@ def follow(logs: Path, lake: Path | str, changes: Mapping[str, str] = {}) -> sub
         "--lake",
         str(lake),
     ]
-    return subprocess.Popen([*command, "--every", "0.2"], env=environment, stdout=subprocess.PIPE, text=True)
+    command += ["--every", "0.2"]
+    return subprocess.Popen(command, cwd=logs.parent, env=environment, stdout=subprocess.PIPE, text=True)
 
 
 def until(reached: Callable[[], object], process: subprocess.Popen[str]) -> None:
