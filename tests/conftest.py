@@ -71,7 +71,7 @@ LONGEST = (
     "provers/sim/test_simulator.py",
     "integration/test_leadership.py",
     "integration/test_replication.py",
-    "runtime/test_takeover.py",
+    "runtime/election/test_takeover.py",
     "tools/test_kafka_utils.py",
     "attack/test_poison.py",
     "integration/test_watchers.py",

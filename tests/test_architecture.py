@@ -97,6 +97,10 @@ ROOMS: dict[str, set[str]] = {
         "proto.library_logs", "proto.reload", "proto.security", "proto.settings", "proto.statelog",
         "proto.zookeeper_access",
     },
+    "controller.runtime.election": {
+        "controller.core", "controller.errors", _RUNTIME + "config", _RUNTIME + "lease", _RUNTIME + "kafka",
+        _RUNTIME + "observe.metrics", _RUNTIME + "zookeeper", "proto.incarnations", "proto.zookeeper_access",
+    },
     "controller.runtime.observe": {
         "controller.core", "controller.__version__", "controller.errors", _RUNTIME + "config", "proto.statelog",
         "proto.security",

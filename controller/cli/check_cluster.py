@@ -14,7 +14,7 @@ from controller.cli.common.output import log_to_stderr, print_data, print_table
 from controller.cli.common.settings import load_settings, with_settings
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
-from controller.runtime.config import Settings, kafka_addresses
+from controller.runtime.config import Settings, Takeover, kafka_addresses
 from controller.runtime.kafka import cluster_facts
 from controller.runtime.kafka.cluster_check import (
     ClusterFacts,
@@ -28,7 +28,6 @@ from controller.runtime.kafka.cluster_check import (
 )
 from controller.runtime.kafka.endpoints import listeners_of
 from controller.runtime.kafka.security.setup import client_security, zookeeper_access
-from controller.runtime.takeover import Takeover
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
 

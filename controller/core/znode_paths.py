@@ -23,7 +23,7 @@ APPROVALS = "/controllers/approvals"
 #: Ours: brokers that an operator declared gone for good.
 FORGOTTEN = "/controllers/forgotten"
 #: Ours: who led, from when to when, and why it ended.
-TENURES = "/controllers/history"
+TERM_HISTORY = "/controllers/history"
 #: Ours: settings that operators change while controllers run.
 SETTINGS = "/controllers/settings"
 #: Ours: what raised unexpectedly, and what is left out because it raised again.

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,6 @@ from msgspec import Meta
 
 from controller.errors import ConfigError
 from controller.runtime.addresses import CONNECT_ALLOWED, HOST, PORT, connect_string
-from controller.runtime.takeover import Takeover
 from proto.security.access import AuthorizerSettings
 from proto.security.files import FileSettingError
 from proto.security.settings import TlsSettings
@@ -50,6 +50,15 @@ Mechanisms = Annotated[
     ),
 ]
 ListenerName = Annotated[str, text("[A-Z0-9._-]*", "a listener's name in upper case, or nothing")]
+
+
+class Takeover(Enum):
+    """The setting ``kafka_takeover``. FALLBACK: brokers elect a controller when all of ours are gone; EXCLUSIVE: they
+    never do."""
+
+    OFF = "off"
+    FALLBACK = "fallback"
+    EXCLUSIVE = "exclusive"
 
 
 @dataclass(frozen=True)

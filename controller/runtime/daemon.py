@@ -7,41 +7,38 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import socket
 import ssl
-import sys
 import time
-import traceback
 from collections.abc import Coroutine
 from contextlib import suppress
-from datetime import UTC, datetime
 from enum import Enum
-from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
 
-from controller.core import znode_paths
 from controller.core.cluster.quarantine import Quarantine
 from controller.core.model import Cluster, Topic
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import (
     ControllerError,
     DuplicateIdError,
-    FencedError,
     LeadershipError,
     MalformedError,
     OutrankedError,
     SessionLostError,
 )
-from controller.runtime import controller_election, lease, quarantine, succession, tenures
+from controller.runtime import crash_files, lease, quarantine
 from controller.runtime.audit.expected import Expected
-from controller.runtime.claimant import Claimant
-from controller.runtime.config import Settings, config_errors, describe
-from controller.runtime.controller_election import Candidate, Lost, Won
-from controller.runtime.higher_epochs import Outranked
+from controller.runtime.config import Settings, Takeover, config_errors
+from controller.runtime.election import controller_election, succession, term_history
+from controller.runtime.election.claimant import Claimant
+from controller.runtime.election.controller_election import Candidate, Lost, Won
+from controller.runtime.election.higher_epochs import Outranked
+from controller.runtime.election.registration import Registration
+from controller.runtime.election.succession import Succession
+from controller.runtime.election.term_history import Patience
 from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
@@ -59,13 +56,8 @@ from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.observe.trace_ids import NOT_TRACED, trace_ids
 from controller.runtime.observe.traces import open_traces
 from controller.runtime.push.kafka_transport import KafkaSide
-from controller.runtime.succession import Succession
-from controller.runtime.takeover import Takeover
-from controller.runtime.tenures import Patience
 from controller.runtime.term import Term
-from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
-from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 from controller.runtime.zookeeper.standby import Standby
 from controller.runtime.zookeeper.state_mirror import LET_GO_MAX
 from proto.incarnations import Incarnation, new_incarnation
@@ -82,10 +74,6 @@ T = TypeVar("T")
 
 #: Pause after a term that ended with a bug: it doubles with each one, until none has for this long.
 BUG_PAUSE_S, BUG_PAUSE_MAX_S, BUGS_FORGOTTEN_S = 0.5, 30.0, 600.0
-#: Crash files that are kept.
-CRASH_FILES_MAX = 20
-#: Characters of the current event in a crash file: a request can name tens of thousands of partitions.
-EVENT_CHARS_MAX = 100_000
 
 
 class Role(Enum):
@@ -167,9 +155,8 @@ class Daemon:
         self._suspended = False
         #: Terms in a row that ended with a bug, and when the last one did.
         self._bugs, self._last_bug_s = 0, -BUGS_FORGOTTEN_S
-        #: Our registration may have changed; it is away on purpose; and what ended the keeping of it.
-        self._registration_changed = asyncio.Event()
-        self._handing_over = False
+        #: Of the session, and what ended the keeping of it.
+        self._registration: Registration | None = None
         self._fatal: BaseException | None = None
 
     def _open_records(self) -> None:
@@ -306,15 +293,16 @@ class Daemon:
             self._collect()
             if self.acls is not None:
                 beside.append(asyncio.create_task(self.acls.follow(session)))
-            await self._unless_stopping(self._register(session))
+            registration = self._registration = Registration(session, self._me, self.http_endpoint)
+            await self._unless_stopping(registration.create())
             if self._stopping.is_set():
                 return
-            keeping = asyncio.create_task(self._keep_registered(session))
+            keeping = asyncio.create_task(registration.keep())
             keeping.add_done_callback(self._keeping_ended)
             beside.append(keeping)
             await self._candidate(session)
         finally:
-            self.session = self.standby = None
+            self.session = self.standby = self._registration = None
             if standby is not None:
                 await standby.pause()
                 self._let_go += standby.mirror.size + standby.mirror.let_go
@@ -326,36 +314,6 @@ class Daemon:
     def _me(self) -> Candidate:
         id_, host = self.settings.controller_id, socket.gethostname()
         return Candidate(id_, self.grpc_endpoint, self._incarnation, host)
-
-    async def _register(self, session: Session) -> None:
-        """Raises DuplicateIdError."""
-        await controller_election.register(session, self._me, self.http_endpoint)
-
-    async def _keep_registered(self, session: Session) -> None:
-        """While the session lives, register again when somebody removes our registration. Raises DuplicateIdError."""
-        id_ = self.settings.controller_id
-        while not session.over:
-            self._registration_changed.clear()
-            try:
-                if not self._handing_over and not await controller_election.is_registered(
-                    session, id_, self._registration_touched
-                ):
-                    log.warning("registration_removed", path=znode_paths.candidate_path(id_))
-                    await self._register(session)
-                    continue
-            except (ConnectionLossError, LeadershipError):
-                # The next connection, or the next session, sees to it.
-                log.debug("registration_not_looked_at")
-            except ControllerError as error:
-                if isinstance(error, DuplicateIdError):
-                    raise
-                log.warning("not_registered", why=str(error))
-                await asyncio.sleep(lease.ELECTION_RETRY_S)
-                continue
-            await self._registration_changed.wait()
-
-    def _registration_touched(self, _kind: str, _path: str) -> None:
-        self._registration_changed.set()
 
     def _keeping_ended(self, task: asyncio.Task[None]) -> None:
         """It ends with the session; else there is another process with our id, or a bug."""
@@ -376,7 +334,8 @@ class Daemon:
         elif change is Connection.EXPIRED and self.term is not None:
             self.term.end(SessionLostError("the ZooKeeper session expired"))
         self._changed.set()
-        self._registration_changed.set()
+        if self._registration is not None:
+            self._registration.look()
 
     def _controller_changed(self, kind: str, path: str) -> None:
         """The watch on /controller fired."""
@@ -415,10 +374,9 @@ class Daemon:
                 self._collect()
                 if self._bugs and self._bugs != bugs:
                     await self._pause_after_bug()
-                if self._handing_over:
-                    await self._unless_stopping(self._register(session))
-                    self._handing_over = False
-                    self._registration_changed.set()
+                registration = self._registration
+                if registration is not None and registration.withdrawn:
+                    await self._unless_stopping(registration.create())
             else:
                 if self.standby is not None:
                     self.standby.follow()
@@ -503,7 +461,7 @@ class Daemon:
         phase = FailoverPhase("election", 1, int(election_s * 1e6))
         self._journal.record(LogBatch([phase], "", "ControllerFailover", 1), won.epoch)
         reason, ended, bug = "bug", None, None
-        recorded = asyncio.create_task(tenures.begin(session, won, self.settings.controller_id))
+        recorded = asyncio.create_task(term_history.begin(session, won, self.settings.controller_id))
         try:
             await term.run()
         except LeadershipError as error:
@@ -527,15 +485,15 @@ class Daemon:
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
                         if bug is not None:
                             await self._remember(term, bug)
-                        await self._end_tenure(session, won, ended or bug)
+                        await self._end_term_record(session, won, ended or bug)
                         await self._give_up(session, won, ended)
             self.recent.end_term()
 
-    async def _end_tenure(self, session: Session, won: Won, ended: Exception | None) -> None:
+    async def _end_term_record(self, session: Session, won: Won, ended: Exception | None) -> None:
         requested = isinstance(ended, StopRequested | Resigned | Released)
         if not requested:
             self._patience.failed()
-        await tenures.end(session, won, str(ended) or type(ended).__name__, requested=requested)
+        await term_history.end(session, won, str(ended) or type(ended).__name__, requested=requested)
 
     async def _quarantine(self, session: Session) -> Quarantine:
         """What the next term leaves out. Raises LeadershipError."""
@@ -550,7 +508,7 @@ class Daemon:
         """A term ended with an unexpected exception: write a crash file."""
         dump: str | None = None
         try:
-            dump = str(self.dump(bug))
+            dump = str(crash_files.write(bug, self.settings, self.role.value, term))
         except OSError as error:
             log.error("not_dumped", why=str(error))
         log.error("bug", dump=dump, error=repr(bug), epoch=term.won.epoch, exc_info=bug)
@@ -587,91 +545,14 @@ class Daemon:
             await controller_election.resign(session)
         elif isinstance(ended, Resigned) and not ended.to_kafka:
             # It begins with the end of our registration.
-            self._handing_over = True
+            if self._registration is not None:
+                self._registration.withdrawn = True
             with suppress(ConnectionLossError):
                 await self.claimant.hand_over(session, won)
 
-    # requests of operators about who leads
-
-    async def resign(
-        self, reason: str, author: str, *, to_kafka: bool = False, successor: int | None = None
-    ) -> str:
-        """Resign in favour of a standby, or of Kafka's brokers until ``claim_again``; why not, empty: it does.
-        ``successor``: the standby, None: any.
-
-        Call it only while active. Raises ConnectionLossError, LeadershipError.
-        """
-        term = self.term
-        assert term is not None
-        session = term.session
-        if self.claimant.mode is Takeover.OFF:
-            if to_kafka:
-                return "kafka_takeover is off"
-            return await self._appoint(term, author, successor)
-        if successor is not None:
-            return "with kafka_takeover, the first standby that can takes over: leave out its id"
-        if to_kafka:
-            value = Resignation(reason, author, time.time_ns() // 1_000_000)
-            data = single_codecs.encode(RESIGNATION, value)
-            fence = jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), term.won.epoch_version)
-            try:
-                await session.multi([fence, session.op_create(RESIGNATION, data)])
-            except jute.MultiError as error:
-                # One that exists is of a request whose reply was lost, or of another controller's.
-                if error.code != jute.NODE_EXISTS:
-                    return f"{RESIGNATION} could not be written: {error}"
-        elif not await self.claimant.standbys(session):
-            return "no other controller is registered that could take over"
-        term.end(Resigned(to_kafka, author))
-        return ""
-
-    async def _appoint(self, term: Term, author: str, successor: int | None) -> str:
-        standbys = sorted(int(name) for name in await self.claimant.standbys(term.session) if name.isdigit())
-        if not standbys:
-            return "no other controller is registered that could take over"
-        if successor is None:
-            successor = standbys[0]
-        if successor not in standbys:
-            return f"controller {successor} is no standby: there are {standbys}"
-        try:
-            await succession.appoint(term.session, term.won.epoch_version, successor)
-        except jute.MultiError as error:
-            return f"{znode_paths.SUCCESSOR} could not be written: {error}"
-        term.end(Resigned(False, author, successor))
-        return ""
-
-    async def claim_again(self) -> str:
-        """Undo a resignation in favour of Kafka's brokers, and claim at once; why not, empty: it does.
-
-        Raises ConnectionLossError, LeadershipError.
-        """
-        if self.claimant.mode is Takeover.OFF:
-            return "kafka_takeover is off"
-        if self.session is None:
-            return "ZooKeeper does not answer"
-        self.claimant.forget_claims()
-        with suppress(NoNodeError):
-            await self.session.delete(RESIGNATION)
+    def try_again(self) -> None:
+        """Make the next attempt to be elected at once."""
         self._changed.set()
-        return ""
-
-    async def release(self, name: str, reason: str, author: str) -> bool:
-        """Forget what raised, and lead a new term without leaving it out; False: there is nothing of that name.
-
-        Call it only while active. Raises ConnectionLossError, LeadershipError.
-        """
-        term = self.term
-        assert term is not None
-        try:
-            suspect = await quarantine.release(term.session, term.won, name)
-        except jute.MultiError as error:
-            raise FencedError(f"the quarantine could not be written: {error}") from None
-        if suspect is not None:
-            log.warning("released", name=name, reason=reason, author=author, raised=str(suspect))
-            skipped, term.quarantine = term.quarantine, term.quarantine.without(name)
-            if skipped.skips(suspect.subject):
-                term.end(Released(f"{author} released {name} from quarantine: {reason}"))
-        return suspect is not None
 
     def _ready(self) -> None:
         log.info("ready", why="failover completed")
@@ -693,22 +574,3 @@ class Daemon:
 
     def _append(self, batch: LogBatch) -> None:
         self._journal.record(batch, self.term.won.epoch if self.term else -1)
-
-    def dump(self, error: BaseException) -> Path:
-        """Write the state at a bug to a crash file; return its path."""
-        path = self.settings.state_log_dir / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
-        term = self.term
-        state = {
-            "error": "".join(traceback.format_exception(error)),
-            "role": self.role.value,
-            "settings": {name: value for name, value, _ in describe(self.settings)},
-            "controller_epoch": term.won.epoch if term else -1,
-            "event": str(term.machine.current_event)[:EVENT_CHARS_MAX] if term else "",
-            "brokers": {str(b.id): b.epoch for b in term.machine.cluster.brokers.values()} if term else {},
-            "problems": term.machine.cluster.some_problems() if term else {},
-            "python": sys.version,
-        }
-        path.write_text(json.dumps(state, indent=1))
-        for old in sorted(self.settings.state_log_dir.glob("crash-*.json"))[:-CRASH_FILES_MAX]:
-            old.unlink(missing_ok=True)
-        return path

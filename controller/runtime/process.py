@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from controller.errors import ConfigError, ControllerError, EnvironmentFault
+from controller.runtime import crash_files
 from controller.runtime.config import SETTINGS, Settings, join_address, kafka_addresses, split_address
 from controller.runtime.daemon import Daemon
 from controller.runtime.http import server
@@ -227,7 +228,7 @@ async def serve(settings: Settings, load: Callable[[], Settings], rounds: Rounds
         except (ControllerError, asyncio.CancelledError):
             raise
         except BaseException as bug:  # top level: write a crash file and exit; systemd restarts the process
-            path = daemon.dump(bug)
+            path = crash_files.write(bug, settings, daemon.role.value, daemon.term)
             log.exception("bug", dump=str(path))
             return EXIT_BUG
         finally:

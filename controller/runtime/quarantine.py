@@ -13,7 +13,7 @@ from controller.core.cluster.quarantine import PATH, Quarantine, Suspect
 from controller.core.events import Event
 from controller.errors import LeadershipError
 from controller.runtime.blame import blame
-from controller.runtime.controller_election import Won
+from controller.runtime.election.controller_election import Won
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.fenced_node import FencedNode
 from controller.runtime.zookeeper.session import ConnectionLossError, Session

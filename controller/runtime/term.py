@@ -43,7 +43,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
-from controller.runtime import controller_election, lease
+from controller.runtime import lease
 from controller.runtime.audit.asking import Asking, LeasedAsking
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.expected import Expected
@@ -51,8 +51,9 @@ from controller.runtime.audit.stored import StateRounds
 from controller.runtime.audit.whole_state import Comparisons
 from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
-from controller.runtime.controller_election import Won
-from controller.runtime.higher_epochs import Outranked
+from controller.runtime.election import controller_election
+from controller.runtime.election.controller_election import Won
+from controller.runtime.election.higher_epochs import Outranked
 from controller.runtime.kafka import delegation_tokens
 from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.own_registration import OwnRegistration

@@ -247,7 +247,7 @@ NODES: dict[str, Callable[[int], bytes]] = {
         version=1,
         brokers={"3": {"reason": "", "author": "", "at_ms": 1, "replicas": {f"t{k}": [1] for k in range(n)}}},
     ),
-    znode_paths.TENURES: lambda n: _json(
+    znode_paths.TERM_HISTORY: lambda n: _json(
         version=1, terms=[{"controller_id": 1, "controller_epoch": 1, "from_ms": 1, "why": _text(n)}]
     ),
     znode_paths.RESIGNED: lambda n: _json(reason=_text(n), author=_text(n), at_ms=1),

@@ -36,7 +36,7 @@ ELSEWHERE = {
     "K129": "a histogram of the JVM library that empties itself: Prometheus histograms only count up, and what is "
     "scraped is a rate",
     "K529": "a controller of a KRaft migration registers: we do not migrate; who registers while /controller is held "
-    "loses, and the epochs of those who follow count up: runtime/test_controller_election.py::"
+    "loses, and the epochs of those who follow count up: runtime/election/test_controller_election.py::"
     "test_of_many_candidates_one_wins_and_the_rest_know_whom",
 }
 

@@ -14,11 +14,11 @@ from controller.core.cluster.quarantine import Quarantine, Subject, SubjectKind,
 from controller.core.model import Cluster
 from controller.core.records import ControllerChange
 from controller.errors import OutrankedError
-from controller.runtime import controller_election, quarantine, succession, tenures
+from controller.runtime import crash_files, leadership_requests, quarantine
 from controller.runtime import daemon as module
-from controller.runtime.config import Settings
+from controller.runtime.config import Settings, Takeover
 from controller.runtime.daemon import Daemon, Released, Resigned, Role, StopRequested
-from controller.runtime.takeover import Takeover
+from controller.runtime.election import controller_election, succession, term_history
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.single_codecs import RESIGNATION
 
@@ -71,7 +71,7 @@ class Rig:
         for owner, name in (
             (controller_election, "raise_epoch"),
             (controller_election, "resign"),
-            (tenures, "end"),
+            (term_history, "end"),
         ):
             monkeypatch.setattr(owner, name, self.noting(name))
         self.appointed: list[int] = []
@@ -140,11 +140,11 @@ async def test_the_pause_doubles_up_to_a_bound_and_ends_with_a_stop(rig: Rig) ->
 
 def test_the_newest_crash_files_are_kept(rig: Rig) -> None:
     directory = rig.daemon.settings.state_log_dir
-    for number in range(module.CRASH_FILES_MAX + 2):
+    for number in range(crash_files.KEPT_MAX + 2):
         (directory / f"crash-2020010{number // 10}T00000{number % 10}.json").write_text("old")
-    newest = rig.daemon.dump(KeyError("x"))
+    newest = crash_files.write(KeyError("x"), rig.daemon.settings, "standby", None)
     left = sorted(directory.glob("crash-*.json"))
-    assert (len(left), left[-1]) == (module.CRASH_FILES_MAX, newest)
+    assert (len(left), left[-1]) == (crash_files.KEPT_MAX, newest)
 
 
 # --- the end of a term ---------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ async def test_only_a_term_that_nobody_asked_to_end_has_failed(
     daemon: Any = rig.daemon
     failures = []
     daemon._patience.failed = lambda: failures.append(True)
-    await daemon._end_tenure(rig.session, WON, ended)
+    await daemon._end_term_record(rig.session, WON, ended)
     assert (bool(failures), rig.calls) == (not requested, [("end", requested)])
 
 
@@ -207,7 +207,7 @@ async def test_a_standby_is_appointed(
     rig: Rig, standbys: tuple[str, ...], successor: int | None, appointed: int | None, refusal: str
 ) -> None:
     rig.standbys(*standbys)
-    answer = await rig.daemon.resign("why", "ann", successor=successor)
+    answer = await leadership_requests.resign(rig.daemon, "why", "ann", successor=successor)
     assert answer.startswith(refusal)
     assert bool(answer) == bool(refusal)
     assert rig.appointed == ([] if appointed is None else [appointed])
@@ -221,9 +221,9 @@ async def test_a_resignation_to_brokers_is_written_fenced_with_its_time(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: int, refused: bool
 ) -> None:
     rig.daemon.claimant.mode = Takeover.FALLBACK
-    monkeypatch.setattr(module, "time", SimpleNamespace(time_ns=lambda: 5_000_000_000))
+    monkeypatch.setattr(leadership_requests, "time", SimpleNamespace(time_ns=lambda: 5_000_000_000))
     rig.session.error = error
-    answer = await rig.daemon.resign("why", "ann", to_kafka=True)
+    answer = await leadership_requests.resign(rig.daemon, "why", "ann", to_kafka=True)
     assert (bool(answer), len(rig.term.ended)) == (refused, not refused)
     ((fence, (_, path, data)),) = rig.session.committed
     assert fence == jute.op_check(b"/controller_epoch", 3)
@@ -236,7 +236,7 @@ async def test_who_claims_again_does_so_at_once(rig: Rig) -> None:
     forgotten = []
     rig.daemon.claimant.mode = Takeover.FALLBACK
     rig.daemon.claimant.forget_claims = lambda: forgotten.append(True)  # type: ignore[method-assign]
-    assert await rig.daemon.claim_again() == ""
+    assert await leadership_requests.claim_again(rig.daemon) == ""
     assert (forgotten, rig.session.deleted) == ([True], [RESIGNATION])
 
 
@@ -255,7 +255,7 @@ async def test_a_release_begins_a_new_term_if_anything_was_left_out(
         return known.suspects.get(name)
 
     monkeypatch.setattr(quarantine, "release", release)
-    assert not await rig.daemon.release("topic/absent", "why", "ann")
-    assert await rig.daemon.release("topic/t", "why", "ann")
+    assert not await leadership_requests.release(rig.daemon, "topic/absent", "why", "ann")
+    assert await leadership_requests.release(rig.daemon, "topic/t", "why", "ann")
     assert [type(why) for why in rig.term.ended] == ([Released] if left_out else [])
     assert rig.term.quarantine.suspects == {}

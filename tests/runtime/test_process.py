@@ -31,10 +31,10 @@ main()
 #: And with one outside every term.
 WITH_A_BUG_OUTSIDE = """
 from controller.cli.main import main
-from controller.runtime.daemon import Daemon
-async def broken(self, session):
+from controller.runtime.election.registration import Registration
+async def broken(self):
     raise ZeroDivisionError("injected")
-Daemon._register = broken
+Registration.create = broken
 main()
 """
 

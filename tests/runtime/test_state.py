@@ -14,11 +14,12 @@ from controller.core.model import Partition, Topic
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.runtime import state as module
 from controller.runtime.audit.auditor import BrokerAudit
+from controller.runtime.config import Takeover
 from controller.runtime.daemon import Role
+from controller.runtime.election.takeover import Held
 from controller.runtime.observe import loop_lag
 from controller.runtime.push.status import SenderStatus
 from controller.runtime.state import REST, Gauges, attention, census
-from controller.runtime.takeover import Held, Takeover
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
 

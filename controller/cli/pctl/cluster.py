@@ -19,8 +19,8 @@ from controller.cli.common.options import BROKER, Listing, ListingVerbs, Options
 from controller.cli.common.output import fail, note, print_fields, print_rows
 from controller.cli.common.requests import ask
 from controller.client import admin
-from controller.core.cluster.tenures import PATH as TENURES
-from controller.core.cluster.tenures import Tenure
+from controller.core.cluster.term_history import PATH as TERM_HISTORY
+from controller.core.cluster.term_history import TermRecord
 from controller.core.effects import Problem
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader, single_codecs
@@ -126,13 +126,13 @@ async def _list(options: Options, session: Session) -> None:
 @controllers.command("history")
 @click.pass_obj
 @on_cluster
-async def tenures(options: Options, session: Session) -> None:
+async def history(options: Options, session: Session) -> None:
     """List the last terms: who led, from when to when, why it ended, and how long nobody led before it."""
     await fail_without_cluster(options.zookeeper, session, await _look(session))
-    (found,) = await single_codecs.read_nodes(session, [TENURES])
+    (found,) = await single_codecs.read_nodes(session, [TERM_HISTORY])
     if isinstance(found, Problem):
         fail(f"{found.path}: {found.problem}")
-    terms: Sequence[Tenure] = found.value if found is not None else ()
+    terms: Sequence[TermRecord] = found.value if found is not None else ()
     now_ms = time.time() * 1000
     rows = [
         {

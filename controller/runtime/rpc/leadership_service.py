@@ -8,6 +8,7 @@ from typing import Any
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import AUTHOR_MAX, REASON_MAX
 from controller.errors import LeadershipError
+from controller.runtime import leadership_requests
 from controller.runtime.daemon import Daemon
 from controller.runtime.zookeeper.session import ConnectionLossError
 from proto.gen import maintenance_pb2 as pb
@@ -54,14 +55,14 @@ class LeadershipService:
         successor = request.successor if request.HasField("successor") else None
         if request.to_kafka and successor is not None:
             return ErrorCode.INVALID_REQUEST, "successor: only without to_kafka"
-        why = await self._daemon.resign(
-            request.reason, request.author, to_kafka=request.to_kafka, successor=successor
+        why = await leadership_requests.resign(
+            self._daemon, request.reason, request.author, to_kafka=request.to_kafka, successor=successor
         )
         return (ErrorCode.OPERATION_NOT_ATTEMPTED, why) if why else (ErrorCode.NONE, "")
 
     async def _claim(self, request: pb.ClaimControllerRequest) -> Answer:
         del request
-        why = await self._daemon.claim_again()
+        why = await leadership_requests.claim_again(self._daemon)
         return (ErrorCode.OPERATION_NOT_ATTEMPTED, why) if why else (ErrorCode.NONE, "")
 
     async def _release(self, request: pb.ReleaseQuarantineRequest) -> Answer:
@@ -69,7 +70,7 @@ class LeadershipService:
             return ErrorCode.INVALID_REQUEST, problem
         if not self._daemon.active:
             return ErrorCode.NOT_CONTROLLER, ""
-        if not await self._daemon.release(request.name, request.reason, request.author):
+        if not await leadership_requests.release(self._daemon, request.name, request.reason, request.author):
             return ErrorCode.INVALID_REQUEST, f"name: nothing is in quarantine as {request.name[:200]!r}"
         return ErrorCode.NONE, ""
 

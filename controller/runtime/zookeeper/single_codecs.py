@@ -14,7 +14,7 @@ from controller.core.cluster.configs import entity_problem
 from controller.core.cluster.dynamic_settings import DEFAULT
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.cluster.quarantine import SUSPECTS_MAX, Quarantine, Suspect
-from controller.core.cluster.tenures import KEPT_MAX, Tenure
+from controller.core.cluster.term_history import KEPT_MAX, TermRecord
 from controller.core.config_keys import LONG_MAX
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
 from controller.core.model import Forgotten, Maintenance, StopApproval
@@ -34,7 +34,7 @@ from controller.core.znode_paths import (
     REASSIGN_PARTITIONS,
     RESIGNED,
     SETTINGS,
-    TENURES,
+    TERM_HISTORY,
     NodePath,
     is_below,
 )
@@ -77,9 +77,9 @@ class _Settings(msgspec.Struct):
     settings: dict[str, dict[str, str]]
 
 
-class _Tenures(msgspec.Struct):
+class _TermHistory(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=1)]
-    terms: Annotated[tuple[Tenure, ...], Meta(max_length=KEPT_MAX)]
+    terms: Annotated[tuple[TermRecord, ...], Meta(max_length=KEPT_MAX)]
 
 
 class Resignation(msgspec.Struct, frozen=True):
@@ -165,8 +165,8 @@ def _settings(path: str, data: bytes | None) -> dict[str, dict[str, str]]:
     return found
 
 
-def _tenures(path: str, data: bytes | None) -> tuple[Tenure, ...]:
-    found = _decode(path, data, _Tenures).terms
+def _term_history(path: str, data: bytes | None) -> tuple[TermRecord, ...]:
+    found = _decode(path, data, _TermHistory).terms
     for number, term in enumerate(found):
         for field in ("controller_id", "controller_epoch", "from_ms", "until_ms"):
             value = getattr(term, field)
@@ -197,8 +197,8 @@ def _decoder(path: str) -> Callable[[str, bytes | None], object]:
         return _approvals
     if path == FORGOTTEN:
         return _forgotten
-    if path == TENURES:
-        return _tenures
+    if path == TERM_HISTORY:
+        return _term_history
     if path == SETTINGS:
         return _settings
     if path == RESIGNED:
@@ -248,8 +248,8 @@ def encode(path: str, value: object) -> bytes:
         return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
     if path == SETTINGS:
         return msgspec.json.encode(_Settings(1, cast(dict[str, dict[str, str]], value)))
-    if path == TENURES:
-        return msgspec.json.encode(_Tenures(1, cast(tuple[Tenure, ...], value)))
+    if path == TERM_HISTORY:
+        return msgspec.json.encode(_TermHistory(1, cast(tuple[TermRecord, ...], value)))
     if path == FORGOTTEN:
         return msgspec.json.encode(_Forgotten(1, cast(dict[int, Forgotten], value)))
     if path == RESIGNED:

@@ -20,7 +20,7 @@ from typing import Any
 
 from broker_stub.client.producer import Producer
 from controller.core import znode_paths
-from controller.core.cluster.tenures import PATH as TENURES
+from controller.core.cluster.term_history import PATH as TERM_HISTORY
 from controller.core.effects import TopicInfo
 from controller.playground.cluster import WAIT_S, Playground, PlaygroundError
 from controller.runtime.term import new_topic_id
@@ -41,7 +41,7 @@ VOLATILE = {
     znode_paths.CONTROLLER_EPOCH,
     znode_paths.CONTROLLER_IDS,
     znode_paths.BROKER_IDS,
-    TENURES,
+    TERM_HISTORY,
 }
 #: What counts failovers and writes, and names of incarnations.
 COUNTERS = {"topic_id", "leader_epoch", "controller_epoch"}
@@ -105,8 +105,8 @@ class Lane:
         """Of the terms in ZooKeeper the present one goes on, and no other, once the failover is over."""
         deadline = time.monotonic() + WAIT_S
         while True:
-            data, _ = await self.session.get(TENURES)
-            going_on = [t.controller_id for t in single_codecs.decode(TENURES, data) if not t.until_ms]
+            data, _ = await self.session.get(TERM_HISTORY)
+            going_on = [t.controller_id for t in single_codecs.decode(TERM_HISTORY, data) if not t.until_ms]
             if going_on == [active := (await self.cluster.active(self.session))[0]]:
                 return
             if time.monotonic() >= deadline:

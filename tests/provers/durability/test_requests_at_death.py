@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 LANES = 3
 #: What only looks.
 _LOOKING = ("Audit", "Describe", "List", "Explain", "Plan", "DryRun", "Check", "Watch")
-#: They end a term or begin one, which tests/runtime/test_takeover.py and tests/attack/test_poison.py look at.
+#: They end a term or begin one, which tests/runtime/election/test_takeover.py and tests/attack/test_poison.py look at.
 _WHO_LEADS = {"ResignController", "ClaimController", "ReleaseQuarantine"}
 
 

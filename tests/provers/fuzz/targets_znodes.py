@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from broker_stub.zookeeper import codecs as broker_znodes
 from broker_stub.zookeeper.registration import Identity
 from controller.core.cluster.producer_ids import ProducerIdBlock
-from controller.core.cluster.tenures import Tenure
+from controller.core.cluster.term_history import TermRecord
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Forgotten, Freeze, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.znode_paths import NodePath
@@ -191,7 +191,9 @@ CONTROL: tuple[Codec, ...] = (
     _one_node(
         "/controllers/settings", [_written("/controllers/settings", {"<default>": {"a": "1"}, "7": {}})]
     ),
-    _one_node("/controllers/history", [_written("/controllers/history", (Tenure(1, 2, 3, 4, True, "why"),))]),
+    _one_node(
+        "/controllers/history", [_written("/controllers/history", (TermRecord(1, 2, 3, 4, True, "why"),))]
+    ),
     _one_node(
         "/controllers/approvals",
         [_written("/controllers/approvals", {2: StopApproval(7, "because", "ann", 5, ("margin",))})],

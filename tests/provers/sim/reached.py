@@ -18,7 +18,7 @@ PLACES = (
     "controller/runtime/lease.py",
     "controller/runtime/zookeeper/session.py",
     "controller/runtime/zookeeper/store.py",
-    "controller/runtime/controller_election.py",
+    "controller/runtime/election/controller_election.py",
     "controller/runtime/term.py",
     "broker_stub/replication/*",
     "broker_stub/group/*",

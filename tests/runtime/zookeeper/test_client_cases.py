@@ -24,8 +24,8 @@ from controller.core.effects import (
 )
 from controller.core.events import Event, EventKind
 from controller.errors import FencedError
-from controller.runtime import controller_election
-from controller.runtime.controller_election import Candidate
+from controller.runtime.election import registration
+from controller.runtime.election.controller_election import Candidate
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.store import Store
 from proto.incarnations import new_incarnation
@@ -213,7 +213,7 @@ async def k532(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
         if zk.exists(path) and not zk.get_children(path):
             zk.delete(path)
     for _ in range(2):
-        await controller_election.register(harness.session, Candidate(1, "h:1", new_incarnation()), "h:2")
+        await registration.register(harness.session, Candidate(1, "h:1", new_incarnation()), "h:2")
         assert [path for path in PERSISTENT if not zk.exists(path)] == []
 
 

@@ -97,7 +97,7 @@ FAULTS = (
         "standby-does-not-watch",
         "who has lost an election does not watch /controller",
         Change(
-            RUNTIME + "controller_election:elect",
+            RUNTIME + "election.controller_election:elect",
             "_s.exists(znode_paths.CONTROLLER, _w)",
             "_s.exists(znode_paths.CONTROLLER)",
         ),
@@ -106,7 +106,7 @@ FAULTS = (
         "stranger-taken-for-former-self",
         "a controller deletes the registration of whoever has its id",
         Change(
-            RUNTIME + "controller_election:_registered_stranger",
+            RUNTIME + "election.registration:_registered_stranger",
             "_a == 0 or _m.incarnation.includes(_i)",
             "True",
         ),
@@ -115,7 +115,7 @@ FAULTS = (
         "claim-over-a-live-controller",
         "with kafka_takeover, a standby claims although the leader lives",
         Change(
-            RUNTIME + "takeover:verdict",
+            RUNTIME + "election.takeover:verdict",
             "(Held.ALIVE, Held.KRAFT, Held.NAMESAKE, Held.UNREADABLE)",
             "(Held.KRAFT, Held.NAMESAKE, Held.UNREADABLE)",
         ),
@@ -124,12 +124,12 @@ FAULTS = (
         "claim-not-bound-to-the-epoch",
         "a claim lands although another was made after /controller was read",
         Change(
-            RUNTIME + "controller_election:claim",
+            RUNTIME + "election.controller_election:claim",
             "jute.op_set(_a, _b, _v)",
             "jute.op_set(_a, _b, -1)",
         ),
         Change(
-            RUNTIME + "controller_election:claim",
+            RUNTIME + "election.controller_election:claim",
             "jute.op_delete(_c, _f.version)",
             "jute.op_delete(_c, -1)",
         ),

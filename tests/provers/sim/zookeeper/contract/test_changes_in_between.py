@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 
 from controller.core import effects, znode_paths
 from controller.core.model import LeaderAndIsr, Partition, Topic
-from controller.runtime import controller_election
-from controller.runtime.claimant import _resignation
-from controller.runtime.controller_election import Candidate, Found, Won
+from controller.runtime.election import controller_election, registration
+from controller.runtime.election.claimant import _resignation
+from controller.runtime.election.controller_election import Candidate, Found, Won
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper import session as session_module
@@ -222,7 +222,7 @@ async def _registered(here: Place) -> object:
     stat = await here.session.exists(znode_paths.candidate_path(2))
     # It counts as this session's own.
     here.session._id = stat.owner if stat is not None else here.session._id
-    return await controller_election.is_registered(here.session, 2, here.heard)
+    return await registration.is_registered(here.session, 2, here.heard)
 
 
 async def _held(here: Place) -> Found:

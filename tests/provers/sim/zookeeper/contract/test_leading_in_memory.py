@@ -10,14 +10,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.core import znode_paths
-from controller.core.cluster import tenures as history
+from controller.core.cluster import term_history as history
 from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
-from controller.core.cluster.tenures import Tenure
-from controller.runtime import controller_election, lease, quarantine, succession, tenures
-from controller.runtime.claimant import OnChange
-from controller.runtime.controller_election import Lost, Won
-from controller.runtime.succession import Succession
-from controller.runtime.tenures import Patience
+from controller.core.cluster.term_history import TermRecord
+from controller.runtime import lease, quarantine
+from controller.runtime.election import controller_election, registration, succession, term_history
+from controller.runtime.election.claimant import OnChange
+from controller.runtime.election.controller_election import Lost, Won
+from controller.runtime.election.succession import Succession
+from controller.runtime.election.term_history import Patience
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.session import ConnectionLossError, Session, Stat
 from tests.provers.sim.environment import loop
@@ -26,8 +27,8 @@ from tests.provers.sim.zookeeper.hands import Hands
 from tests.provers.sim.zookeeper.messages import Get, Operation, Sync
 from tests.provers.sim.zookeeper.network import Channel, Network
 from tests.provers.sim.zookeeper.session import sessions_on
-from tests.runtime.test_claimant import ID, ME, attempt, claimant
-from tests.runtime.test_controller_election import Watch, elect
+from tests.runtime.election.test_claimant import ID, ME, attempt, claimant
+from tests.runtime.election.test_controller_election import Watch, elect
 from tests.support.runtime.sessions import opened
 
 CHROOT = "/test"
@@ -39,7 +40,7 @@ def told(story: Story) -> None:
     async def run() -> None:
         network = Network(Ensemble())
         with sessions_on(network), pytest.MonkeyPatch.context() as patch:
-            for module in (succession, tenures):
+            for module in (succession, term_history):
                 patch.setattr(module, "time", network.clock)
             async with opened(CONNECT) as (session, _):
                 zk = Hands(network, CHROOT)
@@ -117,7 +118,7 @@ def test_a_claim_in_between_is_noticed_by_its_epoch() -> None:
             if isinstance(op, Get) and op.path.endswith(znode_paths.CONTROLLER):
                 zk.set(znode_paths.CONTROLLER_EPOCH, b"2")
 
-        await controller_election.register(session, ME, "h:2")
+        await registration.register(session, ME, "h:2")
         zk.create(znode_paths.CONTROLLER_EPOCH, b"1")
         zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, ""))
         network.deliver = changing  # type: ignore[method-assign]
@@ -136,7 +137,7 @@ def test_nobody_claims_whose_registration_has_gone(monkeypatch: pytest.MonkeyPat
             if zk.exists(znode_paths.candidate_path(ID)):
                 zk.delete(znode_paths.candidate_path(ID))
 
-        await controller_election.register(session, ME, "h:2")
+        await registration.register(session, ME, "h:2")
         found = await controller_election.find_holder(session, heard)
         monkeypatch.setattr(session, "ensure", gone)
         assert await controller_election.claim(session, None, ME, found) is None
@@ -167,7 +168,7 @@ def test_only_claims_over_brokers_count_also_such_of_unknown_outcome(monkeypatch
 
 def test_nobody_claims_over_a_resignation() -> None:
     async def story(_: Network, session: Session, zk: Hands) -> None:
-        await controller_election.register(session, ME, "h:2")
+        await registration.register(session, ME, "h:2")
         zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, ""))
         found = await controller_election.find_holder(session, heard)
         zk.create(znode_paths.RESIGNED, b"{}")
@@ -181,7 +182,7 @@ def test_a_claim_whose_answer_was_lost_is_looked_for(
     overtaken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(network: Network, session: Session, zk: Hands) -> None:
-        await controller_election.register(session, ME, "h:2")
+        await registration.register(session, ME, "h:2")
         found = await controller_election.find_holder(session, heard)
         multi, deliver, synced = session.multi, network.deliver, list[bool]()
 
@@ -225,7 +226,7 @@ def test_what_another_session_owns_is_not_this_one_s() -> None:
         zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, "h:1"), ephemeral=True)
         assert not await controller_election.still_ours(session, won, Watch())
         zk.create(znode_paths.candidate_path(ID), b"{}", ephemeral=True)
-        assert not await controller_election.is_registered(session, ID, heard)
+        assert not await registration.is_registered(session, ID, heard)
 
     told(story)
 
@@ -257,7 +258,7 @@ def test_a_resignation_that_cannot_be_read_is_one_all_the_same(data: bytes) -> N
 def test_it_is_no_standby_of_its_own() -> None:
     async def story(_: Network, session: Session, zk: Hands) -> None:
         async with claimant(CONNECT) as claims:
-            await controller_election.register(session, ME, "h:2")
+            await registration.register(session, ME, "h:2")
             assert await claims.standbys(session) == []
             zk.create(znode_paths.candidate_path(5))
             assert await claims.standbys(session) == ["5"]
@@ -384,7 +385,7 @@ def test_a_flapping_candidate_waits_each_time_while_there_are_others() -> None:
 def test_who_failed_before_it_was_restarted_waits_too() -> None:
     async def story(network: Network, session: Session, zk: Hands) -> None:
         now_ms = network.clock.time_ns() // 1_000_000
-        terms = tuple(Tenure(1, epoch, now_ms - 1000, now_ms) for epoch in (1, 2))
+        terms = tuple(TermRecord(1, epoch, now_ms - 1000, now_ms) for epoch in (1, 2))
         zk.create(history.PATH, single_codecs.encode(history.PATH, terms), makepath=True)
         zk.create(znode_paths.candidate_path(2))
         me = Patience(1)
@@ -399,10 +400,10 @@ def test_a_term_ends_in_the_history_as_itself() -> None:
         for epoch in (1, 2):
             won = await elect(session)
             assert isinstance(won, Won)
-            await tenures.begin(session, won, 1)
+            await term_history.begin(session, won, 1)
             if epoch == 2:
-                await tenures.end(session, won, "enough", requested=True)
-        kept, _version = await tenures._NODE.read(session)
+                await term_history.end(session, won, "enough", requested=True)
+        kept, _version = await term_history._NODE.read(session)
         assert [(t.controller_epoch, t.requested, t.end_unknown) for t in kept] == [
             (1, False, True),
             (2, True, False),

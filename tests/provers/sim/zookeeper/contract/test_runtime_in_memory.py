@@ -16,7 +16,7 @@ from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.hands import Hands
 from tests.provers.sim.zookeeper.network import Network
 from tests.provers.sim.zookeeper.session import sessions_on
-from tests.runtime import test_claimant, test_controller_election
+from tests.runtime.election import test_claimant, test_controller_election
 from tests.runtime.zookeeper import (
     test_client_cases,
     test_session,

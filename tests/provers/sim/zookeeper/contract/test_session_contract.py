@@ -13,8 +13,8 @@ import pytest
 from controller.core import effects, znode_paths
 from controller.core.effects import Commit, Committed, CreateState, ReadStates, SetState
 from controller.errors import FencedError, SessionLostError
-from controller.runtime import controller_election
-from controller.runtime.controller_election import Candidate, Lost, Won
+from controller.runtime.election import controller_election
+from controller.runtime.election.controller_election import Candidate, Lost, Won
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.session import (
     BadVersionError,

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.core import effects, znode_paths
-from controller.core.cluster import tenures
+from controller.core.cluster import term_history
 from controller.core.effects import (
     Committed,
     CreateState,
@@ -300,15 +300,15 @@ def test_a_node_that_may_not_be_read_is_deleted_all_the_same(monkeypatch: pytest
     told(story)
 
 
-NODE: FencedNode[tuple[tenures.Tenure, ...]] = FencedNode(tenures.PATH, ())
+NODE: FencedNode[tuple[term_history.TermRecord, ...]] = FencedNode(term_history.PATH, ())
 
 
 def test_a_node_of_the_controller_s_own_that_does_not_decode_is_replaced() -> None:
     async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
-        zk.create(tenures.PATH, b"junk", makepath=True)
+        zk.create(term_history.PATH, b"junk", makepath=True)
         value, version = await NODE.read(harness.session)
         assert (value, version) == ((), 0)
-        term = tenures.Tenure(1, 1, 1000)
+        term = term_history.TermRecord(1, 1, 1000)
         await NODE.write(harness.session, 1, (term,), version)
         assert await NODE.read(harness.session) == ((term,), 1)
 

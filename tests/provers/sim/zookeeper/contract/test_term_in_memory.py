@@ -31,9 +31,9 @@ from controller.errors import FencedError, LeaseExpiredError
 from controller.runtime import term as module
 from controller.runtime.audit.expected import Expected
 from controller.runtime.config import Settings
-from controller.runtime.controller_election import Won
 from controller.runtime.daemon import StopRequested
-from controller.runtime.higher_epochs import Outranked
+from controller.runtime.election.controller_election import Won
+from controller.runtime.election.higher_epochs import Outranked
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.kafka_transport import KafkaSide
@@ -45,7 +45,7 @@ from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.hands import Hands
 from tests.provers.sim.zookeeper.network import Network
 from tests.provers.sim.zookeeper.session import sessions_on
-from tests.runtime.test_controller_election import elect
+from tests.runtime.election.test_controller_election import elect
 from tests.support.runtime.sessions import opened
 
 CHROOT = "/test"

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +13,9 @@ from typing import NamedTuple
 import structlog
 
 from controller.core import znode_paths
-from controller.errors import DuplicateIdError, MalformedError, SessionLostError
-from controller.runtime import lease
+from controller.errors import MalformedError, SessionLostError
+from controller.runtime.election.takeover import Held, held_by
 from controller.runtime.kafka import registrations
-from controller.runtime.takeover import Held, held_by
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import (
     AccessError,
@@ -30,7 +28,6 @@ from controller.runtime.zookeeper.session import (
 from proto.incarnations import Incarnation
 
 log = structlog.get_logger(__name__)
-HOST_CHARS_MAX = 255
 
 
 @dataclass(frozen=True)
@@ -61,66 +58,6 @@ class Candidate(NamedTuple):
     endpoint: str
     incarnation: Incarnation
     host: str = ""
-
-
-async def register(session: Session, me: Candidate, http_endpoint: str) -> None:
-    """Create the persistent parents and this controller's registration; replace that of a former self.
-
-    Waits for the end of another process's for a session timeout, and then raises DuplicateIdError.
-    """
-    for path in znode_paths.PERSISTENT:
-        await session.ensure(path)
-    path = znode_paths.candidate_path(me.controller_id)
-    data = codecs.encode_standby(me.controller_id, me.endpoint, http_endpoint, me.host, me.incarnation.own)
-    loop = asyncio.get_running_loop()
-    give_up_at: float | None = None
-    while True:
-        try:
-            await session.create(path, data, ephemeral=True)
-            return
-        except NodeExistsError:
-            stranger = await _registered_stranger(session, path, me)
-        if stranger is None:
-            return
-        if not stranger:
-            continue
-        patience_s = session.negotiated_ms / 1000 + lease.STRANGER_EXTRA_S
-        if give_up_at is None:
-            give_up_at = loop.time() + patience_s
-            log.warning("id_taken", path=path, host=stranger, patience_s=patience_s)
-        if loop.time() > give_up_at:
-            raise DuplicateIdError(
-                f"another controller with id {me.controller_id} is running on {stranger}: each needs a"
-                " controller_id of its own"
-            )
-        await asyncio.sleep(lease.ELECTION_RETRY_S)
-
-
-async def _registered_stranger(session: Session, path: str, me: Candidate) -> str | None:
-    """Host of whoever else is registered under our id; empty: nobody any more; None: it is this session."""
-    try:
-        data, stat = await session.get(path)
-    except NoNodeError:
-        return ""
-    if stat.owner == session.id:
-        return None
-    try:
-        host, incarnation = codecs.decode_registrant(path, data)
-    except MalformedError as error:
-        log.error("malformed_znode", path=path, problem=error.problem)
-        host = incarnation = ""
-    # One that no session owns is no running controller's.
-    if stat.owner == 0 or me.incarnation.includes(incarnation):
-        log.info("replace_registration", path=path, why="it belongs to a former process of this controller")
-        await _delete_quietly(session, path, stat.version)
-        return ""
-    return repr(host[:HOST_CHARS_MAX]) if host else "an unknown host"
-
-
-async def is_registered(session: Session, controller_id: int, on_change: Callable[[str, str], None]) -> bool:
-    """Whether this session's registration is there; arms a watch on it."""
-    stat = await session.exists(znode_paths.candidate_path(controller_id), on_change)
-    return stat is not None and stat.owner == session.id
 
 
 async def elect(
@@ -284,7 +221,7 @@ async def resign(session: Session) -> None:
     try:
         stat = await session.exists(znode_paths.CONTROLLER)
         if stat is not None and stat.owner == session.id:
-            await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
+            await delete_quietly(session, znode_paths.CONTROLLER, stat.version)
     except ConnectionLossError:
         log.info("resign_unconfirmed", why="the connection was lost; the session's end deletes /controller")
 
@@ -404,7 +341,7 @@ async def _delete_at_epoch(session: Session, version: int) -> None:
         log.debug("already_deleted", path=znode_paths.CONTROLLER, why=str(error))
 
 
-async def _delete_quietly(session: Session, path: str, version: int = -1) -> None:
+async def delete_quietly(session: Session, path: str, version: int = -1) -> None:
     try:
         await session.delete(path, version)
     except (NoNodeError, BadVersionError):

@@ -1,4 +1,4 @@
-"""When ``/controller`` may be claimed over (controller/runtime/takeover.py): a pure matter."""
+"""When ``/controller`` may be claimed over (controller/runtime/election/takeover.py): a pure matter."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.errors import MalformedError
-from controller.runtime import takeover
-from controller.runtime.takeover import Held, Takeover, Verdict, claim_due_s, held_by, verdict
+from controller.runtime.config import Takeover
+from controller.runtime.election import takeover
+from controller.runtime.election.takeover import Held, Verdict, claim_due_s, held_by, verdict
 from controller.runtime.zookeeper import codecs
 
 MAIN, OTHER, LATER = 0x10, 0x20, 0x30

@@ -14,11 +14,12 @@ from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
 from controller.errors import NamesakeError
-from controller.runtime import controller_election, state
-from controller.runtime.claimant import Claimant
+from controller.runtime import leadership_requests, state
 from controller.runtime.config import Settings
-from controller.runtime.controller_election import Candidate, Lost, Won
 from controller.runtime.daemon import Daemon
+from controller.runtime.election import registration
+from controller.runtime.election.claimant import Claimant
+from controller.runtime.election.controller_election import Candidate, Lost, Won
 from controller.runtime.kafka.endpoints import Addresses
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import jute
@@ -57,7 +58,7 @@ async def claimant(zookeeper: str, mode: Mode = "fallback") -> AsyncIterator[Cla
 
 
 async def attempt(claims: Claimant, session: Session, addresses: Addresses | None = None) -> Won | Lost:
-    await controller_election.register(session, ME, "h:2")
+    await registration.register(session, ME, "h:2")
     return await claims.attempt(session, ME, heard, addresses or {})
 
 
@@ -165,7 +166,7 @@ async def test_registrations_are_looked_at_again_when_they_change(
     zk.create(f"{znode_paths.BROKER_IDS}/1", BROKER.replace(b"127.0.0.1", b"far"), makepath=True)
     zk.create(f"{znode_paths.BROKER_IDS}/2", b"junk")
     async with claimant(zookeeper) as claims:
-        await controller_election.register(session, ME, "h:2")
+        await registration.register(session, ME, "h:2")
         addresses = {"": ("127.0.0.1", 1)}
         lost = await claims.attempt(session, ME, lambda _, path: told.append(path), addresses)
         assert lost == Lost(-1)
@@ -201,7 +202,7 @@ async def test_a_controller_of_ours_that_lives_keeps_it(
 ) -> None:
     async with claimant(zookeeper) as claims, opened(zookeeper) as (other, _):
         theirs = Candidate(9002, "h:3", Incarnation("other"))
-        await controller_election.register(other, theirs, "h:4")
+        await registration.register(other, theirs, "h:4")
         settings = Settings(controller_id=9002, zookeeper=zookeeper, kafka_takeover="exclusive")
         leader = Claimant(settings, ZooKeeperMetrics(CollectorRegistry()), OPEN_ACCESS)
         assert isinstance(await leader.attempt(other, theirs, heard, {}), Won)
@@ -221,6 +222,6 @@ async def test_a_resignation_that_was_written_already_is_carried_out(
     async with running(Daemon(settings)) as daemon:
         await until(lambda: daemon.active, "active")
         zk.create(znode_paths.RESIGNED, b"{}")
-        assert await daemon.resign("r", "ann", to_kafka=True) == ""
+        assert await leadership_requests.resign(daemon, "r", "ann", to_kafka=True) == ""
         await until(lambda: zk.exists(znode_paths.CONTROLLER) is None, "it is given up")
         await until(lambda: not daemon.active, "it follows")

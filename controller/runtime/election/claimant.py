@@ -16,13 +16,13 @@ import structlog
 
 from controller.core import znode_paths
 from controller.errors import ControllerError, MalformedError
-from controller.runtime import controller_election, takeover
-from controller.runtime.config import Settings
-from controller.runtime.controller_election import Candidate, Found, Lost, Won
+from controller.runtime.config import Settings, Takeover
+from controller.runtime.election import controller_election, takeover
+from controller.runtime.election.controller_election import Candidate, Found, Lost, Won
+from controller.runtime.election.takeover import Held
 from controller.runtime.kafka import own_registration, registrations
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.observe.metrics import ZooKeeperMetrics
-from controller.runtime.takeover import Held, Takeover
 from controller.runtime.zookeeper import single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation

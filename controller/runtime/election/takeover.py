@@ -19,14 +19,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-
-class Takeover(Enum):
-    """The setting ``kafka_takeover``. FALLBACK: brokers elect a controller when all of ours are gone; EXCLUSIVE: they
-    never do."""
-
-    OFF = "off"
-    FALLBACK = "fallback"
-    EXCLUSIVE = "exclusive"
+from controller.runtime.config import Takeover
 
 
 class Held(Enum):

@@ -14,10 +14,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.core import znode_paths
-from controller.runtime import controller_election
 from controller.runtime import daemon as daemon_module
+from controller.runtime import leadership_requests
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.election import controller_election
 from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import Session
 from tests.support.runtime.daemons import running
@@ -173,9 +174,11 @@ async def test_the_candidate_that_is_named_takes_over(
 
         named._attempt = late  # type: ignore[method-assign]
         own = named.settings.controller_id
-        assert "is no standby" in await first.resign("test", "ann", successor=9)
-        assert "kafka_takeover is off" in await first.resign("test", "ann", to_kafka=True)
-        assert await first.resign("test", "ann", successor=own) == ""
+        assert "is no standby" in await leadership_requests.resign(first, "test", "ann", successor=9)
+        assert "kafka_takeover is off" in await leadership_requests.resign(
+            first, "test", "ann", to_kafka=True
+        )
+        assert await leadership_requests.resign(first, "test", "ann", successor=own) == ""
         await until(lambda: named.active, "the named one to be active", 20)
         await until(lambda: not zk.exists(znode_paths.SUCCESSOR), "its name to be gone")
         assert int(zk.get(znode_paths.CONTROLLER_EPOCH)[0]) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.runtime.higher_epochs import RESERVE, TIMES_MAX, WINDOW_S, Outranked
+from controller.runtime.election.higher_epochs import RESERVE, TIMES_MAX, WINDOW_S, Outranked
 from controller.runtime.zookeeper.codecs import EPOCH_MAX
 
 

@@ -10,8 +10,9 @@ from kazoo.client import KazooClient
 
 from controller.core import znode_paths
 from controller.errors import DuplicateIdError, MalformedError
-from controller.runtime import controller_election, lease
-from controller.runtime.controller_election import Candidate, Lost, Won
+from controller.runtime import lease
+from controller.runtime.election import controller_election, registration
+from controller.runtime.election.controller_election import Candidate, Lost, Won
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import BadVersionError, Session
 from proto.incarnations import Incarnation
@@ -206,12 +207,12 @@ async def test_paths_are_made_and_the_registration_of_a_former_session_replaced(
     zookeeper: str, zk: KazooClient
 ) -> None:
     async with opened(zookeeper) as (old, _), opened(zookeeper) as (new, _):
-        await controller_election.register(old, candidate(3, "h:1"), "h:2")
-        await controller_election.register(old, candidate(3, "h:1"), "h:2")
+        await registration.register(old, candidate(3, "h:1"), "h:2")
+        await registration.register(old, candidate(3, "h:1"), "h:2")
         for path in znode_paths.PERSISTENT:
             assert zk.exists(path).ephemeralOwner == 0
         assert zk.exists("/controllers/ids/3").ephemeralOwner == old.id
-        await controller_election.register(new, candidate(3, "h:8"), "h:9")
+        await registration.register(new, candidate(3, "h:8"), "h:9")
         data, stat = zk.get("/controllers/ids/3")
         assert stat.ephemeralOwner == new.id
         assert b'"endpoint":"h:8"' in data
@@ -227,11 +228,11 @@ async def test_a_stranger_with_our_id_and_address_stays_what_it_is(
     """Nothing of a living one is deleted; who came second ends, and names the other's host."""
     monkeypatch.setattr(lease, "STRANGER_EXTRA_S", 0.0)
     async with opened(zookeeper) as (theirs, _), opened(zookeeper, 1000) as (ours, _):
-        await controller_election.register(theirs, candidate(1), "h:2")
+        await registration.register(theirs, candidate(1), "h:2")
         assert await elect(theirs) == Won(1, 1)
         assert await controller_election.elect(ours, candidate(1, "", STRANGER), Watch()) == Lost(1, "h:1")
         with pytest.raises(DuplicateIdError, match="another controller with id 1 is running on 'here'"):
-            await controller_election.register(ours, candidate(1, "", STRANGER), "h:2")
+            await registration.register(ours, candidate(1, "", STRANGER), "h:2")
         for path in (znode_paths.CONTROLLER, "/controllers/ids/1"):
             assert zk.exists(path).ephemeralOwner == theirs.id
 
@@ -239,10 +240,8 @@ async def test_a_stranger_with_our_id_and_address_stays_what_it_is(
 async def test_a_stranger_that_ends_in_time_is_followed(zookeeper: str, zk: KazooClient) -> None:
     async with opened(zookeeper) as (ours, _):
         async with opened(zookeeper) as (theirs, _):
-            await controller_election.register(theirs, candidate(1), "h:2")
-            registering = asyncio.create_task(
-                controller_election.register(ours, candidate(1, "", STRANGER), "h:2")
-            )
+            await registration.register(theirs, candidate(1), "h:2")
+            registering = asyncio.create_task(registration.register(ours, candidate(1, "", STRANGER), "h:2"))
             await asyncio.wait([registering], timeout=0.5)
             assert not registering.done()
         await registering
@@ -251,17 +250,17 @@ async def test_a_stranger_that_ends_in_time_is_followed(zookeeper: str, zk: Kazo
 
 async def test_what_a_former_process_left_is_replaced_at_once(zookeeper: str, zk: KazooClient) -> None:
     async with opened(zookeeper) as (old, _), opened(zookeeper) as (new, _):
-        await controller_election.register(old, candidate(1), "h:2")
+        await registration.register(old, candidate(1), "h:2")
         assert await elect(old) == Won(1, 1)
         successor = candidate(1, "another:7", SUCCESSOR)
-        await controller_election.register(new, successor, "h:2")
+        await registration.register(new, successor, "h:2")
         assert await controller_election.elect(new, successor, Watch()) == Won(2, 2)
         assert zk.exists("/controllers/ids/1").ephemeralOwner == new.id
 
 
 async def test_a_registration_that_no_session_owns_is_nobody_s(session: Session, zk: KazooClient) -> None:
     zk.create("/controllers/ids/1", b"junk", makepath=True)
-    await controller_election.register(session, candidate(1), "h:2")
+    await registration.register(session, candidate(1), "h:2")
     assert zk.exists("/controllers/ids/1").ephemeralOwner == session.id
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controller.core.znode_paths import TENURES, NodePath
+from controller.core.znode_paths import TERM_HISTORY, NodePath
 
 KEPT_MAX = 200
 #: Characters of a reason that are kept.
@@ -21,7 +21,7 @@ FLAPPING_MS = 600_000
 YIELD_FIRST_US, YIELD_MAX_US = 1_000_000, 10_000_000
 
 
-class Tenure(msgspec.Struct, frozen=True):
+class TermRecord(msgspec.Struct, frozen=True):
     """One term; times in ms since 1970 by the writers' wall clocks, ``until_ms`` 0: not ended. ``requested``: it ended
     because somebody wanted that. ``why``: for people. ``end_unknown``: it did not say, and ended at ``until_ms`` at the
     latest, when its successor began."""
@@ -35,10 +35,12 @@ class Tenure(msgspec.Struct, frozen=True):
     end_unknown: bool = False
 
 
-PATH: NodePath[tuple[Tenure, ...]] = NodePath(TENURES)
+PATH: NodePath[tuple[TermRecord, ...]] = NodePath(TERM_HISTORY)
 
 
-def begun(before: Sequence[Tenure], controller_id: int, epoch: int, now_ms: int) -> tuple[Tenure, ...]:
+def begun(
+    before: Sequence[TermRecord], controller_id: int, epoch: int, now_ms: int
+) -> tuple[TermRecord, ...]:
     """The history, in which a term has begun. One that nobody ended is ended: its controller was not able to."""
     closed = [
         t
@@ -51,12 +53,12 @@ def begun(before: Sequence[Tenure], controller_id: int, epoch: int, now_ms: int)
         )
         for t in before
     ]
-    return (*closed, Tenure(controller_id, epoch, now_ms))[-KEPT_MAX:]
+    return (*closed, TermRecord(controller_id, epoch, now_ms))[-KEPT_MAX:]
 
 
 def ended(
-    before: Sequence[Tenure], epoch: int, now_ms: int, why: str, *, requested: bool
-) -> tuple[Tenure, ...]:
+    before: Sequence[TermRecord], epoch: int, now_ms: int, why: str, *, requested: bool
+) -> tuple[TermRecord, ...]:
     """The history, in which this term has ended."""
     return tuple(
         msgspec.structs.replace(t, until_ms=now_ms, why=why[:WHY_MAX], requested=requested)
@@ -66,14 +68,14 @@ def ended(
     )
 
 
-def failures(tenures: Sequence[Tenure], controller_id: int, now_ms: int) -> int:
+def failures(records: Sequence[TermRecord], controller_id: int, now_ms: int) -> int:
     """How many terms of a candidate ended lately without a request; one that has not ended did so by its restart."""
     return sum(
         # An end may lie in the future: the wall clock that it was read from was ahead.
         t.controller_id == controller_id
         and not t.requested
         and abs(now_ms - (t.until_ms or now_ms)) < FLAPPING_MS
-        for t in tenures
+        for t in records
     )
 
 

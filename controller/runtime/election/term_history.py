@@ -8,10 +8,10 @@ import time
 import structlog
 
 from controller.core import znode_paths
-from controller.core.cluster import tenures
-from controller.core.cluster.tenures import PATH, Tenure
+from controller.core.cluster import term_history
+from controller.core.cluster.term_history import PATH, TermRecord
 from controller.errors import LeadershipError
-from controller.runtime.controller_election import Won
+from controller.runtime.election.controller_election import Won
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.fenced_node import FencedNode
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
@@ -21,7 +21,7 @@ END_TIMEOUT_S = 0.5
 #: What a write may fail with; the history then lacks a line.
 _FAILURES = (jute.MultiError, ConnectionLossError, LeadershipError)
 
-_NODE: FencedNode[tuple[Tenure, ...]] = FencedNode(PATH, ())
+_NODE: FencedNode[tuple[TermRecord, ...]] = FencedNode(PATH, ())
 
 
 def _now_ms() -> int:
@@ -33,10 +33,13 @@ async def begin(session: Session, won: Won, controller_id: int) -> None:
     try:
         before, version = await _NODE.read(session)
         await _NODE.write(
-            session, won.epoch_version, tenures.begun(before, controller_id, won.epoch, _now_ms()), version
+            session,
+            won.epoch_version,
+            term_history.begun(before, controller_id, won.epoch, _now_ms()),
+            version,
         )
     except _FAILURES as failure:
-        log.warning("tenure_not_recorded", why=str(failure))
+        log.warning("term_not_recorded", why=str(failure))
 
 
 async def end(session: Session, won: Won, why: str, *, requested: bool) -> None:
@@ -44,10 +47,10 @@ async def end(session: Session, won: Won, why: str, *, requested: bool) -> None:
     try:
         async with asyncio.timeout(END_TIMEOUT_S):
             before, version = await _NODE.read(session)
-            after = tenures.ended(before, won.epoch, _now_ms(), why, requested=requested)
+            after = term_history.ended(before, won.epoch, _now_ms(), why, requested=requested)
             await _NODE.write(session, won.epoch_version, after, version)
     except (*_FAILURES, TimeoutError) as failure:
-        log.warning("tenure_not_recorded", why=str(failure))
+        log.warning("term_not_recorded", why=str(failure))
 
 
 class Patience:
@@ -61,8 +64,8 @@ class Patience:
     async def learn(self, session: Session) -> None:
         """Read its own last terms, before it is a candidate. Raises ConnectionLossError."""
         found, _ = await _NODE.read(session)
-        self._failures = tenures.failures(found, self._own_id, _now_ms())
-        if yields_us := tenures.yields_us(self._failures):
+        self._failures = term_history.failures(found, self._own_id, _now_ms())
+        if yields_us := term_history.yields_us(self._failures):
             log.warning("flapping", failures=self._failures, leaves_elections_to_others_s=yields_us / 1e6)
 
     def failed(self) -> None:
@@ -71,7 +74,7 @@ class Patience:
     async def leaves_to_another(self, session: Session) -> bool:
         """Whether it waits with ``/controller`` absent, while another candidate is registered. Raises
         ConnectionLossError."""
-        wait_s = tenures.yields_us(self._failures) / 1e6
+        wait_s = term_history.yields_us(self._failures) / 1e6
         if not wait_s or await session.exists(znode_paths.CONTROLLER) is not None:
             self._vacant_since = None
             return False
