@@ -6,13 +6,15 @@ and no broker gets state that is not durable.
 
 Order of requests to one broker (reference, sections 9.1, 9.2; KAFKA-4443, KAFKA-831): the list of live brokers
 before anything that depends on it, then all LeaderAndIsr, then UpdateMetadata, then StopReplica. Of LeaderAndIsr, the
-partitions that the broker leads come first: nobody can produce to them before it knows.
+partitions that the broker leads come first: nobody can produce to them before it knows. LeaderAndIsr and metadata of a
+small change, as the creation of a topic, go before those of a large one, as the return of a broker.
 
 A new controller, and a broker that registers, begin with the whole state: LeaderAndIsr of every replica, and a full
 metadata snapshot. It waits until somebody has compared what the broker holds already (``compared``), and what is equal
 is left out; changes do not wait (docs/adr/0018). A new controller's is only listed then: mostly nothing is left of it.
 
-Every broker gets the same metadata, so it is one shared stream with a cursor per broker.
+Every broker gets the same metadata, so it is a stream for all, one of small and one of large changes, in which each
+broker has a position.
 
 Not here: what a request says (`controller.runtime.push`), and when it is sent.
 """

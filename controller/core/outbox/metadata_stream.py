@@ -1,4 +1,4 @@
-"""The metadata that every broker must receive: one stream for all, in which each has a position."""
+"""Metadata that every broker must receive: a stream for all of them, in which each has a position."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class MetadataStream:
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Remove partitions from the stream."""
+        if not self._latest:
+            return
         for partition in partitions:
             position = self._latest.pop(partition, None)
             if position is not None:

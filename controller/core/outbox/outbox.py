@@ -10,13 +10,22 @@ from controller.core.outbox.pushes import Push, PushKind
 from controller.core.outbox.queues import BrokerQueue, Round, pop_items
 from controller.core.outbox.whole_state import Differing, Everything, Snapshot
 
+#: A change of so few partitions is small: it goes before the others, which may be of hundreds of thousands.
+SMALL_MAX = 100
+#: Requests of small changes, LeaderAndIsr and metadata, before it is the turn of large ones.
+SMALL_IN_ROW_MAX = 2
+#: Indices of the metadata streams.
+SMALL, LARGE = 0, 1
+
 
 class Outbox:
     """The queues of all brokers. Single-threaded: the core adds and the senders take on one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, small_max: int = SMALL_MAX) -> None:
+        self._small_max = small_max
         self.queues: dict[int, BrokerQueue] = {}
-        self.metadata = MetadataStream()
+        #: Metadata of small changes, and of others. A partition is in one of them at most.
+        self.metadata = (MetadataStream(), MetadataStream())
         self.brokers_version = 0
         self._snapshots = 0
         #: The newest event that queued anything.
@@ -29,7 +38,12 @@ class Outbox:
         self._note(event_id)
         self.remove_broker(broker.id)
         # The same process may have been told of an event that a long one gave way to (`caused_by`).
-        self.queues[broker.id] = BrokerQueue(broker, self.metadata.end, self._newest_event_id, cause)
+        self.queues[broker.id] = BrokerQueue(broker, self.ends, self._newest_event_id, cause)
+
+    @property
+    def ends(self) -> list[int]:
+        """Positions after the newest change, of each metadata stream."""
+        return [stream.end for stream in self.metadata]
 
     def _note(self, event_id: int) -> None:
         """This event queues something."""
@@ -52,8 +66,10 @@ class Outbox:
     ) -> None:
         """Queue LeaderAndIsr, of each partition for some brokers; unknown ones are skipped. Metadata is added by the
         caller."""
+        told = list(told)
+        small = len(told) <= self._small_max
         for queue, partitions in self._each_queue(told, event_id, cause):
-            queue.add_leader_and_isr(partitions, is_new)
+            queue.add_leader_and_isr(partitions, is_new, small)
 
     def _each_queue(
         self, told: Iterable[tuple[Iterable[int], Partition]], event_id: int, cause: str
@@ -95,19 +111,23 @@ class Outbox:
         """Queue metadata of partitions for every broker."""
         self._note(event_id)
         partitions = list(partitions)
-        self.metadata.add(partitions)
+        number = SMALL if len(partitions) <= self._small_max else LARGE
+        stream = self.metadata[number]
+        stream.add(partitions)
+        self.metadata[LARGE - number].forget(partitions)
         self._leave_out(partitions)
         for queue in self.queues.values():
             queue.caused_by(event_id, cause)
-        moved = self.metadata.compacted(queue.cursor for queue in self.queues.values())
+        moved = stream.compacted(queue.cursors[number] for queue in self.queues.values())
         if moved is not None:
             for queue in self.queues.values():
-                queue.cursor = moved[queue.cursor]
+                queue.cursors[number] = moved[queue.cursors[number]]
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Drop partitions of a vanished topic: they must not be sent as those of a new topic with the same name."""
         gone = frozenset(partitions)
-        self.metadata.forget(gone)
+        for stream in self.metadata:
+            stream.forget(gone)
         self._leave_out(gone)
         for queue in self.queues.values():
             queue.forget(gone)
@@ -221,13 +241,16 @@ class Outbox:
             queue.snapshot = None
         queue.refresh = False
         # Negative, so that it differs from every key of the stream.
-        key = (-snapshot.number, start, stop, len(taken))
+        key = (-snapshot.number, 0, start, stop, len(taken))
         return self._metadata_push(queue, taken, key)
 
     def _metadata_push(
-        self, queue: BrokerQueue, taken: Sequence[Partition], key: tuple[int, int, int, int] | None = None
+        self,
+        queue: BrokerQueue,
+        taken: Sequence[Partition],
+        key: tuple[int, ...] | None = None,
     ) -> Push:
-        told = queue.snapshot is None and not queue.comparing and queue.cursor == self.metadata.end
+        told = queue.snapshot is None and not queue.comparing and queue.cursors == self.ends
         ends = queue.snapshot_open and told
         queue.snapshot_open = queue.snapshot_open and not ends
         return Push(
@@ -244,44 +267,81 @@ class Outbox:
         while not round_ and len(queue.rounds) > 1:
             queue.rounds.popleft()
             round_ = queue.rounds[0]
-        if (leadership := self._take_leadership(queue, round_, count_max)) is not None:
-            return leadership
-        while queue.cursor < self.metadata.end:
-            start = queue.cursor
-            # Chunks end at fixed positions, so that brokers at the same position share one serialisation.
-            changed, stop = self.metadata.slice(start, count_max - start % count_max)
-            queue.cursor = stop
-            self.metadata.forget_before(min(q.cursor for q in self.queues.values()))
-            if changed:
-                # A slice only ever loses entries, so their number shows whether it changed.
-                key = (self.metadata.generation, start, stop, len(changed))
-                return self._metadata_push(queue, changed, key)
+        # In turn, so that neither waits for as long as there is something of the other.
+        turns = [self._take_small, self._take_large]
+        if queue.small_in_row >= SMALL_IN_ROW_MAX:
+            turns.reverse()
+        push = turns[0](queue, round_, count_max) or turns[1](queue, round_, count_max)
+        if queue.cursors == self.ends:
+            round_.stops_wait = False
+        return push
+
+    def _take_small(self, queue: BrokerQueue, round_: Round, count_max: int) -> Push | None:
+        """The next of small changes: LeaderAndIsr, then metadata."""
+        queue.small_in_row += 1
+        if queue.small_in_row == SMALL_IN_ROW_MAX and (push := self._take_changed(queue, SMALL, count_max)):
+            return push
+        small = round_.take_small(queue.broker.id, count_max)
+        whole = 0 if queue.comparing else len(queue.whole)
+        if len(small) + len(round_) - len(round_.stop_replica) + whole <= self._small_max:
+            push = self._take_leadership(queue, round_, count_max, small)
+        else:
+            push = self._leadership_push(queue, small)
+        return push or self._take_changed(queue, SMALL, count_max)
+
+    def _take_large(self, queue: BrokerQueue, round_: Round, count_max: int) -> Push | None:
+        """The next of all else."""
+        queue.small_in_row = 0
+        push = self._take_leadership(queue, round_, count_max) or self._take_changed(queue, LARGE, count_max)
+        if push is not None:
+            return push
         if queue.snapshot is not None and not queue.comparing:
             return self._take_snapshot(queue, queue.snapshot, count_max)
-        if queue.snapshot_open and not queue.comparing:
+        all_told = queue.cursors == self.ends
+        if queue.snapshot_open and not queue.comparing and all_told:
             # The partitions of its last push have changed or vanished since.
             return self._metadata_push(queue, ())
-        if round_.stop_replica:
-            partitions, flags = pop_items(round_.stop_replica, count_max)
+        if round_.stop_replica and (all_told or not round_.stops_wait):
+            partitions, flags = zip(*pop_items(round_.stop_replica, count_max), strict=True)
             if not round_.stop_replica:
                 # What is queued from now on is sent later.
                 round_.deleting.clear()
             return Push(PushKind.STOP_REPLICA, queue.broker, partitions, flags)
         return None
 
-    def _take_leadership(self, queue: BrokerQueue, round_: Round, count_max: int) -> Push | None:
-        """LeaderAndIsr: of changes that the broker leads, of other changes, of the whole state."""
-        partitions, flags = pop_items(round_.leading, count_max)
-        urgent = bool(partitions)
-        others, their_flags = pop_items(round_.leader_and_isr, count_max - len(partitions))
-        partitions += others
-        flags += their_flags
+    def _take_changed(self, queue: BrokerQueue, number: int, count_max: int) -> Push | None:
+        """The next metadata of a stream."""
+        stream = self.metadata[number]
+        while (start := queue.cursors[number]) < stream.end:
+            # Chunks end at fixed positions, so that brokers at the same position share one serialisation.
+            changed, stop = stream.slice(start, count_max - start % count_max)
+            queue.cursors[number] = stop
+            stream.forget_before(min(q.cursors[number] for q in self.queues.values()))
+            if changed:
+                # A slice only ever loses entries, so their number shows whether it changed.
+                return self._metadata_push(
+                    queue, changed, (number, stream.generation, start, stop, len(changed))
+                )
+        return None
+
+    def _take_leadership(
+        self, queue: BrokerQueue, round_: Round, count_max: int, small: Sequence[tuple[Partition, bool]] = ()
+    ) -> Push | None:
+        """LeaderAndIsr: after small changes, of those that the broker leads, of others, of the whole state."""
+        taken = list(small)
+        taken += pop_items(round_.leading, count_max - len(taken))
+        urgent = bool(taken)
+        taken += pop_items(round_.leader_and_isr, count_max - len(taken))
         if not queue.comparing:
-            known, _ = pop_items(queue.whole, count_max - len(partitions))
-            partitions += known
-            flags += [False] * len(known)
-        if not partitions:
+            taken += [(p, False) for p, _ in pop_items(queue.whole, count_max - len(taken))]
+        return self._leadership_push(queue, taken, urgent)
+
+    def _leadership_push(
+        self, queue: BrokerQueue, taken: Sequence[tuple[Partition, bool]], urgent: bool = True
+    ) -> Push | None:
+        if not taken:
             return None
+        partitions, flags = zip(*taken, strict=True)
         return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags, urgent=urgent)
 
     def is_urgent(self, broker_id: int) -> bool:
@@ -289,14 +349,20 @@ class Outbox:
         queue = self.queues.get(broker_id)
         if queue is None:
             return False
-        return queue.refresh or bool(next(filter(None, queue.rounds), queue.rounds[0]).leading)
+        round_ = next(filter(None, queue.rounds), queue.rounds[0])
+        return queue.refresh or bool(round_.small or round_.leading)
 
-    def can_wait(self, broker_id: int, small: int) -> bool:
-        """Whether more than ``small`` partitions are pending for a broker, and none that is urgent."""
+    def can_wait(self, broker_id: int, few: int) -> bool:
+        """Whether more than ``few`` partitions are pending for a broker, and neither urgent nor small changes."""
         queue = self.queues.get(broker_id)
-        if queue is None or self.is_urgent(broker_id):
+        if queue is None or self.is_urgent(broker_id) or queue.cursors[SMALL] < self.metadata[SMALL].end:
             return False
-        return queue.size_max(self.metadata.end) > small
+        return self.pending_max(broker_id) > few
+
+    def pending_max(self, broker_id: int) -> int:
+        """Partitions that may be sent to a broker now, at most."""
+        queue = self.queues.get(broker_id)
+        return queue.size_max(self.ends) if queue is not None else 0
 
     def owes_leadership(self, broker_id: int, partition: Partition) -> bool:
         """Whether LeaderAndIsr of a partition is still to be sent to a broker."""
@@ -308,8 +374,10 @@ class Outbox:
         queue = self.queues.get(broker_id)
         if queue is None:
             return 0
-        rounds = sum(len(r.leading) + len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
+        rounds = sum(map(len, queue.rounds))
         snapshot = len(queue.snapshot.partitions) - queue.snapshot_position if queue.snapshot else 0
         whole = len(queue.whole) + snapshot + queue.comparing
-        changed = rounds + self.metadata.live_after(queue.cursor)
-        return whole + changed + queue.refresh + queue.snapshot_open
+        changed = sum(
+            stream.live_after(cursor) for stream, cursor in zip(self.metadata, queue.cursors, strict=True)
+        )
+        return whole + rounds + changed + queue.refresh + queue.snapshot_open

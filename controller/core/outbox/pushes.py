@@ -31,12 +31,12 @@ class Push(msgspec.Struct, gc=False):
     flags: Sequence[bool] = ()
     event_id: int = 0
     cause: str = ""
-    shared_key: tuple[int, int, int, int] | None = None
+    shared_key: tuple[int, ...] | None = None
     brokers_version: int = 0
     #: UpdateMetadata that completes a full metadata snapshot.
     ends_snapshot: bool = False
     #: With ``ends_snapshot``: the topics that the snapshot is of; None: all.
     snapshot_of: Sequence[str] | None = None
-    #: LeaderAndIsr of partitions that the broker leads, which may be without a leader until it knows; and the list of
-    #: live brokers, which goes before.
+    #: LeaderAndIsr of small changes, and of partitions that the broker leads, which may be without a leader until it
+    #: knows; and the list of live brokers, which goes before.
     urgent: bool = False

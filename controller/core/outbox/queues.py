@@ -16,36 +16,56 @@ T = TypeVar("T")
 class Round:
     """Pending LeaderAndIsr and StopReplica of one broker that may be reordered and collapsed."""
 
-    __slots__ = ("deleting", "leader_and_isr", "leading", "stop_replica")
+    __slots__ = ("deleting", "leader_and_isr", "leading", "small", "stop_replica", "stops_wait")
 
     def __init__(self) -> None:
         #: Names of partitions to delete: a recreated topic has other Partition objects with these names.
         self.deleting: set[str] = set()
-        #: Partitions that the broker leads, and the others; none is in both.
+        #: LeaderAndIsr of small changes; of others, partitions that the broker leads, and the rest. None is in two.
+        self.small: dict[Partition, bool] = {}
         self.leading: dict[Partition, bool] = {}
         self.leader_and_isr: dict[Partition, bool] = {}
         self.stop_replica: dict[Partition, bool] = {}
+        #: Metadata that was queued before one of them may not be sent yet.
+        self.stops_wait = False
 
     def __bool__(self) -> bool:
-        return bool(self.leading or self.leader_and_isr or self.stop_replica)
+        return bool(self.stop_replica or self.tells)
+
+    @property
+    def tells(self) -> bool:
+        """Whether LeaderAndIsr is pending."""
+        return bool(self.small or self.leading or self.leader_and_isr)
+
+    def __len__(self) -> int:
+        """Partitions pending, once for each kind of request."""
+        return len(self.small) + len(self.leading) + len(self.leader_and_isr) + len(self.stop_replica)
 
     def __contains__(self, partition: Partition) -> bool:
         """Whether LeaderAndIsr of it is pending."""
-        return partition in self.leading or partition in self.leader_and_isr
+        return partition in self.small or partition in self.leading or partition in self.leader_and_isr
+
+    def take_small(self, broker_id: int, count_max: int) -> list[tuple[Partition, bool]]:
+        """LeaderAndIsr of small changes, of what the broker leads first."""
+        taken = pop_items(self.small, count_max)
+        return sorted(taken, key=lambda item: (s := item[0].leadership) is None or s.leader != broker_id)
 
     def drop(self, partition: Partition) -> bool:
         """Take back LeaderAndIsr of a partition; returns its is_new."""
-        if not self.leading and not self.leader_and_isr:
+        if not self.tells:
             return False
-        return self.leading.pop(partition, False) | self.leader_and_isr.pop(partition, False)
+        is_new = self.leading.pop(partition, False) | self.leader_and_isr.pop(partition, False)
+        return is_new | self.small.pop(partition, False)
 
 
 class BrokerQueue:
     """Pending requests for one incarnation of a broker."""
 
-    def __init__(self, broker: Broker, cursor: int, event_id: int, cause: str) -> None:
+    def __init__(self, broker: Broker, cursors: list[int], event_id: int, cause: str) -> None:
         self.broker = broker
-        self.cursor = cursor
+        #: Its position in each metadata stream, and how many of the last requests were of small changes.
+        self.cursors = cursors
+        self.small_in_row = 0
         self.rounds: deque[Round] = deque([Round()])
         #: The event that opened it: no request to an earlier incarnation has this number or a higher one.
         self.opened_by = event_id
@@ -75,7 +95,8 @@ class BrokerQueue:
         if event_id >= self.event_id:
             self.event_id, self.cause = event_id, cause
 
-    def add_leader_and_isr(self, partitions: Collection[Partition], is_new: bool) -> None:
+    def add_leader_and_isr(self, partitions: Collection[Partition], is_new: bool, small: bool) -> None:
+        """``small``: of a small change, which goes before all others."""
         round_ = self.rounds[-1]
         deleting, stopping = round_.deleting, round_.stop_replica
         if (
@@ -84,10 +105,10 @@ class BrokerQueue:
             or (deleting and any(p.name in deleting for p in partitions))
         ):
             for partition in partitions:
-                self._add_one(partition, is_new)
+                self._add_one(partition, is_new, small)
             return
         # There may be thousands.
-        id_, leading, others = self.broker.id, round_.leading, round_.leader_and_isr
+        id_, first, leading, others = self.broker.id, round_.small, round_.leading, round_.leader_and_isr
         for partition in partitions:
             if stopping:
                 stopping.pop(partition, None)
@@ -96,10 +117,14 @@ class BrokerQueue:
                 new |= leading.pop(partition)
             elif partition in others:
                 new |= others.pop(partition)
+            elif first and partition in first:
+                first[partition] |= new
+                continue
             state = partition.leadership
-            (leading if state is not None and state.leader == id_ else others)[partition] = new
+            leads = state is not None and state.leader == id_
+            (first if small else leading if leads else others)[partition] = new
 
-    def _add_one(self, partition: Partition, is_new: bool) -> None:
+    def _add_one(self, partition: Partition, is_new: bool, small: bool) -> None:
         round_ = self.rounds[-1]
         if round_.deleting and partition.name in round_.deleting:
             # The old incarnation must be deleted before the new one is created.
@@ -107,25 +132,27 @@ class BrokerQueue:
             self.rounds.append(round_)
         elif round_.stop_replica:
             round_.stop_replica.pop(partition, None)
+        small |= partition in round_.small
         is_new |= round_.drop(partition)
         self._leave_out(partition)
         state = partition.leadership
         leads = state is not None and state.leader == self.broker.id
-        (round_.leading if leads else round_.leader_and_isr)[partition] = is_new
+        (round_.small if small else round_.leading if leads else round_.leader_and_isr)[partition] = is_new
 
     def add_all_leader_and_isr(self, partitions: Sequence[Partition]) -> None:
         """Queue LeaderAndIsr of many existing partitions."""
         round_ = self.rounds[-1]
         if round_ or self.whole or self.unlisted is not None:
-            self.add_leader_and_isr(partitions, False)
+            self.add_leader_and_isr(partitions, False, small=False)
         else:
             round_.leader_and_isr = dict.fromkeys(partitions, False)
 
     def add_stop_replica(self, partitions: Collection[Partition], delete: bool) -> None:
         round_ = self.rounds[-1]
+        round_.stops_wait = True
         stopping = round_.stop_replica
         # The whole state may be told later than this.
-        affected = bool(round_.leading or round_.leader_and_isr or self.whole or self.unlisted is not None)
+        affected = bool(round_.tells or self.whole or self.unlisted is not None)
         for partition in partitions:
             if affected:
                 round_.drop(partition)
@@ -152,7 +179,7 @@ class BrokerQueue:
         self.left_out = {
             p
             for r in self.rounds
-            for pending in (r.leading, r.leader_and_isr, r.stop_replica)
+            for pending in (r.small, r.leading, r.leader_and_isr, r.stop_replica)
             for p in pending
         }
 
@@ -182,19 +209,15 @@ class BrokerQueue:
         else:
             self.whole = {p: None for p in self.whole if p.topic.name in names} if names else {}
 
-    def is_due(self, end: int) -> bool:
-        """Whether something may be sent now. ``end``: of the metadata stream. Brokers are many, so it is no count."""
-        if self.refresh or self.cursor < end or self.rounds[0] or len(self.rounds) > 1:
+    def is_due(self, ends: Sequence[int]) -> bool:
+        """Whether something may be sent now. ``ends``: of the metadata streams. Brokers are many, so it is no count."""
+        if self.refresh or self.cursors != ends or self.rounds[0] or len(self.rounds) > 1:
             return True
         return not self.comparing and bool(self.whole or self.snapshot is not None or self.snapshot_open)
 
-    def size_max(self, end: int) -> int:
+    def size_max(self, ends: Sequence[int]) -> int:
         """Partitions that may be sent now, at most."""
-        size = (
-            end
-            - self.cursor
-            + sum(len(r.leading) + len(r.leader_and_isr) + len(r.stop_replica) for r in self.rounds)
-        )
+        size = sum(ends) - sum(self.cursors) + sum(map(len, self.rounds))
         if self.comparing:
             return size
         return size + len(self.whole) + (len(self.snapshot.partitions) if self.snapshot is not None else 0)
@@ -217,7 +240,7 @@ class BrokerQueue:
         for partition in partitions & self.whole.keys():
             del self.whole[partition]
         for round_ in self.rounds:
-            for pending in (round_.leading, round_.leader_and_isr):
+            for pending in (round_.small, round_.leading, round_.leader_and_isr):
                 for partition in partitions & pending.keys():
                     del pending[partition]
             for partition in partitions & round_.stop_replica.keys():
@@ -225,7 +248,7 @@ class BrokerQueue:
                     del round_.stop_replica[partition]
 
 
-def pop_items(pending: dict[Partition, T], count_max: int) -> tuple[list[Partition], list[T]]:
+def pop_items(pending: dict[Partition, T], count_max: int) -> list[tuple[Partition, T]]:
     if len(pending) <= count_max:
         items = list(pending.items())
         # Emptied entry by entry, a dictionary stays as large, and each look at it passes over all places.
@@ -234,4 +257,4 @@ def pop_items(pending: dict[Partition, T], count_max: int) -> tuple[list[Partiti
         items = list(islice(pending.items(), count_max))
         for partition, _ in items:
             del pending[partition]
-    return [partition for partition, _ in items], [flag for _, flag in items]
+    return items

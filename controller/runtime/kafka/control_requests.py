@@ -135,9 +135,7 @@ class ControlRequests:
         self._listeners, self._own_addresses = listeners, own_addresses
         self._client_id = str(cluster.controller_id)
         self._entries: dict[Partition, _Entry] = {}
-        self._chunks: dict[
-            tuple[tuple[int, int, int, int], int], list[tuple[list[UpdateMetadataTopicState], int]]
-        ] = {}
+        self._chunks: dict[tuple[tuple[int, ...], int], list[tuple[list[UpdateMetadataTopicState], int]]] = {}
         self._live: tuple[int, list[UpdateMetadataBroker]] = (-1, [])
 
     def build(self, push: Push, versions: Versions) -> Iterator[tuple[bytes, int]]:

@@ -24,7 +24,7 @@ class MessageBuilder:
     def __init__(self, cluster: Cluster, bytes_max: int) -> None:
         self._cluster = cluster
         self._bytes_max = bytes_max
-        self._chunks: dict[tuple[int, int, int, int], list[tuple[bytes, int]]] = {}
+        self._chunks: dict[tuple[int, ...], list[tuple[bytes, int]]] = {}
         self._brokers_part: tuple[int, bytes] = (-1, b"")
 
     def build(self, push: Push) -> Iterator[tuple[bytes, int]]:

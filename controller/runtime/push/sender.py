@@ -94,7 +94,7 @@ class Senders:
         if deciding and not self._deciding:
             self._encode_at = time.monotonic() + BUSY_PAUSE_S
         self._deciding = deciding
-        queues, end = self._outbox.queues, self._outbox.metadata.end
+        queues, ends = self._outbox.queues, self._outbox.ends
         for id_ in [i for i in self._tasks if i not in queues]:
             self._tasks.pop(id_)[1].cancel()
             self._wake.pop(id_, None)
@@ -107,7 +107,7 @@ class Senders:
             elif running[0] != queue.broker:
                 # Same incarnation, other address: the next attempt of the current push goes there.
                 self._tasks[id_] = (queue.broker, running[1])
-            if queue.is_due(end):
+            if queue.is_due(ends):
                 self._wake[id_].set()
                 # Until it has looked for something to send.
                 self._busy.add(id_)
@@ -224,11 +224,11 @@ class Senders:
                     await wake.wait()
 
     async def _rest(self, broker_id: int) -> None:
-        """Let changes gather, until one comes that cannot wait."""
-        wake = self._wake[broker_id]
+        """Let small changes gather, until there is one that cannot wait, or much besides."""
+        wake, outbox = self._wake[broker_id], self._outbox
         with suppress(TimeoutError):
             async with asyncio.timeout(max(REST_S, REST_FOR_EACH_S * len(self._tasks))):
-                while not self._outbox.is_urgent(broker_id):
+                while not outbox.is_urgent(broker_id) and outbox.pending_max(broker_id) <= SMALL_PARTITIONS:
                     wake.clear()
                     await wake.wait()
 

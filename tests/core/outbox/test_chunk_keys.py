@@ -62,7 +62,7 @@ def test_positions_that_were_renumbered_make_other_keys() -> None:
     net.change(1)
     for _ in range(10_000):
         net.change(0)
-    assert net.outbox.metadata.generation == 1
+    assert net.stream.generation == 1
     assert not first.keys() & _keys(net, 2, 2).keys()
 
 
@@ -78,7 +78,7 @@ def test_another_snapshot_has_other_keys_and_none_of_the_stream() -> None:
     stream = _keys(net, 1)
     _snapshot(net, (1,), led_topic("a", 1))
     _snapshot(net, (2,), led_topic("b", 1))
-    net.outbox.queues[2].cursor = net.outbox.metadata.end
+    net.outbox.queues[2].cursors = net.outbox.ends
     first, second = _keys(net, 1), _keys(net, 2)
     assert (list(first.values()), list(second.values())) == ([[0]], [[0]])
     assert not first.keys() & second.keys()

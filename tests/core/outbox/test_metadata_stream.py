@@ -18,21 +18,21 @@ def test_the_stream_is_bounded_by_the_number_of_partitions() -> None:
     for _ in range(5000):
         net.change(*range(10))
         net.drain(1)
-    assert len(net.outbox.metadata._log) <= 20_000
+    assert len(net.stream._log) <= 20_000
     assert net.outbox.pending(2) == 10
     net.drain(2)
     assert net.metadata[1] == net.metadata[2] == dict.fromkeys(range(10), 5000)
 
 
 def test_what_a_slow_broker_has_not_seen_survives_the_squeezing() -> None:
-    net = Net(partitions=10)
+    net = Net(partitions=10, small_max=1000)
     net.change(*range(10))
     net.take(2, 4)
-    generation = net.outbox.metadata.generation
+    generation = net.stream.generation
     for _ in range(11):
         net.outbox.update_metadata([net.partitions[9]] * 1000, 1, "restless")
         net.drain(1)
-    assert net.outbox.metadata.generation > generation
+    assert net.stream.generation > generation
     assert net.outbox.pending(2) == 6
     net.drain(2)
     assert net.metadata[2] == dict.fromkeys(range(10), 1)
@@ -42,10 +42,10 @@ def test_what_everybody_has_is_forgotten() -> None:
     net = Net()
     net.change(0, 1)
     net.drain(1)
-    assert len(net.outbox.metadata._log) == 2
+    assert len(net.stream._log) == 2
     net.drain(2)
-    assert net.outbox.metadata._log == []
-    assert net.outbox.metadata._latest == {}
+    assert net.stream._log == []
+    assert net.stream._latest == {}
 
 
 def test_a_long_prefix_is_forgotten_while_the_slow_are_still_reading() -> None:

@@ -29,7 +29,7 @@ def test_leadership_then_metadata_then_stops() -> None:
 
 
 def test_what_the_receiver_leads_comes_first_and_is_urgent() -> None:
-    net = Net(partitions=4)
+    net = Net(partitions=4, small_max=0)
     net.partitions[2].leadership = state(2, (1, 2))
     net.partitions[3].leadership = state(2, (1, 2))
     net.change(0)

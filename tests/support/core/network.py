@@ -16,9 +16,13 @@ LISR, UMR, SR = PushKind.LEADER_AND_ISR, PushKind.UPDATE_METADATA, PushKind.STOP
 class Net:
     """An outbox with brokers 1.. and partitions t-0.., and what each broker makes of what it receives."""
 
-    def __init__(self, brokers: int = 2, partitions: int = 3, bytes_max: int = 10**6) -> None:
+    def __init__(
+        self, brokers: int = 2, partitions: int = 3, bytes_max: int = 10**6, small_max: int = 100
+    ) -> None:
         self.cluster = Cluster(100, 1)
-        self.outbox = Outbox()
+        self.outbox = Outbox(small_max)
+        #: Of small changes.
+        self.stream = self.outbox.metadata[0]
         self.builder = MessageBuilder(self.cluster, bytes_max)
         topic = Topic("t", "id-t")
         self.cluster.add_topic(topic)
@@ -101,7 +105,7 @@ class Net:
 
     def take(self, broker_id: int, count_max: int = 1000) -> Push | None:
         queue = self.outbox.queues.get(broker_id)
-        due = queue is not None and queue.is_due(self.outbox.metadata.end)
+        due = queue is not None and queue.is_due(self.outbox.ends)
         urgent = self.outbox.is_urgent(broker_id)
         push = self.outbox.take(broker_id, count_max)
         assert due or push is None

@@ -1,0 +1,73 @@
+"""Small changes go before large ones, and neither keeps the other waiting for ever."""
+
+from __future__ import annotations
+
+from tests.support.core.network import LISR, SR, UMR, Net, shape
+
+
+def test_a_small_change_goes_before_a_large_one_that_came_first() -> None:
+    net = Net(partitions=8, small_max=2)
+    net.outbox.leader_and_isr([([1], p) for p in net.partitions[:6]], False, 1, "large")
+    net.change(*range(6))
+    net.lead(1, 7, is_new=True)
+    net.change(7)
+    pushes = shape(net.drain(1, count_max=3))
+    assert pushes[0] == (LISR.value, [7])
+    assert [push for push in pushes if push[1] == [7]] == [(LISR.value, [7]), (UMR.value, [7])]
+    assert pushes.index((UMR.value, [7])) == 1
+    assert net.metadata[1] == {**dict.fromkeys(range(6), 1), 6: 0, 7: 1}
+
+
+def test_what_changes_again_is_told_once_at_its_newest() -> None:
+    net = Net(partitions=8, small_max=2)
+    net.change(0, 1, 2, 3)
+    net.change(1)
+    assert shape(net.drain(1)) == [(UMR.value, [1]), (UMR.value, [0, 2, 3])]
+    net.change(4)
+    net.change(4, 5, 6)
+    assert shape(net.drain(1)) == [(UMR.value, [4, 5, 6])]
+    assert net.metadata[1] == {0: 1, 1: 2, 2: 1, 3: 1, 4: 2, 5: 1, 6: 1, 7: 0}
+    assert net.outbox.pending(2) == 7
+
+
+def test_leadership_of_a_small_change_keeps_its_place_in_a_large_one() -> None:
+    net = Net(partitions=5, small_max=1)
+    net.lead(1, 0, is_new=True)
+    net.outbox.leader_and_isr([([1], p) for p in net.partitions], False, 1, "large")
+    first, rest = net.drain(1)
+    assert shape([first, rest]) == [(LISR.value, [0]), (LISR.value, [1, 2, 3, 4])]
+    assert (list(first.flags), any(rest.flags)) == ([True], False)
+
+
+def test_nothing_waits_for_ever_for_small_changes_that_keep_coming() -> None:
+    net = Net(partitions=20, small_max=2)
+    net.begin_again(1, first=False)
+    net.outbox.compared(net.cluster.brokers[1], None)
+    net.outbox.leader_and_isr([([1], p) for p in net.partitions[:6]], False, 1, "large")
+    net.change(*range(2, 12))
+    net.stop(1, 15, delete=True)
+    taken = []
+    for _ in range(40):
+        net.change(0)
+        net.lead(1, 1)
+        push = net.take(1, count_max=4)
+        assert push is not None
+        taken.append((push.kind, [p.number for p in push.partitions]))
+    assert (SR, [15]) in taken
+    assert {n for kind, numbers in taken if kind is UMR for n in numbers} == set(range(20))
+    assert {n for kind, numbers in taken if kind is LISR for n in numbers} >= set(range(6))
+    stopped = taken.index((SR, [15]))
+    assert any(11 in numbers for kind, numbers in taken[:stopped] if kind is UMR), "metadata that came before"
+    drained = net.drain(1)
+    assert net.outbox.pending(1) == 0, drained
+
+
+def test_replicas_stop_after_the_metadata_that_came_before_them() -> None:
+    net = Net(partitions=6, small_max=2)
+    net.change(3, 4, 5)
+    net.change(0)
+    net.stop(1, 0, delete=True)
+    net.change(1)
+    kinds = [push.kind for push in net.drain(1, count_max=2)]
+    assert kinds[-1] is SR
+    assert SR not in kinds[:-1]
