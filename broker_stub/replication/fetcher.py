@@ -168,7 +168,7 @@ class _Fetcher:
         self.task.cancel()
 
     async def _run(self) -> None:
-        while True:
+        while self._followed:
             try:
                 await self._round()
                 self._failures = 0
@@ -188,8 +188,7 @@ class _Fetcher:
         now = asyncio.get_running_loop().time()
         due = [f for f in self._followed.values() if f.not_before <= now]
         if not due:
-            soonest = min((f.not_before for f in self._followed.values()), default=now + 3600.0)
-            await self._pause(soonest - now)
+            await self._pause(min(f.not_before for f in self._followed.values()) - now)
             return
         if address is None:
             await self._pause(self._settings.backoff_ms / 1000)

@@ -144,14 +144,14 @@ class ReplicaManager:
     def require(self, topic: str, number: int) -> Partition:
         """A hosted partition. Raises PartitionError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
         found = self._partitions.get((topic, number))
-        if found is None and (topic, number) in self._offline:
+        if found is not None:
+            return found
+        if (topic, number) in self._offline:
             raise PartitionError(codes.KAFKA_STORAGE_ERROR, f"{topic}-{number} is offline: its disk failed")
-        if found is None:
-            raise PartitionError(
-                codes.UNKNOWN_TOPIC_OR_PARTITION,
-                f"broker {self._deps.broker_id} hosts no partition {partition_name(topic, number)}",
-            )
-        return found
+        raise PartitionError(
+            codes.UNKNOWN_TOPIC_OR_PARTITION,
+            f"broker {self._deps.broker_id} hosts no partition {partition_name(topic, number)}",
+        )
 
     def partitions(self) -> list[Partition]:
         return list(self._partitions.values())

@@ -93,7 +93,7 @@ class DataService:
                     self._refused(item, codes.INVALID_REQUIRED_ACKS, reason) for item in request.partitions
                 ]
             )
-        timeout_s = min(max(request.timeout_ms, 0), WAIT_MAX_MS) / 1000
+        timeout_s = min(request.timeout_ms, WAIT_MAX_MS) / 1000
         if request.acks == ACKS_ALL:
             await self._await_configs(request, timeout_s)
         answers: list[wire.ProducedPartition] = []

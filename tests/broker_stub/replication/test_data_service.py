@@ -66,8 +66,9 @@ async def test_acks_0_says_nothing_and_stores_all_the_same() -> None:
 async def test_acks_1_waits_for_nobody() -> None:
     broker = await leading()
     await produce(broker, "a", "b")
-    answer = await produce(broker, "c")
-    assert (answer.error_code, answer.base_offset, answer.leader, answer.leader_epoch) == (0, 2, 0, 3)
+    assert await produce(broker, "c") == wire.ProducedPartition(
+        topic="foo", partition=3, base_offset=2, log_start_offset=0, leader=0, leader_epoch=3
+    )
     assert broker.partition().high_watermark == 0
 
 
@@ -216,7 +217,7 @@ async def test_of_several_writes_those_are_named_that_were_not_committed() -> No
     request.partitions.append(produce_request(batch("b"), -1).partitions[0])
     request.timeout_ms = 1000
     answers = (await broker.service.produce(request)).partitions
-    assert [(a.partition, a.error_code) for a in answers] == [(1, codes.NONE), (0, codes.REQUEST_TIMED_OUT)]
+    assert [(a.partition, a.error_code) for a in answers] == [(1, codes.NONE), (3, codes.REQUEST_TIMED_OUT)]
 
 
 @leaping
@@ -281,7 +282,7 @@ async def test_a_fetch_waits_no_longer_than_it_says() -> None:
 @leaping
 async def test_what_several_partitions_hold_counts_together_and_only_what_changed_is_read_again() -> None:
     broker = Broker(0)
-    keys = [("foo", number) for number in range(3)]
+    keys = [FOO, ("foo", 1), ("foo", 2)]
     await broker.leader_and_isr(*(order(0, 3, key=key) for key in keys))
     size = len(batch("a"))
     request = fetch_request(replica=1, epoch=3, wait_ms=60_000)
@@ -297,7 +298,7 @@ async def test_what_several_partitions_hold_counts_together_and_only_what_change
         await broker.service.produce(produce_request(batch("a"), acks=1, key=keys[key]))
         await run_ready_tasks()
     notified = [(p.partition, len(p.records)) for p in (await waiting).partitions]
-    assert notified == [(0, 2 * size), (1, 2 * size)]
+    assert notified == [(3, 2 * size), (1, 2 * size)]
     assert broker.loop.time() == 0.0
 
 
@@ -308,8 +309,16 @@ async def test_fetches_are_fenced_by_leader_epoch() -> None:
     assert (await fetch(broker, epoch=4)).error_code == codes.UNKNOWN_LEADER_EPOCH
     assert (await fetch(broker, epoch=3)).error_code == codes.NONE
     await broker.leader_and_isr(order(1, 4, (0, 1, 2), 1))
-    refused = await fetch(broker, epoch=4)
-    assert (refused.error_code, refused.leader, refused.leader_epoch) == (codes.NOT_LEADER_OR_FOLLOWER, 1, 4)
+    assert await fetch(broker, epoch=4) == wire.FetchedPartition(
+        topic="foo",
+        partition=3,
+        error_code=codes.NOT_LEADER_OR_FOLLOWER,
+        error_message="broker 0 is not the leader; the leader is 1",
+        high_watermark=-1,
+        log_start_offset=-1,
+        leader=1,
+        leader_epoch=4,
+    )
 
 
 @leaping
@@ -319,14 +328,20 @@ async def test_fetch_is_refused() -> None:
         refused = await fetch(broker, offset, replica=1, epoch=3)
         assert (refused.error_code, refused.high_watermark) == (codes.OFFSET_OUT_OF_RANGE, -1)
         assert broker.partition().remote[1].log_end_offset == -1, "it says nothing of what the follower has"
-    assert (await fetch(broker, key=("foo", 9))).error_code == codes.UNKNOWN_TOPIC_OR_PARTITION
+    unknown = await fetch(broker, key=("foo", 9))
+    assert (unknown.error_code, unknown.leader, unknown.leader_epoch) == (
+        codes.UNKNOWN_TOPIC_OR_PARTITION,
+        -1,
+        -1,
+    )
     assert (await fetch(broker, replica=7, epoch=3)).error_code == codes.NOT_LEADER_OR_FOLLOWER
     assert (await fetch(broker, partition_max_bytes=-1)).error_code == codes.INVALID_REQUEST
     assert (await fetch(broker, replica=1, epoch=3, last_epoch=9)).error_code == codes.OFFSET_OUT_OF_RANGE
     for field in ("max_wait_ms", "max_bytes"):
         request = fetch_request()
-        setattr(request, field, -1)
-        assert (await broker.service.fetch(request)).error_code == codes.INVALID_REQUEST
+        for value, error in ((-1, codes.INVALID_REQUEST), (0, codes.NONE)):
+            setattr(request, field, value)
+            assert (await broker.service.fetch(request)).error_code == error
 
 
 @leaping
@@ -409,9 +424,29 @@ async def test_stop_fails_what_waits_to_be_committed() -> None:
 
 
 @leaping
+async def test_the_least_that_is_asked_for_is_one_batch() -> None:
+    broker = await leading(isr=(0,))
+    await produce(broker, "a")
+    for fields in ({"max_bytes": 1}, {"partition_max_bytes": 1}):
+        assert decoded((await fetch(broker, **fields)).records) == [(3, "a")]
+
+
+@leaping
+async def test_answers_say_where_the_log_begins() -> None:
+    broker = await leading(isr=(0,), high_watermarks={FOO: 9})
+    broker.log().truncate_fully_and_start_at(5)
+    assert (await produce(broker, "a")).log_start_offset == 5
+    answer = await fetch(broker, 5)
+    assert answer == wire.FetchedPartition(
+        topic="foo", partition=3, high_watermark=6, log_start_offset=5, records=answer.records
+    )
+    assert decoded(answer.records) == [(3, "a")]
+
+
+@leaping
 async def test_the_size_of_an_answer_is_bounded_and_no_partition_starves() -> None:
     broker = Broker(0)
-    keys = [("foo", number) for number in range(3)]
+    keys = [FOO, ("foo", 1), ("foo", 2)]
     await broker.leader_and_isr(*(order(0, 3, (0,), replicas=(0,), key=key) for key in keys))
     for key in keys:
         await broker.service.produce(produce_request(batch("x" * 1000), key=key))
@@ -438,7 +473,7 @@ async def test_a_refusing_disk_takes_the_replica_offline(what: str) -> None:
     elif what == "read":
         error = (await fetch(broker, replica=1, epoch=3)).error_code
     else:
-        asked = [wire.ListOffsetsPartition(topic="foo", partition=0, timestamp=0)]
+        asked = [wire.ListOffsetsPartition(topic="foo", partition=3, timestamp=0)]
         error = (
             (await broker.service.list_offsets(wire.ListOffsetsRequest(replica_id=1, partitions=asked)))
             .partitions[0]
@@ -461,7 +496,7 @@ async def test_a_refusing_disk_takes_the_replica_offline(what: str) -> None:
 
 async def listed(broker: Broker, timestamp: int, replica: int | None = None, epoch: int | None = None) -> Any:
     item = wire.ListOffsetsPartition(
-        topic="foo", partition=0, timestamp=timestamp, current_leader_epoch=epoch
+        topic="foo", partition=3, timestamp=timestamp, current_leader_epoch=epoch
     )
     response = await broker.service.list_offsets(
         wire.ListOffsetsRequest(replica_id=replica, partitions=[item])
@@ -499,7 +534,7 @@ async def test_offsets_for_leader_epoch() -> None:
 
     async def asked(epoch: int, replica: int | None = 1, current: int = 6) -> tuple[int, int, int]:
         item = wire.OffsetForLeaderEpochPartition(
-            topic="foo", partition=0, leader_epoch=epoch, current_leader_epoch=current
+            topic="foo", partition=3, leader_epoch=epoch, current_leader_epoch=current
         )
         request = wire.OffsetsForLeaderEpochRequest(replica_id=replica, partitions=[item])
         (answer,) = (await broker.service.offsets_for_leader_epoch(request)).partitions
@@ -518,18 +553,36 @@ async def test_offsets_for_leader_epoch() -> None:
 async def test_metadata_names_brokers_leaders_and_errors() -> None:
     broker = Broker(0)
     broker.know((0, 1), PartitionMetadata(FOO, 1, 1, 6, (1,), 0, (1, 2), (2,)))
-    broker.know((0, 1), PartitionMetadata(("foo", 1), 1, 2, 6, (2,), 0, (2,), ()))
+    broker.know((0, 1), PartitionMetadata(("foo", 1), 1, 2, 7, (2,), 0, (2,), ()))
+    broker.know((0, 1), PartitionMetadata(("__consumer_offsets", 0), 1, 1, 6, (1,), 0, (1,), ()))
     response = await broker.service.metadata(wire.MetadataRequest())
-    assert [(b.broker_id, b.host, b.port) for b in response.brokers] == [(0, "h", 0), (1, "h", 1)]
-    (topic,) = response.topics
-    assert [(p.error_code, p.leader) for p in topic.partitions] == [
-        (codes.NONE, 1),
-        (codes.LEADER_NOT_AVAILABLE, -1),
-    ]
+    led = wire.MetadataPartition(
+        partition=3, leader=1, leader_epoch=6, replicas=[1, 2], isr=[1], offline_replicas=[2]
+    )
+    not_led = wire.MetadataPartition(
+        error_code=codes.LEADER_NOT_AVAILABLE,
+        partition=1,
+        leader=-1,
+        leader_epoch=7,
+        replicas=[2],
+        isr=[2],
+    )
+    offsets = wire.MetadataPartition(leader=1, leader_epoch=6, replicas=[1], isr=[1])
+    assert response == wire.MetadataResponse(
+        controller_id=9,
+        brokers=[
+            wire.MetadataBroker(broker_id=0, host="h", port=0),
+            wire.MetadataBroker(broker_id=1, host="h", port=1),
+        ],
+        topics=[
+            wire.MetadataTopic(topic="__consumer_offsets", is_internal=True, partitions=[offsets]),
+            wire.MetadataTopic(topic="foo", partitions=[not_led, led]),
+        ],
+    )
     named = await broker.service.metadata(wire.MetadataRequest(topics=["bar", "../x"]))
-    assert [t.error_code for t in named.topics] == [
-        codes.UNKNOWN_TOPIC_OR_PARTITION,
-        codes.INVALID_TOPIC_EXCEPTION,
+    assert list(named.topics) == [
+        wire.MetadataTopic(topic="bar", error_code=codes.UNKNOWN_TOPIC_OR_PARTITION),
+        wire.MetadataTopic(topic="../x", error_code=codes.INVALID_TOPIC_EXCEPTION),
     ]
 
 
@@ -576,7 +629,7 @@ async def test_a_throttled_fetch_still_tells_where_the_follower_is() -> None:
     broker = await leading(isr=(0,), writer=writer)
     await produce(broker, "a")
     broker.quotas.leader.rate_max = 0
-    broker.quotas.leader.record(("foo", 0), 1)
+    broker.quotas.leader.record(FOO, 1)
     await copied(broker, 1, 2)
     await run_ready_tasks()
     (proposals,) = writer.asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_stub.errors import BrokerError
 from broker_stub.replication.dynamic_configs import ThrottleRates, TopicConfigs
@@ -79,11 +80,13 @@ async def test_it_is_read_again_until_somebody_answers() -> None:
     store = Store()
     store.set("2")
     store.configs.min_isr("foo")
-    for _ in range(3):
-        await run_ready_tasks()
-        await store.answer(BrokerError("ZooKeeper is away"))
-        assert store.configs.min_isr("foo") is None
-        await asyncio.sleep(1.0)
+    with capture_logs() as logs:
+        for _ in range(3):
+            await run_ready_tasks()
+            await store.answer(BrokerError("ZooKeeper is away"))
+            assert store.configs.min_isr("foo") is None
+            await asyncio.sleep(1.0)
+    assert [entry["log_level"] for entry in logs] == ["warning", "debug", "debug"]
     await store.answer()
     assert store.configs.min_isr("foo") == 2
 

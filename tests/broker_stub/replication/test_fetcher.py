@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_stub.control.requests import Key
+from broker_stub.control.requests import Key, StopReplica
 from broker_stub.errors import BrokerError
 from broker_stub.replication.fetcher import FetchSettings
 from proto.gen import broker_data_pb2 as wire
@@ -62,12 +62,12 @@ class Leader:
         await self.answer(wire.FetchResponse(partitions=[partition]))
 
     async def offset(self, offset: int, error: codes.ErrorCode = codes.NONE) -> None:
-        listed = wire.ListedOffset(topic="foo", partition=0, offset=offset, error_code=error)
+        listed = wire.ListedOffset(topic="foo", partition=3, offset=offset, error_code=error)
         await self.answer(wire.ListOffsetsResponse(partitions=[listed]))
 
     async def epoch_end(self, epoch: int, end_offset: int) -> None:
         answer = wire.OffsetForLeaderEpoch(
-            topic="foo", partition=0, leader_epoch=epoch, end_offset=end_offset
+            topic="foo", partition=3, leader_epoch=epoch, end_offset=end_offset
         )
         await self.answer(wire.OffsetsForLeaderEpochResponse(partitions=[answer]))
 
@@ -97,8 +97,29 @@ def asked(leader: Leader) -> wire.FetchPartition:
 @leaping
 async def test_records_and_high_watermark_are_taken_and_more_is_asked_for() -> None:
     broker, leader = await following((3, ["a"]))
-    first = asked(leader)
-    assert (first.fetch_offset, first.current_leader_epoch, first.last_fetched_epoch) == (1, 7, 3)
+    broker.partition().directory = 77
+    await leader.fetched(error_code=codes.NOT_LEADER_OR_FOLLOWER)
+    await asyncio.sleep(0.05)
+    assert leader.last[2] == wire.FetchRequest(
+        replica_id=0,
+        replica_epoch=1,
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=10 * 1024 * 1024,
+        partitions=[
+            wire.FetchPartition(
+                topic="foo",
+                partition=3,
+                fetch_offset=1,
+                partition_max_bytes=1024 * 1024,
+                current_leader_epoch=7,
+                last_fetched_epoch=3,
+                log_start_offset=0,
+                high_watermark=0,
+                replica_directory=77,
+            )
+        ],
+    )
     await leader.fetched(records=stored("b", epoch=7, offset=1), high_watermark=9)
     assert content(broker.log()) == [(3, "a"), (7, "b")]
     assert broker.partition().high_watermark == 2, "no further than its own log"
@@ -118,12 +139,12 @@ async def test_a_divergence_is_cut_away_and_asked_again() -> None:
 @leaping
 async def test_the_older_way_asks_for_the_end_of_its_last_epoch_first() -> None:
     broker, leader = await following((3, ["a", "b"]), (5, ["x", "y"]), fetch=OLD)
-    method, _, request = leader.last
-    assert (method, request.partitions[0].leader_epoch, len(leader.calls)) == (
-        "offsets_for_leader_epoch",
-        5,
-        1,
+    (call,) = leader.calls
+    place = wire.OffsetForLeaderEpochPartition(
+        topic="foo", partition=3, leader_epoch=5, current_leader_epoch=7
     )
+    request = wire.OffsetsForLeaderEpochRequest(replica_id=0, partitions=[place])
+    assert call == ("offsets_for_leader_epoch", 1, request)
     # KIP-279: the leader has no epoch 5, and of its epoch 4 we have nothing.
     await leader.epoch_end(4, 3)
     assert content(broker.log()) == [(3, "a"), (3, "b")]
@@ -132,6 +153,28 @@ async def test_the_older_way_asks_for_the_end_of_its_last_epoch_first() -> None:
     await leader.epoch_end(3, 1)
     assert content(broker.log()) == [(3, "a")]
     assert (asked(leader).fetch_offset, asked(leader).HasField("last_fetched_epoch")) == (1, False)
+
+
+@leaping
+async def test_the_older_way_asks_once_where_it_has_the_leaders_epoch() -> None:
+    broker, leader = await following((3, ["a", "b"]), (5, ["x"]), fetch=OLD)
+    await leader.epoch_end(3, 1)
+    assert content(broker.log()) == [(3, "a")]
+    assert asked(leader).fetch_offset == 1
+
+
+@leaping
+async def test_what_is_cut_away_below_the_high_watermark_is_a_warning() -> None:
+    _, leader = await following((3, ["a", "b", "c"]), high_watermark=2)
+    with capture_logs() as logs:
+        for end in (2, 1):
+            await leader.fetched(diverging_epoch=wire.EpochEndOffset(epoch=3, end_offset=end))
+    assert [
+        (e["log_level"], e["topic"], e["partition"], e["was"], e["to"], e["high_watermark"]) for e in logs
+    ] == [
+        ("info", "foo", 3, 3, 2, 2),
+        ("warning", "foo", 3, 2, 1, 2),
+    ]
 
 
 @leaping
@@ -160,7 +203,8 @@ async def test_an_end_before_the_leaders_start_begins_anew_there(start: int) -> 
 async def test_an_epoch_the_leader_never_had_goes_down_to_the_high_watermark() -> None:
     broker, leader = await following((3, ["a", "b"]), high_watermark=1)
     await leader.fetched(error_code=codes.OFFSET_OUT_OF_RANGE)
-    await leader.offset(5)
+    await leader.offset(2)
+    assert (leader.last[0], leader.last[2].partitions[0].timestamp) == ("list_offsets", -2)
     await leader.offset(0)
     assert content(broker.log()) == [(3, "a")]
 
@@ -172,7 +216,7 @@ async def test_whoever_became_a_leader_meanwhile_is_not_cut(answers: list[int]) 
     broker, leader = await following((3, ["a", "b"]))
     await broker.leader_and_isr(order(1, 7, key=("bar", 0)))  # keeps the fetcher alive
     await run_ready_tasks()
-    answer = wire.FetchedPartition(topic="foo", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
+    answer = wire.FetchedPartition(topic="foo", partition=3, error_code=codes.OFFSET_OUT_OF_RANGE)
     await leader.answer(wire.FetchResponse(partitions=[answer]))
     for offset in answers:
         await leader.offset(offset)
@@ -189,7 +233,7 @@ async def test_whoever_became_a_leader_meanwhile_is_not_cut_to_the_end_of_an_epo
     waiting = leader._answers[-1]
     await broker.leader_and_isr(order(1, 7, key=("bar", 0)))  # keeps the fetcher alive
     await broker.leader_and_isr(order(0, 8, (0,), 1))
-    answer = wire.OffsetForLeaderEpoch(topic="foo", partition=0, leader_epoch=3, end_offset=1)
+    answer = wire.OffsetForLeaderEpoch(topic="foo", partition=3, leader_epoch=3, end_offset=1)
     waiting.set_result(wire.OffsetsForLeaderEpochResponse(partitions=[answer]))
     await run_ready_tasks()
     assert content(broker.log()) == [(3, "a"), (3, "b")]
@@ -201,7 +245,7 @@ async def test_records_that_do_not_fit_cost_only_their_partition() -> None:
     await broker.leader_and_isr(order(1, 7, key=("bar", 0)))
     await run_ready_tasks()
     bad = wire.FetchedPartition(topic="bar", partition=0, records=b"garbage")
-    good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
+    good = wire.FetchedPartition(topic="foo", partition=3, records=stored("b", epoch=7, offset=1))
     await leader.answer(wire.FetchResponse(partitions=[bad, good]))
     assert content(broker.log()) == [(3, "a"), (7, "b")]
 
@@ -224,7 +268,9 @@ async def test_an_answer_of_an_earlier_term_is_not_taken() -> None:
     if not late.done():
         late.set_result(
             wire.FetchResponse(
-                partitions=[wire.FetchedPartition(topic="foo", records=stored("b", epoch=7, offset=1))]
+                partitions=[
+                    wire.FetchedPartition(topic="foo", partition=3, records=stored("b", epoch=7, offset=1))
+                ]
             )
         )
     await run_ready_tasks()
@@ -238,7 +284,7 @@ async def test_a_refused_partition_backs_off_alone() -> None:
     await broker.leader_and_isr(order(1, 7, key=("bar", 0)))
     await run_ready_tasks()
     refusal = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.NOT_LEADER_OR_FOLLOWER)
-    good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
+    good = wire.FetchedPartition(topic="foo", partition=3, records=stored("b", epoch=7, offset=1))
     await leader.answer(wire.FetchResponse(partitions=[refusal, good]))
     assert content(broker.log()) == [(3, "a"), (7, "b")]
     assert [p.topic for p in leader.last[2].partitions] == ["foo"]
@@ -255,15 +301,15 @@ async def test_a_refusal_is_logged_with_its_partition_and_error_loudly_once(olde
         _, leader = await following((3, ["a"]), fetch=OLD if older else None)
         for _ in range(2):
             if older:
-                answer = wire.OffsetForLeaderEpoch(topic="foo", partition=0, error_code=error)
+                answer = wire.OffsetForLeaderEpoch(topic="foo", partition=3, error_code=error)
                 await leader.answer(wire.OffsetsForLeaderEpochResponse(partitions=[answer]))
             else:
                 await leader.fetched(error_code=error)
             await asyncio.sleep(1.1)
     said = [entry for entry in logs if entry["event"] == "leader refuses a fetch"]
     assert [(e["log_level"], e["topic"], e["partition"], e["error"]) for e in said] == [
-        ("info", "foo", 0, "NOT_LEADER_OR_FOLLOWER"),
-        ("debug", "foo", 0, "NOT_LEADER_OR_FOLLOWER"),
+        ("info", "foo", 3, "NOT_LEADER_OR_FOLLOWER"),
+        ("debug", "foo", 3, "NOT_LEADER_OR_FOLLOWER"),
     ]
 
 
@@ -273,7 +319,7 @@ async def test_offsets_that_a_leader_does_not_say_cost_only_their_partition() ->
     await broker.leader_and_isr(order(1, 7, key=("bar", 0)))
     await run_ready_tasks()
     lost = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
-    good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
+    good = wire.FetchedPartition(topic="foo", partition=3, records=stored("b", epoch=7, offset=1))
     await leader.answer(wire.FetchResponse(partitions=[lost, good]))
     await leader.offset(-1, codes.NOT_LEADER_OR_FOLLOWER)
     assert content(broker.log()) == [(3, "a"), (7, "b")]
@@ -371,6 +417,7 @@ async def test_a_disk_that_refuses_ends_following_and_is_reported(
     assert [key for key, _ in broker.failures] == [FOO]
     assert broker.manager.get(FOO) is None
     assert broker.manager.describe()["followed"] == {}
+    assert not broker.bugs
     calls = len(leader.calls)
     await asyncio.sleep(5.0)
     assert len(leader.calls) == calls
@@ -416,6 +463,27 @@ async def test_a_bug_in_a_fetcher_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @leaping
+async def test_what_was_not_asked_for_is_not_taken() -> None:
+    broker, leader = await following((3, ["a"]))
+    other = wire.FetchedPartition(topic="foo", partition=4, records=stored("x", epoch=7, offset=1))
+    asked_for = wire.FetchedPartition(topic="foo", partition=3, records=stored("b", epoch=7, offset=1))
+    again = wire.FetchedPartition(topic="foo", partition=3, records=stored("c", epoch=7, offset=2))
+    await leader.answer(wire.FetchResponse(partitions=[other, asked_for, again]))
+    assert content(broker.log()) == [(3, "a"), (7, "b")]
+    assert not broker.bugs
+
+
+@leaping
+async def test_a_partition_that_goes_ends_a_fetch_under_way() -> None:
+    broker, leader = await following((3, ["a"]))
+    await broker.leader_and_isr(order(1, 7, key=("bar", 0)))
+    await run_ready_tasks()
+    await broker.stopped(StopReplica(("bar", 0), -1, True))
+    await run_ready_tasks()
+    assert asked(leader).topic == "foo", "the leader need not wait for what nobody follows"
+
+
+@leaping
 async def test_a_partition_that_comes_does_not_wait_for_a_fetch_under_way() -> None:
     broker, leader = await following((3, ["a"]))
     await broker.leader_and_isr(order(1, 7, key=("bar", 0)))
@@ -444,7 +512,7 @@ async def test_a_role_that_changes_within_an_answer_leaves_the_rest_of_it_untake
     await run_ready_tasks()
     first = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
     await leader.answer(
-        wire.FetchResponse(partitions=[first, wire.FetchedPartition(topic="foo", partition=0, **late)])
+        wire.FetchResponse(partitions=[first, wire.FetchedPartition(topic="foo", partition=3, **late)])
     )
     assert leader.last[0] == "list_offsets"
     waiting = leader._answers[-1]

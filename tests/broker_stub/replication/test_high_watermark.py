@@ -28,8 +28,9 @@ def leader(
 ) -> Partition:
     """Broker 0 leading epoch 5 of a partition on 0, 1 and 2; ``end`` records were there before."""
     partition = Partition(FOO, 0, log_of((3, ["x"] * end)))
-    partition.min_isr = least
-    partition.make_leader(Replica("foo", 0, None, Role.LEADER, 0, 5, 1, 9, isr, (0, 1, 2)), now_ms)
+    if least is not None:
+        partition.min_isr = least
+    partition.make_leader(Replica("foo", 3, None, Role.LEADER, 0, 5, 1, 9, isr, (0, 1, 2)), now_ms)
     return partition
 
 
@@ -123,7 +124,7 @@ def test_whoever_is_proposed_to_leave_holds_it_still() -> None:
 
 def test_a_follower_follows_the_leaders_as_far_as_its_log_goes() -> None:
     partition = Partition(FOO, 0, log_of((3, "abc")))
-    partition.make_follower(Replica("foo", 0, None, Role.FOLLOWER, 1, 5, 1, 9, (), (0, 1)))
+    partition.make_follower(Replica("foo", 3, None, Role.FOLLOWER, 1, 5, 1, 9, (), (0, 1)))
     assert partition.follow_high_watermark(2)
     assert not partition.follow_high_watermark(1)
     assert partition.follow_high_watermark(7)
@@ -187,7 +188,7 @@ def test_what_is_proposed() -> None:
     proposal = expansion(partition)
     assert proposal == IsrProposal(FOO, None, 5, (0, 2, 1), 1, 9, (-1, -1, 77))
     assert partition.owns(proposal)
-    partition.make_leader(Replica("foo", 0, None, Role.LEADER, 0, 6, 2, 9, (0, 2), (0, 1, 2)), 0)
+    partition.make_leader(Replica("foo", 3, None, Role.LEADER, 0, 6, 2, 9, (0, 2), (0, 1, 2)), 0)
     assert not partition.owns(proposal)
     assert partition.maximal_isr == {0, 2}
 
@@ -292,7 +293,7 @@ def test_behind_the_controller(error: codes.ErrorCode) -> None:
     assert advanced(partition, 60_000) == 10, "the proposed member still counts"
     assert partition.propose_expansion(2, 60_000, everybody) is None
     assert partition.propose_shrink(60_000, LAG_MS) is None
-    partition.make_leader(Replica("foo", 0, None, Role.LEADER, 0, 6, 2, 9, (0,), (0, 1, 2)), 60_000)
+    partition.make_leader(Replica("foo", 3, None, Role.LEADER, 0, 6, 2, 9, (0,), (0, 1, 2)), 60_000)
     assert advanced(partition, 60_000) == 11
     partition.record_fetch(1, 11, 60_000)
     assert expansion(partition, 1, 60_000).leader_epoch == 6
@@ -312,7 +313,7 @@ def test_a_leader_of_a_new_epoch_tells_the_directories_again() -> None:
     assert proposal is not None
     assert partition.apply_isr_result(granted(proposal), 0, {0: 7})
     assert partition.propose_directories(0) is None
-    partition.make_leader(Replica("foo", 0, None, Role.LEADER, 0, 6, 2, 9, (0, 1, 2), (0, 1, 2)), 0)
+    partition.make_leader(Replica("foo", 3, None, Role.LEADER, 0, 6, 2, 9, (0, 1, 2), (0, 1, 2)), 0)
     assert partition.propose_directories(0) is not None
 
 

@@ -122,3 +122,12 @@ async def test_a_lasting_failure_is_logged_now_and_then_with_its_reason() -> Non
         with capture_logs() as logs:
             await written.run(0, requests=count + 1)
         assert [(entry["why"], entry["count"]) for entry in logs] == [(why, 1)] * 2
+
+
+async def test_each_failure_that_follows_a_success_is_logged() -> None:
+    written = Written([None], [codes.NONE])
+    with capture_logs() as logs:
+        for round_ in (1, 2):
+            written._outcomes[:] = [[None], [codes.NONE]]
+            await written.run(0, requests=2 * round_)
+    assert [entry["why"] for entry in logs] == ["t-0: the response does not name it"] * 2

@@ -20,7 +20,7 @@ def role(
     leader: int = 0, epoch: int = 5, isr: tuple[int, ...] = (0, 1, 2), partition_epoch: int = 1
 ) -> Replica:
     kind = Role.LEADER if leader == 0 else Role.FOLLOWER
-    return Replica("foo", 0, None, kind, leader, epoch, partition_epoch, 9, isr, (0, 1, 2))
+    return Replica("foo", 3, None, kind, leader, epoch, partition_epoch, 9, isr, (0, 1, 2))
 
 
 def partition_with(log: Log, high_watermark: int = 0, broker_id: int = 0) -> Partition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import groupby
 
 import pytest
 
@@ -70,10 +71,10 @@ async def test_listeners_hear_of_every_change_of_hands() -> None:
     await broker.stopped(StopReplica(FOO, -1, False))
     await broker.stopped(StopReplica(FOO, -1, True))
     assert heard.events == [
-        ("elected", 0, 3),
-        ("resigned", 0, 5),
-        ("resigned", 0, 6),
-        ("resigned", 0, 6),
+        ("elected", 3, 3),
+        ("resigned", 3, 5),
+        ("resigned", 3, 6),
+        ("resigned", 3, 6),
     ]
 
 
@@ -156,7 +157,7 @@ async def test_many_roles_give_others_a_turn_and_nothing_is_fetched_in_between()
     answer.set_result(
         wire.FetchResponse(
             partitions=[
-                wire.FetchedPartition(topic="foo", partition=0, records=stored("a", epoch=3, offset=0))
+                wire.FetchedPartition(topic="foo", partition=3, records=stored("a", epoch=3, offset=0))
             ]
         )
     )
@@ -173,9 +174,18 @@ async def test_an_order_of_the_present_leader_epoch_changes_no_role() -> None:
     await fetched(broker, 2, 0)
     proposed = broker.partition().proposed_isr
     assert proposed == (0, 1, 2)
-    again = Replica("foo", 0, None, Role.LEADER, 0, 3, 0, 1, (0,), (0, 1, 2))
+    again = Replica("foo", 3, None, Role.LEADER, 0, 3, 0, 1, (0,), (0, 1, 2))
     await broker.manager.apply([Transition(again, Role.LEADER, Role.LEADER)])
     assert (broker.partition().isr, broker.partition().proposed_isr) == ((0, 1), proposed)
+
+
+@leaping
+async def test_an_order_of_the_present_leader_epoch_lets_a_follower_fetch_on() -> None:
+    broker = Broker(0)
+    await broker.leader_and_isr(order(1, 3))
+    again = Replica("foo", 3, None, Role.FOLLOWER, 1, 3, 0, 1, (1,), (0, 1, 2))
+    await broker.manager.apply([Transition(again, Role.FOLLOWER, Role.FOLLOWER)])
+    assert broker.manager.describe()["followed"] == {1: 1}
 
 
 @leaping
@@ -235,12 +245,12 @@ async def test_a_follower_that_caught_up_joins() -> None:
 async def test_while_one_request_is_under_way_the_rest_waits_and_goes_together() -> None:
     broker, writer = await leading()
     await broker.leader_and_isr(*(order(0, 3, (0,), key=("foo", n)) for n in (1, 2)))
-    for n in (0, 1, 2):
+    for n in (3, 1, 2):
         await broker.service.fetch(fetch_request(0, replica=1, epoch=3, key=("foo", n)))
         await run_ready_tasks()
-    assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0]]
+    assert [[p.key[1] for p in asked] for asked in writer.asked] == [[3]]
     await writer.answer()
-    assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0], [1, 2]]
+    assert [[p.key[1] for p in asked] for asked in writer.asked] == [[3], [1, 2]]
 
 
 @leaping
@@ -248,11 +258,11 @@ async def test_proposals_beyond_one_request_go_in_the_next(monkeypatch: pytest.M
     monkeypatch.setattr(isr, "BATCH_PROPOSALS", 1)
     broker, writer = await leading()
     await broker.leader_and_isr(order(0, 3, (0,), key=("foo", 1)))
-    for n in (0, 1):
+    for n in (3, 1):
         await broker.service.fetch(fetch_request(0, replica=1, epoch=3, key=("foo", n)))
     await run_ready_tasks()
     await writer.answer()
-    assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0], [1]]
+    assert [[p.key[1] for p in asked] for asked in writer.asked] == [[3], [1]]
 
 
 @leaping
@@ -317,6 +327,40 @@ async def test_what_was_overtaken_is_not_asked_again() -> None:
     assert len(writer.asked) == 1
     await broker.stopped(StopReplica(FOO, -2, True))
     assert broker.manager.get(FOO) is None
+
+
+@leaping
+async def test_the_directory_of_a_follower_is_told_with_the_isr() -> None:
+    broker, writer = await leading()
+    request = fetch_request(replica=1, epoch=3)
+    request.partitions[0].replica_directory = 77
+    await broker.service.fetch(request)
+    await run_ready_tasks()
+    assert [(p.isr, p.isr_directories) for p in writer.asked[0]] == [((0, 1), (0, 77))]
+
+
+@leaping
+async def test_whoever_lags_is_put_out_half_the_lag_time_after_the_last_look() -> None:
+    broker, writer = await leading((0, 1, 2))
+    await broker.service.produce(produce_request(batch("a"), acks=1))
+    await asyncio.sleep(1.49)
+    assert not writer.asked, "it looks each 500 ms, and at 1,000 ms they do not lag yet"
+    await asyncio.sleep(0.011)
+    assert [p.isr for p in writer.asked[0]] == [(0,)]
+
+
+@leaping
+async def test_looking_for_laggards_gives_others_a_turn() -> None:
+    broker, _ = await leading()
+    await broker.leader_and_isr(*(order(0, 3, (0,), key=("many", n)) for n in range(2500)))
+    order_of_work: list[str] = []
+    for partition in broker.manager.partitions():
+        partition.propose_shrink = lambda *_: order_of_work.append("look")  # type: ignore[method-assign]
+    await asyncio.sleep(0.5)
+    while order_of_work.count("look") < 2501:
+        order_of_work.append("another")
+        await asyncio.sleep(0)
+    assert max(len(list(run)) for _, run in groupby(order_of_work)) == 1000
 
 
 @leaping
@@ -421,7 +465,7 @@ async def test_whose_replica_goes_offline_loads_no_groups_any_more() -> None:
     broker, _ = await leading()
     heard = Heard()
     broker.manager.listeners["foo"] = heard
-    state = Replica("foo", 0, None, Role.LEADER, 0, 3, 0, 0, (0,), (0, 1, 2))
+    state = Replica("foo", 3, None, Role.LEADER, 0, 3, 0, 0, (0,), (0, 1, 2))
     await broker.manager.apply([Transition(state, Role.LEADER, Role.OFFLINE)])
-    assert heard.events == [("resigned", 0, None)]
+    assert heard.events == [("resigned", 3, None)]
     assert broker.manager.get(FOO) is None

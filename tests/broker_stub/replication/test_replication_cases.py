@@ -71,7 +71,7 @@ async def epoch_cache(row: Row) -> None:
             log.append_as_leader(batch("x"), epoch)
     assert log.log_end_offset == row["given"]["log_end"]
     epoch = row["when"]["become_leader"]["leader_epoch"]
-    Partition(FOO, 0, log).make_leader(Replica("foo", 0, None, Role.LEADER, 0, epoch, 1, 1, (0,), (0,)), 0)
+    Partition(FOO, 0, log).make_leader(Replica("foo", 3, None, Role.LEADER, 0, epoch, 1, 1, (0,), (0,)), 0)
     assert log.end_offset_for_epoch(epoch) == (epoch, row["then"]["end_offset_for_epoch_8"])
 
 
@@ -119,7 +119,7 @@ async def race_with_leader_and_isr(row: Row) -> None:
     await leading.lag()
     assert leading.requests == [(0,)]
     newer = row["when"]["become_leader"]["partition_epoch"]
-    partition.make_leader(Replica("foo", 0, None, Role.LEADER, 0, 1, newer, 1, (0, 1), (0, 1, 2, 3)), 0)
+    partition.make_leader(Replica("foo", 3, None, Role.LEADER, 0, 1, newer, 1, (0, 1), (0, 1, 2, 3)), 0)
     assert (partition.proposed_isr is not None) is row["then"]["in_flight"]
     await leading.lag()
     assert leading.requests == [(0,)], "not before the old answer"
@@ -213,7 +213,7 @@ async def lagging(row: Row) -> None:
     lag_ms, now_ms = given["replica_lag_time_max_ms"], 10_000
     partition = Partition(FOO, given["leader"], log)
     isr = tuple(given["isr"])
-    partition.make_leader(Replica("foo", 0, None, Role.LEADER, 0, 1, 1, 1, isr, isr), now_ms)
+    partition.make_leader(Replica("foo", 3, None, Role.LEADER, 0, 1, 1, 1, isr, isr), now_ms)
 
     def out_of_sync() -> list[int]:
         proposal = partition.propose_shrink(now_ms, lag_ms)

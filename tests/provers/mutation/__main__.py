@@ -86,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--seeds", type=int, default=0, help="of the simulator, for what the tests do not find"
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th mutant: a sample")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="where the sample begins, from 0")
     parser.add_argument("--again", action="store_true", help="also what was killed before")
     parser.add_argument("--write", action="store_true", help="the table of all that has been tried")
     chosen = parser.parse_args(arguments)
@@ -112,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"said to be equivalent, but there is no such mutant: {stale}")
         mutants = [mutant for mutant in every if lines is None or mutant.line in lines[mutant.file]]
     limits = Limits(chosen.jobs, chosen.tests_s, chosen.seeds)
-    mutants = mutants[:: max(chosen.every, 1)]
+    mutants = mutants[chosen.first :: max(chosen.every, 1)]
     survived = _try(mutants, trees, limits, equal, again=chosen.again) if mutants else 0
     if chosen.write:
         _write()

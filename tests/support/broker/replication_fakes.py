@@ -6,7 +6,7 @@ import asyncio
 import functools
 import selectors
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from broker_stub.control.metadata import MetadataCache
 from broker_stub.control.replicas import Answer, Replicas
@@ -34,7 +34,8 @@ from proto.gen import common_pb2 as codes
 from tests.support.broker.memory_log import MemoryLog
 
 _P = ParamSpec("_P")
-FOO: Key = ("foo", 0)
+#: Not partition 0: that is also what a message says that leaves the partition out.
+FOO: Key = ("foo", 3)
 #: Turns of the loop after which everything that can happen without time or network has happened.
 _TURNS = 14
 
@@ -83,15 +84,19 @@ class _LeapingSelector(selectors.DefaultSelector):
 
 
 def leaping(test: Callable[_P, Awaitable[None]]) -> Callable[_P, None]:
-    """Run an async test on a `LeapingClock`: it waits for nothing and does not depend on speed."""
+    """Run an async test on a `LeapingClock`: it waits for nothing and does not depend on speed. It fails, too, when a
+    callback of the loop does."""
 
     @functools.wraps(test)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
         loop = LeapingClock()
+        failed: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _loop, context: failed.append(context))
         try:
             loop.run_until_complete(_run_and_end(test(*args, **kwargs)))
         finally:
             loop.close()
+        assert not failed, failed
 
     return run
 
