@@ -291,7 +291,7 @@ class GroupCoordinator:
             self._drop(cached)
 
     def _drop(self, cached: CachedGroup) -> None:
-        self._migration.owned[cached.partition].pop(cached.group.group_id, None)
+        del self._migration.owned[cached.partition][cached.group.group_id]
         self._apply(cached, cached.group.unload(codes.COORDINATOR_NOT_AVAILABLE))
 
     def _apply(self, cached: CachedGroup, effects: Effects) -> None:

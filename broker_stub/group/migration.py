@@ -67,7 +67,7 @@ class Migration:
         #: By partition: its groups by id.
         self.owned: dict[int, Groups] = {}
         self.loading: set[int] = set()
-        #: Problems of the last load, by partition; absent: none.
+        #: Problems of the loads of owned partitions; absent: none.
         self.load_problems: dict[int, dict[str, Any]] = {}
         #: Highest leader epoch handled, by partition.
         self._epochs: dict[int, int] = {}
@@ -131,7 +131,6 @@ class Migration:
 
     async def _load(self, task: _Election) -> None:
         self.loading.add(task.partition)
-        self.load_problems.pop(task.partition, None)
         groups: Groups = {}
         try:
             replay = await replay_log(self._offsets_log, task.partition)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_stub.group import coordinator as coordinator_module
 from broker_stub.group.coordinator import Commit, GroupCoordinator
@@ -66,6 +68,8 @@ async def test_before_the_start_nobody_is_served() -> None:
 
 async def test_groups_of_other_partitions_are_not_served(bench: CoordinatorHarness) -> None:
     assert await every_answer(bench.coordinator, OTHER) == all_get(codes.NOT_COORDINATOR)
+    refused = await bench.coordinator.commit_offsets(OTHER, "", -1, {T0: Commit(5, -1, "")})
+    assert refused == (codes.NOT_COORDINATOR, {T0: codes.NOT_COORDINATOR})
     assert await every_answer(bench.coordinator, "") == all_get(codes.INVALID_GROUP_ID)
 
 
@@ -313,6 +317,81 @@ async def test_deleted_partitions_are_forgotten(bench: CoordinatorHarness) -> No
     coordinator.forget_partitions([T0])
     await run_ready_tasks()
     assert coordinator.describe()["groups"] == {}
+
+
+async def test_deletions_leave_groups_that_had_no_offset_there(bench: CoordinatorHarness) -> None:
+    [member] = await bench.stable()
+    bench.coordinator.leave_group(GROUP, member)
+    await run_ready_tasks()
+    assert (bench.group()["state"], bench.group()["generation_id"]) == ("Empty", 2)
+    end = bench.log.ends[1]
+    bench.coordinator.forget_partitions([T0])
+    await run_ready_tasks()
+    assert bench.group()["state"] == "Empty"
+    assert bench.log.ends[1] == end
+
+
+async def test_what_could_not_be_stored_is_logged(bench: CoordinatorHarness) -> None:
+    join = await bench.join()
+    await bench.coordinator.commit_offsets(NEIGHBOUR, "", -1, {T0: Commit(5, -1, ""), T1: Commit(5, -1, "")})
+    await bench.pass_ms(3_000)
+    member = (await join).member_id
+    bench.log.errors += [codes.NOT_ENOUGH_REPLICAS, codes.REQUEST_TIMED_OUT]
+    with capture_logs() as logs:
+        await bench.coordinator.sync_group(GROUP, member, 1, {member: b"0"})
+        bench.coordinator.forget_partitions([T0])
+        await run_ready_tasks()
+        bench.coordinator.forget_partitions([T1])
+        await run_ready_tasks()
+    assert logs == [
+        {
+            "event": "group_not_stored",
+            "log_level": "warning",
+            "partition": 1,
+            "error": "COORDINATOR_NOT_AVAILABLE",
+            "group": GROUP,
+        },
+        {
+            "event": "tombstones_not_stored",
+            "log_level": "warning",
+            "partition": 1,
+            "error": "REQUEST_TIMED_OUT",
+            "tombstones": 1,
+        },
+    ]
+
+
+async def test_a_commit_after_the_time_to_join_lets_those_go_on_who_joined(bench: CoordinatorHarness) -> None:
+    """However late the timer is."""
+    first, second = await bench.stable(size=2)
+    join = await bench.join(member=first, protocols=(("range", b"new"),))
+    bench.now_ms += 9_999
+    assert bench.coordinator.heartbeat(GROUP, second, 1) == codes.REBALANCE_IN_PROGRESS
+    bench.now_ms += 60_000
+    error, _ = await bench.coordinator.commit_offsets(GROUP, second, 1, {T0: Commit(5, -1, "")})
+    assert error == codes.UNKNOWN_MEMBER_ID
+    await run_ready_tasks()
+    assert join.done()
+    assert (await join).generation_id == 2
+
+
+async def test_without_other_clocks_times_are_those_of_the_system() -> None:
+    log = MemoryLog()
+    coordinator = GroupCoordinator(log, SETTINGS, lambda: "1", lambda _: None)
+    coordinator.start()
+    coordinator.on_election(1, 0)
+    await run_ready_tasks()
+    before_s, timer_s = time.time(), time.monotonic()
+    await coordinator.commit_offsets(GROUP, "", -1, {T0: Commit(5, -1, "")})
+    join = await begin(coordinator.join_group(NEIGHBOUR, request(session_ms=1)))
+    found = coordinator._find(GROUP)
+    assert found is not None
+    value = found.offsets.get(T0)
+    assert value is not None
+    assert before_s - 0.001 <= value.commit_timestamp_ms / 1000 <= time.time()
+    assert timer_s - 0.001 <= coordinator._clock_ms() / 1000 <= time.monotonic()
+    await coordinator.stop()
+    await join
 
 
 async def test_a_commit_on_its_way_does_not_bring_back_a_deleted_partition(bench: CoordinatorHarness) -> None:

@@ -270,8 +270,9 @@ async def test_tombstones_end_groups_and_offsets(bench: CoordinatorHarness) -> N
 async def test_bad_records_are_skipped_and_shown(bench: CoordinatorHarness) -> None:
     bench.log.write(1, [(None, b"x"), (b"{", None), offset_record(GROUP, 1, 8), (b"[]", b"[]")])
     bench.log.write(1, [(encode(GroupKey(group=GROUP)), b'{"kind":"group"}'), offset_record(GROUP, 2, 9)])
-    await bench.elect(1)
+    await bench.elect(1, 2)
     assert [o["offset"] for o in bench.group()["offsets"]] == [7, 8, 9]
+    assert list(bench.coordinator.describe()["load_problems"]) == ["1"], "of the other there are none"
     problems = bench.coordinator.describe()["load_problems"]["1"]
     assert (problems["records"], problems["problem_count"]) == (7, 4)
     assert problems["problems"][0] == "offset 1: key is absent"

@@ -30,6 +30,7 @@ class Finder:
     def __init__(self) -> None:
         self.count: int | None = PARTITIONS
         self.created = 0
+        self.ended = False
         self.may_create = asyncio.Event()
         self.failure: Exception | None = None
 
@@ -41,7 +42,10 @@ class Finder:
 
     async def create_topic(self) -> None:
         self.created += 1
-        await self.may_create.wait()
+        try:
+            await self.may_create.wait()
+        finally:
+            self.ended = True
         if self.failure is not None:
             raise self.failure
         self.count = PARTITIONS
@@ -113,7 +117,9 @@ async def test_a_failed_creation_is_told_and_tried_again(served: Served) -> None
 async def test_closing_ends_a_creation(served: Served) -> None:
     served.finder.count = None
     await served.service.find_coordinator(ask())
+    await asyncio.sleep(0)
     await served.service.close()
+    assert served.finder.ended, "the end is waited for"
     served.finder.may_create.set()
     await asyncio.sleep(0.001)
     assert served.finder.count is None
@@ -213,3 +219,13 @@ async def test_a_refused_join_says_so(served: Served) -> None:
     asked.protocol_type = "consumer"
     asked.protocols.add(name="range", metadata=b"m")
     assert (await served.service.join_group(asked)).error_code == codes.UNKNOWN_MEMBER_ID
+
+
+async def test_who_is_no_member_is_told_so(served: Served) -> None:
+    service, who = served.service, {"group_id": GROUP, "member_id": "nobody"}
+    answers = [
+        await service.sync_group(wire.SyncGroupRequest(**who)),
+        await service.heartbeat(wire.HeartbeatRequest(**who)),
+        await service.leave_group(wire.LeaveGroupRequest(**who)),
+    ]
+    assert [answer.error_code for answer in answers] == [codes.UNKNOWN_MEMBER_ID] * 3

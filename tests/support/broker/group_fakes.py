@@ -94,6 +94,11 @@ class CoordinatorHarness:
             self.log, settings, self._new_id, self.bugs.append, lambda: self.now_ms, lambda: 77
         )
         self.coordinator.start()
+        asyncio.get_running_loop().set_exception_handler(self._failed)
+
+    def _failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback of the loop ended with an exception, which nobody else would see."""
+        self.bugs.append(context.get("exception") or RuntimeError(context["message"]))
 
     def _new_id(self) -> str:
         self.ids += 1
