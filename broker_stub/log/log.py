@@ -39,21 +39,20 @@ class PartitionLog:
     """
 
     __slots__ = (
-        "_closed", "_config", "_directory_dirty", "_end", "_epochs", "_files", "_folder", "_own_files",
+        "_closed", "_config", "_directory_dirty", "_end", "_epochs", "_files", "_folder",
         "_recovery_point", "_saved_epochs", "_segments", "_start", "failure", "problems",
     )  # fmt: skip
 
     def __init__(self, folder: Path, config: LogConfig, files: FilePool | None, recovery_point: int) -> None:
         """Called by ``open``."""
         self._folder, self._config = folder, config
-        self._own_files = files is None
         self._files = FilePool(2) if files is None else files
         try:
             self._take(recover(folder, recovery_point, self._files), recovery_point)
             if self._saved_epochs is None:
                 self._save_epochs()
         except OSError as error:
-            if self._own_files:
+            if files is None:
                 self._files.close()
             raise LogFault(f"{folder}: cannot be opened: {error}") from error
         #: Why the log refuses changes; empty: it accepts them.
@@ -69,7 +68,7 @@ class PartitionLog:
         self._start = self._segments[0].base_offset if self._segments else 0
         self._end = recovered.end_offset
         self._recovery_point = max(min(recovery_point, self._end), self._start)
-        self._directory_dirty = bool(self._segments) and self._recovery_point < self._end
+        self._directory_dirty = self._recovery_point < self._end
 
     @classmethod
     def open(
@@ -257,7 +256,7 @@ class PartitionLog:
         return None
 
     def flush(self) -> None:
-        if self._recovery_point == self._end and not self._directory_dirty:
+        if self._recovery_point == self._end:
             return
         with self._changing("flush"):
             for segment in self._segments:
@@ -289,5 +288,3 @@ class PartitionLog:
             self.failure = self.failure or f"{self._folder}: the log is closed"
             for segment in self._segments:
                 segment.close()
-            if self._own_files:
-                self._files.close()

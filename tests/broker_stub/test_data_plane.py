@@ -1,14 +1,25 @@
-"""The end of the data plane's background tasks."""
+"""The data plane: its background tasks, what it makes of metadata, and what it tells of the disk."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from broker_stub import settings
+from broker_stub.control.replicas import Replicas, Transition
+from broker_stub.control.requests import Key
+from broker_stub.data_dirs import DataDirs
 from broker_stub.data_plane import DataPlane
+from broker_stub.log.directories import LogDirectories
+from broker_stub.log.interface import LogConfig
+from tests.support.broker.builders import BrokerHarness, metadata_state
+from tests.support.broker.replication_fakes import batch, leaping, order, run_ready_tasks
 
 
 async def test_a_checkpoint_under_way_is_ended_before_the_logs_are_closed() -> None:
@@ -33,3 +44,147 @@ async def test_a_checkpoint_under_way_is_ended_before_the_logs_are_closed() -> N
     with pytest.raises(asyncio.CancelledError):
         await writing
     assert ended.is_set()
+
+
+class Peers:
+    """Which addresses have a connection, and which calls to keep only some."""
+
+    def __init__(self, *addresses: tuple[str, int]) -> None:
+        self.addresses = frozenset(addresses)
+        self.retained: list[frozenset[tuple[str, int]]] = []
+
+    async def retain(self, addresses: frozenset[tuple[str, int]]) -> None:
+        self.retained.append(addresses)
+
+
+class Store:
+    """ZooKeeper: no topic has a configuration, the offsets topic one partition."""
+
+    async def topic_config(self, _topic: str) -> dict[str, str]:
+        return {}
+
+    async def create_topic(self, *_: object) -> None:
+        raise AssertionError
+
+    async def broker_config(self, _name: str) -> dict[str, str]:
+        return {}
+
+    async def partition_count(self, _topic: str) -> int:
+        return 1
+
+    def watch_config_changes(self, _changed: object) -> None:
+        """Nothing changes."""
+
+
+@asynccontextmanager
+async def data_plane(directory: Path, **given: str) -> AsyncIterator[tuple[DataPlane, BrokerHarness]]:
+    """That of broker 0 on a real directory."""
+    required = {"broker_id": "0", "zookeeper": "h:1", "listen": "h:1", "data_dir": str(directory)}
+    harness, dirs = BrokerHarness(), DataDirs([directory], 0)
+    logs = LogDirectories([directory], LogConfig(message_max_bytes=10_000), dirs.path_of)
+    bugs: list[BaseException] = []
+    plane = DataPlane(
+        settings.load({**required, **given}, {}),
+        logs,
+        dirs,
+        harness.handlers,
+        Store(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        bugs.append,
+        None,
+    )
+    plane.start()
+    try:
+        yield plane, harness
+    finally:
+        await plane.stop()
+        plane.close_logs()
+    assert not bugs
+
+
+def led(plane: DataPlane, isr: tuple[int, ...]) -> list[Transition]:
+    """As LeaderAndIsr makes broker 0 the leader of ``foo-3``; its folder is there."""
+    replicas = Replicas(0)
+    plan = replicas.plan_leader_and_isr([order(0, 1, isr)], lambda _: True)
+    assert not plane._data_dirs.apply(plan.steps).failed
+    return replicas.complete(plan, {}).transitions
+
+
+@leaping
+async def test_checkpoints_are_written_at_their_interval_once_the_roles_are_known(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with data_plane(tmp_path) as (plane, _):
+        times: list[float] = []
+
+        async def checkpoint(*_: object) -> None:
+            times.append(loop.time())
+
+        plane._checkpoint = checkpoint  # type: ignore[method-assign]
+        roles = led(plane, (0,))
+        await plane.apply("StopReplica", [])
+        await plane.apply("UpdateMetadata", roles)
+        await asyncio.sleep(20.0)
+        assert not times
+        apply = plane.manager.apply
+
+        async def slowly(transitions: Sequence[Transition]) -> dict[Key, str]:
+            await asyncio.sleep(20.0)
+            return await apply(transitions)
+
+        plane.manager.apply = slowly  # type: ignore[method-assign]
+        await plane.apply("LeaderAndIsr", roles)
+        assert not times, "some high watermarks were not taken up yet"
+        await asyncio.sleep(15.5)
+        assert times == pytest.approx([45.0, 50.0, 55.0])
+
+
+@leaping
+async def test_logs_are_flushed_at_their_interval(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with data_plane(tmp_path, log_flush_interval_ms="200") as (plane, _):
+        times: list[float] = []
+        plane._logs.flush = lambda: times.append(loop.time()) or {}  # type: ignore[func-returns-value, method-assign]
+        await asyncio.sleep(0.7)
+    assert times == pytest.approx([0.2, 0.4, 0.6])
+
+
+@leaping
+async def test_a_leader_whose_records_are_not_committed_yet_lags_behind_nobody(tmp_path: Path) -> None:
+    async with data_plane(tmp_path) as (plane, _):
+        await plane.apply("LeaderAndIsr", led(plane, (0, 1)))
+        plane.manager.append(plane.manager.require("foo", 3), batch("a", "b"), 1)
+        (found,) = await plane.on_disk([])
+        assert (found.topic, found.partition, found.offset_lag) == ("foo", 3, 0)
+        assert found.size_bytes == len(batch("a", "b"))
+        assert await plane.on_disk(["bar"]) == []
+
+
+@leaping
+async def test_calls_end_to_brokers_that_go_and_to_no_one_else(tmp_path: Path) -> None:
+    async with data_plane(tmp_path) as (plane, harness):
+        controller = ("controller", 1)
+        peers = Peers(("h", 9001), ("h", 9002), controller)
+        plane.peers = peers  # type: ignore[assignment]
+        for live in ([0, 1, 2], [0, 1, 2], [0, 2]):
+            harness.update(brokers=live)
+            plane.metadata_changed([])
+            await run_ready_tasks()
+        assert peers.retained == [{("h", 9002), controller}]
+        plane.peers = SimpleNamespace(close=lambda: asyncio.sleep(0))  # type: ignore[assignment]
+
+
+@leaping
+async def test_the_offsets_topic_is_forgotten_when_it_goes_and_looked_up_when_it_comes(
+    tmp_path: Path,
+) -> None:
+    async with data_plane(tmp_path) as (plane, harness):
+        coordinator = plane.coordinator
+        harness.update(metadata_state("__consumer_offsets", 0))
+        plane.metadata_changed([])
+        await run_ready_tasks()
+        assert coordinator.partition_of("test") == 0
+        harness.update(metadata_state("__consumer_offsets", 0, leader=-2))
+        plane.metadata_changed([("foo", 0)])
+        assert coordinator.partition_of("test") == 0
+        plane.metadata_changed([("foo", 0), ("__consumer_offsets", 0)])
+        assert coordinator.partition_of("test") == 48, "of as many as it would be made with"

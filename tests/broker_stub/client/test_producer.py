@@ -49,6 +49,20 @@ async def test_offsets_are_those_of_the_log(cluster: FakeCluster, producer: Prod
     assert cluster.asked("Produce") == [address(1)] * 2
 
 
+async def test_sends_of_several_records_that_share_a_request_each_get_their_own_first_offset(
+    cluster: FakeCluster, producer: Producer
+) -> None:
+    asked_ms: list[int] = []
+    produce = cluster.handlers["Produce"]
+    cluster.handlers["Produce"] = lambda broker, request: (
+        asked_ms.append(request.timeout_ms) or produce(broker, request)  # type: ignore[func-returns-value]
+    )
+    records = [[(None, b"%d" % n)] * (n + 1) for n in range(4)]
+    sends = [asyncio.create_task(producer.send(TOPIC, 0, some)) for some in records]
+    assert await asyncio.gather(*sends) == [0, 1, 3, 6]
+    assert asked_ms == [5000], "how long brokers may take"
+
+
 @pytest.mark.parametrize(
     ("fault", "attempts", "copies"),
     [

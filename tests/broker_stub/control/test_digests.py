@@ -199,3 +199,14 @@ def test_a_fence_of_a_deposed_controller_is_refused() -> None:
     response = broker.deliver("describe_state", request.SerializeToString())
     assert codes.ErrorCode.Name(response.error_code) == "STALE_CONTROLLER_EPOCH"
     assert not response.fenced
+
+
+def test_only_a_leader_tells_its_isr() -> None:
+    """A follower is not told of every change of it."""
+    broker = BrokerHarness()
+    broker.lead(leader_state("foo", 0), leader_state("foo", 1, leader=1))
+    answer = described(broker, partitions=wire.PartitionPage(topic="foo"))
+    assert [(r.partition, r.role, list(r.isr)) for r in answer.hosted] == [
+        (0, "leader", [0, 1]),
+        (1, "follower", []),
+    ]

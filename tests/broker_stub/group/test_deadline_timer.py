@@ -27,3 +27,17 @@ async def test_each_is_due_once_at_its_last_deadline() -> None:
     timer.close()
     await asyncio.sleep(20)
     assert len(due) == 2
+
+
+@leaping
+async def test_an_earlier_deadline_than_many_others_is_kept() -> None:
+    loop = asyncio.get_running_loop()
+    due: list[tuple[str, float]] = []
+    timer = DeadlineTimer[str](
+        lambda: round(loop.time() * 1000), lambda item: due.append((item, loop.time()))
+    )
+    for number in range(100):
+        timer.set(f"{number}", 50)
+    timer.set("early", 10)
+    await asyncio.sleep(0.02)
+    assert due == [("early", 0.01)]

@@ -222,10 +222,10 @@ async def test_a_refused_join_says_so(served: Served) -> None:
 
 
 async def test_who_is_no_member_is_told_so(served: Served) -> None:
-    service, who = served.service, {"group_id": GROUP, "member_id": "nobody"}
-    answers = [
-        await service.sync_group(wire.SyncGroupRequest(**who)),
-        await service.heartbeat(wire.HeartbeatRequest(**who)),
-        await service.leave_group(wire.LeaveGroupRequest(**who)),
+    service, group, who = served.service, GROUP, "nobody"
+    errors = [
+        (await service.sync_group(wire.SyncGroupRequest(group_id=group, member_id=who))).error_code,
+        (await service.heartbeat(wire.HeartbeatRequest(group_id=group, member_id=who))).error_code,
+        (await service.leave_group(wire.LeaveGroupRequest(group_id=group, member_id=who))).error_code,
     ]
-    assert [answer.error_code for answer in answers] == [codes.UNKNOWN_MEMBER_ID] * 3
+    assert errors == [codes.UNKNOWN_MEMBER_ID] * 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker_stub.group.timer import DeadlineTimer
@@ -19,6 +19,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+@example([("set", "a", 20), ("set", "b", 22), ("set", "a", 5), ("pass", "", 25)])
 @settings(deadline=None)
 def test_items_are_due_when_their_last_deadline_is(steps: list[tuple[str, str, int | None]]) -> None:
     """Each once for each deadline set, never early, never for a deadline that was replaced; each in one heap place."""

@@ -58,6 +58,8 @@ def test_what_the_leader_sets_is_compared_by_a_follower() -> None:
         assert stored == []
     with pytest.raises(OutOfSequence):
         checks.for_follower(flips(12, 13)[7], 1000, 3)
+    with pytest.raises(CorruptMessage, match="base_offset is -"):
+        checks.for_leader(flips(0, 8)[7], MAX)
 
 
 @pytest.mark.parametrize("cut", range(1, len(WHOLE)))

@@ -10,12 +10,13 @@ import pytest
 
 from broker_stub.log import batches
 from broker_stub.log import log as log_module
+from broker_stub.log.batches import BatchError
 from broker_stub.log.checkpoints import LEADER_EPOCHS
 from broker_stub.log.errors import LogFault, OffsetOutOfRange, OutOfSequence
 from broker_stub.log.files import FilePool
 from broker_stub.log.interface import LogConfig
 from broker_stub.log.log import PartitionLog
-from broker_stub.log.segment import Segment, file_name, parse_file_name
+from broker_stub.log.segment import Segment, file_name, parse_file_name, walk
 from proto.gen import broker_data_pb2 as wire
 from tests.support.broker.unsynced_names import unsynced_names
 
@@ -408,3 +409,42 @@ def test_names_that_a_killed_broker_may_not_have_synced_are_synced_with_the_next
     monkeypatch.setattr(log_module, "sync_directory", synced.append)
     log.flush()
     assert synced == [tmp_path]
+
+
+def test_a_log_that_was_not_read_since_its_start_is_cut(tmp_path: Path) -> None:
+    filled(tmp_path, 8).close()
+    log = PartitionLog.open(tmp_path, SMALL_SEGMENTS, 8)
+    assert log.truncate_to(4)
+    assert segments(tmp_path) == [0, 3]
+    assert [record.offset for record in batches.decode(log.read(0, 10_000, 9))] == [0, 1, 2, 3]
+    log.append_as_leader(ONE, 2)
+    assert log.log_end_offset == 5
+    log.close()
+
+
+def test_a_file_that_is_gone_is_not_made_anew_with_a_hole(tmp_path: Path) -> None:
+    files = FilePool(1)
+    log = PartitionLog.open(tmp_path, LogConfig(), 0, files)
+    log.append_as_leader(ONE, 1)
+    (tmp_path / "other").write_bytes(b"")
+    files.fd(tmp_path / "other")
+    (tmp_path / file_name(0)).unlink()
+    with pytest.raises(LogFault, match="No such file"):
+        log.append_as_leader(ONE, 1)
+    assert segments(tmp_path) == []
+    files.close()
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_batch_that_is_cut_short_is_noticed_whether_or_not_checksums_are(
+    tmp_path: Path, check: bool
+) -> None:
+    file = tmp_path / "a"
+    whole = b"".join(batches.encode([(None, b"x")], 1000, offset, 1) for offset in (0, 1))
+    file.write_bytes(whole[:-1])
+    fd = os.open(file, os.O_RDONLY)
+    found = walk(fd, 0, len(whole) - 1, 0, -1, check=check)
+    assert next(found)[0].next_offset == 1
+    with pytest.raises(BatchError, match="cut short"):
+        next(found)
+    os.close(fd)

@@ -53,6 +53,8 @@ TESTS = {
     "controller/analysis": ("tests/analysis",),
     "controller/workload": ("tests/workload",),
     "broker_stub": ("tests/broker_stub", "tests/provers/sim/environment"),
+    "proto/digest.py": ("tests/runtime/audit", "tests/broker_stub/control"),
+    "proto/incarnations.py": ("tests/proto",),
     "proto/security": (
         "tests/proto/security",
         "tests/runtime/rpc",

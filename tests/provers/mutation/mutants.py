@@ -72,7 +72,9 @@ def mutants_of(file: str, module: ast.Module) -> Iterator[Mutant]:
     for scope, name in _scopes(module):
         source = hashlib.sha256(ast.dump(scope).encode()).hexdigest()[:16]
         first = _first_line(scope)
-        places = _places(scope, outside=isinstance(scope, ast.Module))
+        # The defaults of a function's own parameters are made where it stands, not where it runs.
+        body = scope if isinstance(scope, ast.Module) else ast.Module(scope.body, [])
+        places = _places(body, outside=isinstance(scope, ast.Module))
         for number, (line, what, apply) in enumerate(places):
             yield Mutant(file, name, first, line, what, number, source, apply)
 
@@ -258,12 +260,13 @@ def _of_comparison(node: ast.Compare) -> Iterator[ast.expr]:
 
 def _of_arithmetic(node: ast.BinOp, outside: bool) -> Iterator[ast.expr]:
     is_type = outside and isinstance(node.op, ast.BitOr)
-    is_text = any(
-        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str))
-        for side in (node.left, node.right)
-    )
+    is_text = any(isinstance(side, ast.JoinedStr) or _is_text(side) for side in (node.left, node.right))
     if type(node.op) in _OPERATORS and not is_type and not is_text:
         yield ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _of_call(node: ast.Call) -> Iterator[ast.expr]:
@@ -278,5 +281,8 @@ def _of_call(node: ast.Call) -> Iterator[ast.expr]:
     ):
         yield ast.Call(node.func, node.args[:-1], node.keywords)
     for n, keyword in enumerate(node.keywords):
-        if keyword.arg not in (None, "strict") and not isinstance(keyword.value, ast.JoinedStr):
+        is_text = isinstance(keyword.value, ast.JoinedStr) or (
+            keyword.arg == "name" and _is_text(keyword.value)
+        )
+        if keyword.arg not in (None, "strict") and not is_text:
             yield ast.Call(node.func, node.args, node.keywords[:n] + node.keywords[n + 1 :])
