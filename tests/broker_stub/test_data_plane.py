@@ -119,7 +119,7 @@ async def test_checkpoints_are_written_at_their_interval_once_the_roles_are_know
         async def checkpoint(*_: object) -> None:
             times.append(loop.time())
 
-        plane._checkpoint = checkpoint  # type: ignore[method-assign]
+        plane._checkpoint = checkpoint  # type: ignore[method-assign, assignment]
         roles = led(plane, (0,))
         await plane.apply("StopReplica", [])
         await plane.apply("UpdateMetadata", roles)

@@ -116,7 +116,7 @@ class MessageBuilder:
                 live_brokers=[
                     pb.LiveBroker(
                         broker_id=b.id,
-                        rack=b.rack or "",
+                        rack=b.rack,
                         endpoints=[
                             pb.Endpoint(
                                 listener=e.listener,

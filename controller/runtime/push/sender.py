@@ -97,8 +97,7 @@ class Senders:
         queues, ends = self._outbox.queues, self._outbox.ends
         for id_ in [i for i in self._tasks if i not in queues]:
             self._tasks.pop(id_)[1].cancel()
-            self._wake.pop(id_, None)
-            self.status.pop(id_, None)
+            del self._wake[id_], self.status[id_]
             self._busy.discard(id_)
         for id_, queue in queues.items():
             running = self._tasks.get(id_)
@@ -387,11 +386,7 @@ def _note_leadership(push: Push, answer: Answer, status: SenderStatus) -> dict[P
         status.led(push.partitions, {})
         return {}
     named = [p for p in push.partitions if (p.topic.name, p.number) in codes]
-    refused = {
-        p: _error_name(code)
-        for p in named
-        if (code := codes.get((p.topic.name, p.number), common_pb2.NONE)) not in _BENIGN
-    }
+    refused = {p: _error_name(code) for p in named if (code := codes[p.topic.name, p.number]) not in _BENIGN}
     fresh = {p: error for p, error in refused.items() if status.not_led.get(p) != error}
     status.led([p for p in named if p not in refused], refused)
     return fresh

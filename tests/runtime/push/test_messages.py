@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, ReplicaState
 from controller.core.outbox import Push, PushKind
-from controller.runtime.push import messages
+from controller.runtime.push import entries, messages
 from controller.runtime.push.messages import MessageBuilder
 from proto.gen import broker_control_pb2 as pb
 from tests.support.runtime.pushes import topic
@@ -273,3 +273,10 @@ def test_who_stops_without_deleting_hears_the_leader_epoch() -> None:
     push = Push(PushKind.STOP_REPLICA, BROKER, [partition], [False])
     (stop,) = built(MessageBuilder(cluster(), 10**6), push, pb.StopReplicaRequest)[0].partition_states
     assert (stop.leader_epoch, stop.delete_partition) == (6, False)
+
+
+@pytest.mark.parametrize("size", [1, 120, 127, 128, 1022, 1023, 1024, 16_383, 16_384, 2_097_152])
+def test_an_entry_of_any_length_is_framed_as_protobuf_does(size: int) -> None:
+    entry = pb.LeaderAndIsrPartitionState(topic="t" * size)
+    whole = pb.LeaderAndIsrRequest(partition_states=[entry])
+    assert entries._framed(entry.SerializeToString()) == whole.SerializeToString()

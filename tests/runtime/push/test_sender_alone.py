@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from controller.core.events import DiskReport, StopReport
 from controller.core.model import Broker, ControlProtocol, Endpoint, Partition
@@ -22,6 +24,7 @@ from controller.runtime.push.sender import Senders
 from controller.runtime.push.transport import Answer, PartitionError, UnreachableError
 from proto.gen import common_pb2 as codes
 from tests.support.broker.replication_fakes import leaping, run_ready_tasks
+from tests.support.core.world import state
 from tests.support.runtime.pushes import topic
 
 NOBODY = UnreachableError("nobody is there")
@@ -38,6 +41,8 @@ class Hand:
         self.connects = True
         #: Whom it connected to, or tried to.
         self.hosts: list[str] = []
+        #: When it connected, sent, or tried to.
+        self.times: list[float] = []
         #: Partitions in one message.
         self.size = 1000
         self.slow_s = 0.0
@@ -52,7 +57,11 @@ class Hand:
     async def connect(self, broker: Broker) -> None:
         self.hosts.append(broker.control_endpoint.host)
         if not self.connects:
+            self._note()
             raise NOBODY
+
+    def _note(self) -> None:
+        self.times.append(asyncio.get_running_loop().time())
 
     def build(self, push: Push) -> Iterator[tuple[bytes, int]]:
         names = [str(p).encode() for p in push.partitions]
@@ -61,6 +70,7 @@ class Hand:
             yield b",".join(part), len(part)
 
     async def send(self, broker: Broker, push: Push, message: bytes) -> Answer:
+        self._note()
         await asyncio.sleep(self.slow_s)
         if self.failures:
             self.failures -= 1
@@ -82,6 +92,7 @@ class Rig:
         self.stops: list[StopReport] = []
         self.suspected: list[int] = []
         self.records: list[LogBatch] = []
+        self.heard: list[int] = []
         self.idle: Callable[[], None] = lambda: None
         self.senders = Senders(
             self.outbox,
@@ -93,7 +104,7 @@ class Rig:
             self.bugs.append,
             self.disks.append,
             self.stops.append,
-            lambda _: None,
+            self.heard.append,
             lambda: self.idle(),
         )
 
@@ -101,8 +112,8 @@ class Rig:
         if not self.leads:
             raise LeaseExpiredError("over")
 
-    async def joins(self, epoch: int = 5, host: str = "h") -> None:
-        broker = Broker(1, epoch, (Endpoint("GRPC", "PLAINTEXT", host, 1),))
+    async def joins(self, epoch: int = 5, host: str = "h", id_: int = 1) -> None:
+        broker = Broker(id_, epoch, (Endpoint("GRPC", "PLAINTEXT", host, 1),))
         self.outbox.add_broker(broker, 1, "test")
         await self.go()
         self.hand.sent.clear()
@@ -297,4 +308,133 @@ async def test_how_long_an_answer_took_is_recorded_in_microseconds() -> None:
         rig.hand.slow_s = 2.0
         await rig.told(topic("t", 1), 3.0)
     acks = [r for batch in rig.records for r in batch.records if isinstance(r, PushAcknowledged)]
-    assert acks[-1].duration_us == pytest.approx(2_000_000)
+    assert acks[-1].duration_us == pytest.approx(2_000_000, abs=1)
+
+
+@pytest.mark.parametrize("connects", [True, False])
+@leaping
+async def test_a_broker_that_is_away_is_tried_ever_more_slowly_and_logged_ever_more_rarely(
+    connects: bool,
+) -> None:
+    rig = Rig()
+    await rig.joins()
+    rig.hand.failures, rig.hand.connects = 10_000, connects
+    rig.hand.times.clear()
+    with capture_logs() as logs:
+        await rig.told(topic("t", 1), 14.0)
+    pauses = [after - before for before, after in pairwise(rig.hand.times)]
+    assert pauses[:7] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
+    assert [entry["attempt"] for entry in logs] == [1, 2, 4, 8]
+
+
+@leaping
+async def test_much_that_nobody_waits_for_is_told_within_a_pause_of_a_long_event() -> None:
+    loop = asyncio.get_running_loop()
+    rig = Rig()
+    await rig.joins()
+    with mock.patch.object(sender, "time", SimpleNamespace(monotonic=loop.time)):
+        rig.hand.times.clear()
+        rig.outbox.update_metadata(topic("t", 200), 2, "test")
+        began = loop.time()
+        for _ in range(20):
+            rig.senders.sync(deciding=True)
+            await asyncio.sleep(0.01)
+        assert rig.hand.times == pytest.approx([began + sender.BUSY_PAUSE_S])
+
+
+@leaping
+async def test_small_changes_gather_and_an_urgent_one_is_told_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    rig = Rig()
+    await rig.joins()
+    await rig.go(1.0)
+    first, second, third = topic("t", 3)
+    rig.hand.times.clear()
+    began = loop.time()
+    for partition in (first, second, third):
+        rig.outbox.update_metadata([partition], 2, "test")
+        await rig.go(0.004)
+    await rig.go(0.1)
+    assert rig.hand.times == pytest.approx([began, began + sender.REST_S])
+    rig.hand.times.clear()
+    began = loop.time()
+    rig.outbox.update_metadata([first], 2, "test")
+    await rig.go(0.004)
+    rig.outbox.leader_and_isr([([1], first)], False, 2, "test")
+    await rig.go(0.1)
+    assert rig.hand.times == pytest.approx([began, began + 0.004])
+
+
+@leaping
+async def test_whoever_is_woken_looks_for_something_to_send() -> None:
+    rig = Rig()
+    await rig.joins()
+    partition, *_ = topic("t", 1)
+    rig.outbox.leader_and_isr([([1], partition)], False, 2, "test")
+    rig.senders.wake(7)
+    await run_ready_tasks()
+    assert not rig.hand.sent
+    rig.senders.wake(1)
+    await run_ready_tasks()
+    assert [message for _, _, message in rig.hand.sent] == [str(partition).encode()]
+    assert rig.heard == [1, 1], "it is there"
+
+
+@leaping
+async def test_who_has_not_been_told_is_said_with_the_reason() -> None:
+    rig = Rig()
+    await rig.joins()
+    partition, other = topic("t", 2)
+    rig.hand.connects = False
+    await rig.told([partition])
+    rig.outbox.leader_and_isr([([1], other)], False, 2, "test")
+    assert rig.senders.unacknowledged(partition) == "broker 1 has not answered yet (nobody is there)"
+    assert rig.senders.unacknowledged(other) == "broker 1 has not been told yet (nobody is there)"
+    assert rig.senders.not_told(7, partition) == "broker 7 has not been told yet"
+    assert partition.leadership is not None
+    partition.leadership = state(-1, [1], 0, 0)
+    assert rig.senders.unacknowledged(partition) == ""
+    partition.leadership = None
+    assert rig.senders.unacknowledged(partition) == ""
+
+
+@leaping
+async def test_refusals_are_listed_by_broker() -> None:
+    rig = Rig()
+    partition, *_ = topic("t", 1)
+    rig.hand.answers = [errors((partition, codes.UNKNOWN_SERVER_ERROR))]
+    for id_ in (3, 1, 2):
+        await rig.joins(id_=id_)
+    for id_ in (3, 1, 2):
+        rig.outbox.leader_and_isr([([id_], partition)], False, 2, "test")
+    await rig.go()
+    assert list(rig.senders.refusals()) == [(id_, partition, "UNKNOWN_SERVER_ERROR") for id_ in (1, 2, 3)]
+    rig.outbox.remove_broker(2)
+    await rig.go()
+    assert [id_ for id_, _, _ in rig.senders.refusals()] == [1, 3]
+
+
+@leaping
+async def test_only_a_stale_controller_epoch_makes_this_controller_doubt() -> None:
+    rig = Rig()
+    await rig.joins()
+    rig.hand.answers = [lambda *_: Answer(codes.UNKNOWN_SERVER_ERROR, (), 9)]
+    await rig.told(topic("t", 1))
+    assert rig.suspected == []
+    assert rig.senders.status[1].problem == "refuses LeaderAndIsr: UNKNOWN_SERVER_ERROR"
+
+
+@leaping
+async def test_an_answer_says_nothing_of_what_it_does_not_name() -> None:
+    """Neither of another partition that was refused before, nor does a stranger's hide those that follow."""
+    rig = Rig()
+    await rig.joins()
+    one, other = topic("t", 2)
+    stranger, *_ = topic("u", 1)
+    rig.hand.answers = [errors((one, codes.KAFKA_STORAGE_ERROR))]
+    await rig.told([one])
+    rig.hand.answers = [errors((stranger, codes.NONE), (other, codes.NONE))]
+    await rig.told([one, other])
+    assert (rig.senders.refusal(1, one), rig.senders.refusal(1, other)) == ("KAFKA_STORAGE_ERROR", "")
+    assert [(list(r.failed), list(r.healthy)) for r in rig.disks] == [([one], []), ([], [other])]
+    assert {batch.event_id for batch in rig.records[-5:]} == {2}

@@ -45,7 +45,12 @@ def test_a_partition_is_refused_until_it_is_led_or_stopped() -> None:
     status.led([], {FIRST: REFUSED, SECOND: REFUSED})
     assert status.refused_partitions == f"refuses LeaderAndIsr of 2 partitions: {REFUSED} x2"
     assert status.why_not_led(FIRST) == f"refused to lead it: {REFUSED}"
-    status.led([FIRST], {})
+    status.led([], {FIRST: "ABC", SECOND: REFUSED})
+    status.led([], {SECOND: REFUSED})
+    assert status.refused_partitions == f"refuses LeaderAndIsr of 2 partitions: ABC x1, {REFUSED} x1"
+    status.led([], {FIRST: "XYZ"})
+    assert status.refused_partitions == f"refuses LeaderAndIsr of 2 partitions: {REFUSED} x1, XYZ x1"
+    status.led([FIRST, Partition(Topic("t"), 2, (1,))], {})
     assert status.refused_partitions == f"refuses LeaderAndIsr of 1 partition: {REFUSED} x1"
     status.forget([SECOND])
     assert (status.refused_partitions, status.why_not_led(SECOND)) == ("", "")
