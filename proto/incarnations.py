@@ -75,4 +75,9 @@ def begin(directory: Path, own: str = "") -> Incarnation:
         stream.flush()
         os.fsync(stream.fileno())
     temporary.rename(file)
+    renamed = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(renamed)
+    finally:
+        os.close(renamed)
     return incarnation

@@ -46,3 +46,27 @@ def test_a_directory_has_one_process(tmp_path: Path) -> None:
         incarnations.lock(tmp_path)
     os.close(descriptor)
     os.close(incarnations.lock(tmp_path))
+
+
+def test_who_finds_a_directory_in_use_keeps_nothing_open(tmp_path: Path) -> None:
+    descriptor = incarnations.lock(tmp_path)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(incarnations.InUseError):
+        incarnations.lock(tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+    os.close(descriptor)
+
+
+def test_an_incarnation_is_on_the_disk_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a machine that loses power takes what its own former self left in ZooKeeper for a stranger's."""
+    synced: list[tuple[int, bytes]] = []
+
+    def fsync(descriptor: int) -> None:
+        file = tmp_path / incarnations.FORMER
+        synced.append((os.fstat(descriptor).st_ino, file.read_bytes() if file.exists() else b""))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    begun = incarnations.begin(tmp_path)
+    written = f"{begun.own}\n".encode()
+    file, directory = ((tmp_path / name).stat().st_ino for name in (incarnations.FORMER, "."))
+    assert synced == [(file, b""), (directory, written)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker_stub.control import pages
 from broker_stub.control.replicas import IsrChange
-from proto.digest import Digest, hosted_item, metadata_item, topic_id_item, total_of
+from proto.digest import Digest, hosted_item, metadata_item, offline_item, topic_id_item, total_of
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
 from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, leader_state, metadata_state
@@ -153,6 +153,9 @@ def test_any_difference_in_a_field_is_another_item() -> None:
     ]
     assert len({metadata_item(**{**rest, **change}) for change in changes}) == len(changes)
     assert metadata_item(**rest) == metadata_item(**{**rest, "isr": (2, 1)})
+    offline = [("t", 0, (1,)), ("t", 1, (1,)), ("u", 0, (1,)), ("t", 0, (1, 2)), ("t", 0, ())]
+    assert len({offline_item(*fields) for fields in offline}) == len(offline)
+    assert offline_item("t", 0, (1, 2)) == offline_item("t", 0, (2, 1))
 
 
 def fresh(broker: BrokerHarness) -> tuple[int, int, int]:

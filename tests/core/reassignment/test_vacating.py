@@ -87,6 +87,17 @@ def test_the_new_broker_takes_all_it_does_not_hold_yet() -> None:
     }  # fmt: skip
 
 
+def test_replicas_of_several_leaving_brokers_go_to_different_racks() -> None:
+    racks: dict[int, str | None] = {0: "a", 1: "b", 2: "c", 3: "c", 4: "d"}
+    current = {("t", 0): (0, 1), ("t", 1): (4,)}
+    assert vacated(current, [0, 1], brokers(racks)) == {("t", 0): (2, 4)}
+
+
+def test_a_swap_of_two_that_are_both_replicas_exchanges_their_places() -> None:
+    current = {("t", 0): (1, 2, 3), ("t", 1): (3, 1), ("t", 2): (3,)}
+    assert swapped(current, 1, 2) == {("t", 0): (2, 1, 3), ("t", 1): (3, 2)}
+
+
 def test_too_few_brokers() -> None:
     with pytest.raises(
         PlacementError, match="t-0: no broker is left for one of its 2 replicas: 1 brokers stay"

@@ -16,7 +16,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import DeleteTopics, TopicRef
-from controller.core.topics import deletion, znode_deletion
+from controller.core.topics import delete_topics, deletion, znode_deletion
 from controller.core.topics.reasons import BeingReassigned, CreatedAnew, Unreachable, ZnodeUnreadable
 from controller.core.znode_paths import DELETE_TOPICS, topic_path
 from tests.support.core.deletions import active, check_gone, states
@@ -431,6 +431,19 @@ def test_a_marker_that_cannot_be_written_is_no_success() -> None:
     assert answer.topics[0].error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "could not be written" in answer.topics[0].message
     assert world.deletions == []
+
+
+def test_markers_that_cannot_be_written_cost_those_of_their_batch_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delete_topics, "BATCH_WRITES", 2)
+    world, rig = active(1, **{name: [[1]] for name in ("a", "b", "c", "d", "e")})
+    fates = iter([Fate.LOST] * delete_topics.ATTEMPTS_MAX)
+    rig.fate = lambda _: next(fates, Fate.ANSWERED)
+    (answer,) = rig.ask(DeleteTopics([TopicRef(name) for name in ("a", "b", "c", "d", "e")]))
+    failed, done = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE
+    assert [topic.error for topic in answer.topics] == [failed, failed, done, done, done]
+    assert set(world.topics) == {"a", "b"}
 
 
 def test_refused_markers_are_erased_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,11 @@ TESTS = {
         "tests/provers/sim/zookeeper",
         "tests/kafka_decoders",
     ),
+    "controller/runtime/kafka": (
+        "tests/runtime/kafka",
+        "tests/runtime/kafka_api",
+        "tests/provers/sim/zookeeper/contract",
+    ),
     "controller/runtime/lease.py": ("tests/runtime/test_lease.py", "tests/provers/sim/zookeeper/contract"),
     "controller/analysis": ("tests/analysis",),
     "controller/workload": ("tests/workload",),

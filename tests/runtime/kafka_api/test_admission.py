@@ -54,6 +54,12 @@ def test_an_address_takes_the_place_of_its_own_oldest_only() -> None:
     assert len(admitted) == PER_ADDRESS_MAX + 1
 
 
+def test_who_is_being_answered_makes_room_after_all_others() -> None:
+    admitted, slots = crowd(PER_ADDRESS_MAX, authenticated=True)
+    slots[0].busy = True
+    assert admitted.enter(slot("10.0.0.0", 1e6, authenticated=True)) == [slots[1]]
+
+
 def test_brokers_count_for_no_address() -> None:
     admitted, _ = crowd(PER_ADDRESS_MAX, authenticated=True)
     for number in range(5):

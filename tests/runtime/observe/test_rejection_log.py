@@ -28,3 +28,7 @@ def test_each_error_has_some_lines_in_a_minute_and_then_a_count() -> None:
         ("rejected", "INELIGIBLE_REPLICA", None),
         ("rejected", "CONFLICT", None),
     ]
+    now_s = WINDOW_S + 1.0
+    with capture_logs() as logs:
+        told.tell([Rejection("CONFLICT", "and again")] * 10, 103)
+    assert [line["event"] for line in logs] == [*["rejected"] * (LINES_MAX - 1), "rejected_more"]

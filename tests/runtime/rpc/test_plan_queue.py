@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from controller.runtime.rpc import plan_queue
 from controller.runtime.rpc.plan_queue import WAITING_MAX, AbandonedError, BusyError, PlanQueue
 from tests.support.runtime.sessions import until
 
@@ -114,3 +116,19 @@ async def test_the_event_loop_goes_on_meanwhile() -> None:
     assert not task.done()
     work.may_end.set()
     assert await task == "done"
+
+
+async def test_a_plan_gives_way_after_each_run_of_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, pauses = 0.0, list[float]()
+    clock = SimpleNamespace(monotonic=lambda: now_s, sleep=pauses.append)
+    monkeypatch.setattr(plan_queue, "time", clock)
+
+    def work(give_way: Callable[[], None]) -> str:
+        nonlocal now_s
+        for _ in range(9):
+            now_s += 0.4 * plan_queue.RUN_S
+            give_way()
+        return "done"
+
+    assert await planned(PlanQueue(), work) == "done"
+    assert pauses == [plan_queue.PAUSE_S] * 3

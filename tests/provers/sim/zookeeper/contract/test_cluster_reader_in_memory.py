@@ -9,9 +9,12 @@ import pytest
 
 from controller.core import znode_paths as z
 from controller.core.cluster.quarantine import Quarantine
-from controller.core.model import Endpoint, LeaderAndIsr
+from controller.core.model import Broker, Endpoint, LeaderAndIsr
 from controller.core.model.brokers import Forgotten, StopApproval
 from controller.core.model.maintenance import Attribution, Maintenance
+from controller.errors import ControllerError
+from controller.runtime.kafka import cluster_facts
+from controller.runtime.kafka.cluster_check import Answers
 from controller.runtime.zookeeper import acl_migration, cluster_reader, codecs, single_codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo, PartitionInfo
 from controller.runtime.zookeeper.session import AccessError, Session
@@ -166,6 +169,33 @@ def test_one_that_never_decoded_does_not_end_the_list_of_those_registered() -> N
 
 def test_brokers_that_have_replicas_and_are_not_there_are_gone() -> None:
     assert looked({z.topic_path("foo"): TOPIC, z.broker_path("2"): BROKER}).gone == [1]
+
+
+def test_what_is_to_be_checked_before_a_takeover_is_counted() -> None:
+    moving = (
+        b'{"version":3,"topic_id":"","partitions":{"0":[1,2],"1":[1,2]},"adding_replicas":{"0":[2]},'
+        b'"removing_replicas":{"1":[2]}}'
+    )
+    led_by_two = LeaderAndIsr(2, 4, (1, 2), 0, 9)
+    znodes = {**ZNODES, z.topic_path("bar"): moving, z.state_path("bar", 0): codecs.encode_state(led_by_two)}
+    znodes |= {z.state_path("bar", 1): codecs.encode_state(LeaderAndIsr(-1, 4, (2,), 0, 9))}
+    facts = reading(znodes, cluster_facts.read)
+    assert [known.broker.id for known in facts.brokers] == [1, 2]
+    assert (facts.controller_id, facts.controller_ours, facts.controller_epoch) == (100, True, 9)
+    assert (facts.topics, facts.partitions, facts.without_topic_id) == (2, 4, 2)
+    assert (facts.reassigning, facts.not_preferred, facts.deleting) == (2, 1, ["bar", "gone"])
+    assert (facts.our_ids, facts.replica_ids) == ({100, 101}, {1, 2})
+
+    async def ask(broker: Broker) -> Answers:
+        if broker.id == 1:
+            raise ControllerError("it is away")
+        return Answers({}, None)
+
+    asked = loop.run(cluster_facts.ask_all(facts, ask))
+    assert [(b.unreachable, b.answers) for b in asked.brokers] == [
+        ("it is away", None),
+        ("", Answers({}, None)),
+    ]
 
 
 # --- the ACLs of a tree --------------------------------------------------------------------------------------
