@@ -6,7 +6,7 @@ from itertools import islice
 
 from broker_stub.control.gates import Gate
 from broker_stub.control.metadata import MetadataCache
-from broker_stub.control.replicas import Replica, Replicas, Role
+from broker_stub.control.replicas import Replica, Replicas
 from broker_stub.control.requests import PartitionMetadata
 from proto.gen import broker_control_pb2 as wire
 
@@ -84,7 +84,7 @@ def _replica(replica: Replica) -> wire.HostedReplica:
         leader=replica.leader,
         leader_epoch=replica.leader_epoch,
         partition_epoch=replica.partition_epoch,
-        isr=replica.isr if replica.role is Role.LEADER else (),
+        isr=replica.isr,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.core.backoff import RETRY_FIRST_US, RETRY_MAX_US
+from controller.core.commits import ATTEMPTS_MAX
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, DeleteNode, Read, ReadTopicTrees
 from controller.core.events import Event, EventKind, StopReport
@@ -438,7 +439,7 @@ def test_markers_that_cannot_be_written_cost_those_of_their_batch_alone(
 ) -> None:
     monkeypatch.setattr(delete_topics, "BATCH_WRITES", 2)
     world, rig = active(1, **{name: [[1]] for name in ("a", "b", "c", "d", "e")})
-    fates = iter([Fate.LOST] * delete_topics.ATTEMPTS_MAX)
+    fates = iter([Fate.LOST] * ATTEMPTS_MAX)
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     (answer,) = rig.ask(DeleteTopics([TopicRef(name) for name in ("a", "b", "c", "d", "e")]))
     failed, done = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE
