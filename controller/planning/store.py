@@ -309,8 +309,8 @@ class Store:
             case SetReassignment(entries, version):
                 request = ReassignmentRequest(tuple(entries), version + 1) if entries else None
                 self.put_watched(REASSIGN_PARTITIONS, request)
-            case WriteNode(path, value, version):
-                self.put_node(path, value, 0 if version is None else version + 1)
+            case WriteNode(path, value, _):
+                self.put_node(path, value)
             case NotifyConfig(entity):
                 self.put_sequential(CONFIG_CHANGE, entity)
             case PutFeature(version, levels):
@@ -339,11 +339,10 @@ class Store:
         self._changed(state_path(topic, number), self.states.get((topic, number)), new)
         self.states[(topic, number)] = new
 
-    def put_node(self, path: str, value: object, version: int | None = None) -> None:
-        """Store a node that ``ReadNodes`` reads; ``version`` None: the next one."""
+    def put_node(self, path: str, value: object) -> None:
+        """Store the next version of a node that ``ReadNodes`` reads."""
         old = self.nodes.get(path)
-        following = 0 if old is None else old.version + 1
-        node = self.nodes[path] = StoredNode(value, following if version is None else version)
+        node = self.nodes[path] = StoredNode(value, 0 if old is None else old.version + 1)
         self._changed(path, old, node)
 
     def put_watched(self, path: str, value: object) -> None:

@@ -17,6 +17,8 @@ from controller.core.effects import (
     ReadFeature,
     ReadKafkaIds,
     ReadNodes,
+    ReadReassignment,
+    ReadTopics,
     ReadTopicTrees,
     ReassignmentRequest,
     SetReassignment,
@@ -155,3 +157,16 @@ def test_a_topic_goes_only_with_all_that_is_below_it() -> None:
     assert store.answer(ReadTopicTrees(("t", "never"))) == [gone, []]
     assert store.commit([DeleteNode(path) for path in gone]) is None
     assert (list(store.topics), list(store.states)) == (["u"], [("u", 0)])
+
+
+def test_only_topics_that_are_there_are_watched_as_they_are_read() -> None:
+    store = Store(Small((1,), {("t", 0): ((1,), 1, (1,))}).snapshot())
+    store.answer(ReadTopics(("t", "never")))
+    assert store.watches == {topic_path("t")}
+
+
+def test_what_is_written_anew_can_be_read_again() -> None:
+    store = Store(EMPTY.snapshot())
+    store.problems[REASSIGN_PARTITIONS] = "garbage"
+    store.put_watched(REASSIGN_PARTITIONS, ReassignmentRequest((), 0))
+    assert store.answer(ReadReassignment()) == ReassignmentRequest((), 0)

@@ -104,11 +104,11 @@ def test_a_raised_limit_lets_waiting_reassignments_begin() -> None:
 
 def test_one_bad_value_edited_by_hand_hides_no_other() -> None:
     rig = active()
-    rig.world.put_node(PATH, {"<default>": {MOVES: "lots", PERCENTAGE: "7", "spaceship": "1"}}, 1)
+    rig.world.put_node(PATH, {"<default>": {MOVES: "lots", PERCENTAGE: "7", "spaceship": "1"}})
     rig.run()
     assert rig.machine.settings.leader_imbalance_per_broker_percentage == 7
     assert "lots" in rig.cluster.problems[PATH] or "spaceship" in rig.cluster.problems[PATH]
-    rig.world.put_node(PATH, {}, 2)
+    rig.world.put_node(PATH, {})
     rig.run()
     assert PATH not in rig.cluster.problems
 
@@ -158,7 +158,7 @@ def test_what_was_edited_by_hand_and_may_not_be_is_named_and_not_in_force() -> N
 
 def test_settings_that_cannot_be_read_are_a_problem_and_change_nothing() -> None:
     rig = active()
-    rig.world.put_node(PATH, {"<default>": {PERCENTAGE: "7"}}, 1)
+    rig.world.put_node(PATH, {"<default>": {PERCENTAGE: "7"}})
     rig.run()
     rig.world.damage(PATH)
     rig.run()

@@ -21,3 +21,7 @@ def test_a_controller_is_explained_by_its_epoch_and_candidates() -> None:
     assert never.summary == "no controller is active, and there never was one"
     assert never.changes[0].startswith("start one: partition-controller run")
     assert never.words()[1] == "candidates: none"
+    assert explain_controller(0, 4, [0]).summary == "controller 0 is active since controller epoch 4"
+    assert (
+        explain_controller(-1, 0, []).summary == "no controller is active; the last was of controller epoch 0"
+    )

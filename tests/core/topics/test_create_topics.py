@@ -152,7 +152,7 @@ def test_validation_alone_writes_nothing(rig: MachineHarness) -> None:
 
 @pytest.mark.parametrize("readable", [True, False])
 def test_a_configuration_left_behind_is_replaced(rig: MachineHarness, readable: bool) -> None:
-    rig.world.put_node("/config/topics/n", {"old": "1"}, 4)
+    rig.world.put_node("/config/topics/n", {"old": "1"})
     if not readable:
         rig.world.damage("/config/topics/n")
     rig.forget()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from controller.core import znode_paths
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, Endpoint, FeatureRange, LeaderAndIsr
+from controller.core.model.broker_ids import REPLICAS_MAX
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs
 from tests.support.reference_rows import load
@@ -501,3 +503,34 @@ def test_topic_name_problem(name: str) -> None:
 @pytest.mark.parametrize("name", ["a", "...", "__consumer_offsets", "a" * 249, "A-b.c_9"])
 def test_topic_names_that_are_fine(name: str) -> None:
     assert codecs.topic_name_problem(name) is None
+
+
+@pytest.mark.parametrize(("port", "well"), [(0, False), (1, True), (65_535, True), (65_536, False)])
+def test_ports_are_from_1_to_65535(port: int, well: bool) -> None:
+    data = (
+        b'{"version":5,"endpoints":["GRPC://h:%d"],"listener_security_protocol_map":{"GRPC":"PLAINTEXT"}}'
+        % port
+    )
+    if well:
+        (endpoint,) = codecs.decode_broker("/brokers/ids/1", data, 7).endpoints
+        assert endpoint.port == port
+    else:
+        with pytest.raises(MalformedError, match="port from 1 to 65535"):
+            codecs.decode_broker("/brokers/ids/1", data, 7)
+
+
+def test_registrations_of_controllers_say_when_they_were_made() -> None:
+    before_ms = time.time_ns() // 1_000_000
+    made = [codecs.encode_controller(100, "h:1"), codecs.encode_standby(100, "h:1", "h:2")]
+    after_ms = time.time_ns() // 1_000_000
+    assert all(before_ms <= int(json.loads(data)["timestamp"]) <= after_ms for data in made)
+
+
+def test_a_partition_has_so_many_replicas_and_no_more() -> None:
+    def topic(count: int) -> bytes:
+        return json.dumps({"version": 1, "partitions": {"0": list(range(count))}}).encode()
+
+    most = REPLICAS_MAX
+    assert len(codecs.decode_topic("t", topic(most), 1, 0).partitions[0]) == most
+    with pytest.raises(MalformedError, match=f"must name at most {most}"):
+        codecs.decode_topic("t", topic(most + 1), 1, 0)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
+from controller.core import znode_paths
+from controller.runtime.zookeeper import access, jute
 from controller.runtime.zookeeper.session import Session
+from proto.zookeeper_access import CONSUMERS, ZooKeeperAccess
 
 
 async def test_calls_of_several_threads_are_all_made_each_threads_in_order() -> None:
@@ -44,3 +49,20 @@ async def test_a_call_that_fails_keeps_none_from_being_made() -> None:
     session._post(made.set)
     await asyncio.wait_for(made.wait(), 60)
     assert failures == ["a bug"]
+
+
+@pytest.mark.parametrize(
+    "path", [znode_paths.CONTROLLER, znode_paths.CONFIG_CHANGE, "/config/users/u", CONSUMERS]
+)
+async def test_whatever_is_created_in_a_transaction_has_the_acl_of_its_path(path: str) -> None:
+    for given in (ZooKeeperAccess(), ZooKeeperAccess(set_acl=True)):
+        session = Session("127.0.0.1:1/test", 1000, lambda _: None, None, access=given)
+        acl, packed = access.packed_acl(given, path), f"/test{path}".encode()
+        assert session.op_create(path, b"x") == jute.op_create(packed, b"x", acl)
+        assert session.op_create_ephemeral(path, b"x") == jute.op_create_ephemeral(packed, b"x", acl)
+        assert session.op_create_sequential(path, b"x") == jute.op_create_sequential(packed, b"x", acl)
+    open_to_all = jute.op_create(b"/a", b"", jute.OPEN_ACL)
+    assert (
+        len({open_to_all, *(jute.op_create(b"/a", b"", a) for a in (jute.PRIVATE_ACL, jute.READABLE_ACL))})
+        == 3
+    )

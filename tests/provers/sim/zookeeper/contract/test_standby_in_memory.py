@@ -295,3 +295,18 @@ def test_of_which_partition_a_state_is() -> None:
     assert state_mirror._place_of(znode_paths.state_path("t", 123)) == ("t", 123)
     assert state_mirror._place_of(znode_paths.topic_path("t")) == "t"
     assert state_mirror._place_of(znode_paths.partition_path("t", 0)) is None
+
+
+def test_states_are_read_in_parts_and_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_mirror, "READ_MAX", 2)
+    monkeypatch.setattr(state_mirror, "TOPICS_MAX", 1)
+
+    async def story(network: Network, made: World) -> None:
+        await made.create("u", 4)
+        await made.create("v", 1)
+        assert (made.mirror.behind, made.mirror.behind_s(5.0)) == (0, 0.0)
+        async with following(made):
+            await handed_over(made)
+        assert made.mirror.size == 3 + 4 + 1
+
+    told(story)
