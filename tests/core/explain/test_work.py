@@ -133,6 +133,33 @@ def test_every_phase_of_a_deletion(phase: DeletionPhase) -> None:
         assert str(status.reason) in found.summary
 
 
+def test_of_several_deletions_the_one_that_was_asked_for_is_explained() -> None:
+    cluster, _ = cluster_of(1)
+    cluster.topics_to_delete |= {"t", "a"}
+    cluster.topics_deletion_started.add("t")
+    explained = [explain_topic_deletion(cluster, SETTINGS, name) for name in ("a", "t")]
+    assert [found and (found.subject, found.phase) for found in explained] == [
+        ("a", DeletionPhase.QUEUED.value),
+        ("t", DeletionPhase.STARTED.value),
+    ]
+
+
+def test_who_has_deleted_its_replicas_is_not_waited_for() -> None:
+    cluster, partition = cluster_of(1, 2)
+    started(cluster, partition)
+    partition.set_replica_state(1, ReplicaState.DELETION_SUCCESSFUL)
+    found = explain_topic_deletion(cluster, SETTINGS, "t")
+    assert found is not None
+    assert found.changes == ("brokers 2 answer that theirs are deleted",)
+
+
+def test_what_only_adds_replicas_is_a_move() -> None:
+    cluster, partition = cluster_of(1, 2, 3)
+    for adding, removing in (((3,), ()), ((), (2,))):
+        partition.assign((1, 2, 3) if adding else (1, 2), adding, removing)
+        assert explain_reassignment(cluster, SETTINGS, partition).phase == "ongoing"
+
+
 def test_a_failed_disk_and_a_refusal_hold_a_deletion() -> None:
     cluster, partition = cluster_of(1, 2)
     ineligible(cluster, partition)

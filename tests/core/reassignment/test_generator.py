@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -198,3 +199,16 @@ def test_the_largest_moves_first_and_one_of_unknown_size_counts_too() -> None:
 def test_whose_leader_goes_is_led_by_one_that_is_not_avoided() -> None:
     after = generate(topic([3, 1]), brokers(1, 2), avoided=[1])
     assert after == topic([2, 1])
+
+
+@given(CURRENT, ALLOWED, st.randoms(use_true_random=False))
+def test_a_plan_does_not_depend_on_the_order_of_the_brokers(
+    current: list[list[int]], allowed: list[int], rng: Random
+) -> None:
+    ordered = brokers(*sorted(allowed))
+    shuffled = rng.sample(ordered, len(ordered))
+    try:
+        plan = generate(topic(*current), ordered)
+    except PlacementError:
+        return
+    assert generate(topic(*current), shuffled) == plan
