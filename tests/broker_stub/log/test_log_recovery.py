@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_stub.log import batches, recovery
-from broker_stub.log.checkpoints import LEADER_EPOCHS
+from broker_stub.log.checkpoints import LEADER_EPOCHS, write_epochs
+from broker_stub.log.epochs import EpochEntry
 from broker_stub.log.errors import LogFault
 from broker_stub.log.interface import LogConfig
 from broker_stub.log.log import PartitionLog
@@ -414,3 +415,11 @@ def test_what_recovery_cuts_off_does_not_come_back_after_a_power_cut(
     reopen(tmp_path).close(flush=False)
     assert order[:2] == ["cut", "sync"]
     assert synced == [tmp_path], "later segments were renamed"
+
+
+def test_epochs_without_a_segment_are_none(tmp_path: Path) -> None:
+    """As when a machine loses power before the first name of a log is synced."""
+    write_epochs(tmp_path / LEADER_EPOCHS, (EpochEntry(3, 0), EpochEntry(5, 7)))
+    log = PartitionLog.open(tmp_path, LogConfig(), 9)
+    assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (0, 0, None)
+    log.close()

@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tests.provers.mutation import by_hand, results, seen
 from tests.provers.mutation.mutants import Mutant, mutants_of
-from tests.provers.mutation.runner import FAILED, KILLED, Limits, Result, Runner, in_child
+from tests.provers.mutation.runner import FAILED, KILLED, SURVIVED, UNSEEN, Limits, Result, Runner, in_child
 from tests.support.paths import ROOT
 
 #: What mutants are made of.
@@ -94,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th mutant: a sample")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="where the sample begins, from 0")
+    parser.add_argument("--survivors", action="store_true", help="only those that survived before")
     parser.add_argument("--again", action="store_true", help="also what was killed before")
     parser.add_argument("--write", action="store_true", help="the table of all that has been tried")
     chosen = parser.parse_args(arguments)
@@ -121,6 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = [mutant for mutant in every if lines is None or mutant.line in lines[mutant.file]]
     limits = Limits(chosen.jobs, chosen.tests_s, chosen.seeds)
     mutants = mutants[chosen.first :: max(chosen.every, 1)]
+    if chosen.survivors:
+        known = results.load()
+        mutants = [m for m in mutants if m.key in known and known[m.key].status in (SURVIVED, UNSEEN)]
     survived = _try(mutants, trees, limits, equal, again=chosen.again) if mutants else 0
     if chosen.write:
         _write()

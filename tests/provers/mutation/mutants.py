@@ -130,7 +130,9 @@ def _places(parent: ast.AST, outside: bool) -> Iterator[_Place]:
         for index, node in rows:
             if not isinstance(node, ast.AST) or _is_left_alone(node):
                 continue
-            line = int(getattr(node, "lineno", getattr(parent, "lineno", 1)))
+            # A ``continue`` is often no line of its own to the interpreter: the jump before it goes there at once.
+            at = parent if isinstance(node, ast.Continue) else node
+            line = int(getattr(at, "lineno", getattr(parent, "lineno", 1)))
             for new in _mutations(node, parent, field, outside):
                 what = f"{_shown(node)} → {_shown(new)}"
                 if isinstance(node, ast.Constant) and isinstance(parent, ast.expr):
