@@ -125,9 +125,15 @@ async def test_a_lasting_failure_is_logged_now_and_then_with_its_reason() -> Non
 
 
 async def test_each_failure_that_follows_a_success_is_logged() -> None:
-    written = Written([None], [codes.NONE])
+    written = Written([None], [codes.NONE], [None], [codes.NONE])
+    propose = written.propose
+
+    async def with_another(batch: Sequence[IsrProposal]) -> list[IsrResult | None]:
+        if len(written.requests) == 1:
+            written.proposer.submit(proposal(1))
+        return await propose(batch)
+
+    written.propose = with_another  # type: ignore[method-assign]
     with capture_logs() as logs:
-        for round_ in (1, 2):
-            written._outcomes[:] = [[None], [codes.NONE]]
-            await written.run(0, requests=2 * round_)
-    assert [entry["why"] for entry in logs] == ["t-0: the response does not name it"] * 2
+        await written.run(0, requests=4)
+    assert [entry["why"] for entry in logs] == [f"t-{n}: the response does not name it" for n in (0, 1)]

@@ -64,7 +64,7 @@ def sample(tmp_path: Path) -> ModuleType:
 def test_small_mistakes_of_a_maintainer() -> None:
     assert [(m.function, m.line, m.what) for m in mutants()] == [
         ("first_above", 5, "value is None → value is not None"),
-        ("first_above", 6, "continue → break"),
+        ("first_above", 5, "continue → break"),
         ("first_above", 7, "value > limit and value != 7 → value > limit or value != 7"),
         ("first_above", 7, "value > limit and value != 7 → value != 7"),
         ("first_above", 7, "value > limit and value != 7 → value > limit"),
