@@ -57,6 +57,7 @@ class _Group:
         address = self._address()
         if address is None:
             return None
+        self._asker.operator.asked += 1
         answer = await _sent(address, method, request)
         if answer is None or answer.error_code in _ELSEWHERE:
             return None

@@ -163,6 +163,9 @@ SCENARIOS = (
     "brokers_of_former_lives",
     "refused_members",
     "life_of_a_group",
+    "topics_on_the_move",
+    # Where Kafka's brokers are led; as often as all others together.
+    "topics_on_controllers",
 )
 
 
@@ -440,7 +443,10 @@ APART: dict[str, Arguments] = {
     ),
     "flood": lambda rng, options: (_broker(rng, options), rng.choice((2, 1500))),
     "oversized": lambda _rng, _options: (),
-    "odd": lambda rng, _: (rng.choice(SCENARIOS), rng.randrange(2**31)),
+    "odd": lambda rng, options: (
+        SCENARIOS[-1] if options.takeover and rng.random() < 0.5 else rng.choice(SCENARIOS),
+        rng.randrange(2**31),
+    ),
     "held_up": lambda rng, options: (_broker(rng, options), round(rng.uniform(0.2, 1.2), 6)),
     "start_without_disk": lambda rng, options: (_broker(rng, options), 2 * _short_s(rng)),
     "namesake": lambda rng, options: (
