@@ -40,7 +40,7 @@ from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
 from tests.provers.sim.zookeeper.network import Network
 from tests.provers.sim.zookeeper.session import sessions_on
-from tests.provers.sim.zookeeper.tree import Transaction
+from tests.provers.sim.zookeeper.tree import Node, Transaction
 
 #: How long all may take to come to rest once nothing goes wrong any more, virtual seconds.
 SETTLE_S = 60.0
@@ -160,10 +160,17 @@ class SimulatedCluster:
 
     def nodes_below(self, path: str) -> list[str]:
         """Names, as the ensemble's leader has them, or would."""
-        ensemble = self.zk.ensemble
-        tree = ensemble.servers[ensemble.leader or 0].tree
-        node = tree.node(path)
+        node = self._node(path)
         return sorted(node.children) if node is not None else []
+
+    def stored(self, path: str) -> bytes | None:
+        """As the ensemble's leader has it, or would."""
+        node = self._node(path)
+        return node.data if node is not None else None
+
+    def _node(self, path: str) -> Node | None:
+        ensemble = self.zk.ensemble
+        return ensemble.servers[ensemble.leader or 0].tree.node(path)
 
     def active(self) -> SimController:
         """Who leads; before anybody does, or while nobody, the first."""
@@ -242,8 +249,7 @@ class SimulatedCluster:
 
     def _standing(self, broker: SimBroker) -> tuple[int, int] | None:
         """Its registration, and the term in which a controller knows that it leaves."""
-        ensemble = self.zk.ensemble
-        node = ensemble.servers[ensemble.leader or 0].tree.node(f"/brokers/ids/{broker.id}")
+        node = self._node(f"/brokers/ids/{broker.id}")
         return (node.czxid, self.ledger.controller_epoch) if node is not None else None
 
     def check_processes(self) -> None:

@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import grpc
-import grpc.aio
-from google.protobuf.message import Message
-
 from broker_stub.group.partitioner import OFFSETS_TOPIC, partition_for
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
-from proto.security.grpc_channels import open_channel
 from tests.provers.sim.checks.refusals import NOBODY, REFUSED
-from tests.provers.sim.environment.rpc import tls_here
 from tests.provers.sim.odd.asking import Asker, Codes, OverError
+from tests.provers.sim.odd.calls import sent
 
-_SERVICE = "/partition_controller.v1.BrokerData/"
-_PATIENCE_S = 6.0
-_RESPONSES: dict[str, Any] = {
-    "FindCoordinator": wire.FindCoordinatorResponse,
-    "JoinGroup": wire.JoinGroupResponse,
-    "SyncGroup": wire.SyncGroupResponse,
-    "Heartbeat": wire.HeartbeatResponse,
-    "LeaveGroup": wire.LeaveGroupResponse,
-    "OffsetCommit": wire.OffsetCommitResponse,
-    "OffsetFetch": wire.OffsetFetchResponse,
-}
 #: Who does not coordinate the group now, or cannot write, says so: this is asked of whoever leads its partition.
 _ELSEWHERE: Codes = (
     codes.NOT_COORDINATOR,
@@ -58,7 +42,7 @@ class _Group:
         if address is None:
             return None
         self._asker.operator.asked += 1
-        answer = await _sent(address, method, request)
+        answer = await sent(address, method, request)
         if answer is None or answer.error_code in _ELSEWHERE:
             return None
         if answer.error_code not in allowed:
@@ -75,16 +59,6 @@ class _Group:
         state = cluster.ledger.states.get((OFFSETS_TOPIC, partition_for(self.name, len(topic.partitions))))
         broker = cluster.brokers.get(state.leader) if state is not None else None
         return broker.address if broker is not None else None
-
-
-async def _sent(address: str, method: str, request: Message) -> Any:
-    async with open_channel(address, tls_here()) as channel:
-        send: Any = channel.unary_unary(_SERVICE + method)
-        try:
-            body = await send(request.SerializeToString(), timeout=_PATIENCE_S)
-        except grpc.aio.AioRpcError:
-            return None
-    return _RESPONSES[method].FromString(body)
 
 
 def _join(group: str, member: str = "", timeout_ms: int = 2000, kind: str = "odd", *names: str) -> Any:

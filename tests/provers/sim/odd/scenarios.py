@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from tests.provers.sim.actors.operators import Operator
-from tests.provers.sim.odd import configs, leaders, members, placements, restrictions, topics, znodes
+from tests.provers.sim.odd import configs, leaders, members, placements, records, restrictions, topics, znodes
 from tests.provers.sim.odd.asking import Asker, OddCluster, OverError
 
 SCENARIOS: dict[str, Callable[[Asker], Awaitable[None]]] = {
@@ -32,6 +32,7 @@ SCENARIOS: dict[str, Callable[[Asker], Awaitable[None]]] = {
         leaders.brokers_of_former_lives,
         members.refused_members,
         members.life_of_a_group,
+        records.refused_reads_and_writes,
         znodes.topics_on_the_move,
         znodes.topics_on_controllers,
     )

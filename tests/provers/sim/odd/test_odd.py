@@ -50,12 +50,12 @@ def _quiet(seed: int) -> Plan:
         handovers=0,
         interruptions=0,
     )
-    actions = [Action(3.0 + 0.5 * number, "odd", (name, seed)) for number, name in enumerate(plans.SCENARIOS)]
+    actions = [Action(3.0 + 0.5 * number, "odd", (name, seed)) for number, name in enumerate(SCENARIOS)]
     return Plan(seed, options, tuple(actions))
 
 
 def test_every_scenario_can_be_drawn() -> None:
-    assert set(plans.SCENARIOS) == SCENARIOS.keys()
+    assert {*plans.SCENARIOS, *plans.OF_GROUPS, *plans.OF_KAFKA} == SCENARIOS.keys()
     drawn = {a.arguments[0] for seed in range(400) for a in plan(seed).actions if a.kind == "odd"}
     assert drawn == SCENARIOS.keys()
 

@@ -138,10 +138,8 @@ SEVERAL_DISKS = 0.25
 HELD_UP = 0.2
 #: Of those that are secured, with ``impostor``; and of all with ``flood``, and with ``oversized``.
 IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
-#: With ``odd``, of those without poison; and of these, by scenario, how often: all of them as often as one another.
-ODD = 0.4
-#: So many in one run, at most.
-ODD_MOST = 8
+#: With ``odd``, of those without poison; and how many scenarios these have.
+ODD, ODDITIES = 0.5, (4, 12)
 SCENARIOS = (
     "refused_topics",
     "refused_deletions",
@@ -161,12 +159,12 @@ SCENARIOS = (
     "forgotten",
     "spoilt_proposals",
     "brokers_of_former_lives",
-    "refused_members",
-    "life_of_a_group",
+    "refused_reads_and_writes",
     "topics_on_the_move",
-    # Where Kafka's brokers are led; as often as all others together.
-    "topics_on_controllers",
 )
+#: Where there are groups; and where brokers of Kafka's would be led.
+OF_GROUPS = ("refused_members", "life_of_a_group")
+OF_KAFKA = ("topics_on_controllers",)
 
 
 @dataclass(frozen=True)
@@ -303,8 +301,8 @@ def _apart(seed: int, options: Options) -> list[Action]:
     for name, arguments in APART.items():
         rng = Random(f"{seed}:{name}:actions")
         if getattr(options, name):
-            most = ODD_MOST if name == "odd" else 4
-            moments = [rng.uniform(0.0, options.duration_s) for _ in range(rng.randint(1, most))]
+            times = rng.randint(*(ODDITIES if name == "odd" else (1, 4)))
+            moments = [rng.uniform(0.0, options.duration_s) for _ in range(times)]
             actions += [Action(round(at_s, 6), name, arguments(rng, options)) for at_s in moments]
     return actions
 
@@ -356,6 +354,13 @@ def _ids(rng: Random, options: Options) -> tuple[int, ...]:
 
 def _broker_for(rng: Random, options: Options) -> tuple[Any, ...]:
     return _broker(rng, options), _short_s(rng)
+
+
+def _scenario(rng: Random, options: Options) -> str:
+    # Of Kafka's brokers as often as all others.
+    if options.takeover and rng.random() < 0.5:
+        return rng.choice(OF_KAFKA)
+    return rng.choice(SCENARIOS + OF_GROUPS if options.members else SCENARIOS)
 
 
 def _controller_for(rng: Random, options: Options) -> tuple[Any, ...]:
@@ -443,10 +448,7 @@ APART: dict[str, Arguments] = {
     ),
     "flood": lambda rng, options: (_broker(rng, options), rng.choice((2, 1500))),
     "oversized": lambda _rng, _options: (),
-    "odd": lambda rng, options: (
-        SCENARIOS[-1] if options.takeover and rng.random() < 0.5 else rng.choice(SCENARIOS),
-        rng.randrange(2**31),
-    ),
+    "odd": lambda rng, options: (_scenario(rng, options), rng.randrange(2**31)),
     "held_up": lambda rng, options: (_broker(rng, options), round(rng.uniform(0.2, 1.2), 6)),
     "start_without_disk": lambda rng, options: (_broker(rng, options), 2 * _short_s(rng)),
     "namesake": lambda rng, options: (
