@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
@@ -115,27 +117,54 @@ class OddCluster(OperatorEnvironment, Protocol):
 
     def nodes_below(self, path: str) -> list[str]: ...
 
+    def stored(self, path: str) -> bytes | None: ...
+
     def kill_broker(self, id_: int, seconds: float) -> None: ...
 
 
-class Asker:
-    """Sends what one scenario asks for. ``serial``: no other scenario of the run has it."""
+@dataclass
+class Edits:
+    """Of znodes that do not decode meanwhile: how many there are, and were until now."""
 
-    def __init__(self, cluster: OddCluster, operator: Operator, serial: int, rng: Random) -> None:
+    present: int = 0
+    made: int = 0
+
+
+class Asker:
+    """Sends what one scenario asks for. ``serial``: no other scenario of the run has it. ``edits``: of all of them."""
+
+    def __init__(
+        self, cluster: OddCluster, operator: Operator, edits: Edits, serial: int, rng: Random
+    ) -> None:
         self.cluster, self.operator, self.serial, self.rng = cluster, operator, serial, rng
+        self._edits, self._edits_itself = edits, False
+
+    @contextmanager
+    def editing(self) -> Iterator[None]:
+        """What others ask for is not judged meanwhile."""
+        self._edits.present += 1
+        self._edits.made += 1
+        self._edits_itself = True
+        try:
+            yield
+        finally:
+            self._edits.present -= 1
 
     async def ask(self, case: Case, *, tidying: bool = False) -> Any:
-        """The answer, judged; None: there is none, or nobody has decided. ``tidying``: sent whatever is over.
+        """The answer, judged; None: there is none to judge, or nobody has decided. ``tidying``: sent whatever is over.
 
         Raises OverError."""
         if self.cluster.over and not tidying:
             raise OverError
         method = METHODS[case.method]
         self.operator.asked += 1
+        edits, edited = self._edits.made, self._edits.present
         answer = await self.operator.call(
             case.method, case.request, method.response, method.prefix, case.certificate
         )
         if answer is None or answer.error_code in _UNDECIDED:
+            return None
+        if not self._edits_itself and (edited or edits != self._edits.made):
             return None
         for finding in findings(case, answer):
             self.cluster.violated(f"{case.method} {finding}: {case.request}")

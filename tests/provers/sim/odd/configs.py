@@ -18,21 +18,21 @@ from tests.provers.sim.zookeeper.messages import Get
 _DEFAULT = "<default>"
 _NO_TYPE, _NO_UPGRADE = 0, 0
 #: Settings of controllers that change nothing that a run looks at.
-_HARMLESS = "leader_rebalance_leaders_per_second"
+HARMLESS = "leader_rebalance_leaders_per_second"
 
 
-def _of(kind: int, name: str) -> pb.ConfigResource:
+def resource_of(kind: int, name: str) -> pb.ConfigResource:
     return pb.ConfigResource(resource_type=kind, resource_name=name)  # type: ignore[arg-type]
 
 
-def _alteration(kind: int, name: str, *configs: tuple[str, str | None]) -> pb.AlterConfigsResource:
+def alteration(kind: int, name: str, *configs: tuple[str, str | None]) -> pb.AlterConfigsResource:
     return pb.AlterConfigsResource(
-        resource=_of(kind, name),
+        resource=resource_of(kind, name),
         configs=[pb.AlterableConfig(name=key, value=value) for key, value in configs],
     )
 
 
-def _alter(
+def alter(
     *resources: pb.AlterConfigsResource,
     parts: Sequence[Codes] = (),
     whole: Codes = DONE,
@@ -46,17 +46,17 @@ def _alter(
 async def refused_configs(asker: Asker) -> None:
     topic, unknown = asker.rng.choice(TOPICS), asker.refused()
     there = (*CONFIG, *UNKNOWN)
-    twice = _alteration(pb.BROKER, "1", ("log.dirs", REFUSED))
-    await asker.ask(_alter(_alteration(_NO_TYPE, unknown, ("a", REFUSED)), whole=INVALID))
+    twice = alteration(pb.BROKER, "1", ("log.dirs", REFUSED))
+    await asker.ask(alter(alteration(_NO_TYPE, unknown, ("a", REFUSED)), whole=INVALID))
     await asker.ask(
-        _alter(
-            _alteration(pb.TOPIC, unknown, ("retention.ms", "1")),
-            _alteration(pb.TOPIC, f"{REFUSED}!", ("retention.ms", "1")),
-            _alteration(pb.BROKER, REFUSED, ("a", REFUSED)),
-            _alteration(pb.CONTROLLER, REFUSED, (_HARMLESS, "1")),
+        alter(
+            alteration(pb.TOPIC, unknown, ("retention.ms", "1")),
+            alteration(pb.TOPIC, f"{REFUSED}!", ("retention.ms", "1")),
+            alteration(pb.BROKER, REFUSED, ("a", REFUSED)),
+            alteration(pb.CONTROLLER, REFUSED, (HARMLESS, "1")),
             twice,
             twice,
-            _alteration(pb.CONTROLLER, "", (REFUSED, "1"), (_HARMLESS, REFUSED)),
+            alteration(pb.CONTROLLER, "", (REFUSED, "1"), (HARMLESS, REFUSED)),
             parts=[UNKNOWN, NAME, INVALID, INVALID, INVALID, INVALID, CONFIG],
         )
     )
@@ -65,23 +65,23 @@ async def refused_configs(asker: Asker) -> None:
         (("retention.mss", REFUSED),),
         (("", REFUSED), ("flush.ms", REFUSED)),
     ):
-        await asker.ask(_alter(_alteration(pb.TOPIC, topic, *configs), parts=[there]))
+        await asker.ask(alter(alteration(pb.TOPIC, topic, *configs), parts=[there]))
     named_twice = (*INVALID, *UNKNOWN)
     both = (("flush.ms", REFUSED), ("flush.ms", "1"))
-    await asker.ask(_alter(_alteration(pb.TOPIC, topic, *both), parts=[named_twice]))
+    await asker.ask(alter(alteration(pb.TOPIC, topic, *both), parts=[named_twice]))
     # Valid, and only to be tried.
-    tried = _alteration(pb.BROKER, "", (f"sim.{REFUSED}", "1"))
-    settings = _alteration(pb.CONTROLLER, str(NOBODY), (_HARMLESS, "7"))
-    await asker.ask(_alter(tried, settings, parts=[DONE, DONE], trying=True))
+    tried = alteration(pb.BROKER, "", (f"sim.{REFUSED}", "1"))
+    settings = alteration(pb.CONTROLLER, str(NOBODY), (HARMLESS, "7"))
+    await asker.ask(alter(tried, settings, parts=[DONE, DONE], trying=True))
     resources = [
-        _of(pb.TOPIC, unknown),
-        _of(pb.TOPIC, ""),
-        _of(pb.BROKER, REFUSED),
-        _of(pb.CONTROLLER, REFUSED),
+        resource_of(pb.TOPIC, unknown),
+        resource_of(pb.TOPIC, ""),
+        resource_of(pb.BROKER, REFUSED),
+        resource_of(pb.CONTROLLER, REFUSED),
     ]
     described = pb.DescribeConfigsRequest(resources=resources)
     await asker.ask(Case("DescribeConfigs", described, [UNKNOWN, NAME, INVALID, INVALID]))
-    described = pb.DescribeConfigsRequest(resources=[_of(_NO_TYPE, unknown)])
+    described = pb.DescribeConfigsRequest(resources=[resource_of(_NO_TYPE, unknown)])
     await asker.ask(Case("DescribeConfigs", described, whole=INVALID))
 
 
@@ -102,7 +102,7 @@ async def configs_to_and_fro(asker: Asker) -> None:
 
 def _set(kind: int, name: str, key: str, value: str | None) -> Case:
     written = (*DONE, codes.UNKNOWN_SERVER_ERROR)
-    return _alter(_alteration(kind, name, (key, value)), parts=[written], unknown_too=True)
+    return alter(alteration(kind, name, (key, value)), parts=[written], unknown_too=True)
 
 
 def _check_stored(asker: Asker, entity: str, key: str, wanted: str | None) -> None:
@@ -113,7 +113,7 @@ def _check_stored(asker: Asker, entity: str, key: str, wanted: str | None) -> No
 
 
 async def _check_told(asker: Asker, kind: int, name: str, key: str, wanted: str | None) -> None:
-    described = pb.DescribeConfigsRequest(resources=[_of(kind, name)])
+    described = pb.DescribeConfigsRequest(resources=[resource_of(kind, name)])
     answer = await asker.ask(Case("DescribeConfigs", described, [DONE]))
     found: list[Any] = [c for c in answer.results[0].configs if c.name == key] if answer is not None else []
     told = found[0].value if found else None
@@ -126,17 +126,19 @@ async def settings_of_controllers(asker: Asker) -> None:
     name = asker.rng.choice(("", "1", str(90 + asker.serial)))
     written = (*DONE, codes.UNKNOWN_SERVER_ERROR)
     key, value = asker.rng.choice(
-        ((_HARMLESS, "5"), (_HARMLESS, " 7 "), ("auto_leader_rebalance_enable", "false"))
+        ((HARMLESS, "5"), (HARMLESS, " 7 "), ("auto_leader_rebalance_enable", "false"))
     )
     try:
-        await asker.ask(_alter(_alteration(pb.CONTROLLER, name, (key, value)), parts=[written]))
-        described = pb.DescribeConfigsRequest(resources=[_of(pb.CONTROLLER, name), _of(pb.CONTROLLER, "1")])
+        await asker.ask(alter(alteration(pb.CONTROLLER, name, (key, value)), parts=[written]))
+        described = pb.DescribeConfigsRequest(
+            resources=[resource_of(pb.CONTROLLER, name), resource_of(pb.CONTROLLER, "1")]
+        )
         answer = await asker.ask(Case("DescribeConfigs", described, [DONE, DONE]))
         for config in answer.results[0].configs if answer is not None else ():
             if not config.known or config.problem:
                 asker.cluster.violated(f"a setting of controllers is told to be wrong: {config}")
     finally:
-        undone = _alter(_alteration(pb.CONTROLLER, name, (key, None)), parts=[written])
+        undone = alter(alteration(pb.CONTROLLER, name, (key, None)), parts=[written])
         await asker.ask(undone, tidying=True)
 
 

@@ -6,8 +6,18 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from tests.provers.sim.actors.operators import Operator
-from tests.provers.sim.odd import configs, leaders, members, placements, records, restrictions, topics, znodes
-from tests.provers.sim.odd.asking import Asker, OddCluster, OverError
+from tests.provers.sim.odd import (
+    configs,
+    leaders,
+    members,
+    nonsense,
+    placements,
+    records,
+    restrictions,
+    topics,
+    znodes,
+)
+from tests.provers.sim.odd.asking import Asker, Edits, OddCluster, OverError
 
 SCENARIOS: dict[str, Callable[[Asker], Awaitable[None]]] = {
     scenario.__name__: scenario
@@ -33,6 +43,7 @@ SCENARIOS: dict[str, Callable[[Asker], Awaitable[None]]] = {
         members.refused_members,
         members.life_of_a_group,
         records.refused_reads_and_writes,
+        nonsense.edited_into_nonsense,
         znodes.topics_on_the_move,
         znodes.topics_on_controllers,
     )
@@ -46,10 +57,11 @@ class Oddities:
         self._cluster = cluster
         self.operator = Operator(cluster)
         self.begun = 0
+        self._edits = Edits()
 
     def begin(self, scenario: str, seed: int) -> None:
         self.begun += 1
-        asker = Asker(self._cluster, self.operator, self.begun, Random(seed))
+        asker = Asker(self._cluster, self.operator, self._edits, self.begun, Random(seed))
         self._cluster.loop.spawn(self.operator.process, self._run(scenario, asker))
 
     async def _run(self, scenario: str, asker: Asker) -> None:

@@ -160,6 +160,7 @@ SCENARIOS = (
     "spoilt_proposals",
     "brokers_of_former_lives",
     "refused_reads_and_writes",
+    "edited_into_nonsense",
     "topics_on_the_move",
 )
 #: Where there are groups; and where brokers of Kafka's would be led.
