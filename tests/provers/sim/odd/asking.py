@@ -99,7 +99,7 @@ def _name(code: int) -> str:
 
 
 def _names(allowed: Codes) -> str:
-    return " or ".join(map(_name, sorted(allowed)))
+    return " or ".join(map(_name, sorted(set(allowed))))
 
 
 class OverError(Exception):

@@ -46,7 +46,7 @@ class _Group:
         if answer is None or answer.error_code in _ELSEWHERE:
             return None
         if answer.error_code not in allowed:
-            names = " or ".join(codes.ErrorCode.Name(code) for code in sorted(allowed))
+            names = " or ".join(codes.ErrorCode.Name(code) for code in sorted(set(allowed)))
             found = codes.ErrorCode.Name(answer.error_code)
             cluster.violated(f"{method} got {found}, not {names}: {request}")
         return answer

@@ -358,10 +358,11 @@ def _broker_for(rng: Random, options: Options) -> tuple[Any, ...]:
 
 
 def _scenario(rng: Random, options: Options) -> str:
-    # Of Kafka's brokers as often as all others.
     if options.takeover and rng.random() < 0.5:
         return rng.choice(OF_KAFKA)
-    return rng.choice(SCENARIOS + OF_GROUPS if options.members else SCENARIOS)
+    if options.members and rng.random() < 0.3:
+        return rng.choice(OF_GROUPS)
+    return rng.choice(SCENARIOS)
 
 
 def _controller_for(rng: Random, options: Options) -> tuple[Any, ...]:
