@@ -26,9 +26,11 @@ from tests.provers.sim.checks.explanations import unexplained
 from tests.provers.sim.checks.history import History
 from tests.provers.sim.checks.ledger import Ledger
 from tests.provers.sim.checks.memory import Memory
+from tests.provers.sim.checks.refusals import Refusals
 from tests.provers.sim.environment.loop import BEGINNING_S, Process, VirtualTimeLoop
 from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
 from tests.provers.sim.environment.steps import steps_of
+from tests.provers.sim.odd.scenarios import Oddities
 from tests.provers.sim.plans.abuse import WIDE
 from tests.provers.sim.plans.aims import Aims
 from tests.provers.sim.plans.faults import Faults
@@ -38,7 +40,7 @@ from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
 from tests.provers.sim.zookeeper.network import Network
 from tests.provers.sim.zookeeper.session import sessions_on
-from tests.provers.sim.zookeeper.tree import Transaction
+from tests.provers.sim.zookeeper.tree import Node, Transaction
 
 #: How long all may take to come to rest once nothing goes wrong any more, virtual seconds.
 SETTLE_S = 60.0
@@ -107,11 +109,13 @@ class SimulatedCluster:
                 disk.on_append = self.history.appended
             broker.on_leaving = partial(self._leaving, broker)
         self.memory = Memory(self, self.violated)
+        self.refusals = Refusals(self.violated)
         self.rpc.on_request.append(self.memory.requested)
         self.rpc.on_answer.append(self.memory.answered)
         self.bootstrap = [broker.address for broker in self.brokers.values()]
         self.clients = self._make_clients(options)
         self.operator = Operator(self)
+        self.oddities = Oddities(self)
         self.faults = Faults(self)
         self.aims = Aims(loop, self._strike)
         self.rpc.on_request.append(
@@ -156,10 +160,17 @@ class SimulatedCluster:
 
     def nodes_below(self, path: str) -> list[str]:
         """Names, as the ensemble's leader has them, or would."""
-        ensemble = self.zk.ensemble
-        tree = ensemble.servers[ensemble.leader or 0].tree
-        node = tree.node(path)
+        node = self._node(path)
         return sorted(node.children) if node is not None else []
+
+    def stored(self, path: str) -> bytes | None:
+        """As the ensemble's leader has it, or would."""
+        node = self._node(path)
+        return node.data if node is not None else None
+
+    def _node(self, path: str) -> Node | None:
+        ensemble = self.zk.ensemble
+        return ensemble.servers[ensemble.leader or 0].tree.node(path)
 
     def active(self) -> SimController:
         """Who leads; before anybody does, or while nobody, the first."""
@@ -183,6 +194,14 @@ class SimulatedCluster:
         self.zk.deliver_answers()
         assert isinstance(reply, Reply)
         return reply.value if reply.code is Code.OK else None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing goes wrong any more."""
+        return self.faults.over
+
+    def kill_broker(self, id_: int, seconds: float) -> None:
+        self.faults.kill_broker(id_, seconds)
 
     def data_lost(self, broker_id: int, partitions: Iterable[tuple[str, int]]) -> None:
         """A fault took some of what this broker had written of these."""
@@ -230,8 +249,7 @@ class SimulatedCluster:
 
     def _standing(self, broker: SimBroker) -> tuple[int, int] | None:
         """Its registration, and the term in which a controller knows that it leaves."""
-        ensemble = self.zk.ensemble
-        node = ensemble.servers[ensemble.leader or 0].tree.node(f"/brokers/ids/{broker.id}")
+        node = self._node(f"/brokers/ids/{broker.id}")
         return (node.czxid, self.ledger.controller_epoch) if node is not None else None
 
     def check_processes(self) -> None:
@@ -290,6 +308,7 @@ class SimulatedCluster:
             self.trace_line(f"{self._writer()} {transaction.zxid:x} {transaction.changes}")
         self.ledger.agreed(transaction)
         self.memory.agreed(transaction, self._writer(), self.ledger.states)
+        self.refusals.agreed(transaction, self._writer())
         self.history.agreed(transaction)
         if self.kafka is not None:
             self.kafka.agreed(transaction)
@@ -340,6 +359,8 @@ class SimulatedCluster:
     def _begin(self, action: Action) -> None:
         if action.kind == AIM:
             self.aims.take(*action.arguments)
+        elif action.kind == "odd":
+            self.oddities.begin(*action.arguments)
         elif action.kind in FAULTS or action.kind in APART or action.kind in TAMPERING:
             self.faults.begin(action.kind, action.arguments)
         else:

@@ -71,6 +71,7 @@ async def _main(outcome: Outcome, *, telling: bool) -> None:
             "states read": sum(c.states_loaded[1] for c in cluster.controllers.values()),
             "let in": sum(c.let_in for c in cluster.controllers.values()),
             "operations": cluster.operator.asked,
+            "odd requests": cluster.oddities.operator.asked,
             "granted": cluster.operator.done,
         }
 

@@ -106,7 +106,7 @@ class Operator:
             )
             return
         lists = {number: pb.ReplicaList(broker_ids=ids) for number, ids in enumerate(assignment)}
-        wanted = pb.CreatableTopic(name=topic, assignments=lists)
+        wanted = pb.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=lists)
         await self.call("CreateTopics", pb.CreateTopicsRequest(topics=[wanted]), pb.CreateTopicsResponse)
 
     async def delete(self, topic: str, by_znode: bool) -> None:
@@ -270,4 +270,9 @@ class Operator:
         if present.HasField("maintenance"):
             leave = maintenance.SetMaintenanceRequest(entered=False, author="operator")
             await self.call("SetMaintenance", leave, maintenance.OperatorResponse)
-        return not present.drained and not present.HasField("paused") and not present.HasField("maintenance")
+        if present.HasField("frozen"):
+            await self.call(
+                "SetFreeze", maintenance.SetFreezeRequest(author="operator"), maintenance.OperatorResponse
+            )
+        held = ("paused", "maintenance", "frozen")
+        return not present.drained and not any(present.HasField(name) for name in held)

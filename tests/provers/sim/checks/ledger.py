@@ -222,7 +222,13 @@ class Ledger:
     def _topic_written(self, name: str, data: bytes) -> None:
         value = json.loads(data)
         partitions = {int(number): tuple(ids) for number, ids in value["partitions"].items()}
-        moving = {int(n) for key in ("adding_replicas", "removing_replicas") for n in value.get(key) or {}}
+        moving = {
+            int(number)
+            for key in ("adding_replicas", "removing_replicas")
+            for number, ids in (value.get(key) or {}).items()
+            # What is said of others is of no effect.
+            if not set(ids).isdisjoint(partitions.get(int(number), ()))
+        }
         topic = Topic(value.get("topic_id"), partitions, frozenset(moving))
         before = self.topics.get(name)
         if before is not None:

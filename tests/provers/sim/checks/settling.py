@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 
 from broker_stub.control.metadata import MetadataCache
@@ -49,6 +50,9 @@ def _operations(cluster: SimulatedCluster) -> Iterator[str]:
     for name, topic in sorted(cluster.ledger.topics.items()):
         for number in sorted(topic.moving):
             yield f"{name}-{number} is being reassigned"
+    # All brokers are back.
+    for broker_id in json.loads(cluster.stored("/controllers/forgotten") or b"{}").get("brokers", ()):
+        yield f"broker-{broker_id} is still forgotten"
 
 
 def _partitions(cluster: SimulatedCluster) -> Iterator[str]:

@@ -106,6 +106,9 @@ class Options:
     oversized: bool = False
     #: Copies of controllers are started beside them.
     namesake: bool = False
+    #: Operators, brokers and members of groups ask for what cannot be, and for what hardly anybody asks for
+    #: (`tests.provers.sim.odd`).
+    odd: bool = False
     #: Each broker has so many data directories.
     disks: int = 1
     #: Brokers start while one of several disks fails.
@@ -135,6 +138,34 @@ SEVERAL_DISKS = 0.25
 HELD_UP = 0.2
 #: Of those that are secured, with ``impostor``; and of all with ``flood``, and with ``oversized``.
 IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
+#: With ``odd``, of those without poison; and how many scenarios these have.
+ODD, ODDITIES = 0.5, (4, 12)
+SCENARIOS = (
+    "refused_topics",
+    "refused_deletions",
+    "refused_expansions",
+    "life_of_a_topic",
+    "refused_moves",
+    "to_and_fro",
+    "refused_elections",
+    "elections_twice",
+    "refused_configs",
+    "configs_to_and_fro",
+    "settings_of_controllers",
+    "refused_features",
+    "refused_restrictions",
+    "set_and_lifted",
+    "all_drained",
+    "forgotten",
+    "spoilt_proposals",
+    "brokers_of_former_lives",
+    "refused_reads_and_writes",
+    "edited_into_nonsense",
+    "topics_on_the_move",
+)
+#: Where there are groups; and where brokers of Kafka's would be led.
+OF_GROUPS = ("refused_members", "life_of_a_group")
+OF_KAFKA = ("topics_on_controllers",)
 
 
 @dataclass(frozen=True)
@@ -216,7 +247,7 @@ def _drawn(
         operations=_some(rng, tuple(OPERATIONS)),
         # Drawn apart: all else of a seed is as it would be without.
         takeover=takeover,
-        poison=not takeover and Random(f"{seed}:poison").random() < POISONS,
+        poison=_poisoned(seed, takeover=takeover),
         stranger=Random(f"{seed}:stranger").random() < STRANGERS,
         secured=Random(f"{seed}:secured").random() < SECURED,
         impostor=Random(f"{seed}:secured").random() < SECURED
@@ -224,10 +255,15 @@ def _drawn(
         flood=Random(f"{seed}:flood").random() < FLOODS,
         oversized=Random(f"{seed}:oversized").random() < OVERSIZED,
         namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
+        odd=Random(f"{seed}:odd").random() < ODD and not _poisoned(seed, takeover=takeover),
         disks=disks,
         start_without_disk=disks > 1,
         held_up=brokers > 1 and Random(f"{seed}:held_up").random() < HELD_UP,
     )
+
+
+def _poisoned(seed: int, *, takeover: bool) -> bool:
+    return not takeover and Random(f"{seed}:poison").random() < POISONS
 
 
 def _disks(rng: Random) -> int:
@@ -266,7 +302,8 @@ def _apart(seed: int, options: Options) -> list[Action]:
     for name, arguments in APART.items():
         rng = Random(f"{seed}:{name}:actions")
         if getattr(options, name):
-            moments = [rng.uniform(0.0, options.duration_s) for _ in range(rng.randint(1, 4))]
+            times = rng.randint(*(ODDITIES if name == "odd" else (1, 4)))
+            moments = [rng.uniform(0.0, options.duration_s) for _ in range(times)]
             actions += [Action(round(at_s, 6), name, arguments(rng, options)) for at_s in moments]
     return actions
 
@@ -318,6 +355,14 @@ def _ids(rng: Random, options: Options) -> tuple[int, ...]:
 
 def _broker_for(rng: Random, options: Options) -> tuple[Any, ...]:
     return _broker(rng, options), _short_s(rng)
+
+
+def _scenario(rng: Random, options: Options) -> str:
+    if options.takeover and rng.random() < 0.5:
+        return rng.choice(OF_KAFKA)
+    if options.members and rng.random() < 0.3:
+        return rng.choice(OF_GROUPS)
+    return rng.choice(SCENARIOS)
 
 
 def _controller_for(rng: Random, options: Options) -> tuple[Any, ...]:
@@ -405,6 +450,7 @@ APART: dict[str, Arguments] = {
     ),
     "flood": lambda rng, options: (_broker(rng, options), rng.choice((2, 1500))),
     "oversized": lambda _rng, _options: (),
+    "odd": lambda rng, options: (_scenario(rng, options), rng.randrange(2**31)),
     "held_up": lambda rng, options: (_broker(rng, options), round(rng.uniform(0.2, 1.2), 6)),
     "start_without_disk": lambda rng, options: (_broker(rng, options), 2 * _short_s(rng)),
     "namesake": lambda rng, options: (

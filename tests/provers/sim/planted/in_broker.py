@@ -167,4 +167,14 @@ self.learn(ControllerTerm(self._look, header.controller_epoch, header.controller
         "brokers obey before they are registered",
         drop(STUB + "rpc.server:BrokerServer._control.behaviour", "await _s._registered.wait()"),
     ),
+    Fault(
+        "impossible-offsets-committed",
+        "offsets are committed that no record can have",
+        Change(STUB + "group.coordinator:GroupCoordinator._commit_error", "_c.offset < 0", "False"),
+    ),
+    Fault(
+        "generation-not-compared",
+        "a member may speak for a generation that is not its group's",
+        Change(STUB + "group.state:Group._member_error", "_g == _s.generation_id", "True"),
+    ),
 )

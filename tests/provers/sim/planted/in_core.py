@@ -279,4 +279,64 @@ return StateChange(_p, _c, _n, _e.recipients)
             "_b.brokers.keys() - _b.shutting_down - set(_b.held_back())",
         ),
     ),
+    Fault(
+        "tried-creation-written",
+        "a topic that is only to be tried is created",
+        Change(CORE + "topics.create_topics:create_topics", "not _r.validate_only", "True"),
+    ),
+    Fault(
+        "strangers-in-new-partitions",
+        "partitions may be added on brokers that nobody knows",
+        Change(CORE + "topics.create_topics:_by_hand", "sorted(_a - _c.brokers.keys())", "[]"),
+    ),
+    Fault(
+        "names-alike-accepted",
+        "a topic is created although another differs from it in . and _ only",
+        Change(
+            CORE + "partitions.replica_placement:check_name",
+            "sorted(_o for _o in _e if _o.replace('.', '_') == _f)",
+            "[]",
+        ),
+    ),
+    Fault(
+        "moved-to-nobody",
+        "replicas are moved to brokers that are not there",
+        Change(CORE + "reassignment.alter_reassignments:validate", "_c.live_ids() if _a else ()", "set(_a)"),
+    ),
+    Fault(
+        "older-partition-epoch-accepted",
+        "a leader's proposal is looked at although it is older than what is stored",
+        Change(CORE + "isr.alter_partition:evaluate", "_p.partition_epoch < _c.partition_epoch", "False"),
+    ),
+    Fault(
+        "foreign-member-accepted",
+        "brokers that hold no replica count as possible members of an ISR",
+        Change(
+            CORE + "isr.alter_partition:_invalid", "[_b for _b in _i if _b not in _a and _b not in _s]", "[]"
+        ),
+    ),
+    Fault(
+        "last-broker-drained",
+        "brokers are drained until nobody is left to lead",
+        Change(CORE + "cluster.maintenance:_last", "_o or _i", "True"),
+    ),
+    Fault(
+        "deleted-key-kept",
+        "a key of a configuration that is to be deleted stays",
+        drop(CORE + "cluster.configs:alter_entity", "_a.pop(_c.key, None)"),
+    ),
+    Fault(
+        "forgotten-not-told-to-delete",
+        "a broker that was forgotten and is back is not told what to delete",
+        drop(CORE + "topics.forgotten:returned", "_c.push_stop(...)"),
+    ),
+    Fault(
+        "nobody-asked-for-reasons",
+        "restrictions are set by nobody, for no reason",
+        Change(
+            CORE + "requests.operator:attribution_problem",
+            "not _a.strip() or (_r and not _t.strip())",
+            "False",
+        ),
+    ),
 )

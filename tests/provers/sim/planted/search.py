@@ -37,7 +37,12 @@ def first_violation(name: str | None, seeds: Sequence[int]) -> tuple[int | None,
 
 
 def search(names: Sequence[str], seeds_max: int, processes: int) -> Iterator[Found]:
-    """Each fault by itself, from seed 1 on until one fails; several side by side, told in the order of ``names``."""
+    """Each fault by itself, from seed 1 on until one fails; several side by side, told in the order of ``names``.
+
+    Raises StaleFaultError at once: a pool replaces processes that cannot begin, for ever.
+    """
+    for name in names:
+        FAULTS[name].planted_in(FAULTS[name].source())
 
     def one(name: str) -> Found:
         return Found(FAULTS[name], *first_violation(name, range(1, seeds_max + 1)))

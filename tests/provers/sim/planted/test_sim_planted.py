@@ -151,6 +151,13 @@ def test_a_seed_that_fails_anyway_tells_nothing_of_a_fault(monkeypatch: pytest.M
     assert first_violation("no-epoch-check", range(1, 10)) == (5, "0.1 s: broken", 2.5)
 
 
+def test_a_search_for_what_cannot_be_planted_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stale = Fault("stale", "it is gone", Change("controller.core.commits:_overtaken", "never(_a)", "None"))
+    monkeypatch.setitem(FAULTS, "stale", stale)
+    with pytest.raises(StaleFaultError, match=r"stale: .*found 0 times"):
+        list(search.search(["stale"], 1, 1))
+
+
 def test_the_table_has_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = list(FAULTS.values())[:2]
     results = [

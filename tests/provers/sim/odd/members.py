@@ -1,0 +1,196 @@
+"""What coordinators of groups are asked for and cannot grant, and a group of one member that does not behave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker_stub.group.partitioner import OFFSETS_TOPIC, partition_for
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
+from tests.provers.sim.checks.refusals import NOBODY, REFUSED
+from tests.provers.sim.odd.asking import Asker, Codes, OverError
+from tests.provers.sim.odd.calls import sent
+
+#: Who does not coordinate the group now, or cannot write, says so: this is asked of whoever leads its partition.
+_ELSEWHERE: Codes = (
+    codes.NOT_COORDINATOR,
+    codes.COORDINATOR_NOT_AVAILABLE,
+    codes.COORDINATOR_LOAD_IN_PROGRESS,
+    codes.NOT_CONTROLLER,
+)
+_NO_GROUP: Codes = (codes.INVALID_GROUP_ID,)
+_NO_MEMBER: Codes = (codes.UNKNOWN_MEMBER_ID,)
+_GENERATION: Codes = (codes.ILLEGAL_GENERATION,)
+_DONE: Codes = (codes.NONE,)
+_BALANCING: Codes = (codes.REBALANCE_IN_PROGRESS,)
+_FAR = 1000
+
+
+class _Group:
+    """One group, asked of its coordinator."""
+
+    def __init__(self, asker: Asker, name: str) -> None:
+        self._asker, self.name = asker, name
+
+    async def ask(self, method: str, request: Any, allowed: Codes, *, tidying: bool = False) -> Any:
+        """The answer; None: there is none, or the group is elsewhere. Raises OverError."""
+        cluster = self._asker.cluster
+        if cluster.over and not tidying:
+            raise OverError
+        address = self._address()
+        if address is None:
+            return None
+        self._asker.operator.asked += 1
+        answer = await sent(address, method, request)
+        if answer is None or answer.error_code in _ELSEWHERE:
+            return None
+        if answer.error_code not in allowed:
+            names = " or ".join(codes.ErrorCode.Name(code) for code in sorted(set(allowed)))
+            found = codes.ErrorCode.Name(answer.error_code)
+            cluster.violated(f"{method} got {found}, not {names}: {request}")
+        return answer
+
+    def _address(self) -> str | None:
+        cluster = self._asker.cluster
+        topic = cluster.ledger.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return None
+        state = cluster.ledger.states.get((OFFSETS_TOPIC, partition_for(self.name, len(topic.partitions))))
+        broker = cluster.brokers.get(state.leader) if state is not None else None
+        return broker.address if broker is not None else None
+
+
+def _join(group: str, member: str = "", timeout_ms: int = 2000, kind: str = "odd", *names: str) -> Any:
+    return wire.JoinGroupRequest(
+        group_id=group,
+        member_id=member,
+        session_timeout_ms=timeout_ms,
+        rebalance_timeout_ms=1000,
+        protocol_type=kind,
+        protocols=[wire.GroupProtocol(name=name) for name in names],
+        client_id="odd",
+    )
+
+
+def _commit(group: str, generation: int, member: str, *offsets: wire.CommittedOffset) -> Any:
+    return wire.OffsetCommitRequest(
+        group_id=group, generation_id=generation, member_id=member, offsets=offsets
+    )
+
+
+def _offset(topic: str, offset: int, leader_epoch: int = -1, metadata: str = "") -> wire.CommittedOffset:
+    return wire.CommittedOffset(topic=topic, offset=offset, leader_epoch=leader_epoch, metadata=metadata)
+
+
+async def refused_members(asker: Asker) -> None:
+    """Of a group that nobody is in, and of none."""
+    group = _Group(asker, f"odd-{asker.serial}-none")
+    name = group.name
+    for method, request, allowed in (
+        ("JoinGroup", _join("", "", 2000, "odd", "range"), _NO_GROUP),
+        ("SyncGroup", wire.SyncGroupRequest(), _NO_GROUP),
+        ("Heartbeat", wire.HeartbeatRequest(), _NO_GROUP),
+        ("LeaveGroup", wire.LeaveGroupRequest(), _NO_GROUP),
+        ("OffsetCommit", _commit("", -1, ""), _NO_GROUP),
+        ("OffsetFetch", wire.OffsetFetchRequest(), _NO_GROUP),
+        ("FindCoordinator", wire.FindCoordinatorRequest(), _NO_GROUP),
+        ("JoinGroup", _join(name, "", 1, "odd", "range"), (codes.INVALID_SESSION_TIMEOUT,)),
+        ("JoinGroup", _join(name, "", 10**9, "odd", "range"), (codes.INVALID_SESSION_TIMEOUT,)),
+        ("JoinGroup", _join(name, REFUSED, 2000, "odd", "range"), _NO_MEMBER),
+        ("JoinGroup", _join(name, "", 2000, "", "range"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+        ("JoinGroup", _join(name, "", 2000, "odd"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+        ("SyncGroup", wire.SyncGroupRequest(group_id=name, member_id=REFUSED), (*_NO_MEMBER, *_BALANCING)),
+        ("Heartbeat", wire.HeartbeatRequest(group_id=name, member_id=REFUSED), (*_NO_MEMBER, *_DONE)),
+        ("LeaveGroup", wire.LeaveGroupRequest(group_id=name, member_id=REFUSED), _NO_MEMBER),
+        ("OffsetCommit", _commit(name, 5, REFUSED, _offset("t0", 1)), _GENERATION),
+    ):
+        await group.ask(method, request, allowed)
+    await _refused_offsets(asker, group)
+
+
+async def _refused_offsets(asker: Asker, group: _Group) -> None:
+    """Each offset is judged by itself, and none of them is kept."""
+    there = "t0" in asker.cluster.ledger.topics
+    wrong: Sequence[tuple[wire.CommittedOffset, Codes]] = (
+        (_offset(f"{REFUSED}-{NOBODY}", 1), (codes.UNKNOWN_TOPIC_OR_PARTITION,)),
+        (_offset("t0", -5), (codes.INVALID_REQUEST, codes.UNKNOWN_TOPIC_OR_PARTITION)),
+        (_offset("t0", 5, -7), (codes.INVALID_REQUEST, codes.UNKNOWN_TOPIC_OR_PARTITION)),
+        (
+            _offset("t0", 5, 0, "m" * 5000),
+            (codes.OFFSET_METADATA_TOO_LARGE, codes.UNKNOWN_TOPIC_OR_PARTITION),
+        ),
+    )
+    for offset, allowed in wrong:
+        answer = await group.ask("OffsetCommit", _commit(group.name, -1, "", offset), (*_DONE, *allowed))
+        found = [p.error_code for p in answer.partition_errors] if answer is not None else []
+        if any(code not in (*allowed, *_ELSEWHERE) for code in found):
+            asker.cluster.violated(f"an offset that cannot be was taken: {offset}: {found}")
+    fetched = await group.ask("OffsetFetch", wire.OffsetFetchRequest(group_id=group.name), _DONE)
+    if there and fetched is not None and fetched.offsets:
+        asker.cluster.violated(f"{group.name} has offsets that were refused: {fetched}")
+
+
+async def life_of_a_group(asker: Asker) -> None:
+    """One member, and what is said to others and to what it says at the wrong time."""
+    group = _Group(asker, f"odd-{asker.serial}")
+    name = group.name
+    joined = await group.ask(
+        "JoinGroup", _join(name, "", 2000, "odd", "range", "sticky"), (*_DONE, *_BALANCING)
+    )
+    if joined is None or joined.error_code:
+        return
+    member, generation = joined.member_id, joined.generation_id
+    late = (*_NO_MEMBER, *_BALANCING)
+    try:
+        for method, request, allowed in (
+            ("JoinGroup", _join(name, "", 2000, "other", "range"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+            ("JoinGroup", _join(name, "", 2000, "odd", "none"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+            ("JoinGroup", _join(name, REFUSED, 2000, "odd", "range"), _NO_MEMBER),
+            ("Heartbeat", _heartbeat(name, generation + _FAR, member), (*_GENERATION, *late)),
+            ("Heartbeat", _heartbeat(name, generation, REFUSED), _NO_MEMBER),
+            ("SyncGroup", _sync(name, generation + _FAR, member), (*_GENERATION, *late)),
+            ("SyncGroup", _sync(name, generation, REFUSED), _NO_MEMBER),
+            ("OffsetCommit", _commit(name, generation, member, _offset("t0", 1)), (*_BALANCING, *_NO_MEMBER)),
+            ("OffsetCommit", _commit(name, -1, "", _offset("t0", 1)), (*_NO_MEMBER, *_GENERATION)),
+            ("LeaveGroup", wire.LeaveGroupRequest(group_id=name, member_id=REFUSED), _NO_MEMBER),
+        ):
+            if await group.ask(method, request, _unless_moved(asker, allowed)) is None:
+                return
+        await _stable(asker, group, member, generation)
+    finally:
+        leave = wire.LeaveGroupRequest(group_id=name, member_id=member)
+        await group.ask("LeaveGroup", leave, (*_DONE, *_NO_MEMBER), tidying=True)
+
+
+def _unless_moved(asker: Asker, allowed: Codes) -> Codes:
+    """A coordinator that has read the group from its log knows no member that was not in it."""
+    return (*allowed, *_NO_MEMBER, *_GENERATION)
+
+
+async def _stable(asker: Asker, group: _Group, member: str, generation: int) -> None:
+    """It gets its assignment, joins again with the same, and then says nothing until it is left out."""
+    anything = (*_DONE, *_NO_MEMBER, *_GENERATION, *_BALANCING)
+    assignments = [wire.GroupAssignment(member_id=member, assignment=b"all")]
+    request = _sync(group.name, generation, member)
+    request.assignments.extend(assignments)
+    synced = await group.ask("SyncGroup", request, anything)
+    if synced is not None and not synced.error_code and synced.assignment != b"all":
+        asker.cluster.violated(f"{member} was assigned {synced.assignment!r}")
+    await group.ask("Heartbeat", _heartbeat(group.name, generation, member), anything)
+    again = _join(group.name, member, 2000, "odd", "range", "sticky")
+    await group.ask("JoinGroup", again, anything)
+    if asker.rng.random() < 0.5:
+        # Neither the sync that the coordinator waits for, nor any sign of life.
+        await asker.pass_s(4.0)
+        answer = await group.ask("Heartbeat", _heartbeat(group.name, generation, member), anything)
+        if answer is not None and not answer.error_code:
+            asker.cluster.violated(f"{member} is in its group after twice its session timeout")
+
+
+def _heartbeat(group: str, generation: int, member: str) -> Any:
+    return wire.HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
+
+
+def _sync(group: str, generation: int, member: str) -> Any:
+    return wire.SyncGroupRequest(group_id=group, generation_id=generation, member_id=member)
