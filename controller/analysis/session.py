@@ -92,16 +92,23 @@ def spark_session(
 def size_for(session: SparkSession, input_bytes: int) -> None:
     """Settings for the input: for little of it those that spare work, else how it is divided, if Spark runs locally."""
     if input_bytes <= SMALL_BYTES:
-        session.conf.set("spark.sql.codegen.wholeStage", "false")
-        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        session.conf.set("spark.sql.adaptive.enabled", "false")
-        session.conf.set("spark.sql.shuffle.partitions", "1")
-        session.conf.set("spark.sql.files.minPartitionNum", "1")
-        session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
+        spare_work(session)
+        # The first rows of all would be found by a comparison that Spark compiles.
+        session.conf.set("spark.sql.execution.topKSortFallbackThreshold", "0")
     elif (session.sparkContext.master or "").startswith("local"):
         wanted = min(SHUFFLE_PARTITIONS_MAX, max(SHUFFLE_PARTITIONS_MIN, input_bytes // _SHUFFLE_BYTES))
         session.conf.set("spark.sql.shuffle.partitions", str(wanted))
         session.conf.set("spark.sql.files.maxPartitionBytes", str(32 << 20))
+
+
+def spare_work(session: SparkSession) -> None:
+    """Settings for few rows."""
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.sql.files.minPartitionNum", "1")
+    session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
 
 
 @contextmanager
@@ -198,7 +205,9 @@ def _runs(pid: str) -> bool:
 def _compiler_options(quick: bool) -> tuple[str, ...]:
     """Spark makes one long method of each stage, which the JVM would interpret."""
     always = ("-XX:-DontCompileHugeMethods",)
-    return (*always, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC") if quick else always
+    if not quick:
+        return always
+    return (*always, "-XX:TieredStopAtLevel=1", "-XX:CompileThresholdScaling=2", "-XX:+UseSerialGC")
 
 
 def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive | None) -> SparkConf:
@@ -222,6 +231,11 @@ def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive |
         # These tell where a column was made, at a price for each function of it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
+        # The usual ones are of 32 MB: every sort begins by clearing one.
+        **({"spark.buffer.pageSize": "1m"} if quick else {}),
+        # Spark keeps a description of each plan, for a page that nobody sees.
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.maxPlanStringLength": "1000",
         # Our JVM compiles methods of any length (see `_compiler_options`).
         "spark.sql.codegen.hugeMethodLimit": "65535",
     }

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from controller.analysis.intake import reading, screening
-from controller.analysis.intake.files import check_gzip_in_spark, list_files
+from controller.analysis.intake.files import Conversion, check_gzip_in_spark, list_files
 from controller.analysis.intake.quality import FileRow, input_files, input_nodes, input_problems, overlapping
 from controller.analysis.intake.reading import mark_copies, parse_lines, read_lines
 from controller.analysis.intake.screening import FileCheck, inflate, screen
-from controller.analysis.intake.staging import stage
+from controller.analysis.intake.staging import converted_in, stage
 from tests.analysis.conftest import Lines, Records, rows
 from tests.support.analysis.records import record, text
 from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
@@ -45,7 +45,8 @@ def test_arrow_and_spark_judge_alike(spark: SparkSession, tmp_path: Path) -> Non
     left = tmp_path / "staging" / "converted" / "99999.parquet"
     left.parent.mkdir(parents=True)
     left.write_text("by a report that was killed")
-    staged = stage(spark, files, f"{tmp_path}/staging", complete=True)
+    with Conversion(files, converted_in(f"{tmp_path}/staging"), complete=True) as conversion:
+        staged = stage(spark, conversion, f"{tmp_path}/staging", complete=True)
     table = {row.file: row for row in input_files(files, staged.checks, staged.usual, staged.odd)}
     statuses = ("ok", "torn", "malformed", "newer_schema")
     for name, (status, _) in expected.items():
@@ -143,7 +144,8 @@ def test_damaged_files_are_read_as_far_as_they_go_and_named(
     assert [Path(file.path).name[13:] for file in files] == [
         *("1.jsonl.gz", "2.jsonl.gz", "3.jsonl.gz", "4.jsonl.gz", "5.jsonl", "jsonl")
     ]
-    staged = stage(spark, files, f"{tmp_path}/staging")
+    with Conversion(files, converted_in(f"{tmp_path}/staging"), complete=False) as conversion:
+        staged = stage(spark, conversion, f"{tmp_path}/staging")
     packed_files = {file.path for file in files if file.gzipped and file.size}
     full = {path: check for path, check in staged.checks.items() if path in packed_files}
     assert full == check_gzip_remotely(spark, tmp_path)  # Spark hands out no empty files

@@ -17,7 +17,7 @@ from controller.analysis.intake import quality, reading
 from controller.analysis.intake.arrow_commits import write_commits
 from controller.analysis.intake.arrow_condensing import ready_times
 from controller.analysis.intake.conversion import Converted
-from controller.analysis.intake.files import check_files
+from controller.analysis.intake.files import Conversion, check_files
 from controller.analysis.intake.screening import FileCheck
 from controller.analysis.leaderless import EDGE_COLUMNS
 from controller.analysis.local_files import LogFile
@@ -170,17 +170,22 @@ class Staged:
         return reduce(DataFrame.unionByName, marked)
 
 
-def stage(spark: SparkSession, files: Sequence[LogFile], directory: str, *, complete: bool = False) -> Staged:
-    """Parse all lines: those of local files that hold nothing but usual records and torn lines by Arrow's JSON reader,
-    the others from their text by Spark.
+def converted_in(directory: str) -> str:
+    """Where `stage` has what Arrow converts, of its ``directory``."""
+    return f"{directory}/converted"
+
+
+def stage(spark: SparkSession, conversion: Conversion, directory: str, *, complete: bool = False) -> Staged:
+    """Parse all lines of the files of ``conversion``, which was begun with ``complete``: those of local files that hold
+    nothing but usual records and torn lines by Arrow's JSON reader, the others from their text by Spark.
 
     Raises AnalysisException if a file has vanished since it was listed (rotation): list again.
     """
-    checks, converted = check_files(spark, files, f"{directory}/converted", complete)
+    checks, converted = check_files(spark, conversion)
     staged = Staged(spark, directory, checks, complete)
     if converted:
         staged.take_converted(converted)
-    rest = [file for file in files if file.path not in checks or not checks[file.path].usual]
+    rest = [file for file in conversion.files if file.path not in checks or not checks[file.path].usual]
     if rest:
         lines = reading.parse_lines(reading.read_lines(spark, rest), complete=complete)
         staged.take(staged.written(lines))
