@@ -151,7 +151,8 @@ def _own_ctrl_c() -> Iterator[None]:
 class ClassArchive:
     """The JVM's archive of Spark's loaded classes (JEP 350): with it a JVM starts with less work.
 
-    The first Spark that ends writes it, the next ones use it. A JVM checks that it fits and else does without.
+    The first Spark that ends writes it, the next ones use it. A JVM checks that it fits and else does without: the name
+    tells what it was made of, so that a JVM or a Spark of a later date does not look for a former one's for ever.
     """
 
     path: Path
@@ -161,8 +162,10 @@ class ClassArchive:
     def find(cls) -> ClassArchive:
         java = os.path.realpath(find_java())
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        what = f"{java} {pyspark.__version__} {pyspark.__file__}"
-        name = f"spark-{hashlib.sha256(what.encode()).hexdigest()[:16]}.jsa"
+        home_of_java = os.path.dirname(os.path.dirname(java))
+        jars = sorted(Path(pyspark.__file__).with_name("jars").glob("*.jar"))
+        stamps = [_stamp(file) for file in (Path(java), Path(home_of_java, "lib", "modules"), *jars)]
+        name = f"spark-{_digest(java, pyspark.__file__)}-{_digest(*stamps)}.jsa"
         path = Path(home) / "partition-controller" / name
         for left in path.parent.glob(f"{name}.*"):
             if not _runs(left.suffix[1:]):
@@ -187,9 +190,24 @@ class ClassArchive:
         if self.draft is None or not self.draft.exists():
             return
         if whole:
+            for former in self.path.parent.glob(f"{self.path.name.rpartition('-')[0]}-*.jsa"):
+                former.unlink(missing_ok=True)
             self.draft.replace(self.path)
         else:
             self.draft.unlink()
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def _stamp(file: Path) -> str:
+    """What a JVM compares of a file."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return str(file)
+    return f"{file} {found.st_size} {found.st_mtime_ns}"
 
 
 def _runs(pid: str) -> bool:

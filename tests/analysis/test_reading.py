@@ -12,7 +12,7 @@ from controller.analysis.intake import reading, screening
 from controller.analysis.intake.files import Conversion, check_gzip_in_spark, list_files
 from controller.analysis.intake.quality import FileRow, input_files, input_nodes, input_problems, overlapping
 from controller.analysis.intake.reading import mark_copies, parse_lines, read_lines
-from controller.analysis.intake.screening import FileCheck, inflate, screen
+from controller.analysis.intake.screening import Block, FileCheck, inflate, screen
 from controller.analysis.intake.staging import converted_in, stage
 from tests.analysis.conftest import Lines, Records, rows
 from tests.support.analysis.records import record, text
@@ -57,22 +57,39 @@ def test_arrow_and_spark_judge_alike(spark: SparkSession, tmp_path: Path) -> Non
     assert staged.records().count() == sum(status == "ok" for status, _ in expected.values()) + len(expected)
 
 
-def test_a_look_at_the_bytes_tells_files_of_our_writers_from_others() -> None:
+def test_a_look_at_the_bytes_tells_lines_that_may_be_records_from_others() -> None:
     good = GOOD.encode()
-    for content, lines in ((good + b"\n" + good, 2), (good[:-9] + b"\n" + good + b"\n", 2), (b'{"sche', 0)):
-        for size in (1, 7, 1000):
-            chunks = [content[at : at + size] for at in range(0, len(content), size)]
-            assert screen(chunks) == FileCheck(len(content), None, lines, usual=lines > 0)
-    for foreign in (
-        b"",
-        good + b" and more",
-        b"garbage",
-        good[:9] + good[:9],
-        b"[" + good + b"]",
-        good + b"\r",
+    for content, records, odd in (
+        ([good, good], [0, 1], {}),
+        ([b"\xef\xbb\xbf" + good, b"\xef\xbb\xbf" + good], [0], {1: b"\xef\xbb\xbf" + good}),
+        ([good[:-9], good, b""], [1], {0: good[:-9]}),
+        ([b'{"sche'], [], {0: b'{"sche'}),
+        *(
+            ([good, foreign, good], [0, 2], {1: foreign})
+            for foreign in (
+                b"",
+                good + b" and more",
+                b"garbage",
+                b"[" + good + b"]",
+                good + b"\r",
+                b" " + good,
+            )
+        ),
+        ([good, good.replace(b"Test", b"\xff\xfe")], [0], {1: good.replace(b"Test", b"\xff\xfe")}),
     ):
-        assert not screen([good + b"\n" + foreign + b"\n" + good]).usual
-    assert not screen([good.replace(b"Test", b"\xff\xfe")]).usual
+        raw = b"\n".join(content)
+        for size in (1, 7, 1000):
+            blocks: list[Block] = []
+            check = screen([raw[at : at + size] for at in range(0, len(raw), size)], blocks.append)
+            found_odd: dict[int, bytes] = {}
+            found: list[int] = []
+            at = 0
+            for block in blocks:
+                found += [at + number for number in block.numbers]
+                found_odd |= {at + number: line for number, line in block.odd.items()}
+                at += block.lines
+            assert (found, found_odd) == (records, odd)
+            assert check == FileCheck(len(raw), None, len(records) + len(odd))
 
 
 def test_a_record_keeps_its_fields_and_absent_ones_are_null(classified: Lines) -> None:

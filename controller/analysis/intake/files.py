@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -86,7 +85,7 @@ class Conversion:
         self._pool.shutdown(cancel_futures=True)
 
     def done(self) -> tuple[dict[str, FileCheck], dict[str, Converted]]:
-        """Out: the results by path, ``usual`` if the file was converted; what was made of these."""
+        """Out: the results by path; what was made of the files that could be converted."""
         looked_at = {file.path: begun.result() for file, begun in self._begun.items()}
         checks = {path: check for path, (check, _) in looked_at.items()}
         return checks, {path: made for path, (_, made) in looked_at.items() if made is not None}
@@ -102,7 +101,7 @@ def check_files(
     remote = [file for file in conversion.files if file.gzipped and not file.path.startswith("file:/")]
     remotely = check_gzip_in_spark(spark, remote)
     checks, converted = conversion.done()
-    return checks | {path: replace(check, usual=False) for path, check in remotely.items()}, converted
+    return checks | remotely, converted
 
 
 def _target(directory: str, number: int) -> str | None:
