@@ -18,7 +18,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Query:
-    """The first ``limit`` rows of ``table`` (None: all) in this ``order`` (of columns; none: any order)."""
+    """The first ``limit`` rows of ``table`` (None: all) in this ``order`` (of columns; none: any order), and by all their
+    columns if they are equal in it, so that the answer is the same however the table was made."""
 
     table: DataFrame
     order: Sequence[Column]
@@ -44,7 +45,7 @@ def fetch(queries: Mapping[str, Query]) -> dict[str, list[Row]]:
 def _as_text(name: str, query: Query) -> DataFrame:
     """Rows as JSON, as rows of different tables share no columns. A union keeps the order of its parts' rows."""
     table, times = query.table, _times(query.table)
-    ordered = table.orderBy(*query.order) if query.order else table
+    ordered = table.orderBy(*query.order, *table.columns) if query.order else table
     if query.limit is not None:
         ordered = ordered.limit(query.limit)
     values = [(F.unix_micros(key) if key in times else F.col(key)).alias(key) for key in table.columns]
