@@ -18,8 +18,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Query:
-    """The first ``limit`` rows of ``table`` (None: all) in this ``order`` (of columns; none: any order), and by all their
-    columns if they are equal in it, so that the answer is the same however the table was made."""
+    """The first ``limit`` rows of ``table`` (None: all) in this ``order`` (of columns; none: any order), and by all
+    their columns if they are equal in it, so that the answer is the same however the table was made."""
 
     table: DataFrame
     order: Sequence[Column]

@@ -134,7 +134,7 @@ def test_arrow_and_spark_make_the_same_of_any_records(
             patched.setattr(arrow_commits, "_BUCKET_ROWS", 5)
             patched.setattr(arrow_commits, "_BATCH_ROWS", 7)
             patched.setattr(conversion, "_GROUP_ROWS", 10)
-            patched.setattr(conversion, "_FEW_LINES", 1)
+            patched.setattr(conversion, "_DOUBTS_ALONE", 0)
             patched.setattr(arrow_intervals, "TOP_ROWS", 3)
         same(spark, root / "logs", root / "staging")
 

@@ -44,11 +44,8 @@ def odd(rows: list[dict[str, Any]]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("number", range(len(JUDGEMENTS)))
-def test_a_line_is_a_record_only_if_it_is_usual(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_is_a_record_only_if_it_is_usual(number: int, tmp_path: Path) -> None:
     """Of the others all bytes are kept, in their place."""
-    monkeypatch.setattr(conversion, "_FEW_LINES", 1)
     line, status, _ = JUDGEMENTS[number]
     raw = line.encode() if isinstance(line, str) else line
     good = GOOD.encode()
@@ -61,13 +58,20 @@ def test_a_line_is_a_record_only_if_it_is_usual(
         assert kept or status == "ok"
 
 
-def test_few_lines_are_odd_for_a_bad_one(tmp_path: Path) -> None:
-    """So that a damaged log costs little more than a whole one, and one without a good line not much more."""
+@pytest.mark.parametrize(("alone", "more"), [(100, 0), (1, conversion._FEW_LINES - 1)])
+def test_few_lines_are_odd_for_a_bad_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: int, more: int
+) -> None:
+    """So that a damaged log costs little more than a whole one: of the first ones none, of later ones few."""
+    monkeypatch.setattr(conversion, "_DOUBTS_ALONE", alone)
     lines = [changed(partition=number).encode() for number in range(5_000)]
-    lines[700], lines[3000], lines[-1] = changed(node="x").encode(), b"garbage", b""
+    wrong = [changed(node="x").encode(), changed(controller_epoch="x").encode()]
+    bad = {700: wrong[0], 3000: wrong[1], 4000: b"garbage", 4999: b""}
+    for number, line in bad.items():
+        lines[number] = line
     _, rows = converted(tmp_path, b"\n".join(lines) + b"\n")
-    assert {lines[700], b"garbage", b""} <= set(odd(rows))
-    assert len(odd(rows)) <= 2 + conversion._FEW_LINES
+    assert set(bad.values()) <= set(odd(rows))
+    assert len(bad) + min(more, 1) <= len(odd(rows)) <= len(bad) + more
     read = [row["partition"] for row in rows if row["odd"] is None]
     assert len(read) == len(set(read)) == len(lines) - len(odd(rows))
 

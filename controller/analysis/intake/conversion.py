@@ -45,8 +45,9 @@ _TS_MIN_US, _TS_END_US = (
 _T = pa.scalar("T")
 #: Rows that Parquet keeps together: many share a dictionary, and few enough to be kept in memory.
 _GROUP_ROWS = 1 << 17
-#: To find out which of them is not usual would take longer than to judge all.
-_FEW_LINES = 16
+#: Lines that are not usual are found one by one, if they are so few in a file that it spares Spark the good ones beside
+#: them. Of more, it would take longer to find which of so many lines are not usual than to judge all.
+_DOUBTS_ALONE, _FEW_LINES = 100, 16
 
 
 class Converted(NamedTuple):
@@ -99,11 +100,11 @@ class _Rows:
         self._schema = pa.schema([*places, ("ts", _TIME), *kept])
         self._records, self._events = _Part(target), _Part(events_beside(target))
         self._condensed: list[pa.Table] = []
-        self._lines = self._odd = 0
+        self._lines = self._odd = self._doubts = 0
 
     def take(self, block: Block) -> None:
         odd = dict(block.odd)
-        for lines, numbers in _usual_parts(block.records, block.numbers):
+        for lines, numbers in self._usual_parts(block.records, block.numbers):
             if isinstance(lines, pa.Table):
                 kinds = lines["kind"].combine_chunks().dictionary_encode()
                 columns = self._narrow(lines, kinds)
@@ -116,6 +117,25 @@ class _Rows:
             self._write(self._records, self._table({"odd": texts}, list(odd)))
         self._lines += block.lines
         self._odd += len(odd)
+
+    def _usual_parts(
+        self, lines: bytes, numbers: Sequence[int]
+    ) -> Iterator[tuple[pa.Table | bytes, Sequence[int]]]:
+        """The lines in parts: records if all of the part are usual, else its few lines."""
+        if not numbers:
+            return
+        records = _usual_records(lines)
+        if records is not None and records.num_rows == len(numbers):
+            yield records, numbers
+        elif len(numbers) <= (1 if self._doubts < _DOUBTS_ALONE else _FEW_LINES):
+            self._doubts += 1
+            yield lines, numbers
+        else:
+            half, cut = len(numbers) // 2, 0
+            for _ in range(half):
+                cut = lines.index(b"\n", cut) + 1
+            yield from self._usual_parts(lines[:cut], numbers[:half])
+            yield from self._usual_parts(lines[cut:], numbers[half:])
 
     def done(self) -> Converted | None:
         """Write what is kept. Out: None if its condensed records cannot be told."""
@@ -178,24 +198,6 @@ class _Part:
     writer: Any = None
     tables: list[pa.Table] = field(default_factory=list)
     rows: int = 0
-
-
-def _usual_parts(lines: bytes, numbers: Sequence[int]) -> Iterator[tuple[pa.Table | bytes, Sequence[int]]]:
-    """The lines in parts: records if all of the part are usual, else its few lines."""
-    if not numbers:
-        return
-    records = _usual_records(lines)
-    if records is not None and records.num_rows == len(numbers):
-        yield records, numbers
-    elif len(numbers) <= _FEW_LINES:
-        yield lines, numbers
-    else:
-        half = len(numbers) // 2
-        cut = 0
-        for _ in range(half):
-            cut = lines.index(b"\n", cut) + 1
-        yield from _usual_parts(lines[:cut], numbers[:half])
-        yield from _usual_parts(lines[cut:], numbers[half:])
 
 
 def _usual_records(lines: bytes) -> pa.Table | None:
