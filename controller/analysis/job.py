@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from controller.analysis import arrow_intervals
+from controller.analysis.answers import Row
 from controller.analysis.errors import ReportError
 from controller.analysis.intake import quality
-from controller.analysis.intake.files import delete, list_files, move_local, write_text
-from controller.analysis.intake.staging import Staged, stage
+from controller.analysis.intake.files import (
+    Conversion,
+    delete,
+    list_files,
+    list_local,
+    move_local,
+    write_rows,
+    write_text,
+)
+from controller.analysis.intake.staging import Staged, converted_in, stage
 from controller.analysis.lake.source import LakeSource
 from controller.analysis.local_files import LogFile, check_local, has_scheme
 from controller.analysis.object_storage.jars import jars_for
 from controller.analysis.page.rendering import render
 from controller.analysis.progress import Phase, Progress, entered, estimated_lines, stage_progress, stepped
 from controller.analysis.questions.asked import NOTHING_TOLD, Asked
-from controller.analysis.session import LOG_NAME, QUICK_BYTES, first_line, size_for, spark_session
-from controller.analysis.summary import ReportSummary, collect_findings, summarize
+from controller.analysis.session import LOG_NAME, QUICK_BYTES, first_line, size_for, spare_work, spark_session
+from controller.analysis.summary import ReportSummary, Tables, collect_findings, summarize
 from controller.analysis.tables import TABLES, Input, read_made
 
 #: Listings of the logs at most; they are listed again if a file is rotated between listing and opening.
 _LISTINGS_MAX = 3
 #: While Spark plans one table, another one is computed; more of them would share the same few cores.
 _TABLES_AT_ONCE = 2
-#: For fewer rows a query takes longer to compile than to run.
+#: For fewer rows a query takes longer to compile than to run, and a table of them longer to be written by Spark than to
+#: be fetched.
 _FEW_ROWS = 100_000
 
 
@@ -67,6 +82,7 @@ def run_report(
         progress("starting Spark")
         entered(progress, Phase.SPARK)
         with (
+            _reading_early(log_dirs if source is None and local else (), out) as begun,
             spark_session(
                 master,
                 own_log_dir,
@@ -77,7 +93,7 @@ def run_report(
             stage_progress(spark.sparkContext, progress),
         ):
             if lake is None or source is None:
-                read, named = partial(read_input, spark, log_dirs), log_dirs
+                read, named = partial(read_input, spark, log_dirs, begun=begun), log_dirs
             else:
                 read, named = partial(source.input, spark), [lake]
             try:
@@ -88,6 +104,20 @@ def run_report(
                 raise ReportError(why) from error
     except OSError as error:
         raise ReportError(f"{error.filename or out}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _reading_early(log_dirs: Sequence[Path | str], out: str) -> Iterator[Conversion | None]:
+    """Convert logs of this machine while Spark starts; None if it is Spark that must list them."""
+    if not log_dirs or has_scheme(out):
+        yield None
+        return
+    staging = f"{out}/_staging"
+    try:
+        with Conversion(list_local(log_dirs), converted_in(staging), complete=False) as begun:
+            yield begun
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _report(
@@ -103,10 +133,12 @@ def _report(
     staging = f"{where}/_staging"
     try:
         source = replace(read(staging, progress), asked=asked)
-        written = write_tables(spark, source, f"{where}/tables", progress)
+        tables = write_tables(spark, source, f"{where}/tables", progress)
+        findings = collect_findings(tables, source.bucket_us, source.top_rows())
+        write_small(spark, tables, findings.whole, f"{where}/tables")
+        progress(f"tables: {len(TABLES)} in {out}/tables")
         progress("writing the page")
         entered(progress, Phase.PAGE)
-        findings = collect_findings(written, source.bucket_us, source.top_rows())
         findings.copies, findings.input_bytes = source.copies, sum(file.size for file in source.files)
         summary = summarize(findings, page=f"{out}/report.html", tables_dir=f"{out}/tables")
         write_text(spark, summary.page, render(summary, findings, [str(path) for path in named]))
@@ -124,12 +156,14 @@ def read_input(
     progress: Progress,
     *,
     complete: bool = False,
+    begun: Conversion | None = None,
 ) -> Input:
-    """List, check and parse the logs into ``staging``. ``complete``: with all fields of all records.
+    """List, check and parse the logs into ``staging``. ``complete``: with all fields of all records; ``begun``: with a
+    conversion of them.
 
     Raises ReportError if there is no log or no usable line in it.
     """
-    files, staged = _stage(spark, log_dirs, staging, progress, complete)
+    files, staged = _stage(spark, log_dirs, staging, progress, complete, begun)
     rows = quality.input_files(files, staged.checks, staged.usual, staged.odd)
     count = sum(row.lines for row in rows)
     good = sum(row.ok for row in rows)
@@ -147,7 +181,7 @@ def read_input(
     spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
     return Input(
         records=staged.records(),
-        condensed=staged.condensed().persist(),
+        condensed=staged.condensed().coalesce(1).persist(),
         singles=staged.singles(count),
         commits=staged.commits(),
         files=files,
@@ -161,30 +195,36 @@ def read_input(
 
 
 def _stage(
-    spark: SparkSession, log_dirs: Sequence[Path | str], staging: str, progress: Progress, complete: bool
+    spark: SparkSession,
+    log_dirs: Sequence[Path | str],
+    staging: str,
+    progress: Progress,
+    complete: bool,
+    begun: Conversion | None,
 ) -> tuple[list[LogFile], Staged]:
     for attempt in range(1, _LISTINGS_MAX + 1):
-        files = list_files(spark, log_dirs)
+        if begun is None or attempt > 1:
+            begun = Conversion(list_files(spark, log_dirs), converted_in(staging), complete)
+        files = list(begun.files)
         size = sum(file.size for file in files)
         progress(f"reading {len(files)} file{'s'[: len(files) > 1]}, {size / 1e6:,.1f} MB")
         size_for(spark, size)
         entered(progress, Phase.READ, estimated_lines(files))
         try:
-            return files, stage(spark, files, staging, complete=complete)
+            with begun:
+                return files, stage(spark, begun, staging, complete=complete)
         except AnalysisException as error:
             if attempt == _LISTINGS_MAX or error.getCondition() != "PATH_NOT_FOUND":
                 raise
     raise AssertionError("the loop returns or raises")
 
 
-def write_tables(
-    spark: SparkSession, source: Input, tables_dir: str, progress: Progress
-) -> dict[str, DataFrame]:
-    """Write every table as Parquet, some at once. Out: each table read back, by name (docs/report.md lists them)."""
+def write_tables(spark: SparkSession, source: Input, tables_dir: str, progress: Progress) -> Tables:
+    """Write the tables as Parquet, some at once, but for small ones (docs/report.md lists all)."""
+    small = source.lines <= _FEW_ROWS or source.condensed.count() <= _FEW_ROWS
     specs = {spec.name: spec for spec in TABLES}
     begun: dict[str, Future[DataFrame]] = {}
     lock, done = threading.Lock(), 0
-    ready_made = source.made
 
     def table(name: str) -> DataFrame:
         """Made by whoever asks for it first. No table is made from itself, so nobody waits for ever."""
@@ -201,7 +241,8 @@ def write_tables(
     def write(name: str) -> DataFrame:
         nonlocal done
         path = f"{tables_dir}/{name}"
-        if (made := ready_made.get(name)) is not None:
+        made = source.made.get(name) if name in arrow_intervals.NAMES else None
+        if made is not None:
             directory = path.removeprefix("file:")
             move_local(made.paths, directory)
             written = read_made(spark, made, directory)
@@ -214,10 +255,23 @@ def write_tables(
             stepped(progress, done, len(specs))
         return written
 
-    with ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as pool:
-        for few in (False, True):
-            if few and source.lines > _FEW_ROWS and source.condensed.count() <= _FEW_ROWS:
-                size_for(spark, 0)
-            list(pool.map(table, [name for name, spec in specs.items() if spec.few_rows == few]))
-    progress(f"tables: {len(specs)} in {tables_dir.removeprefix('file:')}")
-    return {name: table(name) for name in specs}
+    large = [name for name, spec in specs.items() if not (small and spec.few_rows)]
+    # One more, as one makes Arrow's and others wait for these.
+    with ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE + 1) as pool:
+        list(pool.map(table, large))
+    if small:
+        spare_work(spark)
+    rest = {name: spec.build(source, table) for name, spec in specs.items() if name not in large}
+    return Tables({name: table(name) for name in large}, rest)
+
+
+def write_small(
+    spark: SparkSession, tables: Tables, rows: Mapping[str, Sequence[Row]], tables_dir: str
+) -> None:
+    """Write the tables whose rows the page needed anyhow: a job of Spark for each would take longer than its work."""
+    for name, table in tables.small.items():
+        write_rows(
+            spark,
+            f"{tables_dir}/{name}",
+            pa.Table.from_pylist(list(rows[name]), to_arrow_schema(table.schema, timezone="UTC")),
+        )

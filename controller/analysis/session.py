@@ -92,16 +92,23 @@ def spark_session(
 def size_for(session: SparkSession, input_bytes: int) -> None:
     """Settings for the input: for little of it those that spare work, else how it is divided, if Spark runs locally."""
     if input_bytes <= SMALL_BYTES:
-        session.conf.set("spark.sql.codegen.wholeStage", "false")
-        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        session.conf.set("spark.sql.adaptive.enabled", "false")
-        session.conf.set("spark.sql.shuffle.partitions", "1")
-        session.conf.set("spark.sql.files.minPartitionNum", "1")
-        session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
+        spare_work(session)
+        # The first rows of all would be found by a comparison that Spark compiles.
+        session.conf.set("spark.sql.execution.topKSortFallbackThreshold", "0")
     elif (session.sparkContext.master or "").startswith("local"):
         wanted = min(SHUFFLE_PARTITIONS_MAX, max(SHUFFLE_PARTITIONS_MIN, input_bytes // _SHUFFLE_BYTES))
         session.conf.set("spark.sql.shuffle.partitions", str(wanted))
         session.conf.set("spark.sql.files.maxPartitionBytes", str(32 << 20))
+
+
+def spare_work(session: SparkSession) -> None:
+    """Settings for few rows."""
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.sql.files.minPartitionNum", "1")
+    session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
 
 
 @contextmanager
@@ -144,7 +151,8 @@ def _own_ctrl_c() -> Iterator[None]:
 class ClassArchive:
     """The JVM's archive of Spark's loaded classes (JEP 350): with it a JVM starts with less work.
 
-    The first Spark that ends writes it, the next ones use it. A JVM checks that it fits and else does without.
+    The first Spark that ends writes it, the next ones use it. A JVM checks that it fits and else does without: the name
+    tells what it was made of, so that a JVM or a Spark of a later date does not look for a former one's for ever.
     """
 
     path: Path
@@ -154,8 +162,10 @@ class ClassArchive:
     def find(cls) -> ClassArchive:
         java = os.path.realpath(find_java())
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        what = f"{java} {pyspark.__version__} {pyspark.__file__}"
-        name = f"spark-{hashlib.sha256(what.encode()).hexdigest()[:16]}.jsa"
+        home_of_java = os.path.dirname(os.path.dirname(java))
+        jars = sorted(Path(pyspark.__file__).with_name("jars").glob("*.jar"))
+        stamps = [_stamp(file) for file in (Path(java), Path(home_of_java, "lib", "modules"), *jars)]
+        name = f"spark-{_digest(java, pyspark.__file__)}-{_digest(*stamps)}.jsa"
         path = Path(home) / "partition-controller" / name
         for left in path.parent.glob(f"{name}.*"):
             if not _runs(left.suffix[1:]):
@@ -180,9 +190,24 @@ class ClassArchive:
         if self.draft is None or not self.draft.exists():
             return
         if whole:
+            for former in self.path.parent.glob(f"{self.path.name.rpartition('-')[0]}-*.jsa"):
+                former.unlink(missing_ok=True)
             self.draft.replace(self.path)
         else:
             self.draft.unlink()
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def _stamp(file: Path) -> str:
+    """What a JVM compares of a file."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return str(file)
+    return f"{file} {found.st_size} {found.st_mtime_ns}"
 
 
 def _runs(pid: str) -> bool:
@@ -198,7 +223,9 @@ def _runs(pid: str) -> bool:
 def _compiler_options(quick: bool) -> tuple[str, ...]:
     """Spark makes one long method of each stage, which the JVM would interpret."""
     always = ("-XX:-DontCompileHugeMethods",)
-    return (*always, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC") if quick else always
+    if not quick:
+        return always
+    return (*always, "-XX:TieredStopAtLevel=1", "-XX:CompileThresholdScaling=2", "-XX:+UseSerialGC")
 
 
 def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive | None) -> SparkConf:
@@ -222,6 +249,11 @@ def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive |
         # These tell where a column was made, at a price for each function of it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
+        # The usual ones are of 32 MB: every sort begins by clearing one.
+        **({"spark.buffer.pageSize": "1m"} if quick else {}),
+        # Spark keeps a description of each plan, for a page that nobody sees.
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.maxPlanStringLength": "1000",
         # Our JVM compiles methods of any length (see `_compiler_options`).
         "spark.sql.codegen.hugeMethodLimit": "65535",
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -23,9 +24,11 @@ BROKERS_MAX = 10
 
 @dataclass
 class Findings:
-    """All data collected from Spark, each part capped. ``rows`` and ``totals``: by table name."""
+    """All data collected from Spark. By table name: ``rows``, capped; ``whole``: all rows of small tables; ``totals``.
+    ``figures``: by name of a figure."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
+    whole: dict[str, list[Row]] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     figures: Row = field(default_factory=dict)
     bucket_us: int = 1
@@ -158,67 +161,124 @@ def _repairs(summary: ReportSummary) -> str:
     return f"{summary.repaired:,}, mean {mean}, 95 of 100 within {p95}"
 
 
-def collect_findings(
-    written: dict[str, DataFrame], bucket_us: int, top: Mapping[str, DataFrame] | None = None
-) -> Findings:
-    """Collect the page's data from the tables, by two Spark jobs: at most some thousand rows, for any size of log.
-    ``top``: of large tables rows among which the first ones are."""
-    first = written | dict(top or {})
+@dataclass(frozen=True)
+class Tables:
+    """``written``: tables by name, read back. ``small``: those that are still to be written, with all their rows."""
+
+    written: Mapping[str, DataFrame]
+    small: Mapping[str, DataFrame]
+
+
+def collect_findings(tables: Tables, bucket_us: int, top: Mapping[str, DataFrame] | None = None) -> Findings:
+    """Collect the page's data from the tables, and small tables, by one Spark job, or two if the page does not show all
+    rows of all. ``top``: of large tables rows among which the first ones are."""
+    given = {**tables.written, **tables.small}
+    first = given | dict(top or {})
     found = Findings(bucket_us=bucket_us)
-    changes = written["leader_changes"]
-    shown = [spec for spec in TABLES if spec.order is not None]
-    tops = {spec.name: Query(first[spec.name], spec.order(), spec.rows_max) for spec in shown if spec.order}
+    shown = {spec.name: spec for spec in TABLES if spec.order is not None}
+    asked = {
+        name: Query(first[name], spec.order(), spec.rows_max) for name, spec in shown.items() if spec.order
+    }
+    asked |= {
+        name: Query(table, asked[name].order if name in asked else [], None)
+        for name, table in tables.small.items()
+    }
     by_cause = (
-        written["leaderless_by_cause"]
+        given["leaderless_by_cause"]
         .groupBy("class", "cause")
         .agg(F.try_sum("total_us").alias("total_us"), F.sum("intervals").alias("intervals"))
     )
-    tops["cause_totals"] = Query(by_cause, [F.desc("total_us")], 20)
-    brokers = changes.groupBy("broker").agg(F.sum("count").alias("count"))
-    tops["busiest"] = Query(brokers, [F.desc("count"), F.col("broker")], BROKERS_MAX)
-    sums = {f"sums of {name}": Query(table, [], 1) for name, table in _sums(first).items()}
-    rows = fetch(tops | sums)
-    for name in sums:
-        found.figures |= rows.pop(name)[0]
-    busiest = [row["broker"] for row in rows.pop("busiest")]
-
-    large = [spec.name for spec in shown if len(rows[spec.name]) == spec.rows_max]
-    counts = {name: Query(_row_counts(written[name], name), [], 1) for name in large}
-    of_busiest = F.col("broker").isin(busiest)
-    reasons = Query(changes.where(of_busiest), [F.desc("count")], 300)
-    named = F.when(of_busiest, F.col("broker").cast("string")).otherwise(F.lit("others"))
-    moves = written["leader_changes_over_time"].groupBy("bucket_ts", named.alias("broker"))
-    gained = moves.agg(F.sum("gained").alias("gained"))
-    by_time = Query(gained, [F.col("bucket_ts"), F.col("broker")], POINTS_MAX)
-    more = fetch({**counts, "leader_reasons": reasons, "leader_moves": by_time})
-    found.totals = {spec.name: len(rows[spec.name]) for spec in shown}
-    found.figures |= {figure: sum(map(of, rows[name])) for figure, (name, of, _) in _NOTEWORTHY.items()}
-    for name in large:
-        counted = more.pop(name)[0]
-        found.totals[name] = counted.pop("rows")
-        found.figures |= counted
-    found.rows = rows | more
+    asked["cause_totals"] = Query(by_cause, [F.desc("total_us")], 20)
+    rows = fetch(asked | _of_busiest(given["leader_changes"], given["leader_changes_over_time"]))
+    found.whole = {name: rows[name] for name in tables.small}
+    cut = [name for name in shown if name not in tables.small and len(rows[name]) == shown[name].rows_max]
+    counts = fetch({name: Query(_row_counts(given[name], name), [], 1) for name in cut})
+    for name, spec in shown.items():
+        of = {figure: given for figure, given in _FIGURES.items() if given.table == name}
+        found.totals[name] = len(rows[name])
+        if name in cut:
+            (counted,) = counts[name]
+            found.totals[name] = counted.pop("rows")
+            found.figures |= counted
+        else:
+            found.figures |= {figure: one.of_rows(rows[name]) for figure, one in of.items()}
+        rows[name] = rows[name][: spec.rows_max]
+    found.rows = rows
     return found
 
 
-#: How many rows of a table have something to look at: figure, table, whether a row does (in Python and in Spark). These
-#: rows come first, so that they are counted by Spark only where not all rows are fetched.
-_NOTEWORTHY: dict[str, tuple[str, Callable[[Row], bool], Callable[[], Column]]] = {
-    "topics_below_slo": (
+def _of_busiest(changes: DataFrame, moves: DataFrame) -> dict[str, Query]:
+    """Changes of leader by the brokers that have most of them. In: `tables.leader_changes`, and over time."""
+    counts = changes.groupBy("broker").agg(F.sum("count").alias("changes"))
+    busiest = counts.orderBy(F.desc("changes"), F.col("broker")).limit(BROKERS_MAX)
+    named = F.broadcast(busiest.select("broker", F.col("broker").cast("string").alias("name")))
+    name = F.coalesce("name", F.lit("others")).alias("broker")
+    gained = (
+        moves.join(named, "broker", "left").groupBy("bucket_ts", name).agg(F.sum("gained").alias("gained"))
+    )
+    return {
+        "leader_reasons": Query(changes.join(named, "broker", "left_semi"), [F.desc("count")], 300),
+        "leader_moves": Query(gained, [F.col("bucket_ts"), F.col("broker")], POINTS_MAX),
+    }
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a whole table. ``of_table``: by Spark, where not all rows are fetched."""
+
+    table: str
+    of_rows: Callable[[Sequence[Row]], Any]
+    of_table: Callable[[], Column]
+
+
+def _total(table: str, column: str) -> Figure:
+    return Figure(
+        table, lambda rows: sum(row[column] for row in rows), lambda: F.coalesce(F.sum(column), F.lit(0))
+    )
+
+
+def _most(table: str, column: str) -> Figure:
+    return Figure(
+        table,
+        lambda rows: max((row[column] for row in rows if row[column] is not None), default=None),
+        lambda: F.max(column),
+    )
+
+
+def _how_many(table: str, counts: Callable[[Row], bool], when: Callable[[], Column]) -> Figure:
+    return Figure(table, lambda rows: sum(map(counts, rows)), lambda: F.count_if(when()))
+
+
+_FIGURES: dict[str, Figure] = {
+    **{name: _total("input_files", name) for name in ("lines", "torn", "malformed", "newer_schema")},
+    "files": Figure("input_files", len, lambda: F.count("*")),
+    "damaged_files": _how_many(
+        "input_files", lambda row: row["problem"] is not None, lambda: F.col("problem").isNotNull()
+    ),
+    "first_ts": Figure(
+        "input_files",
+        lambda rows: min(row["first_ts"] for row in rows if row["first_ts"] is not None),
+        lambda: F.min("first_ts"),
+    ),
+    "last_ts": _most("input_files", "last_ts"),
+    "failovers": Figure("failovers", len, lambda: F.count("*")),
+    "slowest_failover_us": _most("failovers", "total_us"),
+    "rejects": _total("rejects", "count"),
+    "superseded": _total("superseded", "count"),
+    "dropped": _total("input_nodes", "dropped"),
+    "topics_below_slo": _how_many(
         "availability",
         lambda row: row["topic"] is not None and _is_below(row),
         lambda: F.col("topic").isNotNull() & (F.col("availability") < F.col("slo")),
     ),
-    "flapping_brokers": ("broker_stability", lambda row: bool(row["flapping"]), lambda: F.col("flapping")),
-    "rough_restarts": (
-        "rolling_restarts",
-        lambda row: bool(row["findings"]),
-        lambda: F.size("findings") > 0,
+    "flapping_brokers": _how_many(
+        "broker_stability", lambda row: bool(row["flapping"]), lambda: F.col("flapping")
     ),
-    "open_operations": (
-        "operations",
-        lambda row: bool(row["outcome"] == OPEN),
-        lambda: F.col("outcome") == OPEN,
+    "rough_restarts": _how_many(
+        "rolling_restarts", lambda row: bool(row["findings"]), lambda: F.size("findings") > 0
+    ),
+    "open_operations": _how_many(
+        "operations", lambda row: bool(row["outcome"] == OPEN), lambda: F.col("outcome") == OPEN
     ),
 }
 
@@ -228,69 +288,28 @@ def _is_below(row: Row) -> bool:
 
 
 def _row_counts(table: DataFrame, name: str) -> DataFrame:
-    noteworthy = [
-        F.count_if(of()).alias(figure) for figure, (which, _, of) in _NOTEWORTHY.items() if which == name
-    ]
-    return table.agg(F.count("*").alias("rows"), *noteworthy)
-
-
-def _sums(written: dict[str, DataFrame]) -> dict[str, DataFrame]:
-    """Figures over whole tables, one row a table."""
-    outages = written["leaderless_intervals"].where(F.col("class") == OUTAGE)
-    worst = F.max_by(F.struct("topic", "partition", "cause", "open"), "duration_us").alias("worst")
-    of_all = written["outages_by"].where(F.col("dimension") == ALL)
-
-    def total(table: str, column: str, name: str) -> DataFrame:
-        return written[table].agg(F.coalesce(F.sum(column), F.lit(0)).alias(name))
-
-    return {
-        "input_files": written["input_files"].agg(
-            *(F.sum(name).alias(name) for name in ("lines", "torn", "malformed", "newer_schema")),
-            F.count("*").alias("files"),
-            F.count("problem").alias("damaged_files"),
-            F.min("first_ts").alias("first_ts"),
-            F.max("last_ts").alias("last_ts"),
-        ),
-        # The first rows of the table are enough.
-        "leaderless_intervals": outages.agg(worst, F.max("duration_us").alias("longest_us")),
-        "outages_by": of_all.agg(
-            F.coalesce(F.sum("outages"), F.lit(0)).alias("outages"),
-            F.coalesce(F.sum("open"), F.lit(0)).alias("still_leaderless"),
-        ),
-        "failovers": written["failovers"].agg(
-            F.count("*").alias("failovers"), F.max("total_us").alias("slowest_failover_us")
-        ),
-        "rejects": total("rejects", "count", "rejects"),
-        "superseded": total("superseded", "count", "superseded"),
-        "input_nodes": total("input_nodes", "dropped", "dropped"),
-    }
+    figures = [one.of_table().alias(figure) for figure, one in _FIGURES.items() if one.table == name]
+    return table.agg(F.count("*").alias("rows"), *figures)
 
 
 def summarize(found: Findings, *, page: str, tables_dir: str) -> ReportSummary:
     """The figures by name."""
-    figures = found.figures
-    worst = figures["worst"]
-    plain = ["files", "damaged_files", "lines", "torn", "malformed", "newer_schema", "first_ts", "last_ts"]
-    plain += _NOTEWORTHY
+    # The first rows of a table: outages, the longest first.
+    worst: Row = next((row for row in found.rows["leaderless_intervals"] if row["class"] == OUTAGE), {})
     of_all: Row = next((row for row in found.rows["availability"] if row["topic"] is None), {})
     repairs: Row = next((row for row in found.rows["outages_by"] if row["dimension"] == ALL), {})
     return ReportSummary(
         page=page,
         tables_dir=tables_dir,
-        **{name: figures[name] for name in plain},
+        **found.figures,
         copies=found.copies,
-        dropped=figures["dropped"],
-        failovers=figures["failovers"],
-        slowest_failover_us=figures["slowest_failover_us"],
-        outages=figures["outages"],
-        still_leaderless=figures["still_leaderless"],
-        longest_us=figures["longest_us"] or 0,
-        longest_partition=None if worst is None else f"{worst['topic']}-{worst['partition']}",
-        longest_cause=None if worst is None else worst["cause"],
-        longest_open=worst is not None and worst["open"],
-        rejects=figures["rejects"],
+        outages=repairs.get("outages", 0),
+        still_leaderless=repairs.get("open", 0),
+        longest_us=worst.get("duration_us", 0),
+        longest_partition=f"{worst['topic']}-{worst['partition']}" if worst else None,
+        longest_cause=worst.get("cause"),
+        longest_open=worst.get("open", False),
         two_masters=found.totals["two_masters"],
-        superseded=figures["superseded"],
         outage_us=repairs.get("total_us") or 0,
         repaired=repairs.get("repaired", 0),
         mean_repair_us=repairs.get("mean_us"),

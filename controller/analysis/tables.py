@@ -6,6 +6,7 @@ To add a table: a function here and its row in ``TABLES``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,6 +37,9 @@ ROWS_MAX, POINTS_MAX = 50, 5_000
 _ACTING_KINDS = (*COMMIT_KINDS, "replica", "push", "ack", "failover")
 
 
+_MAKING = threading.Lock()
+
+
 @dataclass(frozen=True)
 class Input:
     """The input: ``records`` are the ok lines without copies, ``condensed`` and ``singles`` what tables take of them;
@@ -55,8 +59,14 @@ class Input:
     #: What Arrow makes tables of, if all of the input could be put in order on this machine.
     commits: LocalCommits | None = None
 
-    @cached_property
+    @property
     def made(self) -> dict[str, Made]:
+        """`_made`, by the first thread that asks."""
+        with _MAKING:
+            return self._made
+
+    @cached_property
+    def _made(self) -> dict[str, Made]:
         """Tables that Spark need not make, by name, and ``caused``."""
         if self.commits is None:
             return {}

@@ -1,4 +1,4 @@
-"""What Arrow makes of converted files, beside what Spark makes of the same lines."""
+"""What Arrow makes of log files, beside what Spark makes of the same lines."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis import arrow_intervals
 from controller.analysis.answers import Query, fetch
 from controller.analysis.condensing import COLUMNS, condense
-from controller.analysis.intake import arrow_commits, conversion
+from controller.analysis.intake import arrow_commits, conversion, quality, reading
+from controller.analysis.intake.fields import fields_kept
 from controller.analysis.intake.files import list_files
-from controller.analysis.intake.reading import parse_lines, read_lines
+from controller.analysis.intake.reading import read_lines, type_lines
 from controller.analysis.job import read_input
 from controller.analysis.questions import departures
 from controller.analysis.questions.asked import Asked
@@ -32,8 +34,9 @@ RACKS = {1: "a", 2: "b"}
 
 
 def by_spark(spark: SparkSession, logs: Path, read: Input) -> dict[str, DataFrame]:
-    """Tables of intervals and what they are made of."""
-    lines = parse_lines(read_lines(spark, list_files(spark, [logs])))
+    """Tables of intervals and what they are made of, and what was wrong with the lines."""
+    typed = type_lines(read_lines(spark, list_files(spark, [logs])))
+    lines = typed.where(F.col("status") == reading.OK)
     singles, condensed = singles_of(lines, read.lines), condense(lines).localCheckpoint()
     singles = replace(singles, edges=singles.edges.localCheckpoint())
     source = replace(read, commits=None, records=lines, condensed=condensed, singles=singles)
@@ -50,9 +53,27 @@ def by_spark(spark: SparkSession, logs: Path, read: Input) -> dict[str, DataFram
         "caused": departures.caused(table("leaderless_intervals")),
         "edges": singles.edges,
         "moved": singles.moved,
-        "events": singles.events.drop("bytes", "digest", "block", "line"),
+        "events": _needed(singles.events),
         "condensed": condensed,
+        "verdicts": _verdicts(typed),
+        "problems": quality.input_problems(typed),
     }
+
+
+def _needed(events: DataFrame) -> DataFrame:
+    """What tables take of them."""
+    fields = [
+        (F.col(name) if kinds is None else F.when(F.col("kind").isin(*kinds), F.col(name))).alias(name)
+        for name, kinds in fields_kept(False).items()
+    ]
+    return events.select("file", "ts", *fields)
+
+
+def _verdicts(typed: DataFrame) -> DataFrame:
+    statuses = (reading.OK, reading.TORN, reading.MALFORMED, reading.NEWER)
+    counts = [F.count_if(F.col("status") == status).alias(status) for status in statuses]
+    file = F.regexp_replace(reading.decoded(F.col("file")), "^file:/", "/").alias("file")
+    return typed.groupBy("file").agg(*counts).select(file, *statuses)
 
 
 _TOP_ROWS = arrow_intervals.TOP_ROWS
@@ -73,8 +94,10 @@ def same(spark: SparkSession, logs: Path, staging: Path) -> dict[str, list[str]]
     found |= {
         "edges": read.singles.edges,
         "moved": read.singles.moved,
-        "events": read.singles.events.select(*expected["events"].columns),
+        "events": _needed(read.singles.events),
         "condensed": read.condensed.select(*expected["condensed"].columns),
+        "verdicts": read.file_table.select(*expected["verdicts"].columns),
+        "problems": read.problem_table,
     }
     assert found.keys() == expected.keys()
     for name, table in expected.items():
@@ -98,18 +121,20 @@ def same(spark: SparkSession, logs: Path, staging: Path) -> dict[str, list[str]]
 
 
 @settings(max_examples=2)
-@given(seed=st.integers(0, 1 << 32), small=st.booleans())
+@given(seed=st.integers(0, 1 << 32), small=st.booleans(), damaged=st.booleans())
+@example(seed=1, small=False, damaged=True)
 def test_arrow_and_spark_make_the_same_of_any_records(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, small: bool
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, small: bool, damaged: bool
 ) -> None:
     """``small``: blocks and buckets of a few lines."""
     root = tmp_path_factory.mktemp("log")
-    random_log(root / "logs", random.Random(seed), lines_each=60, damaged=False)
+    random_log(root / "logs", random.Random(seed), lines_each=60, damaged=damaged)
     with pytest.MonkeyPatch.context() as patched:
         if small:
             patched.setattr(arrow_commits, "_BUCKET_ROWS", 5)
             patched.setattr(arrow_commits, "_BATCH_ROWS", 7)
             patched.setattr(conversion, "_GROUP_ROWS", 10)
+            patched.setattr(conversion, "_DOUBTS_ALONE", 0)
             patched.setattr(arrow_intervals, "TOP_ROWS", 3)
         same(spark, root / "logs", root / "staging")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from controller.analysis.session import ClassArchive
@@ -30,6 +32,28 @@ def test_the_next_jvm_uses_what_the_first_one_made(tmp_path: Path, monkeypatch: 
     assert f"Opened archive {second.path}." in java(second)
     second.keep(whole=True)
     assert second.path.exists()
+
+
+def test_jars_of_another_date_have_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JVM would refuse the former one, and say so to nobody."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jar = tmp_path / "pyspark" / "jars" / "spark.jar"
+    jar.parent.mkdir(parents=True)
+    jar.touch()
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "pyspark" / "__init__.py"))
+    archives = []
+    for date in (1, 2):
+        os.utime(jar, (date, date))
+        archive = ClassArchive.find()
+        assert archive.option
+        assert archive.draft is not None, "a former one is taken for ours"
+        archive.draft.touch()
+        archive.keep(whole=True)
+        archives.append(archive.path)
+        assert ClassArchive.find().draft is None
+    assert list((tmp_path / "cache" / "partition-controller").iterdir()) == archives[1:], (
+        "the former one is left"
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Files converted by Arrow: only usual ones, with all that their lines say, in bounded memory, whatever is in them."""
+"""Files converted by Arrow: with all that their lines say, in bounded memory, whatever is in them."""
 
 from __future__ import annotations
 
@@ -29,45 +29,69 @@ def converted(
     log, target = directory / "state-change.jsonl", directory / "out" / "0.parquet"
     log.write_bytes(content)
     check, made = convert(str(log), "file:///a", str(target), complete)
-    assert target.exists() == check.usual == (made is not None)
-    if made is None:
-        assert not any(target.parent.iterdir())
-        return check, []
+    assert made is not None
     parts = [pyarrow.parquet.read_table(path) for path in (made.records, made.events) if path is not None]
     assert set(pc.unique(parts[-1]["kind"]).to_pylist()) <= set(EVENT_KINDS) or made.events is None
-    return check, pyarrow.concat_tables(parts).to_pylist()
+    rows = pyarrow.concat_tables(parts).to_pylist()
+    assert made.odd == len(odd(rows))
+    counted = 0 if made.condensed is None else pc.sum(made.condensed["lines"]).as_py()
+    assert made.odd + counted == check.lines
+    return check, rows
+
+
+def odd(rows: list[dict[str, Any]]) -> list[bytes]:
+    return [row["odd"] for row in rows if row["odd"] is not None]
 
 
 @pytest.mark.parametrize("number", range(len(JUDGEMENTS)))
-def test_only_files_of_usual_and_torn_lines_are_converted(number: int, tmp_path: Path) -> None:
-    """Of a usual one nothing is left out, so that the verdict is that of the line."""
+def test_a_line_is_a_record_only_if_it_is_usual(number: int, tmp_path: Path) -> None:
+    """Of the others all bytes are kept, in their place."""
     line, status, _ = JUDGEMENTS[number]
     raw = line.encode() if isinstance(line, str) else line
-    for content in (GOOD.encode() + b"\n" + raw + b"\n", raw + b"\n" + GOOD.encode()):
-        check, rows = converted(tmp_path, content)
-        if check.usual:
-            assert status in {"ok", "torn"}
-            odd = [raw.decode()] if status == "torn" else []
-            assert [row["odd"] for row in rows if row["odd"] is not None] == odd
-            assert sorted(row["line"] for row in rows) == [0, 1]
-            assert check.lines == 2
+    good = GOOD.encode()
+    for content in ((good, raw, good, good), (raw, good, good), (good, raw, raw, good, raw)):
+        check, rows = converted(tmp_path, b"\n".join(content) + b"\n")
+        assert check.lines == len(content)
+        assert sorted(row["line"] for row in rows) == list(range(len(content)))
+        kept = {row["line"]: row["odd"] for row in rows if row["odd"] is not None}
+        assert kept in ({}, {at: one for at, one in enumerate(content) if one != good})
+        assert kept or status == "ok"
+
+
+@pytest.mark.parametrize(("alone", "more"), [(100, 0), (1, conversion._FEW_LINES - 1)])
+def test_few_lines_are_odd_for_a_bad_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: int, more: int
+) -> None:
+    """So that a damaged log costs little more than a whole one: of the first ones none, of later ones few."""
+    monkeypatch.setattr(conversion, "_DOUBTS_ALONE", alone)
+    lines = [changed(partition=number).encode() for number in range(5_000)]
+    wrong = [changed(node="x").encode(), changed(controller_epoch="x").encode()]
+    bad = {700: wrong[0], 3000: wrong[1], 4000: b"garbage", 4999: b""}
+    for number, line in bad.items():
+        lines[number] = line
+    _, rows = converted(tmp_path, b"\n".join(lines) + b"\n")
+    assert set(bad.values()) <= set(odd(rows))
+    assert len(bad) + min(more, 1) <= len(odd(rows)) <= len(bad) + more
+    read = [row["partition"] for row in rows if row["odd"] is None]
+    assert len(read) == len(set(read)) == len(lines) - len(odd(rows))
 
 
 def test_lines_of_our_writers_are_usual(tmp_path: Path) -> None:
-    for line in (
-        GOOD,
-        GOOD[:-9],
-        changed(extra=1),
-        changed(kind="unheard-of"),
-        changed(isr=[1, 2], leader=-1),
-    ):
-        assert converted(tmp_path, f"{GOOD}\n{line}\n".encode())[0].usual, line
-    assert converted(tmp_path, b"") == (FileCheck(0, None, 0, usual=True), [])
-    assert (
-        convert(str(tmp_path / "absent"), "", str(tmp_path / "x"), True)[0].problem
-        == "unreadable: No such file or directory"
-    )
-    assert not convert(str(tmp_path / "state-change.jsonl"), "", None, True)[0].usual
+    for line in (GOOD, changed(extra=1), changed(kind="unheard-of"), changed(isr=[1, 2], leader=-1)):
+        assert odd(converted(tmp_path, f"{GOOD}\n{line}\n".encode())[1]) == [], line
+    assert odd(converted(tmp_path, f"{GOOD}\n{GOOD[:-9]}".encode())[1]) == [GOOD[:-9].encode()]
+    assert converted(tmp_path, b"") == (FileCheck(0), [])
+    absent = FileCheck(0, "unreadable: No such file or directory", readable=False)
+    assert convert(str(tmp_path / "absent"), "", str(tmp_path / "x"), True) == (absent, None)
+    assert convert(str(tmp_path / "state-change.jsonl"), "", None, True)[1] is None
+
+
+def test_no_record_goes_over_two_lines(tmp_path: Path) -> None:
+    """Also if as many records as lines are read."""
+    head, two = GOOD[:-1], GOOD + GOOD
+    lines = [head + ',"x":{"y":{}', "}}", two]
+    _, rows = converted(tmp_path, "\n".join([*lines, GOOD]).encode())
+    assert {line.encode() for line in lines} <= set(odd(rows))
 
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -104,7 +128,7 @@ def test_a_converted_line_says_what_it_said(
     content = "\n".join(lines).encode()
     for complete in (True, False):
         check, rows = converted(tmp_path_factory.mktemp("log"), content, complete=complete)
-        assert check == FileCheck(len(content), None, len(lines), usual=True)
+        assert check == FileCheck(len(content), None, len(lines))
         by_line = {row["line"]: row for row in rows}
         kept = fields_kept(complete)
         for number, line in enumerate(lines):
@@ -114,7 +138,7 @@ def test_a_converted_line_says_what_it_said(
                 assert number not in by_line
                 continue
             row = by_line.pop(number)
-            assert row["odd"] == (None if whole else line)
+            assert row["odd"] == (None if whole else line.encode())
             assert (row["ts"] is None) == (not whole)
             if whole:
                 at = row["ts"].replace(tzinfo=None)
@@ -130,9 +154,9 @@ def test_a_converted_line_says_what_it_said(
 def test_lists_in_lists_do_not_end_the_process(tmp_path: Path) -> None:
     for depth in (100, 10_000, 8_000_000):
         line = changed(reason="X").replace('"X"', "[" * depth + "]" * depth)
-        assert not converted(tmp_path, f"{GOOD}\n{line}\n".encode())[0].usual
+        assert line.encode() in odd(converted(tmp_path, f"{GOOD}\n{line}\n".encode())[1])
         foreign = changed(foreign="X").replace('"X"', "[" * depth + "]" * depth)
-        assert converted(tmp_path, f"{GOOD}\n{foreign}\n".encode())[0].usual
+        assert odd(converted(tmp_path, f"{GOOD}\n{foreign}\n".encode())[1]) == []
 
 
 def test_blocks_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,15 +164,10 @@ def test_blocks_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(conversion, "_GROUP_ROWS", 10)
     lines = [changed(partition=number) for number in range(200)]
     check, rows = converted(tmp_path, "\n".join(lines).encode())
-    assert check.usual
+    assert check.lines == 200
     assert [(row["line"], row["partition"]) for row in rows] == [(number, number) for number in range(200)]
     groups = pyarrow.parquet.ParquetFile(tmp_path / "out" / "0.parquet").metadata
     assert max(groups.row_group(number).num_rows for number in range(groups.num_row_groups)) < 30
-    # One bad line at the end: nothing is left.
-    assert converted(tmp_path, "\n".join([*lines, "garbage"]).encode()) == (
-        FileCheck(len("\n".join([*lines, "garbage"])), None, 0, usual=False),
-        [],
-    )
 
 
 def test_a_full_disk_is_no_unreadable_file(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from controller.analysis.intake import reading, screening
-from controller.analysis.intake.files import check_gzip_in_spark, list_files
+from controller.analysis.intake.files import Conversion, check_gzip_in_spark, list_files
 from controller.analysis.intake.quality import FileRow, input_files, input_nodes, input_problems, overlapping
 from controller.analysis.intake.reading import mark_copies, parse_lines, read_lines
-from controller.analysis.intake.screening import FileCheck, inflate, screen
-from controller.analysis.intake.staging import stage
+from controller.analysis.intake.screening import Block, FileCheck, inflate, screen
+from controller.analysis.intake.staging import converted_in, stage
 from tests.analysis.conftest import Lines, Records, rows
 from tests.support.analysis.records import record, text
 from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
@@ -45,7 +45,8 @@ def test_arrow_and_spark_judge_alike(spark: SparkSession, tmp_path: Path) -> Non
     left = tmp_path / "staging" / "converted" / "99999.parquet"
     left.parent.mkdir(parents=True)
     left.write_text("by a report that was killed")
-    staged = stage(spark, files, f"{tmp_path}/staging", complete=True)
+    with Conversion(files, converted_in(f"{tmp_path}/staging"), complete=True) as conversion:
+        staged = stage(spark, conversion, f"{tmp_path}/staging", complete=True)
     table = {row.file: row for row in input_files(files, staged.checks, staged.usual, staged.odd)}
     statuses = ("ok", "torn", "malformed", "newer_schema")
     for name, (status, _) in expected.items():
@@ -56,22 +57,39 @@ def test_arrow_and_spark_judge_alike(spark: SparkSession, tmp_path: Path) -> Non
     assert staged.records().count() == sum(status == "ok" for status, _ in expected.values()) + len(expected)
 
 
-def test_a_look_at_the_bytes_tells_files_of_our_writers_from_others() -> None:
+def test_a_look_at_the_bytes_tells_lines_that_may_be_records_from_others() -> None:
     good = GOOD.encode()
-    for content, lines in ((good + b"\n" + good, 2), (good[:-9] + b"\n" + good + b"\n", 2), (b'{"sche', 0)):
-        for size in (1, 7, 1000):
-            chunks = [content[at : at + size] for at in range(0, len(content), size)]
-            assert screen(chunks) == FileCheck(len(content), None, lines, usual=lines > 0)
-    for foreign in (
-        b"",
-        good + b" and more",
-        b"garbage",
-        good[:9] + good[:9],
-        b"[" + good + b"]",
-        good + b"\r",
+    for content, records, odd in (
+        ([good, good], [0, 1], {}),
+        ([b"\xef\xbb\xbf" + good, b"\xef\xbb\xbf" + good], [0], {1: b"\xef\xbb\xbf" + good}),
+        ([good[:-9], good, b""], [1], {0: good[:-9]}),
+        ([b'{"sche'], [], {0: b'{"sche'}),
+        *(
+            ([good, foreign, good], [0, 2], {1: foreign})
+            for foreign in (
+                b"",
+                good + b" and more",
+                b"garbage",
+                b"[" + good + b"]",
+                good + b"\r",
+                b" " + good,
+            )
+        ),
+        ([good, good.replace(b"Test", b"\xff\xfe")], [0], {1: good.replace(b"Test", b"\xff\xfe")}),
     ):
-        assert not screen([good + b"\n" + foreign + b"\n" + good]).usual
-    assert not screen([good.replace(b"Test", b"\xff\xfe")]).usual
+        raw = b"\n".join(content)
+        for size in (1, 7, 1000):
+            blocks: list[Block] = []
+            check = screen([raw[at : at + size] for at in range(0, len(raw), size)], blocks.append)
+            found_odd: dict[int, bytes] = {}
+            found: list[int] = []
+            at = 0
+            for block in blocks:
+                found += [at + number for number in block.numbers]
+                found_odd |= {at + number: line for number, line in block.odd.items()}
+                at += block.lines
+            assert (found, found_odd) == (records, odd)
+            assert check == FileCheck(len(raw), None, len(records) + len(odd))
 
 
 def test_a_record_keeps_its_fields_and_absent_ones_are_null(classified: Lines) -> None:
@@ -143,7 +161,8 @@ def test_damaged_files_are_read_as_far_as_they_go_and_named(
     assert [Path(file.path).name[13:] for file in files] == [
         *("1.jsonl.gz", "2.jsonl.gz", "3.jsonl.gz", "4.jsonl.gz", "5.jsonl", "jsonl")
     ]
-    staged = stage(spark, files, f"{tmp_path}/staging")
+    with Conversion(files, converted_in(f"{tmp_path}/staging"), complete=False) as conversion:
+        staged = stage(spark, conversion, f"{tmp_path}/staging")
     packed_files = {file.path for file in files if file.gzipped and file.size}
     full = {path: check for path, check in staged.checks.items() if path in packed_files}
     assert full == check_gzip_remotely(spark, tmp_path)  # Spark hands out no empty files

@@ -1,4 +1,4 @@
-"""`leaderless.edges` and `outages.moved` of converted files: records of controllers' decisions, put in order by
+"""`leaderless.edges` and `outages.moved` of files of this machine: records of controllers' decisions, put in order by
 partition with Arrow, which takes a twentieth of the time of Spark's windows.
 
 Partitions are divided into buckets of which one is in memory at a time, so that any number of records will do.
@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from controller.analysis.intake.arrow_condensing import is_one_of
-from controller.analysis.intake.conversion import Converted
 from controller.analysis.intake.fields import COMMIT_KINDS
-from controller.analysis.leaderless import BEING_CREATED, EDGE_COLUMNS, END, LED, LED_STATES, OFFLINE
+from controller.analysis.leaderless import BEING_CREATED, EDGE_COLUMNS, END, LED, LED_STATES, OFFLINE, ORDER
 from controller.analysis.questions.outages import MOVED_COLUMNS
 from proto.statelog.schema import GONE, NEW
 
@@ -33,15 +32,18 @@ _GROUP_ROWS = 1 << 16
 #: Bits of a key that hold the partition's number (at most INT32_MAX); the others hold the topic's.
 _PARTITION_BITS = 31
 #: Read as dictionaries: they have few values.
-_TEXTS = ("role", "kind", "topic", "from", "to", "cause", "reason")
+_TEXTS = ("role", "kind", "topic", "from", "to", "cause", "reason", "file")
 _NUMBERS = ("line", "node", "controller_epoch", "event_id", "partition", "leader", "silent_us")
-#: `leaderless.ORDER` within a partition; a converted file has one block.
-_ORDER = ("key", "controller_epoch", "event_id", "ts", "file", "line")
+#: What only records have that Spark has read.
+_MAYBE = ("block", "copy")
+_TIME = pa.timestamp("us", "UTC")
+#: `leaderless.ORDER` within a partition.
+_ORDER = ("key", *ORDER)
 _ARROW_TYPES = {
     "string": pa.string(),
     "int": pa.int32(),
     "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp": _TIME,
 }
 _EDGES, _MOVED = (
     pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in columns.items()])
@@ -54,23 +56,23 @@ _NO_RECORDS = pa.RecordBatch.from_pylist(
         [
             *((name, pa.dictionary(pa.int32(), pa.string())) for name in _TEXTS),
             *((name, pa.int64()) for name in _NUMBERS),
-            ("ts", pa.timestamp("us", "UTC")),
+            ("ts", _TIME),
         ]
     ),
 )
 
 
-def write_commits(converted: Sequence[Converted], directory: str) -> list[tuple[str, str]]:
-    """Out: pairs of Parquet files, of `leaderless.edges` and `outages.moved`, each of other partitions. Raises
-    OSError."""
-    files = [one.records for one in sorted(converted, key=lambda one: one.name)]
-    count = sum(pyarrow.parquet.read_metadata(file).num_rows for file in files)
+def write_commits(names: Sequence[str], parts: Sequence[str], directory: str) -> list[tuple[str, str]]:
+    """``names``: of all log files, in order. ``parts``: Parquet files of records.
+
+    Out: pairs of Parquet files, of `leaderless.edges` and `outages.moved`, each of other partitions. Raises OSError."""
+    count = sum(pyarrow.parquet.read_metadata(file).num_rows for file in parts)
     Path(directory).mkdir(parents=True, exist_ok=True)
     written = []
     with ExitStack() as stack:
-        buckets = _Buckets(directory, 1 << (count // _BUCKET_ROWS).bit_length(), stack)
+        buckets = _Buckets(names, directory, 1 << (count // _BUCKET_ROWS).bit_length(), stack)
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-            list(pool.map(buckets.take, range(len(files)), files))
+            list(pool.map(buckets.take, parts))
         for number, commits in enumerate(buckets.each()):
             moves = commits.filter(pc.is_valid(commits["state"]))
             targets = f"{directory}/edges-{number}.parquet", f"{directory}/moved-{number}.parquet"
@@ -84,19 +86,22 @@ def write_commits(converted: Sequence[Converted], directory: str) -> list[tuple[
 class _Buckets:
     """Records of commits by bucket; all of a partition are in one. If there are several, they are on disk."""
 
-    def __init__(self, directory: str, count: int, stack: ExitStack) -> None:
+    def __init__(self, names: Sequence[str], directory: str, count: int, stack: ExitStack) -> None:
+        self._names = pa.array(names, pa.string())
         self._count, self._directory, self._stack = count, directory, stack
         self._lock = threading.Lock()
         self._topics: dict[str, int] = {}
         self._kept: list[pa.Table] = []
         self._writers: dict[int, Any] = {}
 
-    def take(self, number: int, path: str) -> None:
-        """The records of a converted file, which is the ``number``-th in order of names."""
-        columns = [*_TEXTS, *_NUMBERS, "ts"]
-        with pyarrow.parquet.ParquetFile(path, read_dictionary=list(_TEXTS)) as file:
+    def take(self, path: str) -> None:
+        """The records of a Parquet file, but copies."""
+        columns = [*_TEXTS, *_NUMBERS, "ts", *_MAYBE]
+        with pyarrow.parquet.ParquetFile(
+            path, read_dictionary=list(_TEXTS), coerce_int96_timestamp_unit="us"
+        ) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
-                self._keep(self._commits(batch, number))
+                self._keep(self._commits(batch))
 
     def _keep(self, commits: pa.Table) -> None:
         if not commits.num_rows:
@@ -114,7 +119,7 @@ class _Buckets:
     def each(self) -> Iterator[pa.Table]:
         """The records, a bucket at a time, each column in one piece; at least one bucket."""
         if not self._writers and not self._kept:
-            self._kept.append(self._commits(_NO_RECORDS, 0))
+            self._kept.append(self._commits(_NO_RECORDS))
         if self._kept:
             yield _in_one_piece(pa.concat_tables(self._kept))
             self._kept = []
@@ -141,11 +146,13 @@ class _Buckets:
             schema=schema,
         )
 
-    def _commits(self, batch: pa.RecordBatch, number: int) -> pa.Table:
+    def _commits(self, batch: pa.RecordBatch) -> pa.Table:
         columns = {name: batch.column(name) for name in batch.schema.names}
         wanted = pc.and_(
             is_one_of(columns["role"], ("controller",)), is_one_of(columns["kind"], COMMIT_KINDS)
         )
+        if "copy" in columns:
+            wanted = pc.and_(wanted, pc.invert(columns["copy"]))
         columns = {name: column.filter(wanted) for name, column in columns.items()}
         kinds, to, was = columns["kind"], columns["to"], columns["from"]
         is_move, is_lead = is_one_of(kinds, ("partition",)), is_one_of(kinds, ("leader",))
@@ -153,13 +160,15 @@ class _Buckets:
             is_one_of(to, LED_STATES), LED, pc.if_else(is_one_of(to, (NEW,)), BEING_CREATED, OFFLINE)
         )
         created = pc.and_(is_move, pc.and_(is_one_of(was, (GONE,)), is_one_of(to, (NEW,))))
+        columns["ts"] = columns["ts"].cast(_TIME)
         at = columns["ts"].cast(pa.int64())
         changed = pc.not_equal(was.cast(pa.string()), to.cast(pa.string()))
         kept = ("ts", "line", "node", "controller_epoch", "event_id", "leader", "silent_us")
         return pa.table(
             {
                 "key": self._keys(columns["topic"], columns["partition"]),
-                "file": pa.repeat(pa.scalar(number, pa.int32()), len(at)),
+                "file": pc.index_in(columns["file"].dictionary, self._names).take(columns["file"].indices),
+                "block": columns.get("block", pa.repeat(pa.scalar(0, pa.int64()), len(at))),
                 **{name: columns[name] for name in (*kept, "to", "cause", "reason")},
                 "state": pc.if_else(is_move, state, pa.NULL).cast(pa.int32()),
                 "led": pc.and_kleene(is_lead, changed).cast(pa.int8()),

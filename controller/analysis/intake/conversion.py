@@ -1,13 +1,13 @@
 """A log file as records in columns, by Arrow's JSON reader: a tenth of the work of Spark's. Imports no Spark.
 
-Only what needs no second look is converted: a file in which each line is a usual record or a torn one.
+Lines that need a second look are odd, with few usual ones beside them at most: they are kept as text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,42 +45,43 @@ _TS_MIN_US, _TS_END_US = (
 _T = pa.scalar("T")
 #: Rows that Parquet keeps together: many share a dictionary, and few enough to be kept in memory.
 _GROUP_ROWS = 1 << 17
+#: Lines that are not usual are found one by one, if they are so few in a file that it spares Spark the good ones beside
+#: them. Of more, it would take longer to find which of so many lines are not usual than to judge all.
+_DOUBTS_ALONE, _FEW_LINES = 100, 16
 
 
 class Converted(NamedTuple):
-    """A file's lines in Parquet. ``name``: what the rows call the file. ``records``: its torn lines and those records
+    """A file's lines in Parquet. ``name``: what the rows call the file. ``records``: its odd lines and those records
     that are looked at one by one, decisions; ``events``: those that happen seldom, None if there are none;
-    ``condensed``: `arrow_condensing.condense` of all records, None if there are none; ``torn``: how many lines are."""
+    ``condensed``: `arrow_condensing.condense` of all records, None if there are none; ``odd``: how many lines are."""
 
     name: str
     records: str
     events: str | None
     condensed: pa.Table | None
-    torn: int
+    odd: int
 
 
 def convert(path: str, name: str, target: str | None, complete: bool) -> tuple[FileCheck, Converted | None]:
-    """Look at a file of this machine; if each line is a usual record or a torn one, write them to ``target``.
+    """Look at a file of this machine, and write its lines to ``target``.
 
     ``name``: what the rows call the file. ``target``: a Parquet file to be made, None for none. ``complete``: all
-    records with all fields. Out: the check; ``usual`` if ``target`` now has ``file``, ``line`` (its number, from 0),
-    ``odd`` (the text of a torn line, null of a record), ``ts`` and `fields_kept`.
+    records with all fields. Out: the check; what ``target`` has, None if it is not made (the file cannot be read, a sum
+    would be too large): ``file``, ``line`` (its number, from 0), ``odd`` (the bytes of a line that `reading.classify`
+    must judge, null of a usual record), ``ts`` and `fields_kept`.
 
     Raises OSError if ``target`` cannot be written.
     """
     if target is None:
-        return replace(check_local_file(path), usual=False), None
+        return check_local_file(path), None
     Path(target).parent.mkdir(parents=True, exist_ok=True)
-    made = None
     with ExitStack() as stack:
         rows = _Rows(name, target, complete, stack)
         check = check_local_file(path, rows.take)
-        if check.usual:
-            made = rows.done()
+        made = rows.done() if check.readable else None
     if made is None:
         for written in (target, events_beside(target)):
             Path(written).unlink(missing_ok=True)
-        check = replace(check, usual=False, lines=0)
     return check, made
 
 
@@ -95,28 +96,46 @@ class _Rows:
         self._name, self._complete, self._stack = name, complete, stack
         self._kept = fields_kept(complete)
         kept = [(name, _LINE.field(name).type) for name in self._kept]
-        places = [("file", pa.string()), ("line", pa.int64()), ("odd", pa.string())]
+        places = [("file", pa.string()), ("line", pa.int64()), ("odd", pa.binary())]
         self._schema = pa.schema([*places, ("ts", _TIME), *kept])
         self._records, self._events = _Part(target), _Part(events_beside(target))
         self._condensed: list[pa.Table] = []
-        self._lines = self._torn = 0
+        self._lines = self._odd = self._doubts = 0
 
-    def take(self, block: Block) -> bool:
-        """Whether all records of the block are usual. Those of usual blocks are kept."""
-        if block.records:
-            records = _usual_records(block.records)
-            if records is None or records.num_rows != len(block.numbers):
-                return False
-            kinds = records["kind"].combine_chunks().dictionary_encode()
-            columns = self._narrow(records, kinds)
-            self._condensed.append(condense(columns, kinds))
-            self._keep(columns, kinds, block.numbers)
-        if block.torn:
-            texts = pa.array([text.decode() for _, text in block.torn], pa.string())
-            self._write(self._records, self._table({"odd": texts}, [number for number, _ in block.torn]))
-        self._lines += len(block.numbers) + len(block.torn)
-        self._torn += len(block.torn)
-        return True
+    def take(self, block: Block) -> None:
+        odd = dict(block.odd)
+        for lines, numbers in self._usual_parts(block.records, block.numbers):
+            if isinstance(lines, pa.Table):
+                kinds = lines["kind"].combine_chunks().dictionary_encode()
+                columns = self._narrow(lines, kinds)
+                self._condensed.append(condense(columns, kinds))
+                self._keep(columns, kinds, numbers)
+            else:
+                odd.update(zip(numbers, lines.split(b"\n"), strict=False))
+        if odd:
+            texts = pa.array(odd.values(), pa.binary())
+            self._write(self._records, self._table({"odd": texts}, list(odd)))
+        self._lines += block.lines
+        self._odd += len(odd)
+
+    def _usual_parts(
+        self, lines: bytes, numbers: Sequence[int]
+    ) -> Iterator[tuple[pa.Table | bytes, Sequence[int]]]:
+        """The lines in parts: records if all of the part are usual, else its few lines."""
+        if not numbers:
+            return
+        records = _usual_records(lines)
+        if records is not None and records.num_rows == len(numbers):
+            yield records, numbers
+        elif len(numbers) <= (1 if self._doubts < _DOUBTS_ALONE else _FEW_LINES):
+            self._doubts += 1
+            yield lines, numbers
+        else:
+            half, cut = len(numbers) // 2, 0
+            for _ in range(half):
+                cut = lines.index(b"\n", cut) + 1
+            yield from self._usual_parts(lines[:cut], numbers[:half])
+            yield from self._usual_parts(lines[cut:], numbers[half:])
 
     def done(self) -> Converted | None:
         """Write what is kept. Out: None if its condensed records cannot be told."""
@@ -127,7 +146,7 @@ class _Rows:
         if self._events.rows:
             self._flush(self._events)
         events = None if self._events.writer is None else self._events.target
-        return Converted(self._name, self._records.target, events, condensed, self._torn)
+        return Converted(self._name, self._records.target, events, condensed, self._odd)
 
     def _narrow(self, records: pa.Table, kinds: pa.DictionaryArray) -> dict[str, Any]:
         """The columns that are kept, each empty in records whose kind does not need it, as in `reading._narrow`."""

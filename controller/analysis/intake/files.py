@@ -1,4 +1,5 @@
-"""Lists log files, looks at their bytes, and writes the page, locally or on any file system that Spark supports."""
+"""Lists log files, looks at their bytes, and writes the page and tables of few rows, locally or on any file system that
+Spark supports."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.parquet
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
@@ -23,6 +25,12 @@ from controller.analysis.session import first_line
 
 #: Larger remote gzip files are read but not checked: Spark passes a whole file to the check.
 _REMOTE_CHECK_BYTES_MAX = 512 << 20
+
+
+def list_local(log_dirs: Sequence[Path | str]) -> list[LogFile]:
+    """`list_files` of directories of this machine, which needs no Spark."""
+    found = {file.path: file for log_dir in map(str, log_dirs) for file in walk_local(log_dir)}
+    return [found[path] for path in sorted(found)]
 
 
 def list_files(spark: SparkSession, log_dirs: Sequence[Path | str]) -> list[LogFile]:
@@ -53,31 +61,47 @@ def reader(spark: SparkSession) -> DataFrameReader:
     )
 
 
+class Conversion:
+    """Local files that threads look at and `convert` into a directory, if that is local, too.
+
+    Here, not by Spark, which need not have started: its Python processes would take longer to start than a small log
+    takes, and workers of a cluster need no Arrow. That releases the GIL, as zlib does.
+    """
+
+    def __init__(self, files: Sequence[LogFile], directory: str, complete: bool) -> None:
+        self.files = files
+        self._pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+        self._begun = {
+            file: self._pool.submit(
+                convert, file.shown, f"file://{quote(file.shown)}", _target(directory, number), complete
+            )
+            for number, file in enumerate(file for file in files if file.path.startswith("file:/"))
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def done(self) -> tuple[dict[str, FileCheck], dict[str, Converted]]:
+        """Out: the results by path; what was made of the files that could be converted."""
+        looked_at = {file.path: begun.result() for file, begun in self._begun.items()}
+        checks = {path: check for path, (check, _) in looked_at.items()}
+        return checks, {path: made for path, (_, made) in looked_at.items() if made is not None}
+
+
 def check_files(
-    spark: SparkSession, files: Sequence[LogFile], directory: str, complete: bool
+    spark: SparkSession, conversion: Conversion
 ) -> tuple[dict[str, FileCheck], dict[str, Converted]]:
-    """Look at every byte of every local file and of every gzipped one; `convert` the local ones into ``directory``, if
-    that is local, too. Out: the results by path, ``usual`` if the file was converted; what was made of these.
+    """Look at every byte of every local file and of every gzipped one. Out: as of `Conversion.done`.
 
     Spark skips the rest of a damaged gzip file in silence; these tell of it.
     """
-    local = [file for file in files if file.path.startswith("file:/")]
-    remote = [file for file in files if file.gzipped and not file.path.startswith("file:/")]
-    tasks = [
-        (file.shown, f"file://{quote(file.shown)}", _target(directory, number), complete)
-        for number, file in enumerate(local)
-    ]
-    # Here, not by Spark: Python processes would take longer to start than a small log takes, and workers of a cluster
-    # need no Arrow. It releases the GIL, as zlib does.
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        looked_at = list(pool.map(lambda task: convert(*task), tasks))
-    checks, converted = {}, {}
-    for file, (check, made) in zip(local, looked_at, strict=True):
-        checks[file.path] = check
-        if made is not None:
-            converted[file.path] = made
+    remote = [file for file in conversion.files if file.gzipped and not file.path.startswith("file:/")]
     remotely = check_gzip_in_spark(spark, remote)
-    return checks | {path: replace(check, usual=False) for path, check in remotely.items()}, converted
+    checks, converted = conversion.done()
+    return checks | remotely, converted
 
 
 def _target(directory: str, number: int) -> str | None:
@@ -101,10 +125,7 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
         draft.write_text(text, encoding="utf-8")
         draft.replace(path)
         return
-    hadoop_path, file_system = _hadoop(spark, path)
-    stream = file_system.create(hadoop_path, True)
-    stream.write(bytearray(text.encode()))
-    stream.close()
+    _write(spark, path, text.encode())
 
 
 def move_local(paths: Sequence[str], directory: str) -> None:
@@ -114,6 +135,32 @@ def move_local(paths: Sequence[str], directory: str) -> None:
     for number, path in enumerate(paths):
         os.rename(path, f"{directory}/part-{number:05}.parquet")
     Path(directory, "_SUCCESS").touch()
+
+
+def write_rows(spark: SparkSession, directory: str, rows: pa.Table) -> None:
+    """Make a table of few rows in ``directory``, as Spark writes one, instead of what is there."""
+    written = pa.BufferOutputStream()
+    # Spark writes times so.
+    pyarrow.parquet.write_table(rows, written, store_schema=False, use_deprecated_int96_timestamps=True)
+    content, name = written.getvalue(), "part-00000.parquet"
+    local = directory.removeprefix("file:")
+    if not has_scheme(local):
+        shutil.rmtree(local, ignore_errors=True)
+        os.makedirs(local)
+        Path(local, name).write_bytes(content)
+        Path(local, "_SUCCESS").touch()
+        return
+    delete(spark, directory)
+    _write(spark, f"{directory}/{name}", content.to_pybytes())
+    _write(spark, f"{directory}/_SUCCESS", b"")
+
+
+def _write(spark: SparkSession, path: str, content: bytes) -> None:
+    """Write a file through Hadoop."""
+    hadoop_path, file_system = _hadoop(spark, path)
+    stream = file_system.create(hadoop_path, True)
+    stream.write(bytearray(content))
+    stream.close()
 
 
 def delete(spark: SparkSession, path: str) -> None:

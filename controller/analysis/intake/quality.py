@@ -76,14 +76,14 @@ def usual_lines(condensed: DataFrame) -> dict[str, LinesRead]:
 def converted_lines(check: FileCheck, made: Converted) -> LinesRead:
     """The same of a converted file."""
     if made.condensed is None:
-        return LinesRead(check.lines, None, 0, made.torn, made.name, None, None, None, None)
+        return LinesRead(check.lines, None, 0, made.odd, made.name, None, None, None, None)
     role, node = (pc.max(made.condensed[name]).as_py() for name in ("role", "node"))
     first_us, last_us = (
         end(made.condensed[name].cast(pa.int64())).as_py()
         for end, name in ((pc.min, "first_ts"), (pc.max, "last_ts"))
     )
-    usual = check.lines - made.torn
-    return LinesRead(check.lines, None, usual, made.torn, made.name, role, node, first_us, last_us)
+    usual = check.lines - made.odd
+    return LinesRead(check.lines, None, usual, made.odd, made.name, role, node, first_us, last_us)
 
 
 def odd_lines(judged: DataFrame) -> dict[str, Row]:

@@ -1,9 +1,9 @@
-"""A look at a file's bytes: whether it holds nothing but lines of our writers, whole or torn. Imports no Spark."""
+"""A look at a file's bytes: which lines begin and end as records, what is wrong with the whole. Imports no Spark."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,37 +11,42 @@ _CHUNK_BYTES = 4 << 20
 #: Longer lines are no records of ours, and a few of them would fill Spark's memory: they are left out and told of.
 LINE_BYTES_MAX = 16 << 20
 TOO_LONG = f"a line of more than {LINE_BYTES_MAX >> 20} MiB"
-#: What every record begins with. Quotes in JSON strings are escaped, so that it does not occur inside one.
-_START = b'{"schema"'
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: Compressed bytes, of which those before a damage are inflated.
+_DAMAGED_BYTES = 1 << 8
 
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What a look at all bytes of a file told: its size (inflated), its problem as a whole (None if intact).
-    ``usual``: the file is intact and each line a record or a torn one, as far as bytes and the one who was given them
-    tell; then ``lines`` is their number."""
+    """What a look at all bytes of a file told: its size (inflated), its problem as a whole (None if intact), and its
+    ``lines``, without those left out and one that a damage cut. Not ``readable``: nothing is known."""
 
     size: int
     problem: str | None = None
     lines: int = 0
-    usual: bool = False
+    readable: bool = True
 
 
 class Block(NamedTuple):
-    """Lines of a file, one after the other. ``records``: those that begin and end as one, each with its newline;
-    ``numbers``: theirs, within this block, from 0; ``torn``: number and text of the others."""
+    """Lines of a file, one after the other. ``records``: those that begin and end as one, each with its newline, so
+    that no record can go over two of them; ``numbers``: theirs, within this block, from 0; ``odd``: the others, by
+    number."""
 
     records: bytes
     numbers: Sequence[int]
-    torn: Sequence[tuple[int, bytes]]
+    odd: Mapping[int, bytes]
+
+    @property
+    def lines(self) -> int:
+        return len(self.numbers) + len(self.odd)
 
 
-#: Takes each block; says whether its lines are usual, as far as it can tell.
-Take = Callable[[Block], bool]
+#: Takes each block.
+Take = Callable[[Block], None]
 
 
-def _taken(_: Block) -> bool:
-    return True
+def _taken(_: Block) -> None:
+    pass
 
 
 class _Screen:
@@ -50,67 +55,63 @@ class _Screen:
     def __init__(self, take: Take) -> None:
         self._give = take
         self.size = self.lines = 0
-        self.usual = True
-        self._line_bytes, self._too_long = 0, False
+        self._begun = self._too_long = False
+        #: In a line that is too long.
+        self._leaving_out = False
         self._rest: list[bytes] = []
         self._rest_bytes = 0
 
     def take(self, chunk: bytes) -> None:
         self.size += len(chunk)
-        self._measure(chunk)
-        if not self.usual:
-            return
+        if self._leaving_out:
+            end = chunk.find(b"\n")
+            if end < 0:
+                return
+            self._leaving_out, chunk = False, chunk[end + 1 :]
         cut = chunk.rfind(b"\n") + 1
-        if not cut:
-            self._keep(chunk)
-            return
-        self._rest.append(chunk[:cut])
-        self._look(b"".join(self._rest))
-        self._rest, self._rest_bytes = [], 0
+        if cut:
+            self._rest.append(chunk[:cut])
+            self._look(b"".join(self._rest))
+            self._rest, self._rest_bytes = [], 0
         self._keep(chunk[cut:])
 
     def done(self, problem: str | None = None) -> FileCheck:
-        if self.usual and self._rest_bytes:
+        if self._rest_bytes and problem is None:
             self._look(b"".join(self._rest) + b"\n")
         if problem is None and self._too_long:
             problem = f"{TOO_LONG} was left out"
-        usual = self.usual and problem is None
-        return FileCheck(self.size, problem, self.lines if usual else 0, usual)
-
-    def _measure(self, chunk: bytes) -> None:
-        """A line within a chunk is never too long."""
-        first = chunk.find(b"\n")
-        self._line_bytes += len(chunk) if first < 0 else first
-        if self._line_bytes >= LINE_BYTES_MAX:
-            self._too_long, self.usual = True, False
-        if first >= 0:
-            self._line_bytes = len(chunk) - chunk.rfind(b"\n") - 1
+        return FileCheck(self.size, problem, self.lines)
 
     def _keep(self, rest: bytes) -> None:
         self._rest.append(rest)
         self._rest_bytes += len(rest)
+        if self._rest_bytes >= LINE_BYTES_MAX:
+            self._too_long = self._leaving_out = True
+            self._rest, self._rest_bytes = [], 0
 
     def _look(self, block: bytes) -> None:
-        """At whole lines."""
-        lines = block.count(b"\n")
-        if lines == block.count(b"}\n") and _is_text(block):
-            self._take(Block(block, range(lines), ()))
-            return
-        records: list[tuple[int, bytes]] = []
-        torn: list[tuple[int, bytes]] = []
-        for number, line in enumerate(block.split(b"\n")[:-1]):
-            is_torn = b"}" not in line
-            begun = line.startswith(_START) and line.count(_START) == 1
-            if not (begun if is_torn else line.endswith(b"}")) or not _is_text(line):
-                self.usual = False
-                return
-            (torn if is_torn else records).append((number, line))
-        whole = b"".join(line + b"\n" for _, line in records)
-        self._take(Block(whole, [number for number, _ in records], torn))
+        """At whole lines. Only the first may be too long: the others are within a chunk."""
+        if not self._begun:
+            self._begun, block = True, block.removeprefix(_BYTE_ORDER_MARK)
+        if (first := block.find(b"\n")) >= LINE_BYTES_MAX:
+            self._too_long, block = True, block[first + 1 :]
+        looked_at = _divided(block)
+        self.lines += looked_at.lines
+        if looked_at.lines:
+            self._give(looked_at)
 
-    def _take(self, block: Block) -> None:
-        self.lines += len(block.numbers) + len(block.torn)
-        self.usual = self._give(block)
+
+def _divided(block: bytes) -> Block:
+    lines = block.count(b"\n")
+    ends = block.startswith(b"{") and block.endswith(b"}\n")
+    if ends and block.count(b"}\n{") == lines - 1 and _is_text(block):
+        return Block(block, range(lines), {})
+    records: dict[int, bytes] = {}
+    odd: dict[int, bytes] = {}
+    for number, line in enumerate(block.split(b"\n")[:-1]):
+        whole = line.startswith(b"{") and line.endswith(b"}") and _is_text(line)
+        (records if whole else odd)[number] = line
+    return Block(b"".join(line + b"\n" for line in records.values()), list(records), odd)
 
 
 def screen(chunks: Iterable[bytes], take: Take = _taken) -> FileCheck:
@@ -128,8 +129,14 @@ def inflate(chunks: Iterable[bytes], take: Take = _taken) -> FileCheck:
         for piece in chunks:
             chunk = piece
             while chunk:
-                begun = True
-                screened.take(member.decompress(chunk, _CHUNK_BYTES))
+                begun, before = True, member.copy()
+                try:
+                    inflated = member.decompress(chunk, _CHUNK_BYTES)
+                except zlib.error as error:
+                    for at in range(0, len(chunk), _DAMAGED_BYTES):
+                        screened.take(before.decompress(chunk[at : at + _DAMAGED_BYTES]))
+                    raise error
+                screened.take(inflated)
                 chunk = member.unconsumed_tail
                 if member.eof:
                     chunk = member.unused_data
@@ -145,7 +152,7 @@ def check_local_file(path: str, take: Take = _taken) -> FileCheck:
     try:
         return look(_chunks(path), take)
     except _ReadError as error:
-        return FileCheck(0, f"unreadable: {error}")
+        return FileCheck(0, f"unreadable: {error}", readable=False)
 
 
 class _ReadError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -17,12 +18,13 @@ from controller.analysis.intake import quality, reading
 from controller.analysis.intake.arrow_commits import write_commits
 from controller.analysis.intake.arrow_condensing import ready_times
 from controller.analysis.intake.conversion import Converted
-from controller.analysis.intake.files import check_files
+from controller.analysis.intake.files import Conversion, check_files
 from controller.analysis.intake.screening import FileCheck
 from controller.analysis.leaderless import EDGE_COLUMNS
-from controller.analysis.local_files import LogFile
+from controller.analysis.local_files import LogFile, has_scheme
 from controller.analysis.questions.outages import MOVED_COLUMNS
 from controller.analysis.singles import Singles, events_of, singles_of
+from proto.statelog.schema import READY
 
 
 class Staged:
@@ -30,26 +32,38 @@ class Staged:
     ``complete``: with all fields, not only those of the report's tables."""
 
     def __init__(
-        self, spark: SparkSession, directory: str, checks: Mapping[str, FileCheck], complete: bool = False
+        self,
+        spark: SparkSession,
+        directory: str,
+        checks: Mapping[str, FileCheck],
+        complete: bool = False,
+        *,
+        here: bool,
     ) -> None:
         self.checks, self.complete = checks, complete
+        #: Whether logs and directory are this machine's, so that Arrow can put records in order.
+        self._here = here
         self.usual: dict[str, quality.LinesRead] = {}
         self.odd: dict[str, Row] = {}
         self._spark, self._directory = spark, directory
         self._parts: list[DataFrame] = []
         self._condensed: list[DataFrame] = []
-        #: If nothing else has been read, and nothing of it twice.
         self._converted: list[Converted] = []
+        #: Directories of what Spark has read.
+        self._read: list[str] = []
+        self._good_odd_lines: str | None = None
         self._commits: list[tuple[str, str]] = []
         self._writings = 0
 
     def take(self, lines: DataFrame) -> None:
-        """Add lines, which can be read again at little cost."""
+        """Add the outcome of `reading.parse_lines`."""
+        path = self._write(lines)
+        self._read.append(path)
+        lines = self._spark.read.schema(lines.schema).parquet(path)
         condensed = self.written(condense(lines, *quality.line_counts()))
         self._parts.append(lines)
         self._condensed.append(condensed.where(F.col("kind").isNotNull()).drop(*quality.LINE_COUNTS))
         self.usual |= quality.usual_lines(condensed)
-        self._converted = []
 
     def take_converted(self, converted: Mapping[str, Converted]) -> None:
         """Add the lines of files, by path."""
@@ -71,9 +85,12 @@ class Staged:
 
     def singles(self, lines: int) -> Singles:
         """What tables take of single `records`, of which there are so many."""
-        if not self._converted:
+        if not self._here:
             return singles_of(self.records(), lines)
-        self._commits = write_commits(self._converted, f"{self._directory.removeprefix('file:')}/commits")
+        names = sorted({read.url for read in self.usual.values()})
+        directory = f"{self._directory.removeprefix('file:')}/commits"
+        records = [one.records for one in self._converted]
+        self._commits = write_commits(names, [*records, *self._parts_read()], directory)
         edges, moved = (
             self._spark.read.schema(", ".join(f"{name} {kind}" for name, kind in columns.items())).parquet(
                 *(f"file:{path}" for path in paths)
@@ -82,17 +99,39 @@ class Staged:
                 zip(*self._commits, strict=True), (EDGE_COLUMNS, MOVED_COLUMNS), strict=True
             )
         )
+        return Singles(self._single_events(), edges, moved)
+
+    def _single_events(self) -> DataFrame:
         given = self._events()
         events = self._of_converted(given) if given else self._parts[0].where(F.lit(False))
-        return Singles(events_of(events), edges, moved)
+        events = _narrowed(events)
+        for read in self._directories_read():
+            more = self._spark.read.parquet(read)
+            kept = more.where(~F.col("copy")) if "copy" in more.columns else more
+            events = events.unionByName(_narrowed(kept).select(events.columns))
+        return events_of(events)
 
     def commits(self) -> LocalCommits | None:
-        """For `arrow_intervals`, after `singles`; None if Arrow has not seen all records."""
+        """For `arrow_intervals`, after `singles`; None if Arrow cannot see all records."""
         if not self._commits:
             return None
-        tables = [one.condensed for one in self._converted if one.condensed is not None]
         directory = self._directory.removeprefix("file:")
-        return LocalCommits(self._commits, ready_times(tables), f"{directory}/made")
+        return LocalCommits(self._commits, self._ready_times(), f"{directory}/made")
+
+    def _ready_times(self) -> dict[int, int]:
+        if not self._directories_read():
+            return ready_times([one.condensed for one in self._converted if one.condensed is not None])
+        ready = self.condensed().where((F.col("kind") == "failover") & (F.col("to") == READY))
+        first = F.unix_micros(F.min("first_ts"))
+        return dict(ready.groupBy("controller_epoch").agg(first).collect())
+
+    def _directories_read(self) -> list[str]:
+        """Where records are that Spark has read from their text."""
+        return [*self._read, self._good_odd_path()] if self._has_good_odd() else self._read
+
+    def _parts_read(self) -> list[str]:
+        directories = [path.removeprefix("file:") for path in self._directories_read()]
+        return [str(part) for directory in directories for part in sorted(Path(directory).glob("part-*"))]
 
     def _events(self) -> list[str]:
         return [one.events for one in self._converted if one.events is not None]
@@ -102,10 +141,13 @@ class Staged:
 
     def written(self, rows: DataFrame) -> DataFrame:
         """The same rows, from Parquet."""
+        return self._spark.read.schema(rows.schema).parquet(self._write(rows))
+
+    def _write(self, rows: DataFrame) -> str:
         self._writings += 1
         path = f"{self._directory}/written-{self._writings}"
         rows.write.mode("overwrite").parquet(path)
-        return self._spark.read.schema(rows.schema).parquet(path)
+        return path
 
     def judge(self) -> None:
         """Judge the odd lines, if there are any."""
@@ -131,12 +173,10 @@ class Staged:
 
     def condensed(self) -> DataFrame:
         """`condense` of `records`."""
-        usual = reduce(DataFrame.unionByName, self._condensed)
-        return (
-            usual.unionByName(condense(self._good_odd().where(~F.col("copy"))))
-            if self._has_good_odd()
-            else usual
-        )
+        parts = list(self._condensed)
+        if self._has_good_odd():
+            parts.append(condense(self._good_odd().where(~F.col("copy"))))
+        return reduce(DataFrame.unionByName, parts)
 
     def copies(self) -> DataFrame:
         """The ok lines that are copies."""
@@ -144,12 +184,15 @@ class Staged:
 
     def mark_copies(self, files: Sequence[LogFile]) -> None:
         """Read these files again, from their text, and mark what they hold twice."""
-        other = ~F.col("file").isin([self.usual[file.path].url for file in files if file.path in self.usual])
+        urls = [self.usual[file.path].url for file in files if file.path in self.usual]
+        other = ~F.col("file").isin(urls)
         again = reading.parse_lines(reading.read_lines(self._spark, files), complete=self.complete)
-        marked = self.written(reading.mark_copies(again))
+        path = self._write(reading.mark_copies(again))
+        marked = self._spark.read.parquet(path)
         good = marked.where(~F.col("copy") & F.col("kind").isNotNull())
         condensed = self.written(condense(good))
-        self._converted = []
+        self._converted = [one for one in self._converted if one.name not in urls]
+        self._read, self._good_odd_lines = [path], None
         self._parts = [*(part.where(other) for part in self._parts), marked]
         self._condensed = [*(part.where(other) for part in self._condensed), condensed]
 
@@ -161,7 +204,13 @@ class Staged:
         return any(row.ok for row in self.odd.values())
 
     def _good_odd(self) -> DataFrame:
-        return self.judged().where(F.col("status") == reading.OK)
+        return self._spark.read.parquet(self._good_odd_path())
+
+    def _good_odd_path(self) -> str:
+        """Where the odd lines are that are ok, judged once."""
+        if self._good_odd_lines is None:
+            self._good_odd_lines = self._write(self.judged().where(F.col("status") == reading.OK))
+        return self._good_odd_lines
 
     def _all(self) -> DataFrame:
         marked = [
@@ -170,19 +219,31 @@ class Staged:
         return reduce(DataFrame.unionByName, marked)
 
 
-def stage(spark: SparkSession, files: Sequence[LogFile], directory: str, *, complete: bool = False) -> Staged:
-    """Parse all lines: those of local files that hold nothing but usual records and torn lines by Arrow's JSON reader,
-    the others from their text by Spark.
+def _narrowed(records: DataFrame) -> DataFrame:
+    """Without columns that only some have."""
+    return records.drop("odd", "bytes", "digest", "copy", "status", "problem", "sample")
+
+
+def converted_in(directory: str) -> str:
+    """Where `stage` has what Arrow converts, of its ``directory``."""
+    return f"{directory}/converted"
+
+
+def stage(spark: SparkSession, conversion: Conversion, directory: str, *, complete: bool = False) -> Staged:
+    """Parse all lines of the files of ``conversion``, which was begun with ``complete``: those of local files
+    by Arrow's JSON reader, the others from their text by Spark; odd lines are judged by Spark, wherever they are.
 
     Raises AnalysisException if a file has vanished since it was listed (rotation): list again.
     """
-    checks, converted = check_files(spark, files, f"{directory}/converted", complete)
-    staged = Staged(spark, directory, checks, complete)
+    checks, converted = check_files(spark, conversion)
+    here = not has_scheme(directory.removeprefix("file:")) and all(
+        file.path in checks for file in conversion.files
+    )
+    staged = Staged(spark, directory, checks, complete, here=here)
     if converted:
         staged.take_converted(converted)
-    rest = [file for file in files if file.path not in checks or not checks[file.path].usual]
+    rest = [file for file in conversion.files if file.path not in converted]
     if rest:
-        lines = reading.parse_lines(reading.read_lines(spark, rest), complete=complete)
-        staged.take(staged.written(lines))
+        staged.take(reading.parse_lines(reading.read_lines(spark, rest), complete=complete))
     staged.judge()
     return staged
