@@ -71,3 +71,33 @@ def test_replicas_stop_after_the_metadata_that_came_before_them() -> None:
     kinds = [push.kind for push in net.drain(1, count_max=2)]
     assert kinds[-1] is SR
     assert SR not in kinds[:-1]
+
+
+def test_replicas_do_not_stop_in_between_metadata_that_came_before_them() -> None:
+    net = Net(partitions=6, small_max=1)
+    for number in (0, 1, 2, 3):
+        net.change(number)
+    net.stop(1, 3, delete=True)
+    assert [push.kind for push in net.drain(1, count_max=1)] == [UMR, UMR, UMR, UMR, SR]
+
+
+def test_small_changes_do_not_wait_while_much_else_does() -> None:
+    net = Net(partitions=8, small_max=2)
+    net.change(*range(6))
+    assert net.outbox.can_wait(1, few=3)
+    net.change(7)
+    assert not net.outbox.can_wait(1, few=3)
+    net.take(1)
+    assert net.outbox.can_wait(1, few=3)
+
+
+def test_a_new_replica_stays_new_when_it_is_told_again_before_everything() -> None:
+    net = Net(partitions=3)
+    net.begin_again(1, first=False)
+    net.lead(1, 0, is_new=True)
+    net.lead(1, 0)
+    push = net.take(1, count_max=1000)
+    while push is not None and push.kind is not LISR:
+        push = net.take(1)
+    assert push is not None
+    assert dict(zip((p.number for p in push.partitions), push.flags, strict=True))[0]
