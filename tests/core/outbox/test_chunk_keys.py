@@ -92,3 +92,15 @@ def test_a_snapshot_of_which_a_partition_changed_since_has_another_key() -> None
     assert list(first.values()) == [[0, 1]]
     net.outbox.update_metadata([topics["a"].partitions[0]], 1, "test")
     assert not first.keys() & _keys(net, 2).keys()
+
+
+def test_small_and_large_changes_at_the_same_positions_have_keys_of_their_own() -> None:
+    net = Net(partitions=4, small_max=1)
+    net.change(0)
+    net.change(1)
+    net.change(2, 3)
+    found = [(p.shared_key, sorted(one.number for one in p.partitions)) for p in net.drain(1) if p.shared_key]
+    assert sorted(numbers for _, numbers in found) == [[0, 1], [2, 3]]
+    assert len({key for key, _ in found}) == 2
+    net.drain(2)
+    assert net.metadata[2] == net.metadata[1] == dict.fromkeys(range(4), 1)

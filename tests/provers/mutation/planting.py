@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -35,7 +36,8 @@ def plant(mutant: Mutant, tree: ast.Module, path: Path, known: dict[Place, list[
     if not targets:
         raise NotPlantedError("no function of that place lives here")
     mutant.apply()
-    code = _find(compile(tree, str(path), "exec", dont_inherit=True), mutant.function, mutant.function_line)
+    whole = compile(tree, str(path), "exec", dont_inherit=True)
+    code = _find(whole, mutant.function, mutant.function_line)
     codes: list[tuple[FunctionType, CodeType]] = []
     for function in targets:
         fitting = code
@@ -44,6 +46,12 @@ def plant(mutant: Mutant, tree: ast.Module, path: Path, known: dict[Place, list[
                 raise NotPlantedError("it uses other variables of its surroundings")
             fitting = code.replace(co_freevars=function.__code__.co_freevars)
         codes.append((function, fitting))
+    # Functions that it has made already, as checks of settings are.
+    for (file, name, line), functions in known.items():
+        if file == str(path) and name.startswith(f"{mutant.function}.<locals>."):
+            with suppress(NotPlantedError):
+                inner = _find(whole, name, line)
+                codes += [(f, inner) for f in functions if f.__code__.co_freevars == inner.co_freevars]
     for function, fitting in codes:
         function.__code__ = fitting
 

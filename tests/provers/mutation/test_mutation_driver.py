@@ -99,6 +99,20 @@ def test_a_mutant_is_planted_in_the_function_that_lives(sample: ModuleType, tmp_
         plant(mutant, tree, tmp_path / "other.py", functions_below(tmp_path))
 
 
+def test_a_mutant_is_planted_in_what_its_function_has_made_already(tmp_path: Path) -> None:
+    source = "def above(limit):\n    def check(value):\n        return value > limit\n    return check\n"
+    path = tmp_path / "made.py"
+    path.write_text(source, encoding="utf-8")
+    made: dict[str, Any] = {}
+    exec(compile(source, str(path), "exec"), made)
+    check = made["above"](3)
+    tree = ast.parse(source)
+    mutant = next(m for m in mutants_of("made.py", tree) if m.what == "value > limit → value >= limit")
+    assert not check(3)
+    plant(mutant, tree, path, functions_below(tmp_path))
+    assert check(3)
+
+
 @pytest.fixture
 def run(
     sample: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
