@@ -69,6 +69,9 @@ def without_phantoms(
         _mapped(entry.adding, chosen, phantoms),
         tuple([b for b in entry.removing if b not in phantoms]),
     )
+    if leaving.issuperset(replicas) and not leaving.issuperset(entry.replicas):
+        # It was to move to phantoms alone: there is nowhere to move to.
+        moving = Entry(replicas, (), ())
     return moving._replace(
         original=_mapped(entry.original, chosen, phantoms) if moving.adding or moving.removing else (),
         queued=_Choice(phantoms, brokers, avoided, load).filled(entry.queued),

@@ -417,3 +417,11 @@ def test_whatever_is_assigned(entry: Entry, registered: dict[int, str | None], a
     if staying:
         assert {*after.adding, *after.removing} <= set(after.replicas)
     assert not set(after.adding) & set(after.removing)
+
+
+def test_a_reassignment_to_phantoms_alone_is_given_up_where_no_broker_is_left() -> None:
+    """Its target would be empty: nothing could ever end it."""
+    entry = Entry((FORMER, 1), (), (1,), (FORMER,))
+    assert without_phantoms(entry, {US, FORMER}, {1: a_broker(1, 1)}, (), Load.of([])) == Entry((1,))
+    with_another = without_phantoms(entry, {US, FORMER}, {b: a_broker(b, b) for b in (1, 2)}, (), Load.of([]))
+    assert with_another == Entry((2, 1), (), (1,), (2,))
