@@ -69,7 +69,8 @@ def _newer_partition_epoch(proposal: service.AlterPartitionState, _: Led) -> Cod
 
 
 def _older_partition_epoch(proposal: service.AlterPartitionState, led: Led) -> Codes:
-    proposal.partition_epoch -= 1
+    # Older than all: a leader that writes its ISR itself is ahead of what the controller knows.
+    proposal.partition_epoch = -1
     _isr(proposal, led.state.leader, NOBODY)
     return LATE
 
