@@ -269,6 +269,10 @@ def _ways_to_a_leader(
     if gone:
         text = f"the return of any of {BROKERS} (ISR {isr}): it leads at once, nothing is lost"
         yield from _also_unsuspended(cluster, Change(text, frozenset({Remedy.RETURN}), gone))
+    if leaving := tuple(b for b in state.isr if b in cluster.shutting_down and b in cluster.brokers):
+        yield Change(
+            f"the restart of any of {BROKERS}, which is shutting down: nothing is lost", None, leaving
+        )
     failed = tuple(b for b in state.isr if partition in cluster.offline_dirs.get(b, ()))
     if failed:
         text = f"the failed disk of any of {BROKERS} is repaired"

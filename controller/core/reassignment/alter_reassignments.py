@@ -159,9 +159,7 @@ def _unsafe(
     plan = now.cancelled(original) if target is None else now.reassign_to(target)
     if problem := _too_wide(cluster, partition, plan):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
-    if drops_isr(partition, plan):
-        isr = ids_shown(partition.leadership.isr) if partition.leadership else "[]"
-        why = f"none of {ids_shown(plan.replicas)} is in the ISR {isr}: acknowledged records would be lost"
+    if why := drops_isr(partition, plan):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     if _loses_its_leader(cluster, partition, plan.replicas):
         assert partition.leadership is not None

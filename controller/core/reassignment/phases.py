@@ -110,10 +110,13 @@ def cancel(context: EventContext, partitions: Iterable[Partition]) -> Handler[di
     return failed
 
 
-def drops_isr(partition: Partition, plan: Assignment) -> bool:
-    """Whether an assignment has no ISR member, so that acknowledged records would be lost."""
+def drops_isr(partition: Partition, plan: Assignment) -> str:
+    """Why an assignment without any ISR member may not be, as text; empty: it has one."""
     known = partition.leadership
-    return not plan.replicas or (known is not None and not set(plan.replicas) & set(known.isr))
+    if plan.replicas and (known is None or set(plan.replicas) & set(known.isr)):
+        return ""
+    isr = ids_shown(known.isr) if known is not None else "[]"
+    return f"none of {ids_shown(plan.replicas)} is in the ISR {isr}: acknowledged records would be lost"
 
 
 def _enqueue(
@@ -155,6 +158,10 @@ def start_queued(context: EventContext) -> Handler[None]:
             )
             dropped.append(partition)
             cluster.reassignments.abandoned.add((partition.topic.name, partition.number))
+        elif lost := drops_isr(partition, plan):
+            # The ISR has shrunk since it was asked for, to replicas that the move in between was to add.
+            context.reject("INVALID_REPLICA_ASSIGNMENT", f"its move was waiting: {lost}", partition)
+            dropped.append(partition)
         elif limit.why_wait(partition, plan) is None:
             limit.take(partition, plan)
             plans[partition] = plan

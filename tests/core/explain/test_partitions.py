@@ -181,6 +181,13 @@ def test_a_member_of_the_isr_that_shuts_down_has_nothing_to_catch_up_with() -> N
     assert explain_partition(cluster, partition, unclean_allowed=False).changes == ()
 
 
+def test_the_last_in_sync_replica_that_shuts_down_is_to_restart() -> None:
+    cluster, partition = cluster_with((2,), state(-1, (2,), 3, 5), (2, 1))
+    cluster.shutting_down.add(2)
+    changes = explain_partition(cluster, partition, unclean_allowed=False).changes
+    assert "the restart of any of [2], which is shutting down: nothing is lost" in changes
+
+
 @pytest.mark.parametrize(("isr", "who"), [((2,), 2), ((1,), 3)])
 def test_who_is_elected_is_said_also_of_the_end_of_a_pause(isr: tuple[int, ...], who: int) -> None:
     """The first member of the ISR; where none is there, the first replica, uncleanly."""

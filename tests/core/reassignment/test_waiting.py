@@ -243,6 +243,19 @@ def test_a_waiting_move_is_dropped_without_touching_the_partition() -> None:
     assert rig.world.topics["t"].queued == {}
 
 
+def test_a_waiting_move_that_would_lose_the_last_in_sync_replica_by_now_is_dropped() -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    world = rig.world
+    world.edit_topic("t", adding={0: (2,)}, original={0: (1,)}, queued={0: (1,)})
+    world.put_state("t", 0, state(2, (2,), 1, 1))
+    successor = MachineHarness(world, epoch=2).failover()
+    successor.run()
+    assert (world.topics["t"].partitions[0], world.topics["t"].queued) == ((1, 2), {})
+    assert (world.states[T].leader, world.states[T].isr) == (2, (2,))
+    (refused,) = successor.recorded(Rejection)
+    assert "none of [1] is in the ISR [2]: acknowledged records would be lost" in refused.reason
+
+
 def test_cancelling_makes_room() -> None:
     rig = active(1, 2, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
     ask(rig, {("t", n): [2] for n in range(2)})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from broker_stub.group.partitioner import OFFSETS_TOPIC, partition_for
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from tests.provers.sim.checks.ledger import State
 from tests.provers.sim.checks.refusals import NOBODY, REFUSED
 from tests.provers.sim.odd.asking import Asker, Codes, OverError
 from tests.provers.sim.odd.calls import sent
@@ -25,6 +27,9 @@ _GENERATION: Codes = (codes.ILLEGAL_GENERATION,)
 _DONE: Codes = (codes.NONE,)
 _BALANCING: Codes = (codes.REBALANCE_IN_PROGRESS,)
 _FAR = 1000
+#: A member that does not sync is left out after the one, one that is silent after the other.
+REBALANCE_S, SESSION_S = 1.0, 2.0
+SESSION_MS = int(SESSION_S * 1000)
 
 
 class _Group:
@@ -51,22 +56,30 @@ class _Group:
             cluster.violated(f"{method} got {found}, not {names}: {request}")
         return answer
 
-    def _address(self) -> str | None:
-        cluster = self._asker.cluster
-        topic = cluster.ledger.topics.get(OFFSETS_TOPIC)
+    def coordinator(self) -> tuple[int, int] | None:
+        """Broker and leader epoch of whoever leads the partition that keeps the group."""
+        state = self._state()
+        return (state.leader, state.leader_epoch) if state is not None else None
+
+    def _state(self) -> State | None:
+        ledger = self._asker.cluster.ledger
+        topic = ledger.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return None
-        state = cluster.ledger.states.get((OFFSETS_TOPIC, partition_for(self.name, len(topic.partitions))))
+        return ledger.states.get((OFFSETS_TOPIC, partition_for(self.name, len(topic.partitions))))
+
+    def _address(self) -> str | None:
+        cluster, state = self._asker.cluster, self._state()
         broker = cluster.brokers.get(state.leader) if state is not None else None
         return broker.address if broker is not None else None
 
 
-def _join(group: str, member: str = "", timeout_ms: int = 2000, kind: str = "odd", *names: str) -> Any:
+def _join(group: str, member: str = "", timeout_ms: int = SESSION_MS, kind: str = "odd", *names: str) -> Any:
     return wire.JoinGroupRequest(
         group_id=group,
         member_id=member,
         session_timeout_ms=timeout_ms,
-        rebalance_timeout_ms=1000,
+        rebalance_timeout_ms=int(REBALANCE_S * 1000),
         protocol_type=kind,
         protocols=[wire.GroupProtocol(name=name) for name in names],
         client_id="odd",
@@ -88,7 +101,7 @@ async def refused_members(asker: Asker) -> None:
     group = _Group(asker, f"odd-{asker.serial}-none")
     name = group.name
     for method, request, allowed in (
-        ("JoinGroup", _join("", "", 2000, "odd", "range"), _NO_GROUP),
+        ("JoinGroup", _join("", "", SESSION_MS, "odd", "range"), _NO_GROUP),
         ("SyncGroup", wire.SyncGroupRequest(), _NO_GROUP),
         ("Heartbeat", wire.HeartbeatRequest(), _NO_GROUP),
         ("LeaveGroup", wire.LeaveGroupRequest(), _NO_GROUP),
@@ -97,9 +110,9 @@ async def refused_members(asker: Asker) -> None:
         ("FindCoordinator", wire.FindCoordinatorRequest(), _NO_GROUP),
         ("JoinGroup", _join(name, "", 1, "odd", "range"), (codes.INVALID_SESSION_TIMEOUT,)),
         ("JoinGroup", _join(name, "", 10**9, "odd", "range"), (codes.INVALID_SESSION_TIMEOUT,)),
-        ("JoinGroup", _join(name, REFUSED, 2000, "odd", "range"), _NO_MEMBER),
-        ("JoinGroup", _join(name, "", 2000, "", "range"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
-        ("JoinGroup", _join(name, "", 2000, "odd"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+        ("JoinGroup", _join(name, REFUSED, SESSION_MS, "odd", "range"), _NO_MEMBER),
+        ("JoinGroup", _join(name, "", SESSION_MS, "", "range"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+        ("JoinGroup", _join(name, "", SESSION_MS, "odd"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
         ("SyncGroup", wire.SyncGroupRequest(group_id=name, member_id=REFUSED), (*_NO_MEMBER, *_BALANCING)),
         ("Heartbeat", wire.HeartbeatRequest(group_id=name, member_id=REFUSED), (*_NO_MEMBER, *_DONE)),
         ("LeaveGroup", wire.LeaveGroupRequest(group_id=name, member_id=REFUSED), _NO_MEMBER),
@@ -135,8 +148,9 @@ async def life_of_a_group(asker: Asker) -> None:
     """One member, and what is said to others and to what it says at the wrong time."""
     group = _Group(asker, f"odd-{asker.serial}")
     name = group.name
+    joined_at = _Since(group)
     joined = await group.ask(
-        "JoinGroup", _join(name, "", 2000, "odd", "range", "sticky"), (*_DONE, *_BALANCING)
+        "JoinGroup", _join(name, "", SESSION_MS, "odd", "range", "sticky"), (*_DONE, *_BALANCING)
     )
     if joined is None or joined.error_code:
         return
@@ -144,23 +158,50 @@ async def life_of_a_group(asker: Asker) -> None:
     late = (*_NO_MEMBER, *_BALANCING)
     try:
         for method, request, allowed in (
-            ("JoinGroup", _join(name, "", 2000, "other", "range"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
-            ("JoinGroup", _join(name, "", 2000, "odd", "none"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
-            ("JoinGroup", _join(name, REFUSED, 2000, "odd", "range"), _NO_MEMBER),
+            (
+                "JoinGroup",
+                _join(name, "", SESSION_MS, "other", "range"),
+                (codes.INCONSISTENT_GROUP_PROTOCOL,),
+            ),
+            ("JoinGroup", _join(name, "", SESSION_MS, "odd", "none"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+            ("JoinGroup", _join(name, REFUSED, SESSION_MS, "odd", "range"), _NO_MEMBER),
             ("Heartbeat", _heartbeat(name, generation + _FAR, member), (*_GENERATION, *late)),
             ("Heartbeat", _heartbeat(name, generation, REFUSED), _NO_MEMBER),
             ("SyncGroup", _sync(name, generation + _FAR, member), (*_GENERATION, *late)),
             ("SyncGroup", _sync(name, generation, REFUSED), _NO_MEMBER),
             ("OffsetCommit", _commit(name, generation, member, _offset("t0", 1)), (*_BALANCING, *_NO_MEMBER)),
-            ("OffsetCommit", _commit(name, -1, "", _offset("t0", 1)), (*_NO_MEMBER, *_GENERATION)),
             ("LeaveGroup", wire.LeaveGroupRequest(group_id=name, member_id=REFUSED), _NO_MEMBER),
         ):
             if await group.ask(method, request, _unless_moved(asker, allowed)) is None:
                 return
+        await _while_it_lives(asker, group, joined_at)
         await _stable(asker, group, member, generation)
     finally:
         leave = wire.LeaveGroupRequest(group_id=name, member_id=member)
         await group.ask("LeaveGroup", leave, (*_DONE, *_NO_MEMBER), tidying=True)
+
+
+class _Since:
+    """A moment, and who coordinated the group then."""
+
+    def __init__(self, group: _Group) -> None:
+        self._group, self._coordinator = group, group.coordinator()
+        self._loop = asyncio.get_running_loop()
+        self._at_s = self._loop.time()
+
+    @property
+    def undisturbed_s(self) -> float | None:
+        """How long ago; None: another has coordinated it since, or the same one anew."""
+        return self._loop.time() - self._at_s if self._group.coordinator() == self._coordinator else None
+
+
+async def _while_it_lives(asker: Asker, group: _Group, joined: _Since) -> None:
+    """Nobody else commits while it is a member."""
+    request = _commit(group.name, -1, "", _offset("t0", 1))
+    answer = await group.ask("OffsetCommit", request, (*_DONE, *_NO_MEMBER, *_GENERATION))
+    passed_s = joined.undisturbed_s
+    if answer is not None and not answer.error_code and passed_s is not None and passed_s < REBALANCE_S:
+        asker.cluster.violated(f"{group.name}: offsets of nobody are committed while it has a member")
 
 
 def _unless_moved(asker: Asker, allowed: Codes) -> Codes:
@@ -178,13 +219,14 @@ async def _stable(asker: Asker, group: _Group, member: str, generation: int) -> 
     if synced is not None and not synced.error_code and synced.assignment != b"all":
         asker.cluster.violated(f"{member} was assigned {synced.assignment!r}")
     await group.ask("Heartbeat", _heartbeat(group.name, generation, member), anything)
-    again = _join(group.name, member, 2000, "odd", "range", "sticky")
+    again = _join(group.name, member, SESSION_MS, "odd", "range", "sticky")
     await group.ask("JoinGroup", again, anything)
     if asker.rng.random() < 0.5:
         # Neither the sync that the coordinator waits for, nor any sign of life.
-        await asker.pass_s(4.0)
+        silent = _Since(group)
+        await asker.pass_s(2 * SESSION_S)
         answer = await group.ask("Heartbeat", _heartbeat(group.name, generation, member), anything)
-        if answer is not None and not answer.error_code:
+        if answer is not None and not answer.error_code and silent.undisturbed_s is not None:
             asker.cluster.violated(f"{member} is in its group after twice its session timeout")
 
 
