@@ -257,7 +257,7 @@ _FIGURES: dict[str, Figure] = {
     ),
     "first_ts": Figure(
         "input_files",
-        lambda rows: min(row["first_ts"] for row in rows if row["first_ts"] is not None),
+        lambda rows: min((row["first_ts"] for row in rows if row["first_ts"] is not None), default=None),
         lambda: F.min("first_ts"),
     ),
     "last_ts": _most("input_files", "last_ts"),
