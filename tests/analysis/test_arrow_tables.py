@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis import arrow_intervals
 from controller.analysis.answers import Query, fetch
-from controller.analysis.condensing import COLUMNS, condense
+from controller.analysis.condensing import COLUMNS, condense, merge
 from controller.analysis.intake import arrow_commits, conversion, quality, reading
 from controller.analysis.intake.fields import fields_kept
 from controller.analysis.intake.files import list_files
@@ -95,7 +95,7 @@ def same(spark: SparkSession, logs: Path, staging: Path) -> dict[str, list[str]]
         "edges": read.singles.edges,
         "moved": read.singles.moved,
         "events": _needed(read.singles.events),
-        "condensed": read.condensed.select(*expected["condensed"].columns),
+        "condensed": merge(read.condensed).select(*expected["condensed"].columns),
         "verdicts": read.file_table.select(*expected["verdicts"].columns),
         "problems": read.problem_table,
     }

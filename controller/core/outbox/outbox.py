@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import ge
 
 from controller.core.model import Broker, Partition, Topic
 from controller.core.outbox.metadata_stream import MetadataStream
@@ -105,7 +106,7 @@ class Outbox:
         """Queue StopReplica for replicas, given as (partition, broker id); those of unknown brokers are skipped."""
         told = (((broker_id,), partition) for partition, broker_id in replicas)
         for queue, partitions in self._each_queue(told, event_id, cause):
-            queue.add_stop_replica(partitions, delete)
+            queue.add_stop_replica(partitions, delete, self.ends)
 
     def update_metadata(self, partitions: Iterable[Partition], event_id: int, cause: str) -> None:
         """Queue metadata of partitions for every broker."""
@@ -118,10 +119,11 @@ class Outbox:
         self._leave_out(partitions)
         for queue in self.queues.values():
             queue.caused_by(event_id, cause)
-        moved = stream.compacted(queue.cursors[number] for queue in self.queues.values())
+        queues = self.queues.values()
+        moved = stream.compacted(position for queue in queues for position in queue.positions(number))
         if moved is not None:
-            for queue in self.queues.values():
-                queue.cursors[number] = moved[queue.cursors[number]]
+            for queue in queues:
+                queue.move(number, moved)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Drop partitions of a vanished topic: they must not be sent as those of a new topic with the same name."""
@@ -271,22 +273,24 @@ class Outbox:
         turns = [self._take_small, self._take_large]
         if queue.small_in_row >= SMALL_IN_ROW_MAX:
             turns.reverse()
-        push = turns[0](queue, round_, count_max) or turns[1](queue, round_, count_max)
-        if queue.cursors == self.ends:
-            round_.stops_wait = False
-        return push
+        return turns[0](queue, round_, count_max) or turns[1](queue, round_, count_max)
 
     def _take_small(self, queue: BrokerQueue, round_: Round, count_max: int) -> Push | None:
         """The next of small changes: LeaderAndIsr, then metadata."""
         queue.small_in_row += 1
-        if queue.small_in_row == SMALL_IN_ROW_MAX and (push := self._take_changed(queue, SMALL, count_max)):
-            return push
+        if queue.small_in_row == SMALL_IN_ROW_MAX:
+            # Of the change whose LeaderAndIsr was the last request: of what came since, LeaderAndIsr goes first.
+            push = self._take_changed(queue, SMALL, count_max, queue.leaders_told)
+            if push is not None:
+                return push
         small = round_.take_small(queue.broker.id, count_max)
         whole = 0 if queue.comparing else len(queue.whole)
         if len(small) + len(round_) - len(round_.stop_replica) + whole <= self._small_max:
             push = self._take_leadership(queue, round_, count_max, small)
         else:
             push = self._leadership_push(queue, small)
+        if push is not None and not round_.small:
+            queue.leaders_told = self.metadata[SMALL].end
         return push or self._take_changed(queue, SMALL, count_max)
 
     def _take_large(self, queue: BrokerQueue, round_: Round, count_max: int) -> Push | None:
@@ -297,11 +301,10 @@ class Outbox:
             return push
         if queue.snapshot is not None and not queue.comparing:
             return self._take_snapshot(queue, queue.snapshot, count_max)
-        all_told = queue.cursors == self.ends
-        if queue.snapshot_open and not queue.comparing and all_told:
+        if queue.snapshot_open and not queue.comparing and queue.cursors == self.ends:
             # The partitions of its last push have changed or vanished since.
             return self._metadata_push(queue, ())
-        if round_.stop_replica and (all_told or not round_.stops_wait):
+        if round_.stop_replica and all(map(ge, queue.cursors, queue.stops_after)):
             partitions, flags = zip(*pop_items(round_.stop_replica, count_max), strict=True)
             if not round_.stop_replica:
                 # What is queued from now on is sent later.
@@ -309,12 +312,15 @@ class Outbox:
             return Push(PushKind.STOP_REPLICA, queue.broker, partitions, flags)
         return None
 
-    def _take_changed(self, queue: BrokerQueue, number: int, count_max: int) -> Push | None:
-        """The next metadata of a stream."""
+    def _take_changed(
+        self, queue: BrokerQueue, number: int, count_max: int, until: int | None = None
+    ) -> Push | None:
+        """The next metadata of a stream; ``until``: but for that from this position on."""
         stream = self.metadata[number]
-        while (start := queue.cursors[number]) < stream.end:
+        end = stream.end if until is None else min(until, stream.end)
+        while (start := queue.cursors[number]) < end:
             # Chunks end at fixed positions, so that brokers at the same position share one serialisation.
-            changed, stop = stream.slice(start, count_max - start % count_max)
+            changed, stop = stream.slice(start, min(count_max - start % count_max, end - start))
             queue.cursors[number] = stop
             stream.forget_before(min(q.cursors[number] for q in self.queues.values()))
             if changed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Round:
     """Pending LeaderAndIsr and StopReplica of one broker that may be reordered and collapsed."""
 
-    __slots__ = ("deleting", "leader_and_isr", "leading", "small", "stop_replica", "stops_wait")
+    __slots__ = ("deleting", "leader_and_isr", "leading", "small", "stop_replica")
 
     def __init__(self) -> None:
         #: Names of partitions to delete: a recreated topic has other Partition objects with these names.
@@ -26,8 +26,6 @@ class Round:
         self.leading: dict[Partition, bool] = {}
         self.leader_and_isr: dict[Partition, bool] = {}
         self.stop_replica: dict[Partition, bool] = {}
-        #: Metadata that was queued before one of them may not be sent yet.
-        self.stops_wait = False
 
     def __bool__(self) -> bool:
         return bool(self.stop_replica or self.tells)
@@ -66,6 +64,10 @@ class BrokerQueue:
         #: Its position in each metadata stream, and how many of the last requests were of small changes.
         self.cursors = cursors
         self.small_in_row = 0
+        #: Metadata of small changes before this position: its LeaderAndIsr has been sent.
+        self.leaders_told = 0
+        #: In each stream: metadata before this position was queued before StopReplica, and goes first.
+        self.stops_after = [0, 0]
         self.rounds: deque[Round] = deque([Round()])
         #: The event that opened it: no request to an earlier incarnation has this number or a higher one.
         self.opened_by = event_id
@@ -88,6 +90,17 @@ class BrokerQueue:
         self.snapshot_open = False
         self.refresh = True
         self.event_id, self.cause = event_id, cause
+
+    def positions(self, number: int) -> list[int]:
+        """All that it remembers of one metadata stream; of a stream of large changes nobody asks `leaders_told`."""
+        return [self.cursors[number], self.stops_after[number], *([] if number else [self.leaders_told])]
+
+    def move(self, number: int, moved: Mapping[int, int]) -> None:
+        """The positions of a metadata stream are others now."""
+        self.cursors[number] = moved[self.cursors[number]]
+        self.stops_after[number] = moved[self.stops_after[number]]
+        if not number:
+            self.leaders_told = moved[self.leaders_told]
 
     def caused_by(self, event_id: int, cause: str) -> None:
         """Something is queued by an event. Brokers refuse an older event's request after a newer one's, and a long
@@ -147,9 +160,10 @@ class BrokerQueue:
         else:
             round_.leader_and_isr = dict.fromkeys(partitions, False)
 
-    def add_stop_replica(self, partitions: Collection[Partition], delete: bool) -> None:
+    def add_stop_replica(self, partitions: Collection[Partition], delete: bool, ends: list[int]) -> None:
+        """``ends``: of the metadata streams."""
+        self.stops_after = ends
         round_ = self.rounds[-1]
-        round_.stops_wait = True
         stopping = round_.stop_replica
         # The whole state may be told later than this.
         affected = bool(round_.tells or self.whole or self.unlisted is not None)

@@ -546,6 +546,7 @@ async def test_a_leader_is_told_while_what_it_had_to_be_told_before_waits(
     leader = FakeBroker(1)
     first, second = topic("t", 1, (1,)), topic("u", 1, (1,))
     async with sender_harness(leader) as harness:
+        harness.outbox._small_max = 0
         harness.senders.sync(deciding=False)
         await until(lambda: len(leader.received) == 1, "the list of brokers")
         harness.outbox.update_metadata(first, 2, "Test")
@@ -566,6 +567,7 @@ async def test_leaders_are_told_while_an_event_is_being_handled(monkeypatch: pyt
     leader, follower = FakeBroker(1), FakeBroker(2)
     partitions = topic("t", 1)
     async with sender_harness(leader, follower) as harness:
+        harness.outbox._small_max = 0
         harness.push([2], partitions)
         harness.push([1], partitions)
         harness.senders.sync(deciding=True)
