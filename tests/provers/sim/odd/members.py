@@ -172,8 +172,11 @@ async def life_of_a_group(asker: Asker) -> None:
             ("OffsetCommit", _commit(name, generation, member, _offset("t0", 1)), (*_BALANCING, *_NO_MEMBER)),
             ("LeaveGroup", wire.LeaveGroupRequest(group_id=name, member_id=REFUSED), _NO_MEMBER),
         ):
-            if await group.ask(method, request, _unless_moved(asker, allowed)) is None:
+            answer = await group.ask(method, request, (*_unless_moved(asker, allowed), *_DONE))
+            if answer is None:
                 return
+            if not answer.error_code and joined_at.has_its_member:
+                asker.cluster.violated(f"{method} is granted, to {name}: {request}")
         await _while_it_lives(asker, group, joined_at)
         await _stable(asker, group, member, generation)
     finally:
@@ -194,13 +197,18 @@ class _Since:
         """How long ago; None: another has coordinated it since, or the same one anew."""
         return self._loop.time() - self._at_s if self._group.coordinator() == self._coordinator else None
 
+    @property
+    def has_its_member(self) -> bool:
+        """Whether one that joined then and has not synced is in the group for certain."""
+        passed_s = self.undisturbed_s
+        return passed_s is not None and passed_s < REBALANCE_S
+
 
 async def _while_it_lives(asker: Asker, group: _Group, joined: _Since) -> None:
     """Nobody else commits while it is a member."""
     request = _commit(group.name, -1, "", _offset("t0", 1))
     answer = await group.ask("OffsetCommit", request, (*_DONE, *_NO_MEMBER, *_GENERATION))
-    passed_s = joined.undisturbed_s
-    if answer is not None and not answer.error_code and passed_s is not None and passed_s < REBALANCE_S:
+    if answer is not None and not answer.error_code and joined.has_its_member:
         asker.cluster.violated(f"{group.name}: offsets of nobody are committed while it has a member")
 
 
