@@ -40,12 +40,12 @@ most: java
 test-long: java ## run the tests that are too long for `make test`: whole runs under faults, the tutorial, every alert, four times the examples of Hypothesis; ARGS as pytest's
 	$(PYTEST) $(LARGE) -m "long or (hypothesis and not slow)" $(ARGS)
 
-check: $(READY) ## check format, lint and types, run the fast tests (without servers)
+check: $(READY) ## check format, lint and types, run the fast tests (without servers, and without those marked thorough)
 	@$(MAKE) --no-print-directory -j 2 lint quick
 
 .PHONY: quick
 quick: $(READY)
-	HYPOTHESIS_PROFILE=short $(PYTEST) -n 2 --dist worksteal -m "not slow"
+	HYPOTHESIS_PROFILE=short $(PYTEST) -n 2 --dist worksteal -m "not slow and not thorough"
 
 .PHONY: lint
 lint: $(READY)

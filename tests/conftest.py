@@ -103,10 +103,40 @@ LONGEST = (
 )
 
 
+#: What needs a server is slow, whether it says so or not.
+SERVERS = {"zookeeper_server", "spark"}
+#: They need no server, and take long: tests of what tests the product, of the work that grows with the input, of each
+#: moment at which a process may die, and of logs with any damage.
+THOROUGH = (
+    "analysis/test_conversion.py",
+    "broker_stub/log/test_log_power_cuts.py",
+    "broker_stub/replication/test_replication_machine.py",
+    "core/reassignment/test_crashes.py",
+    "core/topics/test_deletion_crashes.py",
+    "linear/",
+    "provers/chaos/",
+    "provers/fuzz/",
+    "provers/mutation/",
+    "provers/sim/actors/",
+    "provers/sim/odd/",
+    "provers/sim/planted/",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     position = {name: number for number, name in enumerate(LONGEST)}
-    tests = Path(__file__).parent
-    items.sort(key=lambda item: position.get(item.path.relative_to(tests).as_posix(), len(LONGEST)))
+    for item in items:
+        if SERVERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+        if _file(item).startswith(THOROUGH):
+            item.add_marker(pytest.mark.thorough)
+    items.sort(key=lambda item: position.get(_file(item), len(LONGEST)))
+
+
+def _file(item: pytest.Item) -> str:
+    """Its path in this folder."""
+    return item.nodeid.partition("::")[0].removeprefix("tests/")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,6 +11,7 @@ from functools import cache
 
 import pytest
 
+from tests.support.import_graph import statements
 from tests.support.paths import ROOT
 
 PACKAGES = ("controller", "broker_stub", "proto", "tests")
@@ -202,7 +203,7 @@ def product() -> dict[str, tuple[str, ...]]:
 def imports(name: str, tree: ast.Module) -> Iterator[str]:
     """Full names of what a file imports, wherever in it; ``from a import b`` counts as ``a.b``."""
     package = name.removesuffix(".py").split("/")[:-1]
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -364,7 +365,7 @@ def texts_of(tree: ast.Module) -> Iterator[str]:
     """String literals that are no docstrings, and the literal parts of f-strings."""
     documents = {
         node.body[0].value
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
@@ -395,7 +396,7 @@ def test_functions_fit_a_screen_and_modules_an_idea() -> None:
         lines = len((ROOT / name).read_text(encoding="utf-8").splitlines())
         if lines > LINES_MODULE_MAX:
             warnings.warn(f"{name} has {lines} lines: is it one idea?", stacklevel=1)
-        for node in ast.walk(tree_of(name)):
+        for node in statements(tree_of(name)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > LINES_FUNCTION_MAX:

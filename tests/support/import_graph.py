@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -27,11 +28,21 @@ def modules() -> dict[str, Path]:
     return found
 
 
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, also those in others. A walk would look at their expressions, too, which are most of a tree."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting.extend(getattr(node, part, ()))
+
+
 @cache
 def imports_of(path: Path) -> frozenset[str]:
     """Modules of ours that a file imports, wherever in it."""
     known, found = modules(), set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {name if name in known else node.module for name in names} & known.keys()

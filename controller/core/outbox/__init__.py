@@ -5,9 +5,10 @@ cache holds durable state only. So a slow broker gets one newest state per parti
 and no broker gets state that is not durable.
 
 Order of requests to one broker (reference, sections 9.1, 9.2; KAFKA-4443, KAFKA-831): the list of live brokers
-before anything that depends on it, then all LeaderAndIsr, then UpdateMetadata, then StopReplica. Of LeaderAndIsr, the
-partitions that the broker leads come first: nobody can produce to them before it knows. LeaderAndIsr and metadata of a
-small change, as the creation of a topic, go before those of a large one, as the return of a broker.
+before anything that depends on it; of each change LeaderAndIsr, then UpdateMetadata; StopReplica after the metadata
+that was queued before it. Of LeaderAndIsr, the partitions that the broker leads come first: nobody can produce to them
+before it knows. A small change, as the creation of a topic, goes before a large one, as the return of a broker, and in
+turn with it (docs/adr/0003).
 
 A new controller, and a broker that registers, begin with the whole state: LeaderAndIsr of every replica, and a full
 metadata snapshot. It waits until somebody has compared what the broker holds already (``compared``), and what is equal

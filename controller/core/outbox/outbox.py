@@ -117,9 +117,9 @@ class Outbox:
         stream.add(partitions)
         self.metadata[LARGE - number].forget(partitions)
         self._leave_out(partitions)
-        for queue in self.queues.values():
-            queue.caused_by(event_id, cause)
         queues = self.queues.values()
+        for queue in queues:
+            queue.caused_by(event_id, cause)
         moved = stream.compacted(position for queue in queues for position in queue.positions(number))
         if moved is not None:
             for queue in queues:
@@ -247,10 +247,7 @@ class Outbox:
         return self._metadata_push(queue, taken, key)
 
     def _metadata_push(
-        self,
-        queue: BrokerQueue,
-        taken: Sequence[Partition],
-        key: tuple[int, ...] | None = None,
+        self, queue: BrokerQueue, taken: Sequence[Partition], key: tuple[int, ...] | None = None
     ) -> Push:
         told = queue.snapshot is None and not queue.comparing and queue.cursors == self.ends
         ends = queue.snapshot_open and told
@@ -280,7 +277,7 @@ class Outbox:
         queue.small_in_row += 1
         if queue.small_in_row == SMALL_IN_ROW_MAX:
             # Of the change whose LeaderAndIsr was the last request: of what came since, LeaderAndIsr goes first.
-            push = self._take_changed(queue, SMALL, count_max, queue.leaders_told)
+            push = self._take_changed(queue, SMALL, count_max, queue.leaders_told[SMALL])
             if push is not None:
                 return push
         small = round_.take_small(queue.broker.id, count_max)
@@ -290,7 +287,7 @@ class Outbox:
         else:
             push = self._leadership_push(queue, small)
         if push is not None and not round_.small:
-            queue.leaders_told = self.metadata[SMALL].end
+            queue.leaders_told[SMALL] = self.metadata[SMALL].end
         return push or self._take_changed(queue, SMALL, count_max)
 
     def _take_large(self, queue: BrokerQueue, round_: Round, count_max: int) -> Push | None:
@@ -325,9 +322,8 @@ class Outbox:
             stream.forget_before(min(q.cursors[number] for q in self.queues.values()))
             if changed:
                 # A slice only ever loses entries, so their number shows whether it changed.
-                return self._metadata_push(
-                    queue, changed, (number, stream.generation, start, stop, len(changed))
-                )
+                key = (number, stream.generation, start, stop, len(changed))
+                return self._metadata_push(queue, changed, key)
         return None
 
     def _take_leadership(

@@ -61,13 +61,12 @@ class BrokerQueue:
 
     def __init__(self, broker: Broker, cursors: list[int], event_id: int, cause: str) -> None:
         self.broker = broker
-        #: Its position in each metadata stream, and how many of the last requests were of small changes.
+        #: Its position in each metadata stream. Before ``leaders_told``, LeaderAndIsr of the same change has been sent;
+        #: what is before ``stops_after`` was queued before StopReplica, and goes first.
         self.cursors = cursors
+        self.leaders_told, self.stops_after = [0] * len(cursors), [0] * len(cursors)
+        #: How many of the last requests were of small changes.
         self.small_in_row = 0
-        #: Metadata of small changes before this position: its LeaderAndIsr has been sent.
-        self.leaders_told = 0
-        #: In each stream: metadata before this position was queued before StopReplica, and goes first.
-        self.stops_after = [0, 0]
         self.rounds: deque[Round] = deque([Round()])
         #: The event that opened it: no request to an earlier incarnation has this number or a higher one.
         self.opened_by = event_id
@@ -92,15 +91,17 @@ class BrokerQueue:
         self.event_id, self.cause = event_id, cause
 
     def positions(self, number: int) -> list[int]:
-        """All that it remembers of one metadata stream; of a stream of large changes nobody asks `leaders_told`."""
-        return [self.cursors[number], self.stops_after[number], *([] if number else [self.leaders_told])]
+        """All that it remembers of one metadata stream."""
+        return [places[number] for places in self._places]
 
     def move(self, number: int, moved: Mapping[int, int]) -> None:
         """The positions of a metadata stream are others now."""
-        self.cursors[number] = moved[self.cursors[number]]
-        self.stops_after[number] = moved[self.stops_after[number]]
-        if not number:
-            self.leaders_told = moved[self.leaders_told]
+        for places in self._places:
+            places[number] = moved[places[number]]
+
+    @property
+    def _places(self) -> tuple[list[int], ...]:
+        return self.cursors, self.leaders_told, self.stops_after
 
     def caused_by(self, event_id: int, cause: str) -> None:
         """Something is queued by an event. Brokers refuse an older event's request after a newer one's, and a long

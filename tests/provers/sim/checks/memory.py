@@ -9,6 +9,7 @@ import grpc
 
 from broker_stub.daemon import Broker
 from broker_stub.group.partitioner import OFFSETS_TOPIC
+from broker_stub.replication.partition import Partition as HostedPartition
 from proto.gen import broker_control_pb2 as control
 from proto.gen import controller_service_pb2 as service
 from tests.provers.sim.actors.brokers import SimBroker
@@ -41,8 +42,9 @@ class Memory:
     def __init__(self, cluster: ObservedCluster, report: Callable[[str], None]) -> None:
         self._cluster, self._report = cluster, report
         self._registered: set[Process] = set()
-        #: By leader's process, partition, leader epoch and follower: the newest broker epoch that the leader has known.
-        self._fetched_in: dict[tuple[Process, Partition, int, int], int] = {}
+        #: By the leader's partition in memory (a topic made again has others), leader epoch and follower: the newest
+        #: broker epoch that the leader has known.
+        self._fetched_in: dict[tuple[HostedPartition, int, int], int] = {}
         #: By controller, partition and the partition epoch that is to be replaced: what was proposed.
         self._proposed: dict[tuple[str, str, int, int], list[dict[int, int]]] = {}
         self._states: dict[Partition, State] = {}
@@ -134,7 +136,7 @@ class Memory:
         data = broker._bridge._data
         for partition in data.manager.partitions() if data is not None else ():
             for follower, remote in partition.remote.items():
-                key = (process, partition.key, partition.leader_epoch, follower)
+                key = (partition, partition.leader_epoch, follower)
                 if remote.broker_epoch < (before := self._fetched_in.get(key, _NOT_TOLD)):
                     self._report(
                         f"{process.name} took a fetch of broker {follower} in {remote.broker_epoch}, after {before}"
