@@ -83,7 +83,7 @@ ROOMS: dict[str, set[str]] = {
         *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment", _CORE_ROOM + "topics",
         _CORE_ROOM + "cluster", _CORE_ROOM + "audit.stored_states",
     },
-    "controller.core.audit": {*_CORE, _CORE_ROOM + "partitions"},
+    "controller.core.audit": {*_CORE, _CORE_ROOM + "reassignment.phases", _CORE_ROOM + "partitions"},
     "controller.core.isr": {*_CORE, _CORE_ROOM + "reassignment.phases", _CORE_ROOM + "partitions"},
     "controller.core.elections": {
         *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "cluster.maintenance", _CORE_ROOM + "cluster.flapping",

@@ -13,7 +13,7 @@ import msgspec
 
 from controller.core.explain.partitions import PartitionExplanation
 from controller.core.explain.remedies import Change, Remedy
-from controller.core.model import NO_EPOCH, NO_LEADER, Broker, Endpoint, FeatureRange
+from controller.core.model import NO_LEADER, Broker, Endpoint, FeatureRange
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.configs import (
     AlterConfigs,
@@ -102,7 +102,7 @@ def _broker(snapshot: Snapshot, broker_id: int) -> Broker:
         return snapshot.brokers[broker_id]
     if snapshot.brokers:
         other = next(iter(snapshot.brokers.values()))
-        return msgspec.structs.replace(other, id=broker_id, directories=(), previous_epoch=NO_EPOCH)
+        return msgspec.structs.replace(other, id=broker_id, directories=())
     finalized = snapshot.feature.features if snapshot.feature is not None else ()
     supported = tuple(FeatureRange(f.name, f.min, f.max) for f in finalized)
     endpoint = Endpoint("GRPC", "PLAINTEXT", "planned", 1)

@@ -7,7 +7,7 @@ from enum import Enum
 
 import msgspec
 
-from controller.core.model.broker_ids import NO_EPOCH, DirectoryIds, of_several
+from controller.core.model.broker_ids import DirectoryIds, of_several
 from controller.core.model.leadership import LeaderAndIsr
 
 
@@ -51,8 +51,6 @@ class Broker(msgspec.Struct, frozen=True):
     protocol_map: bool = True
     #: Its data directories, by their short ids; empty: the registration does not tell.
     directories: DirectoryIds = ()
-    #: The epoch of its former registration, if the broker stopped cleanly after it; else -1.
-    previous_epoch: int = NO_EPOCH
     #: The timeout of its ZooKeeper session, as the server granted it; 0: the registration does not tell.
     session_timeout_ms: int = 0
 

@@ -20,7 +20,6 @@ from msgspec import Meta
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInfo
 from controller.core.model import EPOCH_MAX as EPOCH_MAX
 from controller.core.model import (
-    NO_EPOCH,
     RECOVERED,
     REPLICAS_MAX,
     SHARED_LENGTH_MAX,
@@ -87,7 +86,6 @@ class _Registration(msgspec.Struct):
     features: dict[str, _Supported] | None = None
     # Ours (docs/adr/0017).
     directories: list[str] = []
-    previous_broker_epoch: int = NO_EPOCH
     # Ours: when a broker without a session gave its last sign.
     session_timeout_ms: Annotated[int, Meta(ge=0, le=INT_MAX)] = 0
 
@@ -393,7 +391,6 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
         decoded.version,
         mapped,
         _directories(path, decoded),
-        decoded.previous_broker_epoch,
         decoded.session_timeout_ms,
     )
 

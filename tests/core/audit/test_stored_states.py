@@ -214,6 +214,40 @@ def test_a_state_that_a_failover_could_not_read_is_adopted_once_it_is_mended() -
     rig.check_converged()
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        state(1, [1, 2, 3], 6, 9),  # its leader wrote it, and no notification came
+        state(1, [1, 2, 3], 9, 9),  # another one: taken over and confirmed
+    ],
+)
+def test_a_reassignment_ends_with_the_isr_that_a_check_finds(found: LeaderAndIsr) -> None:
+    rig = cluster(1, 2, 3, 4)
+    rig.world.put_state("t", 0, state(1, [1, 2], 5, 8))
+    check(rig)
+    rig.world.ask_reassignment({("t", 0): [3, 2]})
+    rig.run()
+    assert rig.stored() == (1, 6, [1, 2])
+    edit(rig, found)
+    check(rig)
+    assert rig.partition().replicas == (3, 2)
+    assert not rig.cluster.reassignments.ongoing
+
+
+def test_a_reassignment_ends_once_a_state_is_mended_that_a_failover_could_not_read() -> None:
+    world = World(1, 2)
+    world.create_topic("t", {0: [2, 1]})
+    world.edit_topic("t", removing={0: (1,)}, original={0: (1, 2)})
+    world.put_state("t", 0, state(1, [1, 2], 5, 7))
+    world.unreadable[PATH] = "leader: expected int"
+    rig = MachineHarness.active(world)
+    assert rig.cluster.reassignments.ongoing
+    del world.unreadable[PATH]
+    check(rig)
+    assert (rig.partition().replicas, rig.stored()[0]) == ((2,), 2)
+    assert not rig.cluster.reassignments.ongoing
+
+
 def test_a_controller_epoch_that_nobody_had_is_put_right() -> None:
     rig = cluster()
     edit(rig, state(2, [2, 1], 6, 8, controller_epoch=EPOCH_MAX))

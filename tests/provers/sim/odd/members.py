@@ -26,6 +26,9 @@ _NO_MEMBER: Codes = (codes.UNKNOWN_MEMBER_ID,)
 _GENERATION: Codes = (codes.ILLEGAL_GENERATION,)
 _DONE: Codes = (codes.NONE,)
 _BALANCING: Codes = (codes.REBALANCE_IN_PROGRESS,)
+#: What a coordinator says that has read the group from its log: it knows no member that was not in it, and may have let
+#: in one of another kind since.
+_MOVED: Codes = (*_NO_MEMBER, *_GENERATION, codes.INCONSISTENT_GROUP_PROTOCOL)
 _FAR = 1000
 #: A member that does not sync is left out after the one, one that is silent after the other.
 REBALANCE_S, SESSION_S = 1.0, 2.0
@@ -172,7 +175,7 @@ async def life_of_a_group(asker: Asker) -> None:
             ("OffsetCommit", _commit(name, generation, member, _offset("t0", 1)), (*_BALANCING, *_NO_MEMBER)),
             ("LeaveGroup", wire.LeaveGroupRequest(group_id=name, member_id=REFUSED), _NO_MEMBER),
         ):
-            answer = await group.ask(method, request, (*_unless_moved(asker, allowed), *_DONE))
+            answer = await group.ask(method, request, (*allowed, *_MOVED, *_DONE))
             if answer is None:
                 return
             if not answer.error_code and joined_at.has_its_member:
@@ -212,14 +215,9 @@ async def _while_it_lives(asker: Asker, group: _Group, joined: _Since) -> None:
         asker.cluster.violated(f"{group.name}: offsets of nobody are committed while it has a member")
 
 
-def _unless_moved(asker: Asker, allowed: Codes) -> Codes:
-    """A coordinator that has read the group from its log knows no member that was not in it."""
-    return (*allowed, *_NO_MEMBER, *_GENERATION)
-
-
 async def _stable(asker: Asker, group: _Group, member: str, generation: int) -> None:
     """It gets its assignment, joins again with the same, and then says nothing until it is left out."""
-    anything = (*_DONE, *_NO_MEMBER, *_GENERATION, *_BALANCING)
+    anything = (*_DONE, *_MOVED, *_BALANCING)
     assignments = [wire.GroupAssignment(member_id=member, assignment=b"all")]
     request = _sync(group.name, generation, member)
     request.assignments.extend(assignments)
