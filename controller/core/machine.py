@@ -123,7 +123,7 @@ class Machine:
             outcome = None
         if self._current is not None:
             pause = self._advance(self._current, outcome, now_us, ready)
-            if pause is Pause.GIVE_WAY and self._giving_way is None:
+            if pause is Pause.GIVE_WAY:
                 self._gave_way_us = now_us
                 self._let_in(self._current, now_us)
         another = self._current is not None or bool(self._inbox)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from controller.core import failover
-from controller.core.context import CoreSettings
+from controller.core.context import CoreSettings, Pause
 from controller.core.effects import (
     AnyQuery,
     DeleteNode,
@@ -656,3 +656,14 @@ def test_partitions_that_are_alike_are_decided_once(monkeypatch: pytest.MonkeyPa
         assert rig.stored("t", number) == (2, 6, [2, 3])
         assert rig.stored("u", number) == (2, 6, [2, 3])
     assert decided == ["elect", "remove_from_isr"]
+
+
+def test_others_have_their_turn_while_topics_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover, "ADDED_MAX", 2)
+    pauses = []
+    for count in (2, 8):
+        world = World(1)
+        for number in range(count):
+            led(world, f"t{number}", {0: [1]})
+        pauses.append(MachineHarness(world).pauses(failover._load_topics).count(Pause.YIELD))
+    assert pauses == [1, 4]

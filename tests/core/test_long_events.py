@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from controller.core import context as context_module
@@ -184,3 +186,39 @@ def test_nothing_may_be_under_way_when_an_event_gives_way() -> None:
 
     with pytest.raises(AssertionError, match="not all of its effects"):
         rig.drive(hasty)
+
+
+def answered_meanwhile(rig: MachineHarness) -> int:
+    """How many prompt requests are answered before the event that waits is over, where one always waits."""
+    ready, first = rig.one_step(rig.world.events.popleft()), len(rig.finished)
+    while EventKind.BROKER_CHANGE.value not in (kinds := order(rig.finished[first:])) and (
+        EventKind.CONTROLLED_SHUTDOWN.value not in kinds
+    ):
+        if not rig.machine.queue_size:
+            rig.send(AllocateProducerIds(3, rig.world.brokers[3].epoch))
+            rig.machine.enqueue(rig.world.events.pop(), rig.now_us)
+        ready = rig.one_step(None if ready.more else rig.perform(rig.outstanding.pop(0)))
+    return len(rig.finished) - first - 1
+
+
+def comes_back(rig: MachineHarness) -> None:
+    rig.world.broker_down(2)
+    rig.run()
+    rig.world.broker_up(2)
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [
+        comes_back,
+        lambda rig: rig.world.broker_down(2),
+        lambda rig: rig.world.broker_down(1),
+        lambda rig: rig.send(ControlledShutdown(1, rig.world.brokers[1].epoch)),
+        lambda rig: rig.send(ControlledShutdown(2, rig.world.brokers[2].epoch)),
+    ],
+    ids=["a broker comes", "a follower goes", "a leader goes", "a leader is let go", "a follower is let go"],
+)
+def test_who_waits_is_answered_between_each_two_parts(begins: Callable[[MachineHarness], object]) -> None:
+    rig = led_by_one()
+    begins(rig)
+    assert answered_meanwhile(rig) >= PARTITIONS - 1

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from controller.core import machine
-from controller.core.effects import Answer, Committed, Read, Unconfirmed
+from controller.core.effects import (
+    Answer,
+    Commit,
+    Committed,
+    DeleteNode,
+    Read,
+    ReadTopicNames,
+    Unconfirmed,
+    described,
+)
 from controller.core.events import DiskReport, Event, EventKind, StatesCheck, StopReport, TellAgain, change_of
 from controller.core.model import Partition, Topic
 from controller.core.requests.brokers import AlterPartition, Proposal
@@ -334,3 +343,8 @@ def test_a_watch_that_fires_names_the_topic_only_of_a_change_of_its_data(path: s
 def test_a_child_whose_data_is_not_watched_is_no_event(path: str) -> None:
     with pytest.raises(KeyError):
         change_of(path)
+
+
+def test_how_effects_are_called() -> None:
+    assert described(Read(1, ReadTopicNames())) == ("ReadTopicNames", 0)
+    assert described(Commit(2, [DeleteNode("/a"), DeleteNode("/b")])) == ("Commit", 2)

@@ -81,6 +81,7 @@ def test_brokers_of_former_assignments_are_let_go() -> None:
         moved.partitions[0].replicas = (number, number + 1)
         prepared.put(moved)
     assert len(prepared._known_brokers) <= KNOWN_MIN + 3
+    assert prepared._topics_on.keys() == {3 * KNOWN_MIN - 1, 3 * KNOWN_MIN, 1, 2}
 
 
 def test_a_disk_that_was_replaced_long_ago_makes_nothing_unsettled() -> None:

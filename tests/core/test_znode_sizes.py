@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -159,3 +161,10 @@ def test_what_is_long_is_shown_in_part() -> None:
     assert shown("x" * 5000) == f"{'x' * 100!r}... (5000 characters)"
     assert listed(["a", "b"]) == "a; b"
     assert listed(["p"] * 12) == "; ".join(["p"] * 10) + "; and 2 more"
+
+
+def test_what_others_keep_in_the_znode_takes_its_place() -> None:
+    small = TopicInfo("t", "id", {0: (1, 2)}, {}, {}, 1, 0)
+    assert fits(small)
+    assert fits(replace(small, others={"theirs": HALF.encode()}))
+    assert not fits(replace(small, others={"theirs": HALF.encode(), "too": HALF.encode()}))

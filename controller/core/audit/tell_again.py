@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.core.audit.stored_states import check_states
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import EventContext, Handler
 from controller.core.events import StatesCheck, TellAgain
 from controller.core.model import NO_EPOCH, NO_LEADER, Cluster, LeaderAndIsr, Partition, Topic
 from controller.core.partitions.leader_epochs import raise_leader_epochs
@@ -39,7 +39,6 @@ def tell_again(context: EventContext, reports: Sequence[TellAgain]) -> Handler[N
         failed = yield from raise_leader_epochs(context, floors, "audit")
         for partition, why in failed.items():
             context.reject("NOT_TOLD_AGAIN", str(why), partition)
-    yield Pause.YIELD
 
 
 def _gone(cluster: Cluster, name: str, number: int) -> Partition:

@@ -52,7 +52,6 @@ class Outbox:
 
     def remove_broker(self, broker_id: int) -> None:
         self.queues.pop(broker_id, None)
-        self.snapshotting.discard(broker_id)
 
     def brokers_changed(self, event_id: int, cause: str) -> None:
         """Queue the changed list of live brokers for every broker, even without partitions (KAFKA-13225)."""

@@ -10,7 +10,7 @@ from controller.core.audit.stored_states import RESERVE
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
 from controller.core.model import EPOCH_MAX, RECOVERED, RECOVERING, LeaderAndIsr, PartitionState
-from controller.core.records import AuditFinding, LeadershipChange, Rejection
+from controller.core.records import AuditFinding, LeadershipChange, PartitionTransition, Rejection
 from controller.core.requests.operator import SetPause
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
@@ -320,3 +320,26 @@ def test_only_a_lower_version_is_said_to_be_skipped_by_brokers(version: int) -> 
     check(rig)
     (finding,) = [f for f in rig.recorded(AuditFinding) if f.to == "taken_over"]
     assert ("brokers that know the higher version skip it" in finding.reason) == (version < 7)
+
+
+def test_an_isr_under_the_version_that_is_known_is_not_one_that_the_leader_wrote() -> None:
+    """Whoever wrote over it would have raised the version: the znode is another one."""
+    rig = cluster()
+    edit(rig, state(1, [1, 2], 5, 7))
+    check(rig)
+    assert (rig.stored(), findings(rig)) == ((1, 6, [1, 2]), [(None, "taken_over")])
+
+
+def test_a_partition_without_leader_is_online_once_an_edit_names_a_live_one() -> None:
+    rig = cluster(2, 3)
+    rig.world.broker_up(1)
+    rig.run()
+    rig.world.put_state("t", 0, state(-1, [9], 8, 11))
+    rig = MachineHarness(rig.world, epoch=2).failover()
+    assert rig.partition().state is PartitionState.OFFLINE
+    rig.forget()
+    edit(rig, state(1, [1, 2], 9, 12))
+    check(rig)
+    assert rig.stored() == (1, 10, [1, 2])
+    assert rig.partition().state is PartitionState.ONLINE
+    assert [t.after for t in rig.recorded(PartitionTransition)] == [PartitionState.ONLINE]

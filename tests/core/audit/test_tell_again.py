@@ -81,6 +81,7 @@ def test_a_partition_that_is_gone_has_the_newest_state_that_brokers_take() -> No
     tell(rig, 2, unknown=[("gone", 3)])
     (entry, *_) = [e for s in rig.sent for e in s.message.partition_states]
     assert (entry.leader_epoch, list(entry.isr), entry.partition_epoch) == (0, [], 0)
+    assert entry.controller_epoch == 0
 
 
 def test_only_states_that_are_to_be_read_are_read() -> None:

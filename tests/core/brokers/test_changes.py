@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.core.model import PartitionState, ReplicaState
+from controller.core.brokers import last_signs
+from controller.core.model import Cluster, PartitionState, ReplicaState
 from controller.core.outbox import PushKind
 from controller.core.records import BrokerChange, PartitionTransition
 from tests.support.core.harness import MachineHarness
-from tests.support.core.world import World, state
+from tests.support.core.world import World, a_broker, state
 
 
 def running(
@@ -478,3 +479,10 @@ def test_a_leader_that_another_named_is_replaced_when_it_goes() -> None:
     stored = world.states[("t", 0)]
     assert (stored.leader, stored.isr) == (2, (2,))
     assert rig.partition().state is PartitionState.ONLINE
+
+
+def test_a_sign_that_is_not_older_than_the_loss_means_no_silence() -> None:
+    gone, cluster = {1: a_broker(1, 7)}, Cluster(100, 1)
+    for heard_us in (100, 101):
+        cluster.heard_us[1] = heard_us
+        assert last_signs.silent(gone, cluster, 100) == {1: 0}

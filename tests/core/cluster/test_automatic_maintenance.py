@@ -595,3 +595,11 @@ def test_how_many_are_too_many_and_how_few_are_well(
 ) -> None:
     found = OfflineBrokers(10, gone, limit, accepted)
     assert (found.too_many, found.healthy) == (too_many, healthy)
+
+
+def test_brokers_that_are_gone_keep_nobody_in_a_mode_that_is_not_wanted() -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    rig.world.broker_down(1)
+    rig.run()
+    found = offline_brokers(rig.cluster, CoreSettings())
+    assert (found.gone, found.limit, found.healthy) == ((1,), 0, True)

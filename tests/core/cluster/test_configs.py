@@ -329,7 +329,7 @@ def test_a_lost_answer_is_settled_by_reading_back(fate: Fate) -> None:
 def test_what_is_described() -> None:
     rig = leaderless("t")
     rig.world.put_node("/config/brokers/<default>", {"num.io.threads": "8", "message.max.bytes": "9"})
-    rig.world.put_node("/config/brokers/2", {"num.io.threads": "0", "x": "y"})
+    rig.world.put_node("/config/brokers/2", {"x": "y", "num.io.threads": "0"})
     (reply,) = rig.ask(DescribeConfigs([ConfigResource(BROKER, "2"), T]))
     broker, topic = reply.resources
     assert [(e.key, e.value, e.source, e.known) for e in broker.entries] == [

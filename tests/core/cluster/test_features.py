@@ -325,6 +325,19 @@ def test_a_write_that_never_lands_fails_what_was_valid() -> None:
     assert rig.cluster.features == {}
 
 
+def test_what_somebody_switched_off_in_the_next_version_is_no_write_of_ours() -> None:
+    world = a_world(f=(1, 3))
+    rig = MachineHarness.active(world)
+
+    def fate(_: object) -> Fate:
+        world.feature = FeatureAnswer(False, 1, ranges(f=(3, 3)))
+        return Fate.LOST
+
+    rig.fate = fate
+    assert update(rig, ("f", 3, UPGRADE)) == ["FEATURE_UPDATE_FAILED"]
+    assert rig.cluster.features == {}
+
+
 def test_an_unreadable_znode_is_not_written_over() -> None:
     world = a_world(f=(1, 3))
     rig = MachineHarness.active(world)
@@ -355,11 +368,12 @@ def test_one_that_somebody_removed_is_created_again() -> None:
 
 
 def test_what_is_finalized_and_supported_is_described() -> None:
-    world = a_world(f=(1, 3), g=(1, 1))
-    supporting(world, 2, f=(2, 5))
-    world.feature = FeatureAnswer(True, 8, ranges(f=(1, 2)))
+    world = a_world(a=(1, 1), f=(1, 3), g=(1, 1))
+    supporting(world, 2, a=(1, 1), f=(2, 5))
+    world.feature = FeatureAnswer(True, 8, ranges(a=(1, 1), f=(1, 2))[::-1])
     (reply,) = MachineHarness.active(world).ask(DescribeFeatures())
-    assert reply == DescribeFeaturesReply(ErrorCode.NONE, "", ranges(f=(1, 2)), ranges(f=(2, 3)), 8)
+    finalized_, supported = ranges(a=(1, 1), f=(1, 2)), ranges(a=(1, 1), f=(2, 3))
+    assert reply == DescribeFeaturesReply(ErrorCode.NONE, "", finalized_, supported, 8)
 
 
 def test_who_waits_when_the_controller_goes_is_answered() -> None:

@@ -159,3 +159,13 @@ def test_brokers_that_return_together_are_recorded_in_their_order() -> None:
             world.broker_up(broker_id)
         rig.run()
     assert [c.broker_id for c in rig.recorded(BrokerChange) if c.to == "held_back"] == [1, 8]
+
+
+def test_a_broker_is_held_back_for_just_so_long() -> None:
+    rig = cluster()
+    flap(rig, 2)
+    up_us = rig.cluster.flapping[1].up_us
+    assert up_us is not None
+    for age_us, led_by in ((HOLD_S * SECOND - 1, 2), (HOLD_S * SECOND, 1)):
+        rig.now_us = up_us + age_us - 1000
+        assert rebalance(rig) == led_by

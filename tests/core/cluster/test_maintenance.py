@@ -12,6 +12,7 @@ from controller.core.events import Event, EventKind
 from controller.core.handlers import not_controller
 from controller.core.model import Attribution, Freeze, Maintenance, PartitionState, ReplicaState
 from controller.core.reassignment.concurrency import pending_reasons
+from controller.core.records import BrokerChange
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
@@ -57,6 +58,7 @@ def test_a_drained_broker_leads_nothing_and_stays_in_sync() -> None:
     assert leaders(rig) == [2, 2, 3]
     assert rig.stored() == (2, 6, [1, 2, 3])
     assert rig.world.nodes[MAINTENANCE].value == Maintenance(None, {1: MARK})
+    assert rig.recorded(BrokerChange)[0] == BrokerChange(1, "drained", reason="ann: new disks")
     rig.check_converged()
 
 
@@ -213,6 +215,9 @@ def test_a_drained_cluster_is_looked_at_from_the_moment_on_at_which_it_is_due() 
     assert not due(state, 100)
     state.maintenance = Maintenance(None, {1: MARK})
     assert [due(state, now_us) for now_us in (99, 100, 101)] == [False, True, True]
+    # Also where the mode began by itself: it may end.
+    state.maintenance = Maintenance(automatic=True)
+    assert [due(state, now_us) for now_us in (99, 100)] == [False, True]
 
 
 def test_an_unreadable_one_is_shown_and_not_overwritten() -> None:
@@ -310,7 +315,7 @@ def test_a_frozen_cluster_elects_for_availability_and_begins_nothing_else() -> N
     assert [str(r) for r in pending_reasons(rig.cluster, rig.machine.settings, rig.partition(number=1))] == [
         "the move to [3, 2] waits: frozen by ann: new disks (pctl unfreeze ends that)"
     ]
-    assert freeze(rig, False).error is ErrorCode.NONE
+    assert ask(rig, SetFreeze(False, "", "bob")).error is ErrorCode.NONE
     assert "t" not in rig.world.topics
 
 

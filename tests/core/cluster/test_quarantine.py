@@ -78,6 +78,16 @@ def test_a_kind_of_request_is_refused_after_some_of_it() -> None:
     assert found.refuses(EventKind.CREATE_TOPICS, lambda: "9") is not None
 
 
+def test_the_content_of_a_request_is_looked_at_only_where_one_like_it_is_in_quarantine() -> None:
+    def digest() -> str:
+        raise AssertionError("takes long")
+
+    topic = Subject(SubjectKind.TOPIC, f"{EventKind.CREATE_TOPICS.value}-1")
+    found = Quarantine().remember(raised(topic)).remember(raised(topic, epoch=2))
+    assert found.skips(topic)
+    assert found.refuses(EventKind.CREATE_TOPICS, digest) is None
+
+
 def test_memory_is_bounded_and_suspects_are_forgotten() -> None:
     found = Quarantine().remember(raised()).remember(raised(epoch=2))
     for n in range(SUSPECTS_MAX + 10):

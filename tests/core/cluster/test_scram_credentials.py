@@ -94,6 +94,7 @@ def test_an_unreadable_user_is_not_overwritten(rig: MachineHarness) -> None:
     rig.world.unreadable[path] = "not JSON"
     assert asked(rig, ScramAlteration("a", SHA_512, to("x"))) == [("a", ErrorCode.UNKNOWN_SERVER_ERROR)]
     assert stored(rig, "a") is None
+    assert rig.cluster.problems == {path: "not JSON"}
 
 
 def test_a_credential_is_never_shown() -> None:

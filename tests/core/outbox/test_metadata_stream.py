@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,3 +147,13 @@ def test_the_stream_hands_out_each_change_once_and_last(steps: list[tuple[int, i
     assert set(taken) == missed
     assert len(taken) == len(set(taken))
     assert cursor == stream.end
+
+
+def test_what_everybody_has_passed_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_stream, "BLOCK", 2)
+    partition = Partition(Topic("t"), 0, (1,))
+    stream = MetadataStream()
+    for _ in range(100):
+        stream.add([partition, partition])
+        stream.forget_before(stream.end)
+    assert sum(len(kept) for kept in vars(stream).values() if isinstance(kept, Sized)) <= 2

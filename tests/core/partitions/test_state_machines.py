@@ -556,3 +556,12 @@ def test_few_batches_of_first_states_are_on_their_way_at_a_time(monkeypatch: pyt
     )
     assert waiting == [3] * 6 + [2, 1]
     assert found[:4] == [Pause.YIELD] * 3 + [Pause.WAIT]
+
+
+def test_a_replica_of_a_partition_without_a_state_goes_offline_without_a_look_for_one() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]})
+    set_states(rig, PartitionState.NEW, ReplicaState.ONLINE)
+    gone = [(rig.partition(), 2)]
+    assert rig.drive(lambda context: replica_state_machine.to_offline(context, gone, "gone")) == {}
+    assert rig.partition().replica_state(2) is ReplicaState.OFFLINE
+    assert rig.reads() == []

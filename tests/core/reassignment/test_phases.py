@@ -98,6 +98,8 @@ def test_the_trace_of_the_reference() -> None:
     last = [s.message.partition_states[-1] for s in rig.sent if s.kind.value == "UpdateMetadata"][-1]
     assert (list(last.replicas), last.leader_epoch, list(last.isr)) == ([3, 4], 4, [3, 4])
     assert rig.world.topics["t"].stray == {0: (1, 2)}
+    moved = rig.recorded(ReassignmentStep)[-1]
+    assert (moved.to, moved.replicas) == ("moved", (3, 4))
     rig.answer_stops()
     rig.run()
     check_moved(rig, T, [3, 4])

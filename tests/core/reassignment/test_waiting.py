@@ -14,7 +14,7 @@ from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.phases import drops_isr
 from controller.core.reassignment.reasons import Notified
-from controller.core.reassignment.topic_znode import entry_of, write_entries
+from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import ReassignmentStep, Rejection
 from controller.core.requests.operator import SetPause
 from tests.support.core.harness import Fate, MachineHarness
@@ -91,6 +91,7 @@ def test_a_refused_deletion_is_tried_again_until_done() -> None:
         "replica 1 is not known to be deleted: its broker answered KAFKA_STORAGE_ERROR"
     ]
     assert rig.world.topics["t"].stray == {0: (1,)}
+    assert rig.rejects() == ["KAFKA_STORAGE_ERROR"]
     rig.forget()
     rig.stop_error = lambda *_: ""
     rig.world.events.append(RETRY)
@@ -615,3 +616,29 @@ def test_who_is_told_again_to_delete_is_waited_for_again() -> None:
     rig.run()
     ((_, held),) = rig.cluster.reassignments.strays[rig.partition()].items()
     assert isinstance(held.reason, Notified)
+
+
+def test_of_partitions_written_together_each_loses_just_what_it_does_not_have_any_more() -> None:
+    rig = active(1, 2, t=[[1, 2], [1, 2]])
+    rig.world.edit_topic("t", adding={0: (2,), 1: (2,)}, stray={0: (3,)})
+    entries = {rig.partition("t", 0): Entry((1, 2)), rig.partition("t", 1): Entry((2, 1), adding=(2,))}
+    assert rig.drive(lambda context: write_entries(context, entries)) == {}
+    info = rig.world.topics["t"]
+    assert (info.partitions, info.adding, info.stray) == ({0: (1, 2), 1: (2, 1)}, {1: (2,)}, {})
+
+
+def test_a_move_found_in_a_topic_made_by_hand_goes_on_at_once() -> None:
+    rig = active(1, 2)
+    rig.world.create_topic("t", {0: [2, 1]})
+    rig.world.edit_topic("t", adding={0: (2,)}, removing={0: (1,)}, original={0: (1,)})
+    rig.run()
+    check_moved(rig, T, [2])
+
+
+def test_when_a_pause_ends_only_moves_that_may_be_over_are_looked_at() -> None:
+    rig = active(1, 2, t=[[1], [1]])
+    ask(rig, {("t", n): [2] for n in range(2)})
+    rig.ask(SetPause(True, "r", "a"))
+    rig.forget()
+    rig.ask(SetPause(False, "", "a"))
+    assert "ReadStates" not in rig.reads()

@@ -511,6 +511,19 @@ def test_a_topic_is_found_by_its_id_as_long_as_it_is_known() -> None:
     assert rig.cluster.topic_by_id("") is None
 
 
+def test_an_id_that_somebody_gives_a_topic_without_one_is_known() -> None:
+    world, rig = active(1)
+    # A broker of Kafka's that knows no ids.
+    endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "h", 1)
+    world.brokers[2] = Broker(2, 50, (endpoint,), registration=4)
+    world.create_topic("t", {0: [1]}, topic_id="")
+    rig = MachineHarness.active(world)
+    assert rig.cluster.topics["t"].id == ""
+    world.edit_topic("t", topic_id="theirs")
+    rig.run()
+    assert rig.cluster.topic_by_id("theirs") is rig.cluster.topics["t"]
+
+
 # --- topics that cannot be read ----------------------------------------------------------------------------
 
 

@@ -286,6 +286,7 @@ def test_validating_an_expansion_writes_nothing(rig: MachineHarness) -> None:
     rig.forget()
     (answer,) = expand(rig, Expansion("t", 2), validate_only=True)
     assert (answer.error.name, list(answer.assignment), rig.commits()) == ("NONE", [1], [])
+    assert rig.reads() == ["ReadTopics"], "and no second look"
 
 
 def test_an_expansion_whose_answer_is_lost_is_not_done_twice(rig: MachineHarness) -> None:

@@ -12,7 +12,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import Commit, DeleteNode, Read, ReadTopicTrees
 from controller.core.events import Event, EventKind, StopReport
 from controller.core.model import Partition, PartitionState, ReplicaState, Topic
-from controller.core.records import ReplicaTransition, TopicChange
+from controller.core.records import PartitionTransition, ReplicaTransition, TopicChange
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -382,9 +382,34 @@ def test_znodes_that_cannot_be_deleted_are_tried_again_later_and_explained() -> 
     assert held.retry_at_us is not None
     rig.fate = lambda _: Fate.ANSWERED
     rig.now_us = held.retry_at_us
+    rig.forget()
     world.events.append(RETRY)
     rig.run()
     check_gone(world, rig, "t")
+    assert rig.rejects() == []
+
+
+def test_what_was_wrong_with_a_state_is_forgotten_with_its_topic() -> None:
+    world, rig = active(1, t=[[1]])
+    world.damage("/brokers/topics/t/partitions/0/state")
+    rig = MachineHarness(world, epoch=2).failover()
+    assert rig.cluster.problems
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+    assert rig.cluster.problems == {}
+
+
+def test_a_topic_that_waits_for_its_deletion_loses_a_leader_without_a_word() -> None:
+    world, rig = active(1, 2, 3, t=[[1, 2]])
+    world.broker_down(2)
+    rig.run()
+    world.mark_for_deletion("t")
+    rig.run()
+    rig.forget()
+    world.broker_down(1)
+    rig.run()
+    assert (rig.recorded(PartitionTransition), rig.commits()) == ([], [])
 
 
 def test_a_state_that_is_gone_holds_nothing_up() -> None:

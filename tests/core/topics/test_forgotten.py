@@ -9,6 +9,7 @@ import pytest
 
 from controller.core.events import Event, EventKind
 from controller.core.model import Forgotten
+from controller.core.records import Rejection
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import ForgetBroker
 from controller.core.znode_paths import FORGOTTEN
@@ -229,3 +230,14 @@ def test_one_that_is_back_and_holds_nothing_is_a_broker_like_others_at_once() ->
     world.broker_up(2)
     rig.run()
     assert world.nodes[FORGOTTEN].value == {}
+
+
+def test_it_is_told_of_what_one_that_is_back_cannot_delete() -> None:
+    world, rig = waiting()
+    ask(rig, FORGET)
+    rig.forget()
+    rig.stop_error = lambda _, key: "KAFKA_STORAGE_ERROR" if key == ("t", 1) else ""
+    world.broker_up(2)
+    rig.run()
+    assert [refused.partition.name for refused in rig.recorded(Rejection) if refused.partition] == ["t-1"]
+    assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1)}

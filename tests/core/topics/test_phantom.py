@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -256,6 +257,15 @@ def test_a_topic_without_states_is_repaired_or_deleted_at_failover() -> None:
     rig.check_converged()
 
 
+def test_a_topic_with_a_state_lives_on_and_costs_no_other_its_end() -> None:
+    world = World(1, 2)
+    for name in ("has", "none"):
+        world.create_topic(name, {0: [US, 2, 1]})
+    world.put_state("has", 0, state(2, [2]))
+    taken_over(world)
+    assert set(world.topics) == {"has"}
+
+
 @pytest.mark.parametrize("kept", range(6))
 def test_interrupted_anywhere_the_next_failover_finishes(kept: int) -> None:
     world = World(1, 2, 3)
@@ -293,6 +303,24 @@ def test_a_move_that_waits_for_a_phantom_waits_for_another_broker() -> None:
     info = world.topics["t"]
     assert US not in {b for ids in (info.partitions[0], info.adding.get(0, ())) for b in ids}
     rig.check_memory()
+
+
+def test_a_move_that_goes_on_waiting_waits_for_another_broker() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [1, 2], 1: [1, 2]})
+    world.edit_topic("t", partitions={0: (3, 1, 2), 1: (1, 2)}, adding={0: (3,)}, queued={1: (2, US)})
+    for number in range(2):
+        world.put_state("t", number, state(1, [1, 2]))
+    world.kafka_ids = {US, FORMER}
+    settings = replace(SETTINGS, reassignment_concurrent_moves_max=1)
+    rig = MachineHarness.active(world, settings=settings)
+    assert world.topics["t"].queued == {1: (2, 3)}
+    rig.check_memory()
+
+
+def test_preferred_leaders_are_the_first_replicas() -> None:
+    load = Load.of([(1, 2), (2, 1), (1, 3), ()])
+    assert (load.replicas, load.preferred) == ({1: 3, 2: 2, 3: 1}, {1: 2, 2: 1})
 
 
 def test_a_state_of_a_newer_controller_is_not_written_over() -> None:
