@@ -13,7 +13,7 @@ import pytest
 from controller.core import commits
 from controller.core.cluster import dynamic_settings
 from controller.core.context import Pause
-from controller.core.effects import Commit, CreateState
+from controller.core.effects import Commit, CreateState, Read, ReadStates
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.partitions import (
     initial_state,
@@ -173,6 +173,14 @@ def test_of_states_read_again_one_that_is_as_known_hides_none_after_it() -> None
     changed = rig.drive(lambda context: commits.refresh(context, list(rig.cluster.partitions())))
     assert [p.number for p in changed] == [1]
     assert rig.partition("t", 1).leadership == world.states["t", 1]
+
+
+def test_states_are_read_again_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "REFRESH_CHUNK", 2)
+    _, rig = three(5)
+    rig.drive(lambda context: commits.refresh(context, list(rig.cluster.partitions())))
+    asked = [e.query.partitions for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadStates)]
+    assert [[p.number for p in some] for some in asked] == [[0, 1], [2, 3], [4]]
 
 
 def test_a_change_of_a_value_is_decided_anew_from_what_somebody_else_wrote() -> None:

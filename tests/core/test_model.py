@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.core.model import Cluster, Partition, ReplicaState, Topic
+from controller.core.model import Cluster, Partition, ReplicaState, Topic, broker_ids, states
+from controller.core.model.cluster import PROBLEMS_SHOWN_MAX
 from controller.core.model.reassignments import Ineligible, Reassignments
 from controller.core.topics.reasons import CreatedAnew
+from tests.support.core.world import state
 
 GONE, KEPT = (Partition(Topic(name), 0, (1, 2)) for name in ("gone", "kept"))
 
@@ -59,3 +61,40 @@ def test_topics_that_were_prepared_come_beside_those_that_are_known() -> None:
     assert cluster.topics == {"known": known, "prepared": prepared}
     assert cluster.topic_by_id("id of known") is known
     assert cluster.topic_by_id("id of prepared") is prepared
+
+
+def test_what_is_shared_is_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, limit in ((broker_ids, "_INTERNED_MAX"), (states, "_SHARED_STATES_MAX")):
+        monkeypatch.setattr(module, limit, 3)
+    for module, cache in ((broker_ids, "_interned"), (states, "_shared_states"), (states, "_with_state")):
+        monkeypatch.setattr(module, cache, {})
+    sizes = set()
+    for number in range(20):
+        broker_ids.interned((number,))
+        states.with_state((ReplicaState.ONLINE,) * (number % 10 + 1), 0, ReplicaState.NEW)
+        sizes.add((len(broker_ids._interned), len(states._shared_states), len(states._with_state)))
+    assert [max(size) for size in zip(*sizes, strict=True)] == [4, 3, 3]
+
+
+def test_so_many_problems_are_shown() -> None:
+    cluster = Cluster(100, 1)
+    cluster.problems.update({f"/brokers/topics/{n}": "odd" for n in range(PROBLEMS_SHOWN_MAX + 5)})
+    assert cluster.some_problems() == dict(list(cluster.problems.items())[:PROBLEMS_SHOWN_MAX])
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_isr", "spare"), [((1, 2, 3), 2, 1), ((1, 2), 2, 0), ((1,), 2, -1), ((1, 2, 3), 5, 0)]
+)
+def test_members_beyond_those_that_writes_need(isr: tuple[int, ...], min_isr: int, spare: int) -> None:
+    assert state(1, isr).spare((1, 2, 3), min_isr) == spare
+
+
+@pytest.mark.parametrize(
+    ("adding", "isr", "imbalanced"), [((), (1, 2), True), ((2,), (1, 2), False), ((2,), (1,), True)]
+)
+def test_who_is_being_added_first_misses_the_lead_only_while_it_is_out_of_sync(
+    adding: tuple[int, ...], isr: tuple[int, ...], imbalanced: bool
+) -> None:
+    partition = Partition(Topic("t"), 0, (2, 1), adding)
+    partition.leadership = state(1, isr)
+    assert Cluster(100, 1).is_imbalanced(partition) is imbalanced

@@ -352,3 +352,15 @@ def test_a_freeze_needs_reason_author_and_end() -> None:
         assert ask(rig, request).error is ErrorCode.INVALID_REQUEST
     assert "reason" in ask(rig, SetFreeze(True, "", "ann")).message
     assert MAINTENANCE not in rig.world.nodes
+
+
+def test_who_stays_after_all_keeps_deleting_what_is_to_be_deleted() -> None:
+    rig = cluster([1, 2])
+    rig.hold_stops = True
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    ask(rig, ControlledShutdown(2, rig.world.brokers[2].epoch))
+    rig.forget()
+    assert ask(rig, CancelShutdown(2, -1)).error is ErrorCode.NONE
+    assert rig.rejects() == []
+    assert rig.partition().replica_state(2) is ReplicaState.DELETION_STARTED

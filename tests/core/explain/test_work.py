@@ -402,3 +402,10 @@ def test_what_the_controller_goes_by() -> None:
         "broker 2 has 1 replicas on failed disks",
     )
     assert replace(explain_controller(1, 4, [1]), notes=notified).words()[2:-1] == list(notified)
+
+
+def test_what_is_not_moving_waits_for_nobody() -> None:
+    cluster, partition = cluster_of(1, 2)
+    partition.leadership = state(1, (1,), 3, 5)
+    explained = explain_reassignment(cluster, SETTINGS, partition)
+    assert explained.changes == ("pctl reassign execute --topic t --partition 0 --replicas ... moves it",)

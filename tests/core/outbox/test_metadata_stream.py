@@ -157,3 +157,14 @@ def test_what_everybody_has_passed_takes_no_memory(monkeypatch: pytest.MonkeyPat
         stream.add([partition, partition])
         stream.forget_before(stream.end)
     assert sum(len(kept) for kept in vars(stream).values() if isinstance(kept, Sized)) <= 2
+
+
+def test_who_is_in_the_middle_when_it_is_squeezed_goes_on_there() -> None:
+    first, second = (Partition(Topic("t"), n, (1,)) for n in range(2))
+    stream = MetadataStream()
+    stream.add([first] * 7000)
+    stream.forget_before(7000)
+    stream.add([first] * 6000 + [second] * 6000)
+    moved = stream.compacted([7000, 13_000])
+    assert moved is not None
+    assert [stream.slice(moved[old], 10)[0] for old in (7000, 13_000, 19_000)] == [[first, second], [second], []]
