@@ -534,3 +534,27 @@ def test_a_partition_has_so_many_replicas_and_no_more() -> None:
     assert len(codecs.decode_topic("t", topic(most), 1, 0).partitions[0]) == most
     with pytest.raises(MalformedError, match=f"must name at most {most}"):
         codecs.decode_topic("t", topic(most + 1), 1, 0)
+
+
+def test_a_registration_names_its_directories_as_kafka_does() -> None:
+    data = {"version": 5, "endpoints": ["GRPC://h:1"], "listener_security_protocol_map": {"GRPC": "PLAINTEXT"}}
+    known = "AAAAAQAAAAAAAAAAAAAAAA"
+    for texts in (["AAAA"], [known, f"{known}A"], ["*" * 22]):
+        with pytest.raises(MalformedError, match="must be 16 bytes in URL-safe base64"):
+            codecs.decode_broker("/brokers/ids/1", json.dumps(data | {"directories": texts}).encode(), 7)
+    (short,) = codecs.decode_broker(
+        "/brokers/ids/1", json.dumps(data | {"directories": [known]}).encode(), 7
+    ).directories
+    assert short == 1
+
+
+def test_directories_of_a_state_are_kept_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codecs, "_DISTINCT_MAX", 3)
+    monkeypatch.setattr(codecs, "_directories_known", known := {})
+    sizes = []
+    for directory in range(1, 9):
+        state = LeaderAndIsr(1, 0, (1, 2), 0, 1, directories=(directory, 5))
+        found = codecs.decode_state("t", 0, codecs.encode_state(state), 0)
+        assert found == state
+        sizes.append(len(known))
+    assert sizes == [1, 2, 3, 1, 2, 3, 1, 2]

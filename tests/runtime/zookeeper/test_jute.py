@@ -172,3 +172,26 @@ def test_a_list_of_names_that_is_cut_short_is_malformed(many: int) -> None:
         for end in (0, 3, 4, 7, len(whole) - 15, len(whole) - 1):
             with pytest.raises(MalformedError):
                 decoder.decode(whole[:end])
+
+
+def test_a_failed_multi_is_the_fault_of_the_first_operation_with_a_reason_of_its_own() -> None:
+    """Those before it have code 0, and those after it were not tried."""
+    failed = jute.MultiError([0, jute.RUNTIME_INCONSISTENCY, jute.NO_NODE, jute.BAD_VERSION])
+    assert (failed.index, failed.code) == (2, jute.NO_NODE)
+    unknown = jute.MultiError([0, jute.RUNTIME_INCONSISTENCY])
+    assert (unknown.index, unknown.code) == (-1, jute.RUNTIME_INCONSISTENCY)
+
+
+@pytest.mark.parametrize(("count", "slices"), [(0, []), (4, [4]), (5, [4, 1]), (9, [4, 4, 1])])
+def test_watches_are_set_with_as_few_requests_as_they_fit_into(
+    monkeypatch: pytest.MonkeyPatch, count: int, slices: list[int]
+) -> None:
+    monkeypatch.setattr(jute, "WATCHES_BYTES_MAX", 4 * (4 + len(b"/a/path")))
+    assert [len(some) for some in jute.watchable([b"/a/path"] * count)] == slices
+
+
+def test_an_event_of_a_path_that_is_no_text_is_an_event_all_the_same() -> None:
+    raw = b"/a/\xff"
+    event = struct.pack(">iii", 3, 3, len(raw)) + raw
+    assert jute.event_path(event, 0) == "/a/\ufffd"
+    assert jute.event_path(b"header" + event + b"more", 6) == "/a/\ufffd"

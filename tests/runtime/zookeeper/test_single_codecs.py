@@ -76,6 +76,14 @@ TOPIC = '{"0":[1,2]}'
         ("/controllers/approvals", b'{"version":1,"approvals":{"-1":{}}}', ">= 0"),
         ("/controllers/approvals", b'{"version":1,"approvals":{"1":{"reason":"r"}}}', "broker_epoch"),
         ("/controllers/approvals", b"[]", "object"),
+        (
+            "/controllers/forgotten",
+            b'{"version":1,"brokers":{"7":{"reason":"r","author":"a","at_ms":1,"replicas":{"t":[0,2147483648]}}}}',
+            "brokers.7.replicas.t: partition 2147483648",
+        ),
+        ("/controllers/settings", b'{"version":1,"settings":{"seven":{}}}', "settings.seven: must be a contr"),
+        ("/controllers/settings", b'{"version":1,"settings":{"\xc2\xb2":{}}}', "must be a controller id"),
+        ("/controllers/settings", b'{"version":1,"settings":{"12345678901":{}}}', "must be a controller id"),
         ("/controllers/quarantine", b'{"version":2,"suspects":{}}', "version"),
         ("/controllers/quarantine", b'{"version":1,"suspects":{"a":{"kind":"x"}}}', "kind"),
     ],
@@ -190,3 +198,9 @@ async def test_maintenance(zookeeper: str, zk: KazooClient, tmp_path: Path) -> N
         found = single_codecs.decode(MAINTENANCE, data)
         assert found == active.term.machine.cluster.maintenance
         assert (await state.state(active.daemon))["term"]["maintenance"]["drained"]["1"]["author"] == "ann"
+
+
+def test_settings_of_all_controllers_and_of_one() -> None:
+    data = b'{"version":1,"settings":{"<default>":{"a":"1"},"2147483647":{"b":"2"}}}'
+    found = single_codecs.decode(NodePath[object]("/controllers/settings"), data)
+    assert found == {"<default>": {"a": "1"}, "2147483647": {"b": "2"}}
