@@ -9,8 +9,18 @@ import pytest
 from controller.cli.common.options import Options
 from controller.cli.pctl.health import _print, wrong_with
 from controller.cli.pctl.partitions import why
-from controller.core.model import Attribution, LeaderAndIsr, Maintenance
-from controller.planning.cluster_health import Finding, Tally, Unfinished, Wrong, unfinished
+from controller.core.model import Attribution, Freeze, LeaderAndIsr, Maintenance
+from controller.planning.cluster_health import (
+    Finding,
+    Seen,
+    Tally,
+    Told,
+    Unfinished,
+    Wrong,
+    unfinished,
+    wrong,
+)
+from controller.planning.restrictions import freeze_text
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from tests.support.core.world import a_broker, state
@@ -90,8 +100,28 @@ def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
     assert found(now, pb.DescribeClusterResponse()) == {
         Wrong.IGNORED: "broker 2 is ignored by the controller"
     }
+    now.controller_id = 0
+    assert found(now, None) == {}
     now.controller_id = -1
     assert found(now, None) == {Wrong.NO_CONTROLLER: "no controller is active"}
+
+
+def test_what_the_controller_tells_of_brokers_comes_in_the_order_of_their_ids() -> None:
+    seen = Seen(0, Tally([1025, 3, 8]), {1025: Told(losses=4, hold_s=60)}, (), Maintenance(), ())
+    assert [f.text for f in wrong(seen)] == [
+        "broker 3 is ignored by the controller",
+        "broker 8 is ignored by the controller",
+        "broker 1025 comes and goes: it was lost 4 times, and gets no leaderships back until it is up for 60 s",
+    ]
+
+
+def test_a_freeze_says_until_when_it_is_meant() -> None:
+    until_ms = 253_402_300_799_000
+    assert freeze_text(Freeze("quiet", "ann", until_ms)) == "by ann: quiet (until 9999-12-31T23:59:59Z)"
+    assert freeze_text(Freeze("quiet", "ann", 10 * until_ms)) == freeze_text(Freeze("quiet", "ann", until_ms))
+    past = "by ann: quiet (until 2023-11-14T22:13:20Z, overdue: pctl unfreeze ends it)"
+    assert freeze_text(Freeze("quiet", "ann", 1_700_000_000_000)) == past
+    assert freeze_text(None) is None
 
 
 def test_what_is_under_way() -> None:

@@ -9,10 +9,12 @@ from itertools import chain, combinations, product
 import msgspec
 import pytest
 
+from controller.core.context import CoreSettings
+from controller.core.effects import FeatureAnswer
 from controller.core.explain.partitions import PartitionExplanation, explain_partition
 from controller.core.explain.remedies import Remedy
-from controller.core.model import Attribution, Freeze, Maintenance
-from controller.planning.advice import checked
+from controller.core.model import Attribution, FeatureRange, Freeze, Maintenance
+from controller.planning.advice import checked, of_partition
 from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
 from controller.planning.snapshot import Snapshot, unclean_allowed
@@ -123,3 +125,32 @@ def test_a_preferred_election_that_is_promised_is_possible() -> None:
     assert [len(checked(moved, one).advice) for one in promised] == [1, 0, 0]
     drained = replace(moved, maintenance=msgspec.structs.replace(moved.maintenance, drained={1: ANN}))
     assert advice(drained)[0].startswith("preferred replica 1 takes over once this is solved: 1 is kept free")
+
+
+@pytest.mark.parametrize("levels", [None, (), (FeatureRange("f", 3, 3),)])
+def test_whoever_returns_to_a_cluster_without_brokers_has_its_features(
+    levels: tuple[FeatureRange, ...] | None,
+) -> None:
+    snapshot = Small((), {KEY: ((1, 2), -1, (1,))}).snapshot()
+    snapshot = replace(snapshot, feature=None if levels is None else FeatureAnswer(True, 0, levels))
+    assert advice(snapshot) == ("the return of any of [1] (ISR [1]): it leads at once, nothing is lost",)
+
+
+def test_of_a_partition_all_is_kept_and_nothing_of_others() -> None:
+    both = {name: {0: (4,), 1: (5,)} for name in ("adding", "removing", "original", "queued", "stray")}
+    small = Small((1, 2), {KEY: ((1, 2), 1, (1, 2)), ("t", 1): ((2, 1), 2, (1, 2)), ("u", 0): ((1,), 1, (1,))})
+    whole = small.snapshot()
+    whole = replace(
+        whole,
+        topics={**whole.topics, "t": replace(whole.topics["t"], **both)},
+        deleting=("t", "u"),
+        maintenance=Maintenance(entered=ANN, automatic=True, accepted=(3,)),
+        settings=CoreSettings(maintenance_offline_brokers_percentage=50, delete_topic_enable=False),
+    )
+    found = of_partition(whole, KEY)
+    kept = {name: {0: (4,)} for name in both}
+    assert found.topics == {"t": replace(whole.topics["t"], partitions={0: (1, 2)}, **kept)}
+    assert found.states == {KEY: whole.states[KEY]}
+    assert (found.deleting, found.maintenance) == (("t",), Maintenance(entered=ANN))
+    assert found.settings == CoreSettings(delete_topic_enable=False)
+    assert found.brokers == whole.brokers

@@ -160,3 +160,9 @@ def test_a_settled_cluster_loses_its_topics_whole(small: Small) -> None:
     assert {path for path, new in left.items() if new is not None} <= {"/cluster/id"}
     assert left.keys() >= {f"/brokers/topics/{name}" for name in snapshot.topics}
     assert made.notes == ()
+
+
+def test_a_move_of_a_partition_that_nobody_leads_does_not_come_into_sync() -> None:
+    snapshot = Small((3,), {("t", 0): ((1, 2), -1, (1,))}).snapshot()
+    made = trace(snapshot, [move(1, 3)])
+    assert [phase.when for phase in made.phases] == [AT_ONCE]

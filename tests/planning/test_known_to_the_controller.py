@@ -19,6 +19,7 @@ from controller.planning.scenarios import Step, Terms
 from controller.planning.snapshot import Snapshot, representatives, unclean_allowed
 from controller.planning.stoppable import CHANGES, Reason, Why, stoppable
 from tests.support.core.harness import MachineHarness
+from tests.support.core.world import state
 from tests.support.planning.clusters import BROKERS, Small, smalls
 
 TERMS = Terms()
@@ -146,14 +147,37 @@ def test_a_topic_whose_znode_is_gone_is_left_out() -> None:
     assert taken(rig).topics == {}
 
 
+def test_of_one_topic_nothing_of_others_is_taken() -> None:
+    rig = rig_of(THREE)
+    rig.world.create_topic("u", {0: [1, 2]})
+    rig.run()
+    rig.hold_stops = True
+    rig.world.ask_reassignment({("t", 0): [1, 2], ("u", 0): [1]})
+    rig.run()
+    whole = taken(rig)
+    assert all(whole.topics[name].stray for name in "tu")
+    for name in "tu":
+        found = take(rig.cluster, rig.settings, name)
+        assert {key[0] for key in found.entries} == {name}
+        assert found.snapshot({}, {}, {}).topics == {name: whole.topics[name]}
+
+
 def test_a_context_of_a_snapshot_knows_it_all() -> None:
     rig = rig_of(THREE)
+    rig.world.create_topic("u", {0: [1, 3]})
+    rig.world.edit_topic("u", partitions={0: (2, 1, 3)}, adding={0: (2,)}, removing={0: (3,)})
+    rig.world.put_state("u", 0, state(1, [1, 3]))
+    rig.run()
+    rig.cluster.problems["/brokers/ids/9"] = "odd"
     lose_disk(rig, 1, 0)
     shut_down(rig, 2)
     rig.cluster.maintenance = Maintenance(drained={3: MARK})
     made = cluster_of(taken(rig))
     assert {b: {p.name for p in lost} for b, lost in made.offline_dirs.items()} == {1: {"t-0"}}
     assert (made.shutting_down, made.maintenance.drained) == ({2}, {3: MARK})
+    assert made.problems == {"/brokers/ids/9": "odd"}
+    moving = made.topics["u"].partitions[0]
+    assert (moving.replicas, moving.adding, moving.removing) == ((2, 1, 3), (2,), (3,))
 
 
 # --- plans -------------------------------------------------------------------------------------------------

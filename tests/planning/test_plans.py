@@ -357,6 +357,27 @@ def test_each_step_tells_what_is_of_it() -> None:
     _, step = scenarios.stopped_after(HEALTHY.snapshot(), [1], [2], TERMS)
     first = {(c.path, c.old) for c in scenarios.stopped(HEALTHY.snapshot(), [1], TERMS).writes}
     assert first.isdisjoint({(c.path, c.old) for c in step.writes})
+    planner = scenarios.Planner(HEALTHY.snapshot(), TERMS)
+    planner.stop([1])
+    planner.executor.take_pushes()
+    planner.stop([2])
+    assert step.pushes == planner.executor.take_pushes()
+
+
+def test_health_is_told_in_the_order_of_brokers() -> None:
+    snapshot = HEALTHY.snapshot()
+    mixed = replace(snapshot, brokers=dict(reversed(snapshot.brokers.items())))
+    assert list(Gauge(mixed, 1).measure(Store(mixed)).leaders) == [1, 2, 3]
+
+
+def test_a_state_that_is_new_is_no_unclean_election() -> None:
+    snapshot = HEALTHY.snapshot()
+    fresh = replace(snapshot, states={k: v for k, v in snapshot.states.items() if k[0] == "single"})
+    executor = Executor(fresh)
+    created = executor.settling
+    states = [c for c in created if isinstance(c.new, LeaderAndIsr)]
+    assert [(c.path, c.old) for c in states] == [(state_path("t", n), None) for n in range(3)]
+    assert scenarios._unclean(created) == ()
 
 
 def test_topics_that_are_deleted_do_not_catch_up() -> None:
@@ -398,7 +419,11 @@ def test_what_tells_partitions_apart_keeps_both() -> None:
     unclean = {"u": {"unclean.leader.election.enable": "true"}}
     alike = {("t", 0): ((1, 2), 1, (1, 2)), ("u", 0): ((1, 2), 1, (1, 2))}
     assert len(representatives(Small((1, 2), alike, unclean).snapshot()).states) == 2
-    assert len(representatives(Small((1, 2), alike).snapshot()).states) == 1
+    (one,) = representatives(Small((1, 2), alike).snapshot()).topics.values()
+    assert one.partitions == {0: (1, 2)}
+    same = {("t", n): ((1, 2), 1, (1, 2)) for n in range(3)}
+    found = representatives(Small((1, 2), same).snapshot())
+    assert (found.topics["t"].partitions, found.states.keys()) == ({0: (1, 2)}, {("t", 0)})
 
 
 def test_a_topic_s_own_setting_wins_over_the_brokers_default() -> None:

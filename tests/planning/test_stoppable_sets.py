@@ -140,6 +140,9 @@ def test_what_is_unreadable_is_a_reason(path: str) -> None:
     (reason,) = stoppable(damaged, [1], TERMS).reasons
     assert reason.why is Why.UNREADABLE
     assert reason.text == f"the effect on {path} is unknown: expected object"
+    several = replace(snapshot, problems={f"/brokers/ids/{n}": "odd" for n in (7, 5, 6)})
+    texts = [reason.text for reason in stoppable(several, [1], TERMS).reasons]
+    assert texts == [f"the effect on /brokers/ids/{n} is unknown: odd" for n in (5, 6, 7)]
 
 
 def test_a_replica_that_is_out_of_sync_may_stop() -> None:
