@@ -189,3 +189,11 @@ def test_why_a_partition_has_no_leader() -> None:
     assert why(now, alive) == "2, 1 of the ISR [2, 1] is alive, but no new leader is elected yet"
     now.maintenance = Maintenance(paused=ANN)
     assert why(now, alive) == "2, 1 of the ISR [2, 1] is alive, but elections are paused by ann: disks"
+
+
+@pytest.mark.parametrize(
+    ("isr", "under"), [((1, 2), False), ((2, 1), False), ((1, 2, 3), False), ((1,), True), (None, True)]
+)
+def test_under_replicated_is_what_lacks_an_assigned_replica(isr: tuple[int, ...] | None, under: bool) -> None:
+    leadership = None if isr is None else state(isr[0], isr)
+    assert a_partition(0, leadership).under_replicated() is under

@@ -127,6 +127,11 @@ def test_added_partitions_go_on_as_kafka_places_them(
     assert {n: ids for n, ids in assigned.items() if n in placed} == placed
 
 
+def test_racks_take_turns_in_the_order_of_their_names() -> None:
+    brokers = [broker(0, "c"), broker(1, "a"), broker(2, "b"), broker(3, "a")]
+    assert assign_replicas(brokers, 4, 1) == {0: (1,), 1: (2,), 2: (0,), 3: (3,)}
+
+
 @pytest.mark.parametrize(
     ("factor", "avoided", "taken", "of_them"),
     [

@@ -550,3 +550,15 @@ def test_whoever_reads_a_mended_state_says_so() -> None:
     rig.run()
     assert rig.stored() == (1, 5, [1, 2])
     assert path not in rig.cluster.problems
+
+
+def test_a_state_that_is_adopted_is_no_problem_any_more() -> None:
+    world = World(1, 2)
+    rig = MachineHarness.active(world)
+    path = "/brokers/topics/t/partitions/0/state"
+    rig.cluster.problems[path] = "not JSON"
+    world.create_topic("t", {0: [1, 2]})
+    rig.fate = meanwhile(lambda: world.put_state("t", 0, state(1, [1, 2], 5, 7)))
+    rig.run()
+    assert rig.stored()[0] == 1
+    assert path not in rig.cluster.problems

@@ -166,3 +166,31 @@ def test_a_move_of_a_partition_that_nobody_leads_does_not_come_into_sync() -> No
     snapshot = Small((3,), {("t", 0): ((1, 2), -1, (1,))}).snapshot()
     made = trace(snapshot, [move(1, 3)])
     assert [phase.when for phase in made.phases] == [AT_ONCE]
+
+
+def test_a_move_of_a_partition_without_a_state_does_not_come_into_sync() -> None:
+    snapshot = replace(Small((3,), {("t", 0): ((1, 2), 1, (1,))}).snapshot(), states={})
+    made = trace(snapshot, [move(1, 2)])
+    assert IN_SYNC not in {phase.when for phase in made.phases}
+
+
+def test_who_has_its_disk_comes_into_sync_and_another_does_not() -> None:
+    snapshot = replace(cluster(1, 2, 3, 4), offline_dirs={4: frozenset({("t", 0)})})
+    made = trace(snapshot, [move(1, 3, 4)])
+    (state,) = [w.new for p in made.phases for w in p.writes if p.when == IN_SYNC and w.path == STATE]
+    assert isinstance(state, LeaderAndIsr)
+    assert set(state.isr) == {1, 2, 3}
+
+
+def test_leaders_propose_in_the_order_of_their_ids() -> None:
+    small = Small((1, 2, 3), {("t", 0): ((2,), 2, (2,)), ("t", 1): ((1,), 1, (1,))})
+    moves = [PartitionReassignment("t", number, (leader, 3)) for number, leader in ((0, 2), (1, 1))]
+    made = trace(small.snapshot(), [AlterPartitionReassignments(moves)])
+    paths = [w.path for p in made.phases if p.when == IN_SYNC for w in p.writes]
+    states = [path for path in paths if path.endswith("/state")]
+    assert list(dict.fromkeys(states)) == [f"{TOPIC}/partitions/1/state", STATE]
+
+
+def test_what_is_due_before_is_said() -> None:
+    (note,) = trace(cluster(2), [CreateTopics([NewTopic("u")])]).notes
+    assert note == "1 writes are due before that: the cluster is not settled"

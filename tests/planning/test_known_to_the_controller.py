@@ -176,6 +176,8 @@ def test_a_context_of_a_snapshot_knows_it_all() -> None:
     assert {b: {p.name for p in lost} for b, lost in made.offline_dirs.items()} == {1: {"t-0"}}
     assert (made.shutting_down, made.maintenance.drained) == ({2}, {3: MARK})
     assert made.problems == {"/brokers/ids/9": "odd"}
+    still = made.topics["t"].partitions[0]
+    assert (still.adding, still.removing) == ((), ())
     moving = made.topics["u"].partitions[0]
     assert (moving.replicas, moving.adding, moving.removing) == ((2, 1, 3), (2,), (3,))
 

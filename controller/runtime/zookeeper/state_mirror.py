@@ -273,11 +273,10 @@ class StateMirror:
         return [name for name, node in zip(names, nodes, strict=True) if node != jute.NO_NODE]
 
     async def _prove(self) -> None:
-        """Some states and topics are read although nothing was heard of them: a difference is a defect, and all is
-        read anew."""
+        """While nothing is stale, some states and topics are read: a difference is a defect, and all is read anew."""
         known = self.prepared
-        names = [n for n in self._some_topics() if n in known.topics and n not in self._stale_topics]
-        keys = [k for k in self._some_states() if known.partition(*k) is not None and k not in self._stale]
+        names = [n for n in self._some_topics() if n in known.topics]
+        keys = [k for k in self._some_states() if known.partition(*k) is not None]
         before = [(p := known.partition(*key)) and p.leadership for key in keys]
         after = await self._read(keys)
         wrong: list[Place] = [

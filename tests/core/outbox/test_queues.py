@@ -99,6 +99,48 @@ def test_leadership_supersedes_a_waiting_stop() -> None:
     assert shape(net.drain(1)) == [("LeaderAndIsr", [0])]
 
 
+def test_leadership_supersedes_a_waiting_stop_also_while_the_whole_state_waits() -> None:
+    net = Net()
+    net.outbox.whole_leadership(1, net.partitions[1:])
+    net.stop(1, 0)
+    net.lead(1, 0)
+    net.outbox.compared(net.cluster.brokers[1], None)
+    assert shape(net.drain(1)) == [("LeaderAndIsr", [0, 1, 2])]
+
+
+def test_what_has_no_leadership_yet_waits_with_the_rest() -> None:
+    for whole in (False, True):
+        net = Net()
+        if whole:
+            net.outbox.whole_leadership(1, net.partitions[1:])
+        net.partitions[0].leadership = None
+        net.lead(1, 0)
+        assert net.outbox.owes_leadership(1, net.partitions[0])
+
+
+def test_a_broker_that_is_told_all_it_has_again_creates_none_of_it() -> None:
+    net = Net()
+    net.outbox.leader_and_isr_all(1, net.partitions, 1, "test")
+    assert [list(p.flags) for p in net.drain(1)] == [[False] * 3]
+
+
+def test_nobody_waits_for_what_a_broker_that_is_gone_was_to_be_told() -> None:
+    net = Net()
+    net.lead(1, 0)
+    net.remove_broker(1)
+    assert not net.outbox.owes_leadership(1, net.partitions[0])
+
+
+def test_what_a_broker_may_be_sent_counts_its_snapshot_and_its_replicas() -> None:
+    net = Net()
+    net.add_broker(3)
+    assert net.outbox.pending_max(3) == 3
+    net.outbox.whole_leadership(3, net.partitions[:2])
+    assert net.outbox.pending_max(3) == 0, "it is to be compared first"
+    net.outbox.compared(net.cluster.brokers[3], None)
+    assert net.outbox.pending_max(3) == 5
+
+
 def test_a_stop_supersedes_waiting_leadership() -> None:
     net = Net()
     net.lead(1, 0)

@@ -558,3 +558,20 @@ def test_directories_of_a_state_are_kept_for_the_next_one(monkeypatch: pytest.Mo
         assert found == state
         sizes.append(len(known))
     assert sizes == [1, 2, 3, 1, 2, 3, 1, 2]
+
+
+def test_as_many_directories_are_read_as_anybody_has() -> None:
+    data = {"version": 5, "endpoints": ["GRPC://h:1"], "listener_security_protocol_map": {"GRPC": "PLAINTEXT"}}
+    for count, well in ((codecs._DIRECTORIES_MAX, True), (codecs._DIRECTORIES_MAX + 1, False)):
+        text = json.dumps(data | {"directories": ["AAAAAQAAAAAAAAAAAAAAAA"] * count}).encode()
+        if well:
+            assert len(codecs.decode_broker("/brokers/ids/1", text, 7).directories) == count
+        else:
+            with pytest.raises(MalformedError, match="directories"):
+                codecs.decode_broker("/brokers/ids/1", text, 7)
+
+
+def test_an_epoch_of_nothing_is_none() -> None:
+    for nothing in (None, b"", b" "):
+        with pytest.raises(MalformedError, match="must be a decimal number"):
+            codecs.decode_epoch(nothing)

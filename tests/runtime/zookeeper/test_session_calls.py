@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from controller.core import znode_paths
+from controller.errors import EnvironmentFault
 from controller.runtime.zookeeper import access, jute
 from controller.runtime.zookeeper.session import Session
 from proto.zookeeper_access import CONSUMERS, ZooKeeperAccess
@@ -66,3 +67,16 @@ async def test_whatever_is_created_in_a_transaction_has_the_acl_of_its_path(path
         len({open_to_all, *(jute.op_create(b"/a", b"", a) for a in (jute.PRIVATE_ACL, jute.READABLE_ACL))})
         == 3
     )
+
+
+async def test_one_server_that_listens_is_enough() -> None:
+    """And none is not."""
+
+    async def hang_up(_: object, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        await Session(f"127.0.0.1:1,127.0.0.1:{port}", 1000, lambda _: None, None)._require_listener()
+    with pytest.raises(EnvironmentFault):
+        await Session("127.0.0.1:1,127.0.0.1:2", 1000, lambda _: None, None)._require_listener()

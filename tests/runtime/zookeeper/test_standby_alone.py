@@ -1,0 +1,87 @@
+"""What a standby keeps in memory, without a server: when it begins, what it takes a path for, and what it lets go."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.runtime.observe.metrics import StandbyMetrics
+from controller.runtime.zookeeper import state_mirror
+from controller.runtime.zookeeper.standby import Standby
+from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/brokers/topics/t", "t"),
+        ("/brokers/topics/t/partitions/7/state", ("t", 7)),
+        ("/brokers/topics/t/partitions/2147483647/state", ("t", 2147483647)),
+        ("/brokers/topics/t/partitions/10000000000/state", None),
+        ("/brokers/topics/t/partitions/x/state", None),
+        ("/brokers/topics/t/partitions/\u0663/state", None),
+        ("/brokers/topics/t/partitions/-1/state", None),
+        ("/brokers/topics/t/partitions/7/other", None),
+        ("/brokers/topics/t/partitions/7", None),
+        ("/brokers/topics/t/partitions", None),
+        ("/brokers/topics", None),
+        ("/brokers/ids/1", None),
+    ],
+)
+def test_what_a_path_is_the_place_of(path: str, place: object) -> None:
+    assert state_mirror._place_of(path) == place
+
+
+def metrics() -> StandbyMetrics:
+    return StandbyMetrics(CollectorRegistry())
+
+
+class Old:
+    """A session with a server that has no persistent watches."""
+
+    over, connections = False, 1
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def watch_tree(self, _: str) -> bool:
+        self.asked += 1
+        return False
+
+
+@pytest.mark.parametrize("let_go", [state_mirror.LET_GO_MAX - 1, state_mirror.LET_GO_MAX])
+async def test_much_that_was_let_go_is_collected_before_all_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, let_go: int
+) -> None:
+    collected: list[None] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(None))
+    session: Any = Old()
+    mirror = StateMirror(session, metrics())
+    mirror.let_go = let_go
+    assert not await mirror._begin()
+    much = let_go == state_mirror.LET_GO_MAX
+    assert (len(collected), mirror.let_go) == ((1, 0) if much else (0, let_go))
+    assert mirror.warmth is Warmth.OFF
+
+
+async def test_it_begins_once_and_not_where_it_is_of_no_use() -> None:
+    session: Any = Old()
+
+    async def digest(*_: object) -> None:
+        raise AssertionError("there is no topic")
+
+    standby = Standby(session, metrics(), digest)
+    standby.follow()
+    standby.follow()
+    tasks = [task for task in asyncio.all_tasks() if task.get_name() == "standby"]
+    assert len(tasks) == 1
+    await asyncio.wait(tasks)
+    assert session.asked == 1
+    standby.follow()
+    await asyncio.sleep(0)
+    assert session.asked == 1
+    assert standby.bug is None
