@@ -94,6 +94,9 @@ def test_one_request_asks_for_so_many_partitions_and_the_rest_is_refused(
     assert "at most 10 new ones, and asked for 6 before" in reply.topics[1].message
     (reply,) = rig.ask(CreatePartitions([Expansion("a", 12), Expansion("c", 9), Expansion("t", 4)]))
     assert [topic.error.name for topic in reply.topics] == ["NONE", "POLICY_VIOLATION", "NONE"]
+    by_hand = [NewTopic(name, assignment=dict.fromkeys(range(6), (1,))) for name in "xy"]
+    (reply,) = rig.ask(CreateTopics(by_hand))
+    assert [topic.error.name for topic in reply.topics] == ["NONE", "POLICY_VIOLATION"]
 
 
 def test_topics_of_one_request_begin_at_different_brokers(rig: MachineHarness) -> None:
@@ -110,12 +113,15 @@ def test_a_move_that_makes_its_topic_too_large_is_refused_alone(monkeypatch: pyt
     (reply,) = rig.ask(AlterPartitionReassignments([*reassignments, PartitionReassignment("u", 0, (3, 4))]))
     assert [answer.error.name for answer in reply.partitions] == ["UNKNOWN_SERVER_ERROR"] * 20 + ["NONE"]
     assert "move fewer of the 20 partitions of t at once" in reply.partitions[0].message
-    assert rig.world.topics["t"].adding == {}
+    assert (rig.world.topics["t"].adding, rig.partition("u").adding) == ({}, (3, 4))
     (reply,) = rig.ask(AlterPartitionReassignments(reassignments[:1]))
     assert reply.partitions[0].error.name == "NONE"
     # What is too large all the same may become smaller.
     monkeypatch.setattr(znode_sizes, "ZNODE_BYTES_MAX", before - 60)
     (reply,) = rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, None)]))
+    assert reply.partitions[0].error.name == "NONE"
+    # Or stay as large.
+    (reply,) = rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 1, (2, 1))]))
     assert reply.partitions[0].error.name == "NONE"
     assert rig.world.topics["t"].adding == {}
 

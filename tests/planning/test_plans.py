@@ -377,7 +377,8 @@ def test_a_state_that_is_new_is_no_unclean_election() -> None:
     created = executor.settling
     states = [c for c in created if isinstance(c.new, LeaderAndIsr)]
     assert [(c.path, c.old) for c in states] == [(state_path("t", n), None) for n in range(3)]
-    assert scenarios._unclean(created) == ()
+    gone = [scenarios.Change(c.path, c.new, None) for c in states]
+    assert scenarios._unclean([*created, *gone]) == ()
 
 
 def test_topics_that_are_deleted_do_not_catch_up() -> None:
@@ -438,3 +439,23 @@ def test_pushes_are_taken_once() -> None:
     executor.lose([1])
     assert executor.take_pushes()
     assert executor.take_pushes() == {}
+
+
+def test_racks_there_are_are_named_without_brokers_that_have_none() -> None:
+    world = HEALTHY.world()
+    world.broker_up(9)
+    with pytest.raises(PlanError, match="no registered broker is in rack 'x'; there are: even, odd$"):
+        scenarios.rack_loss(snapshot_of(world), "x", TERMS)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1", 1), (" 99999 ", 99999), ("100000", None), ("0", None), ("-1", None), ("\u0663", None), ("", None)],
+)
+def test_min_isr_is_a_number_that_a_broker_takes(text: str, number: int | None) -> None:
+    snapshot = Small((1,), {("t", 0): ((1,), 1, (1,))}, {"t": {"min.insync.replicas": text}}).snapshot()
+    if number is not None:
+        assert min_isr_of(snapshot, "t", 1) == number
+        return
+    with pytest.raises(PlanError, match="must be a number from 1 to 99999"):
+        min_isr_of(snapshot, "t", 1)

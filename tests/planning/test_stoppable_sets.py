@@ -177,3 +177,12 @@ def test_many_are_searched_greedily_and_that_is_said(monkeypatch: pytest.MonkeyP
 def test_the_margin_counts_nobody_that_is_stopped() -> None:
     snapshot = replace(Small((1, 2, 3), {}).snapshot(), shutting_down=frozenset({2}))
     assert stoppable(snapshot, [1], Terms()).margin == 1
+
+
+def test_who_is_not_there_is_named_and_who_is_leaving_is_in_order() -> None:
+    snapshot = Small((1, 3, 1025), {("t", 0): ((1, 3), 1, (1, 3))}).snapshot()
+    answer = stoppable(replace(snapshot, shutting_down=frozenset({1025, 3})), [9], TERMS)
+    assert answer.shutting_down == (3, 1025)
+    assert [(r.why, r.brokers) for r in answer.reasons if r.why is Why.UNKNOWN_BROKER] == [
+        (Why.UNKNOWN_BROKER, (9,))
+    ]

@@ -565,3 +565,14 @@ def test_a_replica_of_a_partition_without_a_state_goes_offline_without_a_look_fo
     assert rig.drive(lambda context: replica_state_machine.to_offline(context, gone, "gone")) == {}
     assert rig.partition().replica_state(2) is ReplicaState.OFFLINE
     assert rig.reads() == []
+
+
+def test_of_a_partition_without_a_state_nobody_is_told_anything() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]})
+    set_states(rig, PartitionState.NEW, ReplicaState.OFFLINE)
+    rig.drain()
+    rig.forget()
+    back = [(rig.partition(), 2)]
+    rig.do(lambda context: replica_state_machine.to_online(context, back, "back"))
+    assert rig.partition().replica_state(2) is ReplicaState.ONLINE
+    assert rig.sent == []

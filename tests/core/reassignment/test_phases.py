@@ -103,6 +103,7 @@ def test_the_trace_of_the_reference() -> None:
     rig.answer_stops()
     rig.run()
     check_moved(rig, T, [3, 4])
+    assert rig.cluster.reassignments.confirmed == {}
 
 
 def test_order_of_states_of_a_replica_that_goes() -> None:

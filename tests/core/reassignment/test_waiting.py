@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from controller.core.backoff import RETRY_FIRST_US
-from controller.core.context import CoreSettings
+from controller.core.context import CoreSettings, Pause
 from controller.core.effects import Commit, SetState, SetTopic, Write
 from controller.core.events import Event, EventKind
 from controller.core.model import ReplicaState
-from controller.core.reassignment import concurrency, stray_replicas
+from controller.core.reassignment import alter_reassignments, concurrency, stray_replicas
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.phases import drops_isr
 from controller.core.reassignment.reasons import Notified
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import ReassignmentStep, Rejection
-from controller.core.requests.operator import SetPause
+from controller.core.requests.operator import SetDrain, SetPause
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import (
     active,
@@ -281,8 +283,11 @@ def test_room_left_by_a_topic_that_is_deleted_goes_to_the_next_at_once() -> None
     rig.world.mark_for_deletion("u")
     rig.run()
     assert [name for name, move in ongoing(rig).items() if move.queued] == ["u-1", "v-0"]
+    waiting = rig.partition("u", 1)
     join(rig, [1, 2], "u")
     assert not ongoing(rig)["v-0"].queued
+    told = [(r.error, r.partition) for r in rig.recorded(Rejection)]
+    assert told == [("UNKNOWN_TOPIC_OR_PARTITION", waiting)]
 
 
 def test_a_target_whose_disk_is_back_is_told_again() -> None:
@@ -642,3 +647,85 @@ def test_when_a_pause_ends_only_moves_that_may_be_over_are_looked_at() -> None:
     rig.forget()
     rig.ask(SetPause(False, "", "a"))
     assert "ReadStates" not in rig.reads()
+
+
+def test_a_waiting_move_that_cannot_begin_says_of_which_partition() -> None:
+    rig = active(1, 2, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1]], u=[[1]])
+    ask(rig, {T: [2], ("u", 0): [2]})
+
+    def fate(commit: Commit) -> Fate:
+        lost = any(isinstance(w, SetTopic) and w.info.name == "u" for w in commit.writes)
+        return Fate.LOST if lost else Fate.ANSWERED
+
+    rig.fate = fate
+    rig.forget()
+    join(rig, [1, 2])
+    (refused,) = rig.recorded(Rejection)
+    assert refused.partition is rig.partition("u")
+    assert refused.reason.startswith("its move was waiting and cannot begin")
+    check_moved(rig, T, [2])
+
+
+def test_a_move_that_got_in_sync_during_a_pause_is_over_when_that_ends() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.ask(SetPause(True, "r", "a"))
+    join(rig, [1, 2])
+    assert assigned(rig) == ([2, 1], [2], [1])
+    rig.ask(SetPause(False, "", "a"))
+    check_moved(rig, T, [2])
+
+
+def test_of_moves_that_end_together_one_is_enough_for_a_deletion_to_go_on() -> None:
+    rig = active(1, 2, t=[[1]], u=[[1]])
+    ask(rig, {T: [2], ("u", 0): [2]})
+    rig.world.mark_for_deletion("u")
+    rig.run()
+    assert "u" in rig.world.topics
+    rig.ask(rig.alter(1, rig.proposal([1, 2]), rig.proposal([1, 2], "u")))
+    assert "u" not in rig.world.topics
+    check_moved(rig, T, [2])
+
+
+def test_a_drained_leader_that_stays_a_replica_hands_over_to_a_target() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.ask(SetDrain(1, True, "disks", "ann"))
+    ask(rig, {T: [1, 2]})
+    assert rig.stored()[0] == 1, "nobody else can lead yet"
+    join(rig, [1, 2])
+    check_moved(rig, T, [1, 2])
+    assert rig.stored()[0] == 2
+
+
+def test_so_many_replicas_may_wait_to_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.world.edit_topic("t", stray={0: (5, 6)})
+    rig = MachineHarness(rig.world, epoch=2).failover()
+    for most, answer in ((2, "INVALID_REPLICA_ASSIGNMENT"), (3, "NONE")):
+        monkeypatch.setattr(alter_reassignments, "REPLICAS_MAX", most)
+        assert ask(rig, {T: [2]}) == {"t-0": answer}
+
+
+def test_a_move_that_no_limit_holds_is_next_in_line() -> None:
+    rig = active(1, 2, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
+    ask(rig, {("t", n): [2] for n in range(2)})
+    found = concurrency.pending_reasons(rig.cluster, CoreSettings(), rig.partition("t", 1))
+    assert list(map(str, found)) == ["the move to [2] waits: it is next in line"]
+
+
+def test_others_have_their_turn_while_many_moves_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = []
+    for examined_max in (100, 3):
+        monkeypatch.setattr(alter_reassignments, "EXAMINED_MAX", examined_max)
+        rig = active(1, 2, t=[[1]] * 7)
+        rig.world.ask_reassignment({("t", n): [2] for n in range(7)})
+        rig.world.events.clear()
+        pauses.append(rig.pauses(alter_reassignments.process_znode).count(Pause.YIELD))
+    assert pauses[1] - pauses[0] == 2
+
+
+def test_a_move_of_a_topic_that_cannot_be_read_is_refused_and_the_topic_is_a_problem() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.world.unreadable["/brokers/topics/t"] = "not JSON"
+    assert ask(rig, {T: [2]}) == {"t-0": "UNKNOWN_SERVER_ERROR"}
+    assert rig.cluster.problems == {"/brokers/topics/t": "not JSON"}

@@ -713,3 +713,38 @@ def test_partitions_are_initialised_in_slices_of_so_many_replicas(monkeypatch: p
     monkeypatch.setattr(changes, "SLICE_MAX", 4)
     partitions = [Partition(Topic("t"), n, tuple(range(count))) for n, count in enumerate([3, 1, 1, 5, 2, 2])]
     assert [[p.number for p in some] for some in changes._slices(partitions)] == [[0, 1], [2], [3], [4, 5]]
+
+
+def test_a_topic_that_goes_as_it_gets_its_id_costs_no_other_its_own() -> None:
+    world, rig = active(1)
+    gone = iter([lambda: world.delete_topic("t")])
+
+    def fate(_: object) -> Fate:
+        next(gone, lambda: None)()
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    for name in "tu":
+        world.create_topic(name, {0: [1]}, topic_id="")
+    rig.run()
+    assert rig.cluster.topics.keys() == {"u"}
+    assert world.topics["u"].topic_id != ""
+
+
+def test_a_topic_that_is_new_is_left_to_the_change_of_topics() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    world.events.clear()
+    world.events.append(modified("t"))
+    rig.run()
+    assert rig.cluster.topics == {}
+
+
+def test_an_id_that_somebody_writes_over_another_is_not_believed() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]}, topic_id="first")
+    rig.run()
+    world.edit_topic("t", topic_id="second")
+    rig.run()
+    assert rig.cluster.topic_by_id("first") is rig.cluster.topics["t"]
+    assert rig.cluster.topic_by_id("second") is None

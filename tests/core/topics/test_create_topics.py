@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.effects import Commit, CreateTopic, DeleteNode, SetTopic, WriteNode
+from controller.core.effects import Commit, CreateTopic, DeleteNode, Read, ReadTopics, SetTopic, WriteNode
 from controller.core.model import Broker, Cluster, Endpoint
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -287,6 +287,14 @@ def test_validating_an_expansion_writes_nothing(rig: MachineHarness) -> None:
     (answer,) = expand(rig, Expansion("t", 2), validate_only=True)
     assert (answer.error.name, list(answer.assignment), rig.commits()) == ("NONE", [1], [])
     assert rig.reads() == ["ReadTopics"], "and no second look"
+
+
+def test_only_what_may_be_a_topic_is_read(rig: MachineHarness) -> None:
+    rig.forget()
+    twice = [Expansion("old_one", 2), Expansion("old_one", 3)]
+    expand(rig, Expansion("t", 2), Expansion("a/b", 2), *twice, validate_only=True)
+    (asked,) = [e.query.names for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadTopics)]
+    assert list(asked) == ["t"]
 
 
 def test_an_expansion_whose_answer_is_lost_is_not_done_twice(rig: MachineHarness) -> None:

@@ -731,3 +731,11 @@ def test_a_replica_that_fails_before_its_partition_had_a_state_is_held() -> None
     rig.drive(lambda context: deletion.replicas_failed(context, [(partition, 3)], Unreachable.BROKER_GONE))
     assert states(rig, "n") == {3: {ReplicaState.OFFLINE}}
     assert "n" in rig.cluster.deletions_ineligible
+
+
+def test_topics_that_are_named_by_their_ids_go_together_and_nothing_is_refused() -> None:
+    world, rig = active(1, t=[[1]], u=[[1]])
+    ids = [world.topics[name].topic_id for name in "tu"]
+    (reply,) = rig.ask(DeleteTopics([TopicRef(topic_id=id_) for id_ in ids]))
+    assert [topic.error for topic in reply.topics] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert (world.topics, rig.rejects()) == ({}, [])

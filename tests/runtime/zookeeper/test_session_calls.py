@@ -10,6 +10,7 @@ import pytest
 from controller.core import znode_paths
 from controller.errors import EnvironmentFault
 from controller.runtime.zookeeper import access, jute
+from controller.runtime.zookeeper import session as session_module
 from controller.runtime.zookeeper.session import Session
 from proto.zookeeper_access import CONSUMERS, ZooKeeperAccess
 
@@ -80,3 +81,13 @@ async def test_one_server_that_listens_is_enough() -> None:
         await Session(f"127.0.0.1:1,127.0.0.1:{port}", 1000, lambda _: None, None)._require_listener()
     with pytest.raises(EnvironmentFault):
         await Session("127.0.0.1:1,127.0.0.1:2", 1000, lambda _: None, None)._require_listener()
+
+
+async def test_a_tool_does_not_wait_for_servers_that_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "REFUSED_AFTER_S", 0.01)
+    session = Session("127.0.0.1:1", 1000, lambda _: None, None)
+    try:
+        with pytest.raises(EnvironmentFault, match="127.0.0.1:1"):
+            await asyncio.wait_for(session.start(600, create_chroot=False), 60)
+    finally:
+        await session.close()

@@ -82,6 +82,22 @@ TOPIC = '{"0":[1,2]}'
             "brokers.7.replicas.t: partition 2147483648",
         ),
         ("/controllers/settings", b'{"version":1,"settings":{"seven":{}}}', "settings.seven: must be a contr"),
+        *(
+            (
+                "/controllers/history",
+                json.dumps(
+                    {
+                        "version": 1,
+                        "terms": [
+                            {"controller_id": 1, "controller_epoch": 1, "from_ms": 1, "until_ms": 1, "why": "x"}
+                            | {field: -1}
+                        ],
+                    }
+                ).encode(),
+                f"terms.0.{field} = -1",
+            )
+            for field in ("controller_id", "controller_epoch", "from_ms", "until_ms")
+        ),
         ("/controllers/settings", b'{"version":1,"settings":{"\xc2\xb2":{}}}', "must be a controller id"),
         ("/controllers/settings", b'{"version":1,"settings":{"12345678901":{}}}', "must be a controller id"),
         ("/controllers/quarantine", b'{"version":2,"suspects":{}}', "version"),

@@ -85,3 +85,12 @@ async def test_it_begins_once_and_not_where_it_is_of_no_use() -> None:
     await asyncio.sleep(0)
     assert session.asked == 1
     assert standby.bug is None
+
+
+def test_what_is_dropped_is_let_go() -> None:
+    session: Any = Old()
+    mirror = StateMirror(session, metrics())
+    for size in (5, 7):
+        mirror.size = size
+        mirror._drop()
+    assert (mirror.let_go, mirror.size) == (12, 0)

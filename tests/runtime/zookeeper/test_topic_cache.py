@@ -47,6 +47,14 @@ def test_what_was_written_is_known_as_the_next_version() -> None:
     assert cache.decode("t", stored) is cache.decode("t", stored)
 
 
+def test_what_was_written_is_not_decoded_when_it_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = TopicCache()
+    data = cache.encode(INFO)
+    expected = codecs.decode_topic("t", data, INFO.czxid, INFO.version + 1)
+    monkeypatch.setattr(codecs, "decode_topic", None)
+    assert cache.decode("t", jute.Node(data, INFO.version + 1, INFO.czxid)) == expected
+
+
 @pytest.mark.parametrize(
     "other",
     [replace(INFO, version=9), replace(INFO, czxid=8), replace(INFO, removing={0: (1,)})],

@@ -50,3 +50,22 @@ async def test_partitions_that_vanish_meanwhile_have_nothing_below_them() -> Non
     session: Any = Znodes({"/brokers/topics/t": ["partitions"]})
     (found,) = await topic_trees.topic_trees(session, ["t"], {}, thorough=False)
     assert found == ["/brokers/topics/t/partitions", "/brokers/topics/t"]
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+async def test_what_is_below_a_topic_comes_before_it(thorough: bool) -> None:
+    topic = "/brokers/topics/t"
+    children = {
+        topic: ["partitions", "odd"],
+        f"{topic}/odd": ["child"],
+        f"{topic}/odd/child": [],
+        f"{topic}/partitions": ["0", "1"],
+        f"{topic}/partitions/0": ["state"],
+        f"{topic}/partitions/0/state": [],
+        f"{topic}/partitions/1": [],
+    }
+    session: Any = Znodes(children, [f"{topic}/partitions/0/state"])
+    (found,) = await topic_trees.topic_trees(session, ["t"], {}, thorough=thorough)
+    assert sorted(found) == sorted(children)
+    for path in found:
+        assert all(found.index(path) < found.index(above) for above in children if path.startswith(f"{above}/"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from controller.core.model import LeaderAndIsr
 from controller.core.standby.prepared import Prepared
 from controller.errors import LeaseExpiredError
 from controller.runtime.observe.metrics import StandbyMetrics
-from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper import session as session_module
 from controller.runtime.zookeeper import store as store_module
 from controller.runtime.zookeeper.fenced_node import FencedNode
@@ -152,6 +153,56 @@ def test_an_unreadable_state_in_a_later_part_is_named(monkeypatch: pytest.Monkey
         assert [found.path for found in read if isinstance(found, Problem)] == [
             znode_paths.state_path("t", 3)
         ]
+
+    told(story)
+
+
+def test_what_does_not_decode_or_is_not_there_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        zk.create("/brokers/topics/good", b'{"version":3,"partitions":{"0":[1,2]}}')
+        zk.create("/config/topics/good", b'{"version":1,"config":{"a":"1"}}', makepath=True)
+        for path in ("/brokers/topics/bad", "/config/topics/bad"):
+            zk.create(path, b"junk")
+        names = ["good", "bad", "absent"]
+        good, bad, absent = await harness.read(effects.ReadTopics(names))
+        assert isinstance(good, effects.TopicInfo)
+        assert (good.partitions, bad.path, absent) == ({0: (1, 2)}, "/brokers/topics/bad", None)
+        good, bad, absent = await harness.read(effects.ReadTopicConfigs(names))
+        assert (good, bad.path, absent) == ({"a": "1"}, "/config/topics/bad", {})
+        answering(harness.session, monkeypatch, "/config/topics/good", jute.NO_AUTH)
+        secret, *_ = await harness.read(effects.ReadTopicConfigs(names))
+        assert (secret.path, secret.error) == ("/config/topics/good", single_codecs.NOT_READ)
+
+    told(story)
+
+
+def test_what_is_as_it_should_be_is_left_out_and_all_else_is_written() -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        zk.create("/brokers/topics/t", b'{"version":3,"partitions":{"0":[1]}}')
+        for path in ("/admin/there", "/admin/goes"):
+            zk.create(path, b"", makepath=True)
+        (known,) = await harness.read(effects.ReadTopics(["t"]))
+        wider = replace(known, partitions={0: (1, 2)})
+        writes = [
+            *(DeleteNode("/admin/never"), DeleteNode("/admin/goes"), DeleteNode("/admin/neither")),
+            *(effects.CreateNode("/admin/there"), effects.CreateNode("/admin/comes"), SetTopic(wider)),
+        ]
+        assert isinstance(await harness.commit(*writes), Committed)
+        assert zk.exists("/admin/goes") is None
+        assert zk.exists("/admin/comes") is not None
+        (found,) = await harness.read(effects.ReadTopics(["t"]))
+        assert found.partitions == {0: (1, 2)}
+        assert isinstance(await harness.commit(effects.CreateTopic(wider)), Unconfirmed)
+
+    told(story)
+
+
+def test_states_are_created_beside_parents_that_are_there() -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        zk.create("/brokers/topics/t/partitions/1", b"", makepath=True)
+        made = partitions("t", 3)
+        assert isinstance(await harness.commit(*(CreateState(p, state()) for p in made)), Committed)
+        assert await harness.read(ReadStates(made)) == [state()] * 3
 
     told(story)
 
