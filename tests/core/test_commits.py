@@ -179,7 +179,9 @@ def test_states_are_read_again_once_each(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(commits, "REFRESH_CHUNK", 2)
     _, rig = three(5)
     rig.drive(lambda context: commits.refresh(context, list(rig.cluster.partitions())))
-    asked = [e.query.partitions for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadStates)]
+    asked = [
+        e.query.partitions for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadStates)
+    ]
     assert [[p.number for p in some] for some in asked] == [[0, 1], [2, 3], [4]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, combinations, product
+from typing import Any
 
 import msgspec
 import pytest
@@ -137,8 +138,12 @@ def test_whoever_returns_to_a_cluster_without_brokers_has_its_features(
 
 
 def test_of_a_partition_all_is_kept_and_nothing_of_others() -> None:
-    both = {name: {0: (4,), 1: (5,)} for name in ("adding", "removing", "original", "queued", "stray")}
-    small = Small((1, 2), {KEY: ((1, 2), 1, (1, 2)), ("t", 1): ((2, 1), 2, (1, 2)), ("u", 0): ((1,), 1, (1,))})
+    both: dict[str, Any] = {
+        name: {0: (4,), 1: (5,)} for name in ("adding", "removing", "original", "queued", "stray")
+    }
+    small = Small(
+        (1, 2), {KEY: ((1, 2), 1, (1, 2)), ("t", 1): ((2, 1), 2, (1, 2)), ("u", 0): ((1,), 1, (1,))}
+    )
     whole = small.snapshot()
     whole = replace(
         whole,
@@ -148,7 +153,7 @@ def test_of_a_partition_all_is_kept_and_nothing_of_others() -> None:
         settings=CoreSettings(maintenance_offline_brokers_percentage=50, delete_topic_enable=False),
     )
     found = of_partition(whole, KEY)
-    kept = {name: {0: (4,)} for name in both}
+    kept: dict[str, Any] = {name: {0: (4,)} for name in both}
     assert found.topics == {"t": replace(whole.topics["t"], partitions={0: (1, 2)}, **kept)}
     assert found.states == {KEY: whole.states[KEY]}
     assert (found.deleting, found.maintenance) == (("t",), Maintenance(entered=ANN))

@@ -167,4 +167,8 @@ def test_who_is_in_the_middle_when_it_is_squeezed_goes_on_there() -> None:
     stream.add([first] * 6000 + [second] * 6000)
     moved = stream.compacted([7000, 13_000])
     assert moved is not None
-    assert [stream.slice(moved[old], 10)[0] for old in (7000, 13_000, 19_000)] == [[first, second], [second], []]
+    assert [stream.slice(moved[old], 10)[0] for old in (7000, 13_000, 19_000)] == [
+        [first, second],
+        [second],
+        [],
+    ]

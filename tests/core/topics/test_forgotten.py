@@ -239,5 +239,7 @@ def test_it_is_told_of_what_one_that_is_back_cannot_delete() -> None:
     rig.stop_error = lambda _, key: "KAFKA_STORAGE_ERROR" if key == ("t", 1) else ""
     world.broker_up(2)
     rig.run()
-    assert [refused.partition.name for refused in rig.recorded(Rejection) if refused.partition] == ["t-1"]
+    assert [(r.partition.topic.name, r.partition.number) for r in rig.recorded(Rejection) if r.partition] == [
+        ("t", 1)
+    ]
     assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1)}

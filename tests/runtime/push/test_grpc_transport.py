@@ -91,18 +91,22 @@ SAID = [PartitionError("t", 3, common_pb2.KAFKA_STORAGE_ERROR), PartitionError("
     [
         (
             PushKind.LEADER_AND_ISR,
-            pb.LeaderAndIsrResponse(error_code=11, controller_epoch=5, partition_errors=ERRORS),
-            Answer(11, SAID, 5),
+            pb.LeaderAndIsrResponse(
+                error_code=common_pb2.STALE_CONTROLLER_EPOCH, controller_epoch=5, partition_errors=ERRORS
+            ),
+            Answer(common_pb2.STALE_CONTROLLER_EPOCH, SAID, 5),
         ),
         (
             PushKind.STOP_REPLICA,
-            pb.StopReplicaResponse(error_code=77, controller_epoch=6, partition_errors=ERRORS),
-            Answer(77, SAID, 6),
+            pb.StopReplicaResponse(
+                error_code=common_pb2.STALE_BROKER_EPOCH, controller_epoch=6, partition_errors=ERRORS
+            ),
+            Answer(common_pb2.STALE_BROKER_EPOCH, SAID, 6),
         ),
         (
             PushKind.UPDATE_METADATA,
-            pb.UpdateMetadataResponse(error_code=11, controller_epoch=7),
-            Answer(11, controller_epoch=7),
+            pb.UpdateMetadataResponse(error_code=common_pb2.STALE_CONTROLLER_EPOCH, controller_epoch=7),
+            Answer(common_pb2.STALE_CONTROLLER_EPOCH, controller_epoch=7),
         ),
     ],
 )
@@ -123,7 +127,7 @@ async def test_what_went_wrong_on_the_way_is_said(channels: Channels, tls: Any, 
     with pytest.raises(UnreachableError, match=rf"^UNAVAILABLE: refused \(called {called}"):
         await told.send(BROKER, push(PushKind.UPDATE_METADATA), b"")
     channels.answer = lambda: JUNK
-    with pytest.raises(UnreachableError, match="^the response does not decode"):
+    with pytest.raises(UnreachableError, match=r"^the response does not decode"):
         await told.send(BROKER, push(PushKind.UPDATE_METADATA), b"")
 
 

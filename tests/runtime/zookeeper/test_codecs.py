@@ -537,7 +537,11 @@ def test_a_partition_has_so_many_replicas_and_no_more() -> None:
 
 
 def test_a_registration_names_its_directories_as_kafka_does() -> None:
-    data = {"version": 5, "endpoints": ["GRPC://h:1"], "listener_security_protocol_map": {"GRPC": "PLAINTEXT"}}
+    data = {
+        "version": 5,
+        "endpoints": ["GRPC://h:1"],
+        "listener_security_protocol_map": {"GRPC": "PLAINTEXT"},
+    }
     known = "AAAAAQAAAAAAAAAAAAAAAA"
     for texts in (["AAAA"], [known, f"{known}A"], ["*" * 22]):
         with pytest.raises(MalformedError, match="must be 16 bytes in URL-safe base64"):
@@ -550,7 +554,8 @@ def test_a_registration_names_its_directories_as_kafka_does() -> None:
 
 def test_directories_of_a_state_are_kept_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codecs, "_DISTINCT_MAX", 3)
-    monkeypatch.setattr(codecs, "_directories_known", known := {})
+    known: dict[object, object] = {}
+    monkeypatch.setattr(codecs, "_directories_known", known)
     sizes = []
     for directory in range(1, 9):
         state = LeaderAndIsr(1, 0, (1, 2), 0, 1, directories=(directory, 5))
@@ -561,7 +566,11 @@ def test_directories_of_a_state_are_kept_for_the_next_one(monkeypatch: pytest.Mo
 
 
 def test_as_many_directories_are_read_as_anybody_has() -> None:
-    data = {"version": 5, "endpoints": ["GRPC://h:1"], "listener_security_protocol_map": {"GRPC": "PLAINTEXT"}}
+    data = {
+        "version": 5,
+        "endpoints": ["GRPC://h:1"],
+        "listener_security_protocol_map": {"GRPC": "PLAINTEXT"},
+    }
     for count, well in ((codecs._DIRECTORIES_MAX, True), (codecs._DIRECTORIES_MAX + 1, False)):
         text = json.dumps(data | {"directories": ["AAAAAQAAAAAAAAAAAAAAAA"] * count}).encode()
         if well:

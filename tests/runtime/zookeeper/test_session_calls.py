@@ -87,7 +87,7 @@ async def test_a_tool_does_not_wait_for_servers_that_refuse(monkeypatch: pytest.
     monkeypatch.setattr(session_module, "REFUSED_AFTER_S", 0.01)
     session = Session("127.0.0.1:1", 1000, lambda _: None, None)
     try:
-        with pytest.raises(EnvironmentFault, match="127.0.0.1:1"):
+        with pytest.raises(EnvironmentFault, match=r"127\.0\.0\.1:1"):
             await asyncio.wait_for(session.start(600, create_chroot=False), 60)
     finally:
         await session.close()

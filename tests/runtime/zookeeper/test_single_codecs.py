@@ -81,7 +81,11 @@ TOPIC = '{"0":[1,2]}'
             b'{"version":1,"brokers":{"7":{"reason":"r","author":"a","at_ms":1,"replicas":{"t":[0,2147483648]}}}}',
             "brokers.7.replicas.t: partition 2147483648",
         ),
-        ("/controllers/settings", b'{"version":1,"settings":{"seven":{}}}', "settings.seven: must be a contr"),
+        (
+            "/controllers/settings",
+            b'{"version":1,"settings":{"seven":{}}}',
+            "settings.seven: must be a contr",
+        ),
         *(
             (
                 "/controllers/history",
@@ -89,7 +93,13 @@ TOPIC = '{"0":[1,2]}'
                     {
                         "version": 1,
                         "terms": [
-                            {"controller_id": 1, "controller_epoch": 1, "from_ms": 1, "until_ms": 1, "why": "x"}
+                            {
+                                "controller_id": 1,
+                                "controller_epoch": 1,
+                                "from_ms": 1,
+                                "until_ms": 1,
+                                "why": "x",
+                            }
                             | {field: -1}
                         ],
                     }

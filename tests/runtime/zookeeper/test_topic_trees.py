@@ -68,4 +68,6 @@ async def test_what_is_below_a_topic_comes_before_it(thorough: bool) -> None:
     (found,) = await topic_trees.topic_trees(session, ["t"], {}, thorough=thorough)
     assert sorted(found) == sorted(children)
     for path in found:
-        assert all(found.index(path) < found.index(above) for above in children if path.startswith(f"{above}/"))
+        assert all(
+            found.index(path) < found.index(above) for above in children if path.startswith(f"{above}/")
+        )

@@ -183,7 +183,7 @@ def test_what_is_as_it_should_be_is_left_out_and_all_else_is_written() -> None:
             zk.create(path, b"", makepath=True)
         (known,) = await harness.read(effects.ReadTopics(["t"]))
         wider = replace(known, partitions={0: (1, 2)})
-        writes = [
+        writes: list[effects.Write] = [
             *(DeleteNode("/admin/never"), DeleteNode("/admin/goes"), DeleteNode("/admin/neither")),
             *(effects.CreateNode("/admin/there"), effects.CreateNode("/admin/comes"), SetTopic(wider)),
         ]
