@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from controller.core.model import Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
+from controller.core.model import NO_EPOCH, Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
 from controller.core.outbox import PushKind
 from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
-from controller.runtime.audit.differences import Held, _hosted, _metadata, was_told
+from controller.runtime.audit.differences import Held, Remedy, _hosted, _metadata, _remedy, was_told
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.stored import StateRounds
 from controller.runtime.audit.whole_state import Comparisons, _Asker
@@ -169,3 +169,21 @@ async def test_the_comparison_of_a_former_process_ends() -> None:
     assert comparing._tasks == {}
     with pytest.raises(asyncio.CancelledError):
         await cancelled
+
+
+@pytest.mark.parametrize(
+    ("replica", "remedy"),
+    [
+        ({"leader_epoch": 4}, (Remedy.TELL, NO_EPOCH)),
+        ({"leader_epoch": 5}, (Remedy.RAISE, 5)),
+        ({"leader_epoch": 9}, (Remedy.RAISE, 9)),
+        ({"leader_epoch": 9, "role": "offline"}, (Remedy.TELL, NO_EPOCH)),
+        ({"leader_epoch": 9, "topic_id": "other"}, (Remedy.TELL, NO_EPOCH)),
+        ({"leader_epoch": 9, "topic_id": "id"}, (Remedy.RAISE, 9)),
+    ],
+)
+def test_a_leader_epoch_that_a_broker_has_seen_is_raised_unless_it_answers_anyway(
+    replica: dict[str, Any], remedy: tuple[Remedy, int]
+) -> None:
+    expected = pb.HostedReplica(partition=0, role="follower", leader_epoch=5, topic_id="id")
+    assert _remedy(expected, pb.HostedReplica(partition=0, **{"role": "follower", **replica})) == remedy

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from controller.core.model import Cluster, LeaderAndIsr, Partition, Topic
+from controller.core.model import Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
 from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.expected import Expected, Totals
+from proto.digest import total_of
 from tests.support.core.world import a_broker
 
 
@@ -100,3 +101,16 @@ async def test_each_slice_waits_for_its_turn() -> None:
     kept = Expected(cluster)
     assert await kept.refresh(turn) == await Expected(cluster).refresh()
     assert turns >= 6
+
+
+async def test_the_totals_are_those_of_all_topics_together() -> None:
+    cluster = cluster_of(3, 2)
+    for number, partition in enumerate(cluster.partitions()):
+        partition.leadership = LeaderAndIsr(1, number, (1, 2), 1, 1)
+        for broker_id in (1, 2, 3):
+            partition.set_replica_state(broker_id, ReplicaState.ONLINE)
+    expected = Expected(cluster)
+    each = [await expected.topic(topic) for topic in cluster.topics.values()]
+    found = await expected.refresh()
+    assert found.metadata == total_of(one.metadata for one in each)
+    assert found.hosted == {id_: total_of(one.hosted[id_] for one in each) for id_ in (1, 2, 3)}

@@ -25,6 +25,7 @@ from controller.core.records import (
     StateRecord,
 )
 from controller.runtime.observe import history as module
+from controller.runtime.observe import history_filter
 from controller.runtime.observe.history import About, Journal, Recent
 from controller.runtime.observe.history_filter import Filter
 from proto.statelog.writer import StateLogWriter
@@ -226,3 +227,19 @@ async def test_growth_wakes_all_who_wait_and_only_for_something_new() -> None:
     assert not later.done()
     recent.end_term()
     await later
+
+
+def test_portions_are_of_about_equal_work_however_large_a_batch_is() -> None:
+    recent = Recent(1, 1000)
+    for first, count in ((0, 7), (7, 1), (8, 1), (9, 1), (10, 5)):
+        recent.add(acks(first, count), 1, 1_000_000)
+    portions = [[json.loads(line)["count"] for line in some] for some in recent.backwards(EVERYTHING, 3)]
+    assert [number for some in portions for number in some] == list(range(14, -1, -1))
+    assert max(map(len, portions)) <= 5
+
+
+@pytest.mark.parametrize(
+    ("text", "is_id"), [("0", True), ("2147483647", True), ("12345678901", False), ("-1", False), ("", False)]
+)
+def test_what_is_an_id_of_a_broker(text: str, is_id: bool) -> None:
+    assert history_filter._is_id(text) is is_id

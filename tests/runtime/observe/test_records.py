@@ -223,3 +223,9 @@ def test_every_documented_example_holds_to_the_documents_own_rules(kind: str) ->
         assert all(value is not None for value in record.values())
         for field in ("from", "to", "reason", "error"):
             assert isinstance(record.get(field, ""), str)
+
+
+def test_a_partition_whose_replicas_are_told_names_them() -> None:
+    moved = PartitionTransition(partition(3), ONLINE, OFFLINE, STATE_3, replicas=(1, 2, 3))
+    (record,) = records.expand(LogBatch([moved], "why"))
+    assert list(record["replicas"]) == [1, 2, 3]
