@@ -336,6 +336,11 @@ def test_what_somebody_switched_off_in_the_next_version_is_no_write_of_ours() ->
     rig.fate = fate
     assert update(rig, ("f", 3, UPGRADE)) == ["FEATURE_UPDATE_FAILED"]
     assert rig.cluster.features == {}
+    # Nor if nothing was to be left of it.
+    world.feature = finalized(f=3)
+    rig = MachineHarness.active(world)
+    rig.fate = fate
+    assert update(rig, ("f", 0, UNSAFE)) != ["NONE"]
 
 
 def test_an_unreadable_znode_is_not_written_over() -> None:
