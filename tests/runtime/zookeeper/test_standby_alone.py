@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import state_mirror
+from controller.runtime.zookeeper.acl_migration import NAMED_MAX, Migrated
 from controller.runtime.zookeeper.standby import Standby
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
 
@@ -94,3 +95,15 @@ def test_what_is_dropped_is_let_go() -> None:
         mirror.size = size
         mirror._drop()
     assert (mirror.let_go, mirror.size) == (12, 0)
+
+
+def test_while_nobody_leads_nobody_is_told_of_topics() -> None:
+    session: Any = Old()
+    StateMirror(session, metrics())._topic_changed("changed", "/brokers/topics/t")
+
+
+def test_of_many_znodes_that_cannot_be_changed_the_first_are_named() -> None:
+    done = Migrated()
+    for number in range(NAMED_MAX + 2):
+        done.fail(f"/{number}")
+    assert (done.failures, done.failed) == (NAMED_MAX + 2, [f"/{n}" for n in range(NAMED_MAX)])

@@ -29,7 +29,7 @@ from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper import session as session_module
 from controller.runtime.zookeeper import store as store_module
 from controller.runtime.zookeeper.fenced_node import FencedNode
-from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.standby import Standby
 from controller.runtime.zookeeper.state_cache import StateCache
 from controller.runtime.zookeeper.state_mirror import Warmth
@@ -172,6 +172,37 @@ def test_what_does_not_decode_or_is_not_there_hides_nothing_else(monkeypatch: py
         answering(harness.session, monkeypatch, "/config/topics/good", jute.NO_AUTH)
         secret, *_ = await harness.read(effects.ReadTopicConfigs(names))
         assert (secret.path, secret.error) == ("/config/topics/good", single_codecs.NOT_READ)
+
+    told(story)
+
+
+def test_a_notification_that_may_not_be_read_hides_none_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: Network, harness: StoreHarness, zk: Hands) -> None:
+        paths = [f"/config/changes/config_change_000000000{n}" for n in range(2)]
+        for path in paths:
+            zk.create(path, b'{"version":2,"entity_path":"topics/t"}')
+        answering(harness.session, monkeypatch, paths[0], jute.NO_AUTH)
+        (first, problem), second = await harness.read(effects.ReadConfigChanges())
+        assert (first, problem.path, second) == (paths[0], paths[0], (paths[1], "topics/t"))
+
+    told(story)
+
+
+async def _no_node(session: Session) -> None:
+    with pytest.raises(NoNodeError):
+        await session.delete("/none")
+
+
+@pytest.mark.parametrize("asks", [Session.ping, _no_node])
+def test_what_a_majority_has_answered_renews_the_lease(asks: Callable[[Session], Awaitable[None]]) -> None:
+    async def story(_: Network, harness: StoreHarness, _zk: Hands) -> None:
+        session = harness.session
+        await session.ping()
+        whole_s = session.lease_remaining_s()
+        await asyncio.sleep(2)
+        assert session.lease_remaining_s() <= whole_s - 2
+        await asks(session)
+        assert session.lease_remaining_s() > whole_s - 1
 
     told(story)
 
