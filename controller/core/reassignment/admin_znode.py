@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Committed, DeleteNode, Problem, ReadReassignment, SetReassignment
+from controller.core.effects import Committed, Problem, ReadReassignment, SetReassignment
 from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import BrokerIds
 from controller.core.znode_paths import REASSIGN_PARTITIONS
@@ -49,12 +49,13 @@ def trim(context: EventContext, unwanted: Callable[[Key, BrokerIds], bool]) -> H
 
 
 def delete_malformed(context: EventContext, problem: Problem) -> Handler[bool]:
-    """Log and delete a znode that does not decode: it would block every later one.
+    """Log and delete a znode that does not decode: it would block every later one. Exactly what was read: a tool may
+    have put a request in its place.
 
     Returns whether it was deleted.
     """
     context.problem(problem)
-    outcome = yield from context.commit([DeleteNode(REASSIGN_PARTITIONS)])
+    outcome = yield from context.commit([SetReassignment((), problem.version)])
     if not isinstance(outcome, Committed):
         context.reject("CONFLICT", f"{REASSIGN_PARTITIONS}: {outcome.reason}")
         return False

@@ -101,30 +101,35 @@ def assign_missing_ids(context: EventContext, infos: Sequence[TopicInfo]) -> Han
     known = context.cluster.topic_ids_known
     lacking = [info for info in infos if not info.topic_id] if known else []
     for start in range(0, len(lacking), 500):
-        yield from _assign_ids(context, lacking[start : start + 500])
+        left, _ = yield from _assign_ids(context, lacking[start : start + 500])
+        # One by one: a topic that somebody else writes all the time must not keep the others from theirs.
+        for info in left:
+            yield from _insist_on_id(context, info)
 
 
-def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[None]:
-    """Write one batch; after a conflict read its topics again and retry those still without an id."""
-    reason = ""
+def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[tuple[list[TopicInfo], str]]:
+    """Write one batch. After a conflict, its topics that still have no id, read again, and the reason."""
+    writes = [SetTopic(replace(info, topic_id=context.new_topic_id())) for info in lacking]
+    outcome = yield from context.commit(writes)
+    if isinstance(outcome, Committed):
+        for write in writes:
+            _know_id(context, replace(write.info, version=write.info.version + 1))
+        return [], ""
+    stored = yield from context.read(ReadTopics([info.name for info in lacking]))
+    readable = [info for info in stored if isinstance(info, TopicInfo)]
+    for info in readable:
+        if info.topic_id:
+            _know_id(context, info)
+    return [info for info in readable if not info.topic_id], outcome.reason
+
+
+def _insist_on_id(context: EventContext, info: TopicInfo) -> Handler[None]:
+    left, reason = [info], ""
     for _ in range(ATTEMPTS_MAX):
-        writes = [SetTopic(replace(info, topic_id=context.new_topic_id())) for info in lacking]
-        outcome = yield from context.commit(writes)
-        if isinstance(outcome, Committed):
-            for write in writes:
-                _know_id(context, replace(write.info, version=write.info.version + 1))
+        left, reason = yield from _assign_ids(context, left)
+        if not left:
             return
-        reason = outcome.reason
-        stored = yield from context.read(ReadTopics([info.name for info in lacking]))
-        readable = [info for info in stored if isinstance(info, TopicInfo)]
-        for info in readable:
-            if info.topic_id:
-                _know_id(context, info)
-        lacking = [info for info in readable if not info.topic_id]
-        if not lacking:
-            return
-    for info in lacking:
-        context.reject("CONFLICT", f"{topic_path(info.name)}: no topic id could be written: {reason}")
+    context.reject("CONFLICT", f"{topic_path(info.name)}: no topic id could be written: {reason}")
 
 
 def _know_id(context: EventContext, info: TopicInfo) -> None:

@@ -183,6 +183,10 @@ class Operator:
         if answer is None or answer.error_code:
             return
         first, last = answer.producer_id_start, answer.producer_id_start + answer.producer_id_len - 1
+        self.given(first, last)
+
+    def given(self, first: int, last: int) -> None:
+        """Producer ids, of this answer or by somebody else."""
         if any(first <= end and begin <= last for begin, end in self._ids) or last < first:
             self._environment.violated(f"producer ids {first} to {last} were handed out before: {self._ids}")
         self._ids.append((first, last))

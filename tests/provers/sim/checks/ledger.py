@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from proto.gen import broker_control_pb2 as wire
+from tests.provers.sim.plans.plan import VICTIM
 from tests.provers.sim.zookeeper.tree import (
     Change,
     DataSet,
@@ -27,6 +28,7 @@ from tests.provers.sim.zookeeper.tree import (
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)\Z")
 STATE_PATH = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state\Z")
 _ISR_NOTIFICATION = re.compile(r"/isr_change_notification/isr_change_\d+\Z")
+_DELETION = re.compile(r"/admin/delete_topics/([^/]+)\Z")
 _BROKER = re.compile(r"/brokers/ids/(\d+)\Z")
 #: What a controller writes without being elected, or in order to be.
 _ELECTION = re.compile(r"/controller(_epoch|s(/.*)?)?\Z")
@@ -129,6 +131,8 @@ class Ledger:
         #: of which it has deleted the notification.
         self._notified: dict[str, dict[Partition, int]] = {}
         self._heard: dict[tuple[str, int], dict[Partition, int]] = {}
+        #: Topics that are to be deleted: what is added to them meanwhile may be taken back.
+        self._to_be_deleted: set[str] = set()
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
         self.unclean_possible = True
@@ -190,7 +194,10 @@ class Ledger:
             version = change.version if isinstance(change, DataSet) else 0
             self._state_written((match[1], int(match[2])), data, version, writer)
         elif (match := _TOPIC.match(path)) and data:
-            self._topic_written(match[1], data)
+            if data != SCRIBBLE:
+                self._topic_written(match[1], data)
+        elif match := _DELETION.match(path):
+            self._to_be_deleted.add(match[1])
         elif _ISR_NOTIFICATION.match(path):
             self._isr_notified(path, data)
         elif match := _BROKER.match(path):
@@ -234,7 +241,7 @@ class Ledger:
         if before is not None:
             changed = {n: ids for n, ids in before.partitions.items() if partitions.get(n) != ids}
             topic.former = before.former | changed
-            if not before.partitions.keys() <= partitions.keys():
+            if not before.partitions.keys() <= partitions.keys() and name not in self._to_be_deleted:
                 self._report(f"{name} lost partitions {before.partitions.keys() - partitions.keys()}")
         self.topics[name] = topic
 
@@ -339,7 +346,9 @@ class Ledger:
             return
         assigned = set(topic.partitions.get(partition[1], ()))
         explained = set(topic.former.get(partition[1], ())) if topic.former else set()
-        if not set(state.isr) <= assigned | explained:
+        # Removed by hand, and there again with fewer partitions: what was created meanwhile is nobody's.
+        replaced = partition[0].startswith(VICTIM) and not assigned
+        if not set(state.isr) <= assigned | explained and not replaced:
             self._report(f"{partition}: ISR {state.isr} is not within the replicas {sorted(assigned)}")
 
     def _isr_notified(self, path: str, data: bytes) -> None:
@@ -367,8 +376,13 @@ class Ledger:
             self._lossy.pop((match[1], int(match[2])), None)
             for emptied in self._emptied.values():
                 emptied.discard((match[1], int(match[2])))
+        elif match := _DELETION.match(path):
+            self._to_be_deleted.discard(match[1])
         elif match := _TOPIC.match(path):
             self.topics.pop(match[1], None)
+            # Of two topics of one name without an id, the second one's leader epochs begin anew.
+            for known in [key for key in self._leaders if key[:2] == (None, match[1])]:
+                del self._leaders[known]
 
     def _check_fence(self, changes: tuple[Change, ...], writer: str) -> None:
         if any(
