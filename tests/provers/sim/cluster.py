@@ -76,7 +76,9 @@ class SimulatedCluster:
         self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
         self.ledger = Ledger(self.violated, self._writer, self.history.excuse)
         permits = {"elect_unclean", "set_unclean"}
-        self.ledger.unclean_possible = options.unclean or any(a.kind in permits for a in plan.actions)
+        self.ledger.unclean_possible = options.unclean or any(
+            not permits.isdisjoint((a.kind, *a.arguments)) for a in plan.actions
+        )
         self.ledger.disks = options.disks
         ensemble = Ensemble(options.zookeepers, Zookeeper(multi_read=options.multi_read))
         ensemble.on_agreed = self._agreed
@@ -475,6 +477,9 @@ class SimulatedCluster:
                     node.start()
             if self.plan.options.oversized:
                 self.faults.end_abuse()
+            for name in sorted(self.ledger.topics) if self.by_hand else ():
+                if name.startswith(VICTIM):
+                    self.ask_zookeeper(Create(f"/admin/delete_topics/{name}"))
             if undone is None or (undone.done() and not undone.result()):
                 undone = self.loop.spawn(self.operator.process, self.operator.undo())
             await self._until(self.loop.time() + LOOK_S)

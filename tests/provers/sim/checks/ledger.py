@@ -200,7 +200,7 @@ class Ledger:
             self._to_be_deleted.add(match[1])
         elif _ISR_NOTIFICATION.match(path):
             self._isr_notified(path, data)
-        elif match := _BROKER.match(path):
+        elif (match := _BROKER.match(path)) and writer == f"broker-{match[1]}":
             self._emptied.pop(int(match[1]), None)
             if data:
                 self._registered(int(match[1]), data)
@@ -388,7 +388,9 @@ class Ledger:
         if any(
             isinstance(change, VersionChecked) and change.path == "/controller_epoch" for change in changes
         ):
-            if writer != (leading := self.elected.get(self.controller_epoch)):
+            # Who gives up its own /controller decides nothing.
+            resigns = all(_ELECTION.match(getattr(change, "path", "")) for change in changes)
+            if writer != (leading := self.elected.get(self.controller_epoch)) and not resigns:
                 self._report(f"{writer} wrote as controller in epoch {self.controller_epoch} of {leading}")
             return
         for change in changes:

@@ -49,6 +49,8 @@ def _operations(cluster: SimulatedCluster) -> Iterator[str]:
         for pushed in cluster.nodes_below(parent):
             yield f"{parent}/{pushed} is there"
     for name, topic in sorted(cluster.ledger.topics.items()):
+        if cluster.by_hand and name.startswith(VICTIM):
+            yield f"{name} is to be deleted, as somebody has removed its znodes by hand"
         for number in sorted(topic.moving):
             yield f"{name}-{number} is being reassigned"
     # All brokers are back.

@@ -68,8 +68,10 @@ class Tools:
             self._listing(data, writer, ours=ours)
         if data == SCRIBBLE:
             return
-        for mark in sorted(self._marks.get(path, ())):
-            if mark not in data:
+        for mark in [mark for mark in sorted(self._marks.get(path, ())) if mark not in data]:
+            # By another hand it may go.
+            self._marks[path].discard(mark)
+            if ours:
                 self._report(f"{writer} wrote {path} without {mark.decode()}, which a tool had written there")
 
     def _listing(self, data: bytes, writer: str, *, ours: bool) -> None:

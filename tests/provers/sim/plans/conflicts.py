@@ -21,6 +21,7 @@ from tests.provers.sim.plans.faults import Faults
 from tests.provers.sim.plans.plan import FAULTS, READ, VICTIM, WRITE
 from tests.provers.sim.zookeeper.messages import (
     Children,
+    Code,
     Create,
     Data,
     Delete,
@@ -58,7 +59,7 @@ _ACTORS = ("controller-", "broker-")
 #: Which controller this is, nobody knows.
 _UNKNOWN_CONTROLLER = 98
 #: How long nonsense stays, and that one leads, seconds.
-_NONSENSE_S, _REIGN_S = 0.7, 0.3
+_NONSENSE_S, _REIGN_S = (0.7, 3.0), 0.3
 #: Partitions of a topic, at most.
 _PARTITIONS_MAX = 4
 #: So many ids one that nobody knows gives to a broker at once.
@@ -171,8 +172,10 @@ class Conflicts:
 
     def scribbled(self, path: str, _: Operation) -> bool:
         """Until somebody puts back what was there; requests are tools' own, and nobody does."""
+        if path == "/brokers/ids/*":
+            path = f"/brokers/ids/{next(iter(self._cluster.nodes_below('/brokers/ids')), 0)}"
         found = self._stored(path)
-        if found is None:
+        if found is None or found[0] == SCRIBBLE:
             return False
         if STATE_PATH.match(path):
             self._cluster.tampered = True
@@ -187,7 +190,7 @@ class Conflicts:
 
         edits.present += 1
         faults.scribble_over(path)
-        faults.later(_NONSENSE_S, put_back)
+        faults.later(_NONSENSE_S[self.made % 2], put_back)
         return True
 
     # states
@@ -257,12 +260,41 @@ class Conflicts:
             self._cluster.faults.begin("expire", (f"broker-{gone}",))
         return bool(gone)
 
+    def moved(self, path: str, _: Operation) -> bool:
+        """A broker's registration is edited: it is in another rack."""
+        there = self._cluster.nodes_below("/brokers/ids")
+        if not there:
+            return False
+        name = path.rpartition("/")[2]
+        path = f"/brokers/ids/{name if name in there else there[0]}"
+
+        def changed(data: bytes) -> bytes:
+            return json.dumps({**json.loads(data), "rack": f"r{self.made}"}).encode()
+
+        return self._edit(path, changed)
+
     def begun(self, path: str, _: Operation) -> bool:
         """What is above the state is there, and the state is not."""
         missing = [Create(p) for p in _above(path) if self._cluster.node(p) is None]
         return bool(missing) and self._ask(Multi(tuple(missing)))
 
-    # topics
+    def bereft(self, path: str, _: Operation) -> bool:
+        """The state alone is deleted; whoever asks is told to delete the topic."""
+        topic = _TOPIC.match(path)
+        if topic is None or not topic[1].startswith(VICTIM):
+            return False
+        self._cluster.by_hand = True
+        return self._ask(Delete(path))
+
+    # topics and configurations
+
+    def ill_valued(self, path: str, _: Operation) -> bool:
+        def changed(data: bytes) -> bytes:
+            value = json.loads(data)
+            value["config"]["unclean.leader.election.enable"] = "perhaps"
+            return json.dumps(value).encode()
+
+        return self._edit(path, changed)
 
     def marked(self, path: str, _: Operation) -> bool:
         """A tool adds a field of its own to a topic, or a key to a configuration: everybody else leaves it there."""
@@ -308,7 +340,10 @@ class Conflicts:
             return False
 
         def added(data: bytes) -> bytes:
-            listed = json.loads(data)["partitions"] if self.made % 2 and data != SCRIBBLE else []
+            try:
+                listed = json.loads(data)["partitions"] if self.made % 2 else []
+            except ValueError:  # nonsense of somebody's
+                listed = []
             entries = [e for e in listed if (e["topic"], e["partition"]) != target[:2]]
             entries.append(dict(zip(("topic", "partition", "replicas"), target, strict=True)))
             return json.dumps({"version": 1, "partitions": entries}).encode()
@@ -397,7 +432,11 @@ class Conflicts:
         found = self._stored(path, empty=path == _PRODUCER_IDS)
         if found is None or (found[0] == SCRIBBLE and path != REASSIGNMENT):
             return False
-        return self._ask(Set(path, change(found[0]), found[1]))
+        try:
+            changed = change(found[0])
+        except ValueError:
+            return False  # nonsense of somebody else's
+        return self._ask(Set(path, changed, found[1]))
 
     def _stored(self, path: str, *, empty: bool = False) -> tuple[bytes, int] | None:
         found = self._cluster.ask_zookeeper(Get(path))
@@ -406,9 +445,11 @@ class Conflicts:
         return found.data or b"", found.stat.version
 
     def _ask(self, op: Operation) -> bool:
-        """Whether it was done. What deletes nothing answers something."""
+        """Whether it was done. A deletion answers nothing, done or not."""
         before = self._cluster.ledger.transactions
-        self._cluster.ask_zookeeper(op)
+        value = self._cluster.ask_zookeeper(op)
+        if isinstance(op, Multi):
+            return isinstance(value, tuple) and not any(isinstance(result, Code) for result in value)
         # A session begins and ends, and the request between them counts when it is agreed on.
         return self._cluster.ledger.transactions - before > 2
 

@@ -145,7 +145,7 @@ HELD_UP = 0.2
 #: Of those that are secured, with ``impostor``; and of all with ``flood``, and with ``oversized``.
 IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
 #: With ``conflict``, of those without poison; and how many these have.
-CONFLICTED, CONFLICTS = 0.4, (3, 9)
+CONFLICTED, CONFLICTS = 0.5, (4, 12)
 #: With ``odd``, of those without poison; and how many scenarios these have.
 ODD, ODDITIES = 0.5, (4, 12)
 SCENARIOS = (
@@ -517,8 +517,26 @@ OPERATIONS: dict[str, Arguments] = {
 #: Who comes in between, by what it is about, and what brings it about.
 RIVALS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "state": (
-        ("touched", "shrunk", "led_by_another", "newer", "scribbled", "removed", "renewed"),
-        ("elect_preferred", "bounce_broker", "reassign", "kill_broker", "stop_broker"),
+        (
+            "touched",
+            "shrunk",
+            "led_by_another",
+            "newer",
+            "scribbled",
+            "removed",
+            "renewed",
+            "bereft",
+            "bereft",
+        ),
+        (
+            "elect_preferred",
+            "bounce_broker",
+            "reassign",
+            "kill_broker",
+            "stop_broker",
+            "move_many",
+            "elect_many",
+        ),
     ),
     "isr": (
         ("touched", "shrunk", "led_by_another", "scribbled", "removed"),
@@ -527,19 +545,19 @@ RIVALS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "new state": (("created_first", "begun", "removed", "renewed"), ("create", "expand")),
     "topic": (
         ("touched", "marked", "expanded", "scribbled", "removed", "renewed"),
-        ("reassign", "reassign", "cancel_reassignment", "expand", "create"),
+        ("reassign", "move_many", "cancel_reassignment", "expand", "create"),
     ),
     "new topic": (("created_first", "created_alike"), ("create",)),
     "end of topic": (("removed", "renewed", "littered", "expanded", "scribbled"), ("delete",)),
     "reassignment": (
         ("touched", "another_request", "another_request", "removed", "scribbled"),
-        ("reassign", "litter"),
+        ("reassign", "litter", "move_many"),
     ),
     "preferred": (("touched", "another_election", "removed", "scribbled"), ("elect_preferred", "litter")),
     "deletion": (("touched", "removed"), ("delete",)),
     "config": (
-        ("touched", "marked", "removed", "scribbled"),
-        ("set_min_isr", "set_unclean", "create", "set_min_isr"),
+        ("touched", "marked", "removed", "scribbled", "ill_valued"),
+        ("set_min_isr", "set_unclean", "create", "announce"),
     ),
     "ours": (("touched", "removed", "scribbled"), ("drain", "pause")),
     "feature": (("touched", "scribbled"), ("update_feature",)),
@@ -547,7 +565,13 @@ RIVALS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "notification": (("removed", "touched"), ("bounce_broker", "fail_disk", "litter")),
     "epoch": (("superseded", "reigned_over"), ("depose", "stop_controller", "elect_preferred", "reassign")),
     "kafka_id": (("removed",), ("depose",)),
-    "broker": (("departed",), ("bounce_broker", "kill_broker")),
+    "broker": (("departed", "scribbled", "moved"), ("bounce_broker", "kill_broker", "depose")),
+}
+#: What brings things about, and is asked for nowhere else.
+PROVOCATIONS: dict[str, Arguments] = {
+    "move_many": lambda rng, options: (_ids(rng, options), rng.random() < 0.3),
+    "elect_many": lambda rng, _: (rng.random() < 0.5,),
+    "announce": lambda rng, _: (rng.randrange(4),),
 }
 #: Those that are by a znode of a tool's.
 _BY_ZNODE = ("reassignment", "preferred")
@@ -560,7 +584,7 @@ def _conflict(rng: Random, options: Options) -> tuple[Any, ...]:
     what = rng.choice(tuple(RIVALS))
     rivals, provocations = RIVALS[what]
     provoked = rng.choice(provocations)
-    how = (OPERATIONS.get(provoked) or FAULTS[provoked])(rng, options)
+    how = (OPERATIONS | PROVOCATIONS | FAULTS)[provoked](rng, options)
     if provoked in OPERATIONS and how and how[0] in TOPICS:
         another = f"{VICTIM}{rng.randint(1, 4)}"
         topic = another if provoked == "create" else rng.choice((how[0], TOPICS[0], VICTIM, another))
