@@ -31,14 +31,17 @@ def remove_abandoned(context: EventContext) -> Handler[None]:
 
 
 def trim(context: EventContext, unwanted: Callable[[Key, BrokerIds], bool]) -> Handler[None]:
-    """Remove entries, conditional on the znode's version: entries that a tool adds meanwhile stay."""
+    """Remove entries, conditional on the znode's version: entries that a tool adds or changes meanwhile stay, and are
+    requests of their own."""
     reason = ""
+    seen: frozenset[tuple[str, int, BrokerIds]] | None = None
     for _ in range(ATTEMPTS_MAX):
         found = yield from context.read(ReadReassignment())
         if not isinstance(found, Listed):
             # Absent: nothing to do. Malformed: ``process_znode`` deletes it.
             return
-        kept = [entry for entry in found.entries if not unwanted((entry[0], entry[1]), entry[2])]
+        seen = frozenset(found.entries) if seen is None else seen
+        kept = [e for e in found.entries if e not in seen or not unwanted((e[0], e[1]), e[2])]
         if kept and len(kept) == len(found.entries):
             return
         outcome = yield from context.commit([SetReassignment(kept, found.version)])

@@ -453,6 +453,25 @@ def test_a_request_that_takes_the_place_of_nonsense_is_followed() -> None:
     assert assigned(rig) == ([2, 1], [2], [1]), "it has begun"
 
 
+def test_what_a_tool_asks_while_its_former_request_is_taken_back_is_the_newest() -> None:
+    rig = active(1, 2, 3, t=[[1]])
+    rig.ask(SetPause(True, "r", "ann"))
+    rig.world.ask_reassignment({T: [2]})
+    changed: list[Commit] = []
+
+    def meanwhile(effect: Commit) -> Fate:
+        if isinstance(effect.writes[0], SetReassignment) and not changed:
+            changed.append(effect)
+            rig.world.ask_reassignment({T: [3]})
+        return Fate.ANSWERED
+
+    rig.fate = meanwhile
+    ask(rig, {T: [1, 2]})
+    rig.run()
+    assert changed
+    assert assigned(rig)[0][0] == 3, "the tool's, not what was asked before by RPC"
+
+
 def test_a_topic_that_somebody_writes_all_the_time_does_not_hold_up_others() -> None:
     rig = active(1, 2, busy=[[1]], t=[[1]])
 

@@ -370,6 +370,10 @@ class Ledger:
             heard = self._heard.setdefault((writer, self.controller_epoch), {})
             heard |= {key: max(version, heard.get(key, -1)) for key, version in of.items()}
         elif match := STATE_PATH.match(path):
+            if writer == "operator":
+                # A failover cannot tell a state that was lost from one that never was, and begins anew.
+                for known in [key for key in self._leaders if key[1:3] == (match[1], int(match[2]))]:
+                    del self._leaders[known]
             for versions in (*self._notified.values(), *self._heard.values()):
                 versions.pop((match[1], int(match[2])), None)
             self.states.pop((match[1], int(match[2])), None)

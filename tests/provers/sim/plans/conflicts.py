@@ -307,7 +307,9 @@ class Conflicts:
 
         if not self._edit(path, added):
             return False
-        self._cluster.tools.kept(path, mark)
+        # Versions begin anew with a topic that was removed and made again: a write to the former one may land on it.
+        if not (self._cluster.by_hand and _TOPIC.match(path)):
+            self._cluster.tools.kept(path, mark)
         return True
 
     def expanded(self, path: str, _: Operation) -> bool:
