@@ -248,6 +248,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
     infos = yield from context.read(ReadTopics(names))
     reborn: list[TopicInfo] = []
     without_id: list[TopicInfo] = []
+    unnamed: list[Topic] = []
     for name, info in zip(names, infos, strict=True):
         if isinstance(info, Problem):
             unreadable(context, info)
@@ -267,6 +268,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
         if not topic.id and with_own_ids(context, [info]):
             cluster.know_topic_id(topic, info.topic_id)
             without_id.extend([info] if not info.topic_id else [])
+            unnamed.append(topic)
         missing = info.partitions.keys() - topic.partitions.keys()
         if not missing:
             continue
@@ -276,8 +278,22 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
         added = add_partitions(topic, info, missing)
         yield from _initialise(context, (yield from phantom.repair(context, added)))
     yield from assign_missing_ids(context, without_id)
+    _tell_ids(context, unnamed)
     if reborn:
         yield from _create(context, reborn)
+
+
+def _tell_ids(context: EventContext, topics: Sequence[Topic]) -> None:
+    """Of these topics brokers were told without an id: tell those that have one by now."""
+    told = [
+        p
+        for topic in topics
+        if topic.id
+        for p in topic.partitions.values()
+        if p.leadership is not None and not context.cluster.is_deleting(p)
+    ]
+    context.push_leadership([(p.replicas, p) for p in told])
+    context.push_metadata(told)
 
 
 def _roll_back_expansion(context: EventContext, topic: Topic, info: TopicInfo) -> Handler[None]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.core.commits import ATTEMPTS_MAX
 from controller.core.effects import Commit, CreateState, Read, ReadTopics, SetTopic, TopicInfo
 from controller.core.events import Event, EventKind, StatesCheck
 from controller.core.handlers import event_of
@@ -700,15 +701,33 @@ def test_a_topic_that_somebody_writes_all_the_time_does_not_keep_others_from_the
         world.create_topic(name, {0: [1]}, topic_id="")
 
     def written(effect: Commit) -> Fate:
-        if any(isinstance(write, SetTopic) and write.info.name == "busy" for write in effect.writes):
+        of_busy = [w for w in effect.writes if isinstance(w, SetTopic) and w.info.name == "busy"]
+        if of_busy and world.topics["busy"].version < 2 * ATTEMPTS_MAX:
             world.edit_topic("busy")
             return Fate.LOST
         return Fate.ANSWERED
 
     rig.fate = written
-    rig.run()
+    rig.drive(lambda context: assign_missing_ids(context, list(world.topics.values())))
     assert world.topics["t"].topic_id
+    assert not world.topics["busy"].topic_id
     assert "CONFLICT" in rig.rejects()
+
+
+@pytest.mark.parametrize("by_a_tool", [False, True])
+def test_brokers_are_told_of_an_id_that_comes_late(by_a_tool: bool) -> None:
+    world, rig = active(1, 2)
+    rig.fate = lambda effect: Fate.LOST if isinstance(effect.writes[0], SetTopic) else Fate.ANSWERED
+    world.create_topic("t", {0: [1, 2]}, topic_id="")
+    rig.run()
+    assert rig.stored() == (1, 0, [1, 2])
+    rig.forget()
+    rig.fate = lambda _: Fate.ANSWERED
+    world.edit_topic("t", **({"topic_id": "a tool's"} if by_a_tool else {}))
+    rig.run()
+    assert {line.split()[0] for line in rig.lines("LISR")} == {"1", "2"}
+    assert world.topics["t"].topic_id
+    rig.check_converged()
 
 
 def test_an_id_that_cannot_be_written_is_told_of() -> None:

@@ -462,7 +462,6 @@ class SimulatedCluster:
         self.trace_line("--- everything is mended")
         began_s = self.loop.time()
         self.aims.forget()
-        self.conflicts.forget()
         self.faults.end()
         for copy in self.namesakes.values():
             copy.terminate()
@@ -475,6 +474,8 @@ class SimulatedCluster:
             for node in self.brokers.values() if some_back else self.nodes:
                 if not node.alive:
                     node.start()
+            # Again until ZooKeeper has a leader.
+            self.conflicts.forget()
             if self.plan.options.oversized:
                 self.faults.end_abuse()
             for name in sorted(self.ledger.topics) if self.by_hand else ():
