@@ -133,6 +133,8 @@ class Ledger:
         self._heard: dict[tuple[str, int], dict[Partition, int]] = {}
         #: Topics that are to be deleted: what is added to them meanwhile may be taken back.
         self._to_be_deleted: set[str] = set()
+        #: Topics whose znodes somebody's hand removed: a write to the former one may land on the next.
+        self._removed_by_hand: set[str] = set()
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
         self.unclean_possible = True
@@ -241,7 +243,8 @@ class Ledger:
         if before is not None:
             changed = {n: ids for n, ids in before.partitions.items() if partitions.get(n) != ids}
             topic.former = before.former | changed
-            if not before.partitions.keys() <= partitions.keys() and name not in self._to_be_deleted:
+            unjudged = self._to_be_deleted | self._removed_by_hand
+            if not before.partitions.keys() <= partitions.keys() and name not in unjudged:
                 self._report(f"{name} lost partitions {before.partitions.keys() - partitions.keys()}")
         self.topics[name] = topic
 
@@ -384,6 +387,8 @@ class Ledger:
             self._to_be_deleted.discard(match[1])
         elif match := _TOPIC.match(path):
             self.topics.pop(match[1], None)
+            if writer == "operator":
+                self._removed_by_hand.add(match[1])
             # Of two topics of one name without an id, the second one's leader epochs begin anew.
             for known in [key for key in self._leaders if key[:2] == (None, match[1])]:
                 del self._leaders[known]

@@ -368,27 +368,9 @@ return StateChange(_p, _c, _n, _e.recipients)
         Change(CORE + "reassignment.topic_znode:_write", "SetTopic(_c)", "SetTopic(replace(_c, version=-1))"),
     ),
     Fault(
-        "configuration-written-over",
-        "a configuration is written over whatever it is by now",
-        Change(
-            CORE + "cluster.configs:alter_entity",
-            "write_node(_p, _a, _v)",
-            "write_node(_p, _a, _v if _v is None else -1)",
-        ),
-    ),
-    Fault(
         "ids-given-up-after-a-conflict",
         "topics whose ids were written together with that of one that somebody else wrote get none",
         drop(CORE + "topics.changes:assign_missing_ids", "for _i in _l:\n yield from _insist_on_id(_c, _i)"),
-    ),
-    Fault(
-        "newer-state-never-taken-up",
-        "a new partition whose state names a controller epoch that nobody has had is left alone for ever",
-        Change(
-            CORE + "partitions.initial_state:_Creation._sort",
-            "_p.leadership = _f; _o.append(_p)",
-            "if _f.controller_epoch <= context.cluster.controller_epoch:\n _p.leadership = _f; _o.append(_p)",
-        ),
     ),
     Fault(
         "ids-of-another-handed-out",
