@@ -210,9 +210,4 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
             "_c = Connection.SUSPENDED",
         ),
     ),
-    Fault(
-        "fence-not-noticed",
-        "a controller whose writes are refused, as the epoch is another's, goes on",
-        drop(STORE + "_raise_if_fenced", "raise FencedError(_t)"),
-    ),
 )
