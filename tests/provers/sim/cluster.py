@@ -126,6 +126,10 @@ class SimulatedCluster:
         self.faults = Faults(self)
         self.aims = Aims(loop, self._strike)
         self.conflicts = Conflicts(self)
+        self._tell_of_moments()
+
+    def _tell_of_moments(self) -> None:
+        """To those who wait for one."""
         self.zk.on_arrival, self.zk.on_served = self.conflicts.arrives, self.conflicts.served
         self.rpc.on_request.append(
             lambda caller, server, method, _: self.aims.taken(caller, server, _name(method))
