@@ -47,7 +47,7 @@ class Problem:
     #: The incarnation of the znode; -1 where it is unknown.
     czxid: int = -1
     error: str = MALFORMED
-    #: The version of a partition state that was read and does not decode; -1: it could not be read, or another znode.
+    #: The version of what was read and does not decode; -1: it could not be read.
     version: int = -1
 
 
@@ -309,8 +309,8 @@ class SetTopic:
 
 @dataclass(frozen=True)
 class SetReassignment:
-    """Replace the entries of ``/admin/reassign_partitions``, conditional on its version; without entries the znode is
-    deleted."""
+    """Replace the entries of ``/admin/reassign_partitions``, conditional on its version (-1: any); without entries the
+    znode is deleted."""
 
     entries: Sequence[tuple[str, int, BrokerIds]]
     version: int

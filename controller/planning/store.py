@@ -222,9 +222,7 @@ class Store:
         problem = self.problems.get(path)
         if problem is None:
             return value
-        return Problem(
-            path, problem, version=value.partition_epoch if isinstance(value, LeaderAndIsr) else -1
-        )
+        return Problem(path, problem, version=_version_of(value))
 
     def _tree(self, name: str) -> list[str]:
         config = str(topic_config_path(name))
@@ -273,7 +271,7 @@ class Store:
                 return _version_conflict(None if topic is None else topic.version, info.version)
             case SetReassignment(_, version):
                 listed = None if self.reassignment is None else self.reassignment.version
-                return _version_conflict(listed, version)
+                return _version_conflict(listed, version) if version >= 0 else None
             case PutFeature(version):
                 feature = self.feature
                 return _version_conflict(None if feature is None else feature.version, version)
@@ -408,6 +406,16 @@ class Store:
 
 def key_of(partition: Partition) -> Key:
     return partition.topic.name, partition.number
+
+
+def _version_of(value: object) -> int:
+    """That of what is stored; -1: it is not known."""
+    match value:
+        case LeaderAndIsr():
+            return value.partition_epoch
+        case ReassignmentRequest() | StoredNode():
+            return value.version
+    return -1
 
 
 def _version_conflict(found: int | None, expected: int | None) -> str | None:

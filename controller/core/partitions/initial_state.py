@@ -17,7 +17,7 @@ from controller.core.model import (
     shared_directories,
 )
 from controller.core.partitions import lost_data
-from controller.core.reasons import NewerController, NoReplicaOnline, NotCreated, Reason, Unreadable
+from controller.core.reasons import NoReplicaOnline, NotCreated, Reason, Unreadable
 from controller.core.records import LeadershipChange, PartitionTransition
 
 #: A creation writes up to three znodes: the state and its two parents.
@@ -130,9 +130,6 @@ class _Creation:
                 self.failed[partition] = Unreadable(found.path, found.problem)
             elif found == new:
                 ours.append((partition, new))
-            elif found.controller_epoch > context.cluster.controller_epoch:
-                epoch = context.cluster.controller_epoch
-                self.failed[partition] = NewerController(found.controller_epoch, epoch)
             else:
                 partition.leadership = found
                 others.append(partition)
@@ -151,7 +148,11 @@ class _Creation:
         context.log(found, "state found in ZooKeeper")
         # It may be an earlier one that somebody wrote back, of disks that are gone since.
         kept = yield from lost_data.take_out(context, partitions)
-        told = [p for p in partitions if p not in kept]
+        # Of a controller epoch above ours nobody is told: the check of stored states puts that right.
+        epoch = context.cluster.controller_epoch
+        told = [
+            p for p in partitions if p not in kept and p.leadership and p.leadership.controller_epoch <= epoch
+        ]
         context.push_leadership([(p.replicas, p) for p in told])
         context.push_metadata(told)
         self.adopted.extend(partitions)

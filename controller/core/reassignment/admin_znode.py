@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Committed, DeleteNode, Problem, ReadReassignment, SetReassignment
+from controller.core.effects import Committed, Problem, ReadReassignment, SetReassignment
 from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import BrokerIds
 from controller.core.znode_paths import REASSIGN_PARTITIONS
@@ -31,14 +31,17 @@ def remove_abandoned(context: EventContext) -> Handler[None]:
 
 
 def trim(context: EventContext, unwanted: Callable[[Key, BrokerIds], bool]) -> Handler[None]:
-    """Remove entries, conditional on the znode's version: entries that a tool adds meanwhile stay."""
+    """Remove entries, conditional on the znode's version: entries that a tool adds or changes meanwhile stay, and are
+    requests of their own."""
     reason = ""
+    seen: frozenset[tuple[str, int, BrokerIds]] | None = None
     for _ in range(ATTEMPTS_MAX):
         found = yield from context.read(ReadReassignment())
         if not isinstance(found, Listed):
             # Absent: nothing to do. Malformed: ``process_znode`` deletes it.
             return
-        kept = [entry for entry in found.entries if not unwanted((entry[0], entry[1]), entry[2])]
+        seen = frozenset(found.entries) if seen is None else seen
+        kept = [e for e in found.entries if e not in seen or not unwanted((e[0], e[1]), e[2])]
         if kept and len(kept) == len(found.entries):
             return
         outcome = yield from context.commit([SetReassignment(kept, found.version)])
@@ -49,12 +52,13 @@ def trim(context: EventContext, unwanted: Callable[[Key, BrokerIds], bool]) -> H
 
 
 def delete_malformed(context: EventContext, problem: Problem) -> Handler[bool]:
-    """Log and delete a znode that does not decode: it would block every later one.
+    """Log and delete a znode that does not decode: it would block every later one. Exactly what was read: a tool may
+    have put a request in its place.
 
     Returns whether it was deleted.
     """
     context.problem(problem)
-    outcome = yield from context.commit([DeleteNode(REASSIGN_PARTITIONS)])
+    outcome = yield from context.commit([SetReassignment((), problem.version)])
     if not isinstance(outcome, Committed):
         context.reject("CONFLICT", f"{REASSIGN_PARTITIONS}: {outcome.reason}")
         return False

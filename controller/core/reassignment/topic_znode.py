@@ -1,7 +1,7 @@
 """Makes assignments durable: reads, changes and writes topic znodes, many in one round.
 
-The znode is read first, only the given partitions are changed, and a conflict is retried: partitions that another
-process adds at the same time are not lost.
+The znode is read first, only the given partitions are changed, and a conflict is retried topic by topic: partitions
+that another process adds at the same time are not lost.
 """
 
 from __future__ import annotations
@@ -65,45 +65,53 @@ def write_entries(
     topics = list(by_topic)
     failed: dict[Partition, Reason] = {}
     for start in range(0, len(topics), BATCH_TOPICS):
-        yield from _write(context, {t: by_topic[t] for t in topics[start : start + BATCH_TOPICS]}, failed)
+        batch = {topic: by_topic[topic] for topic in topics[start : start + BATCH_TOPICS]}
+        left = yield from _write(context, batch, failed)
+        # One by one: a topic that somebody else writes all the time must not keep the others from being written.
+        for topic in left:
+            yield from _insist(context, {topic: by_topic[topic]}, failed)
     return failed
+
+
+def _insist(
+    context: EventContext, wanted: Mapping[Topic, Mapping[Partition, Entry]], failed: dict[Partition, Reason]
+) -> Handler[None]:
+    left: Mapping[Topic, str] = {}
+    for _ in range(ATTEMPTS_MAX):
+        left = yield from _write(context, wanted, failed)
+        if not left:
+            return
+    for topic, reason in left.items():
+        failed.update(dict.fromkeys(wanted[topic], TopicNotWritten(ATTEMPTS_MAX, reason)))
 
 
 def _write(
     context: EventContext, wanted: Mapping[Topic, Mapping[Partition, Entry]], failed: dict[Partition, Reason]
-) -> Handler[None]:
-    """Write one batch of topics; after a conflict, read them again and retry those not written."""
-    left = dict(wanted)
-    reason = ""
-    for _ in range(ATTEMPTS_MAX):
-        found = yield from context.read(ReadTopics([topic.name for topic in left]))
-        writes: list[SetTopic] = []
-        for (topic, entries), info in zip(list(left.items()), found, strict=True):
-            known = _writable(context, topic, info)
-            if isinstance(known, Reason):
-                failed.update(dict.fromkeys(entries, known))
-                del left[topic]
-                continue
-            changed = _changed(known, entries, failed)
-            if not fits(changed) and (size := topic_bytes(changed)) > topic_bytes(known):
-                too_large = TooLarge(topic.name, len(topic.partitions), size, ZNODE_BYTES_MAX)
-                failed.update(dict.fromkeys(entries, too_large))
-                del left[topic]
-            elif changed == known:
-                topic.version = known.version
-                del left[topic]
-            else:
-                writes.append(SetTopic(changed))
-        if not left:
-            return
-        outcome = yield from context.commit(writes)
-        if isinstance(outcome, Committed):
-            for topic, write in zip(left, writes, strict=True):
-                topic.version = write.info.version + 1
-            return
-        reason = outcome.reason
-    for entries in left.values():
-        failed.update(dict.fromkeys(entries, TopicNotWritten(ATTEMPTS_MAX, reason)))
+) -> Handler[Mapping[Topic, str]]:
+    """Read one batch of topics, and write them. Returns those that are not written, with the conflict."""
+    found = yield from context.read(ReadTopics([topic.name for topic in wanted]))
+    writes: dict[Topic, SetTopic] = {}
+    for (topic, entries), info in zip(wanted.items(), found, strict=True):
+        known = _writable(context, topic, info)
+        if isinstance(known, Reason):
+            failed.update(dict.fromkeys(entries, known))
+            continue
+        changed = _changed(known, entries, failed)
+        if not fits(changed) and (size := topic_bytes(changed)) > topic_bytes(known):
+            too_large = TooLarge(topic.name, len(topic.partitions), size, ZNODE_BYTES_MAX)
+            failed.update(dict.fromkeys(entries, too_large))
+        elif changed == known:
+            topic.version = known.version
+        else:
+            writes[topic] = SetTopic(changed)
+    if not writes:
+        return {}
+    outcome = yield from context.commit(list(writes.values()))
+    if not isinstance(outcome, Committed):
+        return dict.fromkeys(writes, outcome.reason)
+    for topic, write in writes.items():
+        topic.version = write.info.version + 1
+    return {}
 
 
 def _writable(

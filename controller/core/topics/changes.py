@@ -101,30 +101,35 @@ def assign_missing_ids(context: EventContext, infos: Sequence[TopicInfo]) -> Han
     known = context.cluster.topic_ids_known
     lacking = [info for info in infos if not info.topic_id] if known else []
     for start in range(0, len(lacking), 500):
-        yield from _assign_ids(context, lacking[start : start + 500])
+        left, _ = yield from _assign_ids(context, lacking[start : start + 500])
+        # One by one: a topic that somebody else writes all the time must not keep the others from theirs.
+        for info in left:
+            yield from _insist_on_id(context, info)
 
 
-def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[None]:
-    """Write one batch; after a conflict read its topics again and retry those still without an id."""
-    reason = ""
+def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[tuple[list[TopicInfo], str]]:
+    """Write one batch. After a conflict, its topics that still have no id, read again, and the reason."""
+    writes = [SetTopic(replace(info, topic_id=context.new_topic_id())) for info in lacking]
+    outcome = yield from context.commit(writes)
+    if isinstance(outcome, Committed):
+        for write in writes:
+            _know_id(context, replace(write.info, version=write.info.version + 1))
+        return [], ""
+    stored = yield from context.read(ReadTopics([info.name for info in lacking]))
+    readable = [info for info in stored if isinstance(info, TopicInfo)]
+    for info in readable:
+        if info.topic_id:
+            _know_id(context, info)
+    return [info for info in readable if not info.topic_id], outcome.reason
+
+
+def _insist_on_id(context: EventContext, info: TopicInfo) -> Handler[None]:
+    left, reason = [info], ""
     for _ in range(ATTEMPTS_MAX):
-        writes = [SetTopic(replace(info, topic_id=context.new_topic_id())) for info in lacking]
-        outcome = yield from context.commit(writes)
-        if isinstance(outcome, Committed):
-            for write in writes:
-                _know_id(context, replace(write.info, version=write.info.version + 1))
+        left, reason = yield from _assign_ids(context, left)
+        if not left:
             return
-        reason = outcome.reason
-        stored = yield from context.read(ReadTopics([info.name for info in lacking]))
-        readable = [info for info in stored if isinstance(info, TopicInfo)]
-        for info in readable:
-            if info.topic_id:
-                _know_id(context, info)
-        lacking = [info for info in readable if not info.topic_id]
-        if not lacking:
-            return
-    for info in lacking:
-        context.reject("CONFLICT", f"{topic_path(info.name)}: no topic id could be written: {reason}")
+    context.reject("CONFLICT", f"{topic_path(info.name)}: no topic id could be written: {reason}")
 
 
 def _know_id(context: EventContext, info: TopicInfo) -> None:
@@ -243,6 +248,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
     infos = yield from context.read(ReadTopics(names))
     reborn: list[TopicInfo] = []
     without_id: list[TopicInfo] = []
+    unnamed: list[Topic] = []
     for name, info in zip(names, infos, strict=True):
         if isinstance(info, Problem):
             unreadable(context, info)
@@ -262,6 +268,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
         if not topic.id and with_own_ids(context, [info]):
             cluster.know_topic_id(topic, info.topic_id)
             without_id.extend([info] if not info.topic_id else [])
+            unnamed.append(topic)
         missing = info.partitions.keys() - topic.partitions.keys()
         if not missing:
             continue
@@ -271,8 +278,22 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
         added = add_partitions(topic, info, missing)
         yield from _initialise(context, (yield from phantom.repair(context, added)))
     yield from assign_missing_ids(context, without_id)
+    _tell_ids(context, unnamed)
     if reborn:
         yield from _create(context, reborn)
+
+
+def _tell_ids(context: EventContext, topics: Sequence[Topic]) -> None:
+    """Of these topics brokers were told without an id: tell those that have one by now."""
+    told = [
+        p
+        for topic in topics
+        if topic.id
+        for p in topic.partitions.values()
+        if p.leadership is not None and not context.cluster.is_deleting(p)
+    ]
+    context.push_leadership([(p.replicas, p) for p in told])
+    context.push_metadata(told)
 
 
 def _roll_back_expansion(context: EventContext, topic: Topic, info: TopicInfo) -> Handler[None]:

@@ -310,7 +310,7 @@ class Store:
             except NoNodeError:
                 continue  # deleted in between, which fired the watch: arm it again
             except MalformedError as error:
-                return Problem(error.path, error.problem)
+                return Problem(error.path, error.problem, version=stat.version)
             except AccessError:
                 return Problem(path, single_codecs.NOT_PERMITTED)
         return None

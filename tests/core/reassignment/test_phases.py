@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.core.context import CoreSettings
-from controller.core.effects import SetReassignment, SetState, SetTopic
+from controller.core.effects import Commit, ReassignmentRequest, SetReassignment, SetState, SetTopic
 from controller.core.events import Event, EventKind
 from controller.core.model import Endpoint, Ineligible, ReplicaState
 from controller.core.reassignment import alter_reassignments
@@ -437,6 +437,57 @@ def test_what_does_not_decode_and_cannot_be_removed_is_left_for_the_next_look() 
     rig.run()
     assert rig.rejects() == ["MALFORMED", "CONFLICT"]
     assert rig.world.reassignment is not None
+
+
+def test_a_request_that_takes_the_place_of_nonsense_is_followed() -> None:
+    """A tool writes it after the nonsense was read."""
+    rig = active(1, 2, t=[[1]])
+
+    def replaced(effect: Commit) -> Fate:
+        if isinstance(effect.writes[0], SetReassignment) and REASSIGN_PARTITIONS in rig.world.unreadable:
+            rig.world.ask_reassignment({T: [2]})
+        return Fate.ANSWERED
+
+    rig.fate = replaced
+    rig.world.put_watched(REASSIGN_PARTITIONS, ReassignmentRequest((("x", 0, (1,)),), 3))
+    rig.world.unreadable[REASSIGN_PARTITIONS] = "Expected `object`"
+    rig.run()
+    assert rig.rejects() == ["MALFORMED", "CONFLICT"]
+    assert assigned(rig) == ([2, 1], [2], [1]), "it has begun"
+
+
+def test_what_a_tool_asks_while_its_former_request_is_taken_back_is_the_newest() -> None:
+    rig = active(1, 2, 3, t=[[1]])
+    rig.ask(SetPause(True, "r", "ann"))
+    rig.world.ask_reassignment({T: [2]})
+    changed: list[Commit] = []
+
+    def meanwhile(effect: Commit) -> Fate:
+        if isinstance(effect.writes[0], SetReassignment) and not changed:
+            changed.append(effect)
+            rig.world.ask_reassignment({T: [3]})
+        return Fate.ANSWERED
+
+    rig.fate = meanwhile
+    ask(rig, {T: [1, 2]})
+    rig.run()
+    assert changed
+    assert assigned(rig)[0][0] == 3, "the tool's, not what was asked before by RPC"
+
+
+def test_a_topic_that_somebody_writes_all_the_time_does_not_hold_up_others() -> None:
+    rig = active(1, 2, busy=[[1]], t=[[1]])
+
+    def written(effect: Commit) -> Fate:
+        if any(isinstance(write, SetTopic) and write.info.name == "busy" for write in effect.writes):
+            rig.world.edit_topic("busy")
+            return Fate.LOST
+        return Fate.ANSWERED
+
+    rig.fate = written
+    ask(rig, {("busy", 0): [2], T: [2]})
+    rig.run()
+    assert assigned(rig) == ([2, 1], [2], [1]), "it has begun"
 
 
 def test_a_list_that_cannot_be_made_shorter_is_told_of() -> None:

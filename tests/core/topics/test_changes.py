@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller.core.effects import CreateState, Read, ReadTopics, TopicInfo
-from controller.core.events import Event, EventKind
+from controller.core.commits import ATTEMPTS_MAX
+from controller.core.effects import Commit, CreateState, Read, ReadTopics, SetTopic, TopicInfo
+from controller.core.events import Event, EventKind, StatesCheck
+from controller.core.handlers import event_of
 from controller.core.model import Broker, Endpoint, Partition, PartitionState, ReplicaState, Topic
 from controller.core.records import PartitionTransition, Rejection
 from controller.core.requests.topics import CreateTopics, NewTopic
@@ -443,15 +445,20 @@ def test_an_adopted_state_without_a_live_isr_is_known_to_everybody() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 7])
-def test_a_state_of_a_newer_controller_is_not_adopted(epoch: int) -> None:
+def test_a_state_of_a_newer_controller_is_told_to_nobody_and_put_right(epoch: int) -> None:
+    """Our next write says whether there is one: it is fenced."""
     world, rig = active(1)
     world.put_state("t", 0, state(1, [1], 4, 9, controller_epoch=epoch))
     world.create_topic("t", {0: [1]})
     rig.run()
     assert rig.stored() == (1, 4, [1])
-    assert rig.partition().state is PartitionState.NEW
-    assert rig.lines() == []
-    assert rig.rejects() == ["ELECTION_FAILED"]
+    assert not any("leader 1" in line for line in rig.lines())
+    assert rig.rejects() == ["CONFLICT", "ELECTION_FAILED"]
+    world.events.append(event_of(StatesCheck([rig.partition()]), 10**7))
+    rig.run()
+    assert rig.stored() == (1, 5, [1])
+    assert rig.partition().state is PartitionState.ONLINE
+    rig.check_converged()
 
 
 def test_an_unreadable_state_is_not_overwritten_by_creation() -> None:
@@ -699,6 +706,41 @@ def test_ids_are_written_some_at_a_time_and_none_twice() -> None:
     assert [len(commit.writes) for commit in rig.commits()] == [500, 1]
     assert all(world.topics[info.name].topic_id for info in infos)
     assert len({info.topic_id for info in world.topics.values()}) == 501
+
+
+def test_a_topic_that_somebody_writes_all_the_time_does_not_keep_others_from_their_ids() -> None:
+    world, rig = active(1)
+    for name in ("busy", "t"):
+        world.create_topic(name, {0: [1]}, topic_id="")
+
+    def written(effect: Commit) -> Fate:
+        of_busy = [w for w in effect.writes if isinstance(w, SetTopic) and w.info.name == "busy"]
+        if of_busy and world.topics["busy"].version < 2 * ATTEMPTS_MAX:
+            world.edit_topic("busy")
+            return Fate.LOST
+        return Fate.ANSWERED
+
+    rig.fate = written
+    rig.drive(lambda context: assign_missing_ids(context, list(world.topics.values())))
+    assert world.topics["t"].topic_id
+    assert not world.topics["busy"].topic_id
+    assert "CONFLICT" in rig.rejects()
+
+
+@pytest.mark.parametrize("by_a_tool", [False, True])
+def test_brokers_are_told_of_an_id_that_comes_late(by_a_tool: bool) -> None:
+    world, rig = active(1, 2)
+    rig.fate = lambda effect: Fate.LOST if isinstance(effect.writes[0], SetTopic) else Fate.ANSWERED
+    world.create_topic("t", {0: [1, 2]}, topic_id="")
+    rig.run()
+    assert rig.stored() == (1, 0, [1, 2])
+    rig.forget()
+    rig.fate = lambda _: Fate.ANSWERED
+    world.edit_topic("t", **({"topic_id": "a tool's"} if by_a_tool else {}))
+    rig.run()
+    assert {line.split()[0] for line in rig.lines("LISR")} == {"1", "2"}
+    assert world.topics["t"].topic_id
+    rig.check_converged()
 
 
 def test_an_id_that_cannot_be_written_is_told_of() -> None:

@@ -27,14 +27,16 @@ from tests.provers.sim.checks.history import History
 from tests.provers.sim.checks.ledger import Ledger
 from tests.provers.sim.checks.memory import Memory
 from tests.provers.sim.checks.refusals import Refusals
+from tests.provers.sim.checks.tools import Tools
 from tests.provers.sim.environment.loop import BEGINNING_S, Process, VirtualTimeLoop
 from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
 from tests.provers.sim.environment.steps import steps_of
 from tests.provers.sim.odd.scenarios import Oddities
 from tests.provers.sim.plans.abuse import WIDE
 from tests.provers.sim.plans.aims import Aims
+from tests.provers.sim.plans.conflicts import Conflicts
 from tests.provers.sim.plans.faults import Faults
-from tests.provers.sim.plans.plan import AIM, APART, FAULTS, TAMPERING, Action, Options, Plan
+from tests.provers.sim.plans.plan import AIM, APART, FAULTS, TAMPERING, VICTIM, Action, Options, Plan
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
@@ -67,12 +69,16 @@ class SimulatedCluster:
         self.ended_early: set[int] = set()
         #: Somebody edited a state znode, or a broker forgot something: the audit has something to find.
         self.tampered = False
+        #: The victim's znodes were removed by hand: brokers were told nothing of it, and keep what they hold.
+        self.by_hand = False
         self._trace = blake2b(digest_size=16)
         self.ended = asyncio.Event()
         self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
         self.ledger = Ledger(self.violated, self._writer, self.history.excuse)
         permits = {"elect_unclean", "set_unclean"}
-        self.ledger.unclean_possible = options.unclean or any(a.kind in permits for a in plan.actions)
+        self.ledger.unclean_possible = options.unclean or any(
+            not permits.isdisjoint((a.kind, *a.arguments)) for a in plan.actions
+        )
         self.ledger.disks = options.disks
         ensemble = Ensemble(options.zookeepers, Zookeeper(multi_read=options.multi_read))
         ensemble.on_agreed = self._agreed
@@ -110,6 +116,7 @@ class SimulatedCluster:
             broker.on_leaving = partial(self._leaving, broker)
         self.memory = Memory(self, self.violated)
         self.refusals = Refusals(self.violated)
+        self.tools = Tools(self, self.violated)
         self.rpc.on_request.append(self.memory.requested)
         self.rpc.on_answer.append(self.memory.answered)
         self.bootstrap = [broker.address for broker in self.brokers.values()]
@@ -118,6 +125,12 @@ class SimulatedCluster:
         self.oddities = Oddities(self)
         self.faults = Faults(self)
         self.aims = Aims(loop, self._strike)
+        self.conflicts = Conflicts(self)
+        self._tell_of_moments()
+
+    def _tell_of_moments(self) -> None:
+        """To those who wait for one."""
+        self.zk.on_arrival, self.zk.on_served = self.conflicts.arrives, self.conflicts.served
         self.rpc.on_request.append(
             lambda caller, server, method, _: self.aims.taken(caller, server, _name(method))
         )
@@ -151,7 +164,9 @@ class SimulatedCluster:
     def topics(self) -> Sequence[str]:
         deleted = set(self.nodes_below("/admin/delete_topics"))
         return sorted(
-            name for name in self.ledger.topics if not name.startswith("__") and name not in deleted
+            name
+            for name in self.ledger.topics
+            if not name.startswith("__") and name not in deleted and not name.startswith(VICTIM)
         )
 
     def _topic_id(self, name: str) -> str | None:
@@ -160,15 +175,15 @@ class SimulatedCluster:
 
     def nodes_below(self, path: str) -> list[str]:
         """Names, as the ensemble's leader has them, or would."""
-        node = self._node(path)
+        node = self.node(path)
         return sorted(node.children) if node is not None else []
 
     def stored(self, path: str) -> bytes | None:
         """As the ensemble's leader has it, or would."""
-        node = self._node(path)
+        node = self.node(path)
         return node.data if node is not None else None
 
-    def _node(self, path: str) -> Node | None:
+    def node(self, path: str) -> Node | None:
         ensemble = self.zk.ensemble
         return ensemble.servers[ensemble.leader or 0].tree.node(path)
 
@@ -249,7 +264,7 @@ class SimulatedCluster:
 
     def _standing(self, broker: SimBroker) -> tuple[int, int] | None:
         """Its registration, and the term in which a controller knows that it leaves."""
-        node = self._node(f"/brokers/ids/{broker.id}")
+        node = self.node(f"/brokers/ids/{broker.id}")
         return (node.czxid, self.ledger.controller_epoch) if node is not None else None
 
     def check_processes(self) -> None:
@@ -275,7 +290,7 @@ class SimulatedCluster:
     def _audited(self, controller: str, found: Mapping[str, Any]) -> None:
         """Judged at once: a moment later it may have been told of what its audit has found."""
         self.trace_line(f"{controller} audits {sorted(found.items())}")
-        if self.tampered:
+        if self.tampered or (self.by_hand and str(found["topic"]).startswith(VICTIM)):
             return
         if found["kind"] != "audit":
             self.ledger.found_late(controller, found)
@@ -309,6 +324,7 @@ class SimulatedCluster:
         self.ledger.agreed(transaction)
         self.memory.agreed(transaction, self._writer(), self.ledger.states)
         self.refusals.agreed(transaction, self._writer())
+        self.tools.agreed(transaction, self._writer())
         self.history.agreed(transaction)
         if self.kafka is not None:
             self.kafka.agreed(transaction)
@@ -359,6 +375,8 @@ class SimulatedCluster:
     def _begin(self, action: Action) -> None:
         if action.kind == AIM:
             self.aims.take(*action.arguments)
+        elif action.kind == "conflict":
+            self.conflicts.begin(*action.arguments)
         elif action.kind == "odd":
             self.oddities.begin(*action.arguments)
         elif action.kind in FAULTS or action.kind in APART or action.kind in TAMPERING:
@@ -412,7 +430,10 @@ class SimulatedCluster:
             while not task.done():
                 await self._until(self.loop.time() + LOOK_S / 10)
             audit = task.result()
-            if audit is None or audit.verdict is not Verdict.EQUAL:
+            of_victim = (
+                self.by_hand and audit is not None and all(key[0].startswith(VICTIM) for key in audit.known)
+            )
+            if audit is None or (audit.verdict is not Verdict.EQUAL and not of_victim):
                 yield broker_id, f"{audit}"
 
     async def probe(self, limit_s: float) -> None:
@@ -423,6 +444,14 @@ class SimulatedCluster:
         for (topic, number), why in sorted(probe.refused.items()):
             if "NOT_ENOUGH_REPLICAS" not in why or len(self.ledger.topics[topic].partitions[number]) > 1:
                 self.violated(f"{topic}-{number} takes no record: {why}")
+
+    def _delete_victims(self) -> None:
+        """As whoever has removed a state by hand is told to do. A move that cannot end is taken back first."""
+        for name, topic in sorted(self.ledger.topics.items(), key=lambda item: item[0]):
+            if name.startswith(VICTIM):
+                self.ask_zookeeper(Create(f"/admin/delete_topics/{name}"))
+                for number in sorted(topic.moving):
+                    self.loop.spawn(self.operator.process, self.operator.cancel_reassignment(name, number))
 
     def _give_up_the_lost(self) -> None:
         """Where every in-sync member has lost data, an operator permits an unclean election: nothing else helps."""
@@ -457,8 +486,12 @@ class SimulatedCluster:
             for node in self.brokers.values() if some_back else self.nodes:
                 if not node.alive:
                     node.start()
+            # Again until ZooKeeper has a leader.
+            self.conflicts.forget()
             if self.plan.options.oversized:
                 self.faults.end_abuse()
+            if self.by_hand:
+                self._delete_victims()
             if undone is None or (undone.done() and not undone.result()):
                 undone = self.loop.spawn(self.operator.process, self.operator.undo())
             await self._until(self.loop.time() + LOOK_S)

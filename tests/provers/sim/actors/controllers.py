@@ -84,6 +84,8 @@ class StateLog:
     ) -> None:
         for record in records:
             self.written += 1
+            if record["kind"] == "reject" and (process := CURRENT.get()) in _DAEMONS:
+                _DAEMONS[process].rejected.append(record)
             told = record["kind"] == "audit" or record.get("reason") == FOUND
             if told and (process := CURRENT.get()) in _DAEMONS:
                 home = _DAEMONS[process]
@@ -130,6 +132,8 @@ class SimController:
         self._ended = False
         #: Partition states of its failovers: from memory, and read.
         self.states_loaded = [0, 0]
+        #: Records of what was not done, and why.
+        self.rejected: list[Record] = []
         #: Events that were handled between two parts of another.
         self.let_in = 0
         #: Incarnations of its processes so far, as its directory remembers them.

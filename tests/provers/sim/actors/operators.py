@@ -21,7 +21,7 @@ from proto.gen import history_pb2 as history
 from proto.gen import inspection_pb2 as inspection
 from proto.gen import maintenance_pb2 as maintenance
 from proto.security.grpc_channels import open_channel
-from tests.provers.sim.checks.ledger import Ledger
+from tests.provers.sim.checks.ledger import Ledger, Topic
 from tests.provers.sim.environment.loop import Process, VirtualTimeLoop
 from tests.provers.sim.environment.rpc import tls_here
 from tests.provers.sim.zookeeper.messages import Create, Exists, Get, Operation, Stat, Value
@@ -146,7 +146,38 @@ class Operator:
         request = pb.AlterPartitionReassignmentsRequest(partitions=[wanted])
         await self.call("AlterPartitionReassignments", request, pb.AlterPartitionReassignmentsResponse)
 
+    async def move_many(self, ids: tuple[int, ...], by_znode: bool) -> None:
+        """All partitions there are, to the same brokers."""
+        every = [(name, n) for name, topic in self._topics() for n in topic.partitions]
+        if by_znode:
+            entries = [{"topic": name, "partition": n, "replicas": list(ids)} for name, n in every]
+            data = json.dumps({"version": 1, "partitions": entries}).encode()
+            self.write("/admin/reassign_partitions", data)
+            return
+        replicas = pb.ReplicaList(broker_ids=ids)
+        wanted = [pb.ReassignablePartition(topic=name, partition=n, replicas=replicas) for name, n in every]
+        request = pb.AlterPartitionReassignmentsRequest(partitions=wanted)
+        await self.call("AlterPartitionReassignments", request, pb.AlterPartitionReassignmentsResponse)
+
+    def _topics(self) -> list[tuple[str, Topic]]:
+        return sorted(
+            (item for item in self._environment.ledger.topics.items() if not item[0].startswith("__")),
+            key=lambda item: item[0],
+        )
+
     # elections
+
+    async def elect_many(self, every: bool) -> None:
+        """The preferred leaders of all partitions, named or not."""
+        names = [
+            common_pb2.PartitionName(topic=name, partition=n)
+            for name, topic in self._topics()
+            for n in topic.partitions
+        ]
+        request = pb.ElectLeadersRequest(
+            election_type=pb.PREFERRED, topic_partitions=[] if every else names, reason=REASON
+        )
+        await self.call("ElectLeaders", request, pb.ElectLeadersResponse)
 
     async def elect_preferred(self, topic: str, number: int, by_znode: bool) -> None:
         if by_znode:
@@ -183,6 +214,10 @@ class Operator:
         if answer is None or answer.error_code:
             return
         first, last = answer.producer_id_start, answer.producer_id_start + answer.producer_id_len - 1
+        self.given(first, last)
+
+    def given(self, first: int, last: int) -> None:
+        """Producer ids, of this answer or by somebody else."""
         if any(first <= end and begin <= last for begin, end in self._ids) or last < first:
             self._environment.violated(f"producer ids {first} to {last} were handed out before: {self._ids}")
         self._ids.append((first, last))
@@ -210,6 +245,12 @@ class Operator:
         """Somebody's tool writes nonsense."""
         path, numbered = LITTER[where]
         self._environment.ask_zookeeper(Create(path, b'{"version":', sequential=numbered))
+
+    async def announce(self, which: int) -> None:
+        """Somebody's tool tells of a changed configuration that there cannot be, or need not."""
+        entity = ("topics/..", "brokers/x", "users", "topics/t0")[which]
+        data = json.dumps({"version": 2, "entity_path": entity}).encode()
+        self._environment.ask_zookeeper(Create("/config/changes/config_change_", data, sequential=True))
 
     async def update_feature(self, level: int, kind: features.UpgradeType) -> None:
         update = features.FeatureUpdate(name="sim", max_version_level=level, upgrade_type=kind)

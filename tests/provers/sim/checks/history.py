@@ -119,7 +119,7 @@ class History:
         """A leader has appended a client's records: told by its disk."""
         for number, record in enumerate(batches.decode(records, check=False)):
             places = self._appended.setdefault(content_of(record.value), {})
-            places[key, first_offset + number] = topic_id or ""
+            places[key, first_offset + number] = topic_id or f"none yet of {key[0]}"
 
     def sending(self, writer: int, key: Key, acks: int) -> bytes:
         """The value of the writer's next record."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from proto.gen import broker_control_pb2 as wire
+from tests.provers.sim.plans.plan import VICTIM
 from tests.provers.sim.zookeeper.tree import (
     Change,
     DataSet,
@@ -27,6 +28,7 @@ from tests.provers.sim.zookeeper.tree import (
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)\Z")
 STATE_PATH = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state\Z")
 _ISR_NOTIFICATION = re.compile(r"/isr_change_notification/isr_change_\d+\Z")
+_DELETION = re.compile(r"/admin/delete_topics/([^/]+)\Z")
 _BROKER = re.compile(r"/brokers/ids/(\d+)\Z")
 #: What a controller writes without being elected, or in order to be.
 _ELECTION = re.compile(r"/controller(_epoch|s(/.*)?)?\Z")
@@ -129,6 +131,10 @@ class Ledger:
         #: of which it has deleted the notification.
         self._notified: dict[str, dict[Partition, int]] = {}
         self._heard: dict[tuple[str, int], dict[Partition, int]] = {}
+        #: Topics that are to be deleted: what is added to them meanwhile may be taken back.
+        self._to_be_deleted: set[str] = set()
+        #: Topics whose znodes somebody's hand removed: a write to the former one may land on the next.
+        self._removed_by_hand: set[str] = set()
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
         self.unclean_possible = True
@@ -190,10 +196,13 @@ class Ledger:
             version = change.version if isinstance(change, DataSet) else 0
             self._state_written((match[1], int(match[2])), data, version, writer)
         elif (match := _TOPIC.match(path)) and data:
-            self._topic_written(match[1], data)
+            if data != SCRIBBLE:
+                self._topic_written(match[1], data)
+        elif match := _DELETION.match(path):
+            self._to_be_deleted.add(match[1])
         elif _ISR_NOTIFICATION.match(path):
             self._isr_notified(path, data)
-        elif match := _BROKER.match(path):
+        elif (match := _BROKER.match(path)) and writer == f"broker-{match[1]}":
             self._emptied.pop(int(match[1]), None)
             if data:
                 self._registered(int(match[1]), data)
@@ -234,7 +243,8 @@ class Ledger:
         if before is not None:
             changed = {n: ids for n, ids in before.partitions.items() if partitions.get(n) != ids}
             topic.former = before.former | changed
-            if not before.partitions.keys() <= partitions.keys():
+            unjudged = self._to_be_deleted | self._removed_by_hand
+            if not before.partitions.keys() <= partitions.keys() and name not in unjudged:
                 self._report(f"{name} lost partitions {before.partitions.keys() - partitions.keys()}")
         self.topics[name] = topic
 
@@ -339,7 +349,9 @@ class Ledger:
             return
         assigned = set(topic.partitions.get(partition[1], ()))
         explained = set(topic.former.get(partition[1], ())) if topic.former else set()
-        if not set(state.isr) <= assigned | explained:
+        # Removed by hand, and there again with fewer partitions: what was created meanwhile is nobody's.
+        replaced = partition[0].startswith(VICTIM) and not assigned
+        if not set(state.isr) <= assigned | explained and not replaced:
             self._report(f"{partition}: ISR {state.isr} is not within the replicas {sorted(assigned)}")
 
     def _isr_notified(self, path: str, data: bytes) -> None:
@@ -361,20 +373,33 @@ class Ledger:
             heard = self._heard.setdefault((writer, self.controller_epoch), {})
             heard |= {key: max(version, heard.get(key, -1)) for key, version in of.items()}
         elif match := STATE_PATH.match(path):
+            if writer == "operator":
+                # A failover cannot tell a state that was lost from one that never was, and begins anew.
+                for known in [key for key in self._leaders if key[1:3] == (match[1], int(match[2]))]:
+                    del self._leaders[known]
             for versions in (*self._notified.values(), *self._heard.values()):
                 versions.pop((match[1], int(match[2])), None)
             self.states.pop((match[1], int(match[2])), None)
             self._lossy.pop((match[1], int(match[2])), None)
             for emptied in self._emptied.values():
                 emptied.discard((match[1], int(match[2])))
+        elif match := _DELETION.match(path):
+            self._to_be_deleted.discard(match[1])
         elif match := _TOPIC.match(path):
             self.topics.pop(match[1], None)
+            if writer == "operator":
+                self._removed_by_hand.add(match[1])
+            # Of two topics of one name without an id, the second one's leader epochs begin anew.
+            for known in [key for key in self._leaders if key[:2] == (None, match[1])]:
+                del self._leaders[known]
 
     def _check_fence(self, changes: tuple[Change, ...], writer: str) -> None:
         if any(
             isinstance(change, VersionChecked) and change.path == "/controller_epoch" for change in changes
         ):
-            if writer != (leading := self.elected.get(self.controller_epoch)):
+            # Who gives up its own /controller decides nothing.
+            resigns = all(_ELECTION.match(getattr(change, "path", "")) for change in changes)
+            if writer != (leading := self.elected.get(self.controller_epoch)) and not resigns:
                 self._report(f"{writer} wrote as controller in epoch {self.controller_epoch} of {leading}")
             return
         for change in changes:

@@ -17,7 +17,7 @@ from tests.provers.sim.actors.controllers import SimController
 from tests.provers.sim.checks.ledger import STATE_PATH, Partition, State
 from tests.provers.sim.environment.loop import Process
 from tests.provers.sim.environment.rpc import Answer
-from tests.provers.sim.zookeeper.tree import DataSet, NodeCreated, Transaction
+from tests.provers.sim.zookeeper.tree import DataSet, NodeCreated, NodeDeleted, Transaction
 
 _RESPONSES: dict[str, Any] = {
     "LeaderAndIsr": control.LeaderAndIsrResponse,
@@ -62,6 +62,9 @@ class Memory:
                         self._registered.add(process)
                 case NodeCreated(path) | DataSet(path) if match := STATE_PATH.match(path):
                     self._stored((match[1], int(match[2])), states, writer)
+                case NodeDeleted(path) if match := STATE_PATH.match(path):
+                    # Another topic of that name begins anew.
+                    self._states.pop((match[1], int(match[2])), None)
 
     def _stored(self, key: Partition, states: Mapping[Partition, State], writer: str) -> None:
         """Nobody joins an ISR of whom the controller knows that he has registered anew since he caught up (KIP-903).

@@ -16,6 +16,7 @@ from tests.provers.sim.checks.ledger import Partition, State
 from tests.provers.sim.checks.memory import groups_of_others
 from tests.provers.sim.cluster import SimulatedCluster
 from tests.provers.sim.environment.disk import SimLog
+from tests.provers.sim.plans.plan import VICTIM
 
 
 def unsettled(cluster: SimulatedCluster) -> list[str]:
@@ -48,6 +49,8 @@ def _operations(cluster: SimulatedCluster) -> Iterator[str]:
         for pushed in cluster.nodes_below(parent):
             yield f"{parent}/{pushed} is there"
     for name, topic in sorted(cluster.ledger.topics.items()):
+        if cluster.by_hand and name.startswith(VICTIM):
+            yield f"{name} is to be deleted, as somebody has removed its znodes by hand"
         for number in sorted(topic.moving):
             yield f"{name}-{number} is being reassigned"
     # All brokers are back.
@@ -57,7 +60,7 @@ def _operations(cluster: SimulatedCluster) -> Iterator[str]:
 
 def _partitions(cluster: SimulatedCluster) -> Iterator[str]:
     for name, topic in sorted(cluster.ledger.topics.items()):
-        if name == TOPIC:
+        if name == TOPIC or (name.startswith(VICTIM) and cluster.by_hand):
             continue
         if topic.id is None:
             yield f"topic {name} has no id"
@@ -98,8 +101,16 @@ def differences(
     if node.broker is None:
         yield f"{node.name} is not running"
         return
+    if cluster.by_hand:
+        unjudged = {*unjudged, *(name for name in _names(cluster, node.broker) if name.startswith(VICTIM))}
     yield from _of_replicas(cluster, node, node.broker, unjudged)
     yield from _of_metadata(cluster, node.name, node.broker._handlers.metadata, absent, unjudged)
+
+
+def _names(cluster: SimulatedCluster, broker: Broker) -> set[str]:
+    """Topics that there are, or that a broker knows."""
+    held = {replica.topic for replica in broker._handlers.replicas}
+    return {*cluster.ledger.topics, *broker._handlers.metadata.topics(), *held}
 
 
 def _of_replicas(
@@ -137,13 +148,15 @@ def _of_metadata(
         elif set(known.offline_replicas) - {absent}:
             yield f"{name}: {key[0]}-{key[1]}: its metadata has offline replicas: {known}"
     for topic in metadata.topics():
-        if topic not in cluster.ledger.topics:
+        if topic not in cluster.ledger.topics and topic not in unjudged:
             yield f"{name}: its metadata has topic {topic}, which is gone"
 
 
 def _told_directories(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
     """What states tell of where its replicas are, which is what decides who has lost something."""
     for key, state in sorted(cluster.ledger.states.items()):
+        if cluster.by_hand and key[0].startswith(VICTIM):
+            continue
         told = dict(state.directories).get(node.id)
         where = [short_id(d.directory_id or "") for d in node.disks if key in d.folders]
         if told is not None and where and [told] != where:
@@ -153,6 +166,8 @@ def _told_directories(cluster: SimulatedCluster, node: SimBroker) -> Iterator[st
 def _stray_logs(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
     for topic, number in sorted(node.folders):
         known = cluster.ledger.topics.get(topic)
+        if topic.startswith(VICTIM) and cluster.by_hand:
+            continue
         if known is None or node.id not in known.partitions.get(number, ()):
             yield f"{node.name}: {topic}-{number}: its log was not deleted"
 
@@ -165,6 +180,8 @@ def check_clients(cluster: SimulatedCluster) -> None:
     """What clients were told, against the logs of all in-sync replicas."""
     final: list[FinalPartition] = []
     for key, state in sorted(cluster.ledger.states.items()):
+        if cluster.by_hand and key[0].startswith(VICTIM):
+            continue
         logs = {id_: _log(cluster, id_, key) for id_ in state.isr}
         topic_id = cluster.ledger.topics[key[0]].id or ""
         final.append(FinalPartition(key[0], topic_id, key[1], state.leader, logs))

@@ -137,18 +137,18 @@ class Asker:
         self, cluster: OddCluster, operator: Operator, edits: Edits, serial: int, rng: Random
     ) -> None:
         self.cluster, self.operator, self.serial, self.rng = cluster, operator, serial, rng
-        self._edits, self._edits_itself = edits, False
+        self.edits, self._edits_itself = edits, False
 
     @contextmanager
     def editing(self) -> Iterator[None]:
         """What others ask for is not judged meanwhile."""
-        self._edits.present += 1
-        self._edits.made += 1
+        self.edits.present += 1
+        self.edits.made += 1
         self._edits_itself = True
         try:
             yield
         finally:
-            self._edits.present -= 1
+            self.edits.present -= 1
 
     async def ask(self, case: Case, *, tidying: bool = False) -> Any:
         """The answer, judged; None: there is none to judge, or nobody has decided. ``tidying``: sent whatever is over.
@@ -158,13 +158,13 @@ class Asker:
             raise OverError
         method = METHODS[case.method]
         self.operator.asked += 1
-        edits, edited = self._edits.made, self._edits.present
+        edits, edited = self.edits.made, self.edits.present
         answer = await self.operator.call(
             case.method, case.request, method.response, method.prefix, case.certificate
         )
         if answer is None or answer.error_code in _UNDECIDED:
             return None
-        if not self._edits_itself and (edited or edits != self._edits.made):
+        if not self._edits_itself and (edited or edits != self.edits.made):
             return None
         for finding in findings(case, answer):
             self.cluster.violated(f"{case.method} {finding}: {case.request}")

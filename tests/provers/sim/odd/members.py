@@ -30,6 +30,8 @@ _BALANCING: Codes = (codes.REBALANCE_IN_PROGRESS,)
 #: in one of another kind since.
 _MOVED: Codes = (*_NO_MEMBER, *_GENERATION, codes.INCONSISTENT_GROUP_PROTOCOL)
 _FAR = 1000
+#: How long to wait for a coordinator before another look, seconds.
+_LOOK_S = 0.2
 #: A member that does not sync is left out after the one, one that is silent after the other.
 REBALANCE_S, SESSION_S = 1.0, 2.0
 SESSION_MS = int(SESSION_S * 1000)
@@ -58,6 +60,13 @@ class _Group:
             found = codes.ErrorCode.Name(answer.error_code)
             cluster.violated(f"{method} got {found}, not {names}: {request}")
         return answer
+
+    async def served(self) -> None:
+        """Until somebody coordinates the group: while nobody does, whatever is asked is answered alike. Raises
+        OverError."""
+        probe = wire.HeartbeatRequest(group_id=self.name, member_id=REFUSED)
+        while await self.ask("Heartbeat", probe, (*_NO_MEMBER, *_GENERATION, *_DONE)) is None:
+            await self._asker.pass_s(_LOOK_S)
 
     def coordinator(self) -> tuple[int, int] | None:
         """Broker and leader epoch of whoever leads the partition that keeps the group."""
@@ -103,6 +112,8 @@ async def refused_members(asker: Asker) -> None:
     """Of a group that nobody is in, and of none."""
     group = _Group(asker, f"odd-{asker.serial}-none")
     name = group.name
+    await group.served()
+    await _refused_offsets(asker, group)
     for method, request, allowed in (
         ("JoinGroup", _join("", "", SESSION_MS, "odd", "range"), _NO_GROUP),
         ("SyncGroup", wire.SyncGroupRequest(), _NO_GROUP),
@@ -122,7 +133,6 @@ async def refused_members(asker: Asker) -> None:
         ("OffsetCommit", _commit(name, 5, REFUSED, _offset("t0", 1)), _GENERATION),
     ):
         await group.ask(method, request, allowed)
-    await _refused_offsets(asker, group)
 
 
 async def _refused_offsets(asker: Asker, group: _Group) -> None:
@@ -151,6 +161,7 @@ async def life_of_a_group(asker: Asker) -> None:
     """One member, and what is said to others and to what it says at the wrong time."""
     group = _Group(asker, f"odd-{asker.serial}")
     name = group.name
+    await group.served()
     joined_at = _Since(group)
     joined = await group.ask(
         "JoinGroup", _join(name, "", SESSION_MS, "odd", "range", "sticky"), (*_DONE, *_BALANCING)

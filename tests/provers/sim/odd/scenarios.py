@@ -57,11 +57,11 @@ class Oddities:
         self._cluster = cluster
         self.operator = Operator(cluster)
         self.begun = 0
-        self._edits = Edits()
+        self.edits = Edits()
 
     def begin(self, scenario: str, seed: int) -> None:
         self.begun += 1
-        asker = Asker(self._cluster, self.operator, self._edits, self.begun, Random(seed))
+        asker = Asker(self._cluster, self.operator, self.edits, self.begun, Random(seed))
         self._cluster.loop.spawn(self.operator.process, self._run(scenario, asker))
 
     async def _run(self, scenario: str, asker: Asker) -> None:

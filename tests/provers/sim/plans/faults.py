@@ -56,7 +56,7 @@ class Faults(Abuse):
     def begin(self, kind: str, arguments: tuple[Any, ...]) -> None:
         getattr(self, kind)(*arguments)
 
-    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
         def due() -> None:
             if not self.over:
                 work()
@@ -102,15 +102,15 @@ class Faults(Abuse):
             if not node.alive:
                 node.start()
             else:
-                self._later(0.5, start)
+                self.later(0.5, start)
 
-        self._later(seconds, start)
+        self.later(seconds, start)
 
     def _pause(self, process: Process | None, seconds: float) -> None:
         if process is None or not process.alive:
             return
         self._cluster.loop.pause(process)
-        self._later(seconds, lambda: self._cluster.loop.resume(process))
+        self.later(seconds, lambda: self._cluster.loop.resume(process))
 
     # ways
 
@@ -121,13 +121,13 @@ class Faults(Abuse):
         name, servers = self._name(node), range(len(self._cluster.zk.ensemble.servers))
         there, back = ways
         self._cluster.zk.block(name, servers, there=there, back=back)
-        self._later(seconds, lambda: self._cluster.zk.unblock(name))
+        self.later(seconds, lambda: self._cluster.zk.unblock(name))
 
     def part(self, node: str, other: str, both: bool, seconds: float) -> None:
         name, rpc = self._name(node), self._cluster.rpc
         for way in [(name, other), (other, name)] if both else [(name, other)]:
             rpc.close(*way)
-            self._later(seconds, partial(rpc.open, *way))
+            self.later(seconds, partial(rpc.open, *way))
 
     def isolate(self, node: str, seconds: float) -> None:
         """From everybody."""
@@ -149,7 +149,7 @@ class Faults(Abuse):
         for other in self._cluster.brokers.values():
             if other is not broker:
                 self.part(broker.name, other.name, False, seconds)
-        self._later(0.1, lambda: self.kill_broker(id_, 0.0))
+        self.later(0.1, lambda: self.kill_broker(id_, 0.0))
 
     # ZooKeeper
 
@@ -166,7 +166,7 @@ class Faults(Abuse):
         if not zk.ensemble.servers[server].running:
             return
         zk.stop_server(server)
-        self._later(seconds, lambda: self._start_zookeeper(server))
+        self.later(seconds, lambda: self._start_zookeeper(server))
 
     def _start_zookeeper(self, server: int) -> None:
         if not self._cluster.zk.ensemble.servers[server].running:
@@ -180,14 +180,14 @@ class Faults(Abuse):
     def lag_zookeeper(self, server: int, seconds: float) -> None:
         zk = self._cluster.zk
         zk.ensemble.hold(server)
-        self._later(seconds, lambda: zk.release_server(server))
+        self.later(seconds, lambda: zk.release_server(server))
 
     def cut_off_zookeeper(self, server: int, seconds: float) -> None:
         zk = self._cluster.zk
         if zk.ensemble.leader in (None, server) or not zk.ensemble.servers[server].running:
             return
         zk.ensemble.cut_off(server)
-        self._later(seconds, lambda: zk.heal_server(server))
+        self.later(seconds, lambda: zk.heal_server(server))
 
     def depose(self) -> None:
         """Somebody deletes /controller, as operators do to have another elected."""
@@ -198,7 +198,7 @@ class Faults(Abuse):
         copy = self._cluster.namesake(id_)
         if not copy.alive:
             copy.start()
-            self._later(seconds, copy.terminate)
+            self.later(seconds, copy.terminate)
 
     # clocks and disks
 
@@ -217,7 +217,7 @@ class Faults(Abuse):
                     disk.fail_log(key)
         else:
             _one_of(broker.disks, seconds).fail()
-        self._later(seconds, lambda: self._mend(broker))
+        self.later(seconds, lambda: self._mend(broker))
 
     def _mend(self, broker: SimBroker) -> None:
         self._repair(broker)
@@ -250,7 +250,7 @@ class Faults(Abuse):
         broker.kill()
         _one_of(broker.disks, seconds).fail()
         self._start_later(broker, 0.1)
-        self._later(seconds, lambda: self._mend(broker))
+        self.later(seconds, lambda: self._mend(broker))
 
     def cut_power(self, id_: int, seconds: float) -> None:
         broker = self._cluster.brokers[id_]
@@ -288,17 +288,22 @@ class Faults(Abuse):
 
     def scribble(self, topic: str, number: int) -> None:
         """Somebody writes what does not decode; puts it back at the end, if nobody has done so."""
-        found = self._stored(path := f"/brokers/topics/{topic}/partitions/{number}/state")
-        if found is not None:
-            self._scribbled[path], version = found
+        if self.scribble_over(f"/brokers/topics/{topic}/partitions/{number}/state"):
             self._cluster.tampered = True
-            self._cluster.ask_zookeeper(Set(path, SCRIBBLE, version))
 
-    def _end_scribbles(self) -> None:
-        for path, before in self._scribbled.items():
-            found = self._cluster.ask_zookeeper(Get(path))
-            if isinstance(found, Data) and found.data == SCRIBBLE:
-                self._cluster.ask_zookeeper(Set(path, before, found.stat.version))
+    def scribble_over(self, path: str) -> bool:
+        """Whether there was something that decodes."""
+        found = self._stored(path)
+        if found is None:
+            return False
+        self._scribbled[path], version = found
+        self._cluster.ask_zookeeper(Set(path, SCRIBBLE, version))
+        return True
+
+    def put_back(self, path: str) -> None:
+        found = self._cluster.ask_zookeeper(Get(path))
+        if isinstance(found, Data) and found.data == SCRIBBLE:
+            self._cluster.ask_zookeeper(Set(path, self._scribbled[path], found.stat.version))
 
     def _stored(self, path: str) -> tuple[bytes, int] | None:
         """A state and its version, if there is one that decodes."""
@@ -327,7 +332,8 @@ class Faults(Abuse):
             zk.release_server(server)
         # Without a leader nothing could be deleted, nor written.
         self.end_abuse()
-        self._end_scribbles()
+        for path in self._scribbled:
+            self.put_back(path)
         cluster.rpc.open_all()
         for node in cluster.nodes:
             zk.unblock(node.name)

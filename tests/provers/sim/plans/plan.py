@@ -40,6 +40,10 @@ MOMENTS = (
     "takes Produce",
     "takes OffsetCommit",
 )
+#: How the names of topics begin that nobody writes to: they may be removed by hand. One of them has just this name.
+VICTIM = "gone"
+#: When somebody else comes in between (`tests.provers.sim.plans.conflicts`): before a write, or after a read.
+WRITE, READ = "write", "read"
 #: About how long an operation is in the works, seconds.
 MIDST_S = 0.1
 
@@ -109,6 +113,8 @@ class Options:
     #: Operators, brokers and members of groups ask for what cannot be, and for what hardly anybody asks for
     #: (`tests.provers.sim.odd`).
     odd: bool = False
+    #: Somebody else writes what is just being decided upon (`tests.provers.sim.plans.conflicts`).
+    conflict: bool = False
     #: Each broker has so many data directories.
     disks: int = 1
     #: Brokers start while one of several disks fails.
@@ -138,6 +144,8 @@ SEVERAL_DISKS = 0.25
 HELD_UP = 0.2
 #: Of those that are secured, with ``impostor``; and of all with ``flood``, and with ``oversized``.
 IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
+#: With ``conflict``, of those without poison; and how many these have.
+CONFLICTED, CONFLICTS = 0.5, (4, 12)
 #: With ``odd``, of those without poison; and how many scenarios these have.
 ODD, ODDITIES = 0.5, (4, 12)
 SCENARIOS = (
@@ -256,6 +264,7 @@ def _drawn(
         oversized=Random(f"{seed}:oversized").random() < OVERSIZED,
         namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
         odd=Random(f"{seed}:odd").random() < ODD and not _poisoned(seed, takeover=takeover),
+        conflict=Random(f"{seed}:conflict").random() < CONFLICTED and not _poisoned(seed, takeover=takeover),
         disks=disks,
         start_without_disk=disks > 1,
         held_up=brokers > 1 and Random(f"{seed}:held_up").random() < HELD_UP,
@@ -302,7 +311,7 @@ def _apart(seed: int, options: Options) -> list[Action]:
     for name, arguments in APART.items():
         rng = Random(f"{seed}:{name}:actions")
         if getattr(options, name):
-            times = rng.randint(*(ODDITIES if name == "odd" else (1, 4)))
+            times = rng.randint(*TIMES.get(name, (1, 4)))
             moments = [rng.uniform(0.0, options.duration_s) for _ in range(times)]
             actions += [Action(round(at_s, 6), name, arguments(rng, options)) for at_s in moments]
     return actions
@@ -450,6 +459,7 @@ APART: dict[str, Arguments] = {
     ),
     "flood": lambda rng, options: (_broker(rng, options), rng.choice((2, 1500))),
     "oversized": lambda _rng, _options: (),
+    "conflict": lambda rng, options: _conflict(rng, options),
     "odd": lambda rng, options: (_scenario(rng, options), rng.randrange(2**31)),
     "held_up": lambda rng, options: (_broker(rng, options), round(rng.uniform(0.2, 1.2), 6)),
     "start_without_disk": lambda rng, options: (_broker(rng, options), 2 * _short_s(rng)),
@@ -458,6 +468,9 @@ APART: dict[str, Arguments] = {
         round(rng.uniform(0.5, 2.5) * options.session_timeout_ms / 1000, 6),
     ),
 }
+
+#: How many there are of each in a run that has them.
+TIMES = {"odd": ODDITIES, "conflict": CONFLICTS}
 
 #: Faults whose first argument is a broker's id, a controller's, or a node's name.
 BY_BROKER = (
@@ -500,3 +513,91 @@ OPERATIONS: dict[str, Arguments] = {
     "pause": lambda rng, _: (_short_s(rng),),
     "cancel_shutdown": lambda rng, options: (_broker(rng, options),),
 }
+
+#: Who comes in between, by what it is about, and what brings it about.
+RIVALS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "state": (
+        (
+            "touched",
+            "shrunk",
+            "led_by_another",
+            "newer",
+            "scribbled",
+            "removed",
+            "renewed",
+            "bereft",
+            "bereft",
+        ),
+        (
+            "elect_preferred",
+            "bounce_broker",
+            "reassign",
+            "kill_broker",
+            "stop_broker",
+            "move_many",
+            "elect_many",
+        ),
+    ),
+    "isr": (
+        ("touched", "shrunk", "led_by_another", "scribbled", "removed"),
+        ("pause_broker", "stop_broker", "bounce_broker"),
+    ),
+    "new state": (("created_first", "begun", "removed", "renewed"), ("create", "expand")),
+    "topic": (
+        ("touched", "marked", "expanded", "scribbled", "removed", "renewed"),
+        ("reassign", "move_many", "cancel_reassignment", "expand", "create"),
+    ),
+    "new topic": (("created_first", "created_alike"), ("create",)),
+    "end of topic": (("removed", "renewed", "littered", "expanded", "scribbled"), ("delete",)),
+    "reassignment": (
+        ("touched", "another_request", "another_request", "removed", "scribbled"),
+        ("reassign", "litter", "move_many"),
+    ),
+    "preferred": (("touched", "another_election", "removed", "scribbled"), ("elect_preferred", "litter")),
+    "deletion": (("touched", "removed"), ("delete",)),
+    "config": (
+        ("touched", "marked", "removed", "scribbled", "ill_valued"),
+        ("set_min_isr", "set_unclean", "create", "announce"),
+    ),
+    "ours": (("touched", "removed", "scribbled"), ("drain", "pause")),
+    "feature": (("touched", "scribbled"), ("update_feature",)),
+    "producer_ids": (("touched", "taken_first", "scribbled"), ("allocate_ids",)),
+    "notification": (("removed", "touched"), ("bounce_broker", "fail_disk", "litter")),
+    "epoch": (("superseded", "reigned_over"), ("depose", "stop_controller", "elect_preferred", "reassign")),
+    "kafka_id": (("removed",), ("depose",)),
+    "broker": (("departed", "scribbled", "moved"), ("bounce_broker", "kill_broker", "depose")),
+}
+#: What brings things about, and is asked for nowhere else.
+PROVOCATIONS: dict[str, Arguments] = {
+    "move_many": lambda rng, options: (_ids(rng, options), rng.random() < 0.3),
+    "elect_many": lambda rng, _: (rng.random() < 0.5,),
+    "announce": lambda rng, _: (rng.randrange(4),),
+}
+#: Those that are by a znode of a tool's.
+_BY_ZNODE = ("reassignment", "preferred")
+#: Nobody writes these beside a controller, and nobody reads those.
+_READ_ONLY, _WRITE_ONLY = ("broker",), ("new state", "new topic", "isr", "kafka_id")
+
+
+def _conflict(rng: Random, options: Options) -> tuple[Any, ...]:
+    """Arguments of ``Conflicts.begin``."""
+    what = rng.choice(tuple(RIVALS))
+    rivals, provocations = RIVALS[what]
+    provoked = rng.choice(provocations)
+    how = (OPERATIONS | PROVOCATIONS | FAULTS)[provoked](rng, options)
+    if provoked in OPERATIONS and how and how[0] in TOPICS:
+        another = f"{VICTIM}{rng.randint(1, 4)}"
+        topic = another if provoked == "create" else rng.choice((how[0], TOPICS[0], VICTIM, another))
+        how = (topic, *how[1:])
+    if what in _BY_ZNODE and rng.random() < 0.7 and provoked in ("reassign", "elect_preferred"):
+        how = (*how[:-1], True)
+    reads = what in _READ_ONLY or (what not in _WRITE_ONLY and rng.random() < 0.35)
+    return (
+        READ if reads else WRITE,
+        what.rpartition(" ")[2],
+        rng.choice((1, 1, 1, 2, 4)),
+        rng.choice((1, 1, 1, 2, 12)),
+        rng.choice(rivals),
+        provoked,
+        how,
+    )

@@ -339,4 +339,46 @@ return StateChange(_p, _c, _n, _e.recipients)
             "False",
         ),
     ),
+    Fault(
+        "list-of-moves-written-over",
+        "what is done is taken from a tool's list of moves, whatever the list is by now",
+        Change(
+            CORE + "reassignment.admin_znode:trim",
+            "SetReassignment(_k, _f.version)",
+            "SetReassignment(_k, -1)",
+        ),
+    ),
+    Fault(
+        "nonsense-deleted-unseen",
+        "a list of moves that did not decode is deleted, whatever it is by now",
+        Change(CORE + "reassignment.admin_znode:delete_malformed", "_p.version", "-1"),
+    ),
+    Fault(
+        "fields-of-tools-dropped",
+        "a topic that gets its id loses the fields that tools have put there",
+        Change(
+            CORE + "topics.changes:_assign_ids",
+            "replace(_i, topic_id=_t)",
+            "replace(_i, topic_id=_t, others={})",
+        ),
+    ),
+    Fault(
+        "topic-written-over",
+        "an assignment is written over whatever the topic is by now",
+        Change(CORE + "reassignment.topic_znode:_write", "SetTopic(_c)", "SetTopic(replace(_c, version=-1))"),
+    ),
+    Fault(
+        "ids-given-up-after-a-conflict",
+        "topics whose ids were written together with that of one that somebody else wrote get none",
+        drop(CORE + "topics.changes:assign_missing_ids", "for _i in _l:\n yield from _insist_on_id(_c, _i)"),
+    ),
+    Fault(
+        "ids-of-another-handed-out",
+        "a block of producer ids that another has taken first is handed out, too",
+        Change(
+            CORE + "cluster.producer_ids:_landed",
+            "(_f.value, _f.version) == (_b, _n)",
+            "True",
+        ),
+    ),
 )

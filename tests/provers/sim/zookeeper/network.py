@@ -121,6 +121,9 @@ class Network:
         #: What each client will lose next: of the next operation of that kind.
         self._losses: dict[str, tuple[Loss, type]] = {}
         self.channels: list[Channel] = []
+        #: Told of each client's request, before it is carried out and after.
+        self.on_arrival: Callable[[str, Operation], None] = lambda _client, _op: None
+        self.on_served: Callable[[str, Operation], None] = lambda _client, _op: None
         #: Whose sessions they are.
         self.clients: dict[int, str] = {}
         self._began_s = self.loop.time()
@@ -225,7 +228,9 @@ class Network:
         return [channel for channel in self.channels if channel.client == client]
 
     def deliver(self, channel: Channel, op: Operation) -> None:
+        self.on_arrival(channel.client, op)
         self.ensemble.request(channel.connection, op, self.now_ms)
+        self.on_served(channel.client, op)
         self.deliver_answers()
 
     def hang_up(self, channel: Channel) -> None:

@@ -1,0 +1,175 @@
+"""Somebody else comes in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.provers.sim.actors.operators import Operator
+from tests.provers.sim.checks.ledger import SCRIBBLE
+from tests.provers.sim.odd.asking import Edits
+from tests.provers.sim.plans.conflicts import KINDS, Conflicts
+from tests.provers.sim.plans.faults import Faults
+from tests.provers.sim.plans.plan import FAULTS, OPERATIONS, PROVOCATIONS, RIVALS, VICTIM, _conflict, plan
+from tests.provers.sim.simulate import simulate
+from tests.provers.sim.zookeeper.ensemble import Ensemble
+from tests.provers.sim.zookeeper.messages import Code, Create, Data, Delete, Get, Multi, Operation, Reply, Set
+
+TOPIC = f"/brokers/topics/{VICTIM}"
+STATE = f"{TOPIC}/partitions/0/state"
+STATE_DATA = {"leader": 1, "leader_epoch": 3, "isr": [1, 2], "controller_epoch": 1, "version": 1}
+
+
+class _Cluster(SimpleNamespace):
+    """As much of one as conflicts look at."""
+
+    def __init__(self) -> None:
+        ensemble = Ensemble()
+        connection = ensemble.connect(0, 60_000, 0)
+        assert connection is not None
+        ledger = SimpleNamespace(transactions=0, controller_epoch=1, topics={})
+
+        def agreed(_: object) -> None:
+            ledger.transactions += 1
+
+        def ask(op: Operation) -> Any:
+            ledger.transactions += 2  # a session begins, and ends
+            ensemble.request(connection, op, 0)
+            reply = connection.outbox.popleft()
+            assert isinstance(reply, Reply)
+            return reply.value if reply.code is Code.OK else None
+
+        ensemble.on_agreed = agreed
+        super().__init__(
+            ledger=ledger,
+            tampered=False,
+            by_hand=False,
+            brokers={1: None, 2: None},
+            ask_zookeeper=ask,
+            trace_line=lambda _: None,
+            node=ensemble.servers[0].tree.node,
+            nodes_below=lambda path: sorted(
+                node.children if (node := ensemble.servers[0].tree.node(path)) else ()
+            ),
+            oddities=SimpleNamespace(edits=Edits()),
+            operator=SimpleNamespace(begin=lambda kind, arguments: None),
+        )
+        for path in ("/brokers", "/brokers/ids", "/brokers/topics", "/admin"):
+            ask(Create(path))
+
+
+@pytest.fixture
+def cluster() -> Any:
+    return _Cluster()
+
+
+def stored(cluster: Any, path: str) -> tuple[Any, int]:
+    found = cluster.ask_zookeeper(Get(path))
+    assert isinstance(found, Data)
+    return json.loads(found.data or b"null"), found.stat.version
+
+
+def armed(cluster: Any, moment: str, kind: str, rival: str, count: int = 1, times: int = 1) -> Conflicts:
+    conflicts = Conflicts(cluster)
+    conflicts.begin(moment, kind, count, times, rival, "delete", ("t", False))
+    return conflicts
+
+
+def with_state(cluster: Any) -> None:
+    cluster.ask_zookeeper(Create(TOPIC, json.dumps({"version": 2, "partitions": {"0": [1, 2]}}).encode()))
+    for path in (f"{TOPIC}/partitions", f"{TOPIC}/partitions/0"):
+        cluster.ask_zookeeper(Create(path))
+    cluster.ask_zookeeper(Create(STATE, json.dumps(STATE_DATA).encode()))
+
+
+def test_just_before_a_write_another_one_lands_and_the_write_has_the_wrong_version(cluster: Any) -> None:
+    with_state(cluster)
+    conflicts = armed(cluster, "write", "state", "shrunk")
+    write = Multi((Set(STATE, b"ours", 0),))
+    conflicts.arrives("controller-1", write)
+    assert cluster.ask_zookeeper(write) == (Code.BAD_VERSION,)
+    assert stored(cluster, STATE) == ({**STATE_DATA, "isr": [1]}, 1)
+    assert cluster.tampered
+    conflicts.arrives("controller-1", Multi((Set(STATE, b"ours", 1),)))
+    assert conflicts.made == 1, "once was asked for"
+
+
+def test_only_those_of_the_kind_count_and_only_those_of_the_cluster(cluster: Any) -> None:
+    with_state(cluster)
+    conflicts = armed(cluster, "write", "state", "touched", count=2, times=2)
+    conflicts.arrives("producer-1", Set(STATE, b"", 0))
+    conflicts.arrives("controller-1", Set(TOPIC, b"", 0))
+    conflicts.served("controller-1", Get(STATE))
+    for made in (0, 1, 2, 2):
+        conflicts.arrives("broker-1", Set(STATE, b"", 0))
+        assert conflicts.made == made
+
+
+def test_just_after_a_read_what_was_read_is_no_more(cluster: Any) -> None:
+    conflicts = armed(cluster, "read", "topic", "renewed")
+    before = cluster.node(TOPIC).czxid
+    conflicts.served("controller-1", Get(TOPIC))
+    assert cluster.node(TOPIC).czxid > before
+    assert cluster.by_hand
+
+
+def test_what_was_put_down_there_goes_too(cluster: Any) -> None:
+    with_state(cluster)
+    armed(cluster, "write", "topic", "removed").arrives("controller-1", Delete(TOPIC))
+    assert cluster.node(TOPIC) is None
+
+
+def test_a_state_is_created_a_moment_before(cluster: Any) -> None:
+    cluster.ask_zookeeper(Create(TOPIC, b"{}"))
+    parents = (Create(f"{TOPIC}/partitions"), Create(f"{TOPIC}/partitions/0"))
+    ours = Multi((*parents, Create(STATE, json.dumps(STATE_DATA).encode())))
+    armed(cluster, "write", "state", "created_first").arrives("controller-1", ours)
+    assert stored(cluster, STATE)[0]["leader"] in (1, 2)
+    assert cluster.ask_zookeeper(ours)[0] is Code.NODE_EXISTS
+
+
+def test_a_topic_of_clients_is_never_removed(cluster: Any) -> None:
+    cluster.ask_zookeeper(Create("/brokers/topics/t0", b"{}"))
+    conflicts = armed(cluster, "write", "topic", "removed")
+    conflicts.arrives("controller-1", Set("/brokers/topics/t0", b"", 0))
+    assert (conflicts.made, cluster.by_hand) == (0, False)
+    conflicts.forget()
+    conflicts.arrives("controller-1", Set(TOPIC, b"", 0))
+    assert conflicts.made == 0, "everything is mended"
+
+
+def test_a_list_is_replaced_also_one_that_does_not_decode(cluster: Any) -> None:
+    listed: list[tuple[str, int, list[int]]] = []
+    cluster.tools = SimpleNamespace(listed=lambda *move: listed.append(move))
+    cluster.ledger.topics = {"t0": None}
+    cluster.ask_zookeeper(Create("/brokers/ids/2"))
+    path = "/admin/reassign_partitions"
+    cluster.ask_zookeeper(Create(path, SCRIBBLE))
+    armed(cluster, "write", "reassignment", "another_request").arrives("controller-1", Delete(path, 0))
+    assert listed == [("t0", 0, [2])]
+    assert stored(cluster, path)[0]["partitions"] == [{"topic": "t0", "partition": 0, "replicas": [2]}]
+
+
+def test_all_that_plans_name_is_there() -> None:
+    kinds = {what.rpartition(" ")[2] for what in RIVALS}
+    assert kinds == KINDS.keys()
+    for rivals, provocations in RIVALS.values():
+        assert [name for name in rivals if not hasattr(Conflicts, name)] == []
+        assert set(provocations) <= {*OPERATIONS, *PROVOCATIONS, *FAULTS}
+    assert [name for name in PROVOCATIONS if not hasattr(Operator, name)] == []
+    assert [name for name in FAULTS if not hasattr(Faults, name)] == []
+    options = plan(1).options
+    drawn = [_conflict(Random(seed), options) for seed in range(300)]
+    assert {kind for _, kind, *_ in drawn} == kinds
+
+
+@pytest.mark.slow
+def test_in_runs_they_come_in_between() -> None:
+    stories: Callable[[int], list[str]] = lambda seed: simulate(plan(seed), telling=True).story  # noqa: E731
+    seeds = [seed for seed in range(1, 40) if plan(seed).options.conflict][:8]
+    assert any("--- in between: " in line for seed in seeds for line in stories(seed))
