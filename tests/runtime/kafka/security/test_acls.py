@@ -115,8 +115,8 @@ async def test_changes_in_bursts_are_all_seen(authorizer: AclAuthorizer, zk: Kaz
 async def test_reconnected_reads_again(authorizer: AclAuthorizer, zk: KazooClient) -> None:
     """An announcement whose event was lost with the connection."""
     admin = Admin(zk)
-    await admin.put("/kafka-acl/Topic/t", content())
-    await until(lambda: not authorizer.allowed(ALICE, Operation.READ, topic("t")), "nothing yet")
+    await admin.put("/kafka-acl/Topic/t", content(("Allow", "User:alice", "Write")))
+    await until(lambda: authorizer.allowed(ALICE, Operation.WRITE, topic("t")), "the ACL")
     await asyncio.to_thread(zk.set, "/kafka-acl/Topic/t", content(("Allow", "User:alice", "Read")))
     await asyncio.sleep(0.5)
     authorizer.reconnected()
