@@ -245,12 +245,12 @@ class Consumer:
         if position is None or position.checked >= leader.leader_epoch:
             return
         if position.epoch >= 0:
-            _, end_offset = await self._end_of_epoch(key, position.epoch, leader)
+            epoch, end_offset = await self._end_of_epoch(key, position.epoch, leader)
             if 0 <= end_offset < position.offset and self._positions.get(key) is position:
                 self._on_truncation(Truncation(*key, position.offset, end_offset))
                 if self._reset == "error":
                     raise TruncatedError(f"records of {key[0]}-{key[1]}", position.offset, end_offset)
-                position.offset, position.epoch = end_offset, -1
+                position.offset, position.epoch = end_offset, epoch
         # Only after success: a failure above must be retried.
         position.checked = leader.leader_epoch
 
@@ -299,7 +299,7 @@ class Consumer:
             key = (answer.topic, answer.partition)
             position = self._positions.get(key)
             # The partition was assigned or sought again meanwhile: the response is for another position.
-            if position is None or position is not positions.get(key) or position.offset != offsets[key]:
+            if position is None or position is not positions.get(key):
                 continue
             try:
                 if answer.error_code:

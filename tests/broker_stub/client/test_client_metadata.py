@@ -84,9 +84,23 @@ def test_nobody_leads_or_nobody_knows_where() -> None:
     assert view.leader(KEY) is None
     view.apply(metadata_response(9, 4))
     assert view.leader(KEY) is None
+    view.apply(metadata_response(1, 5))
+    view.apply(metadata_response(-1, 5))
+    assert view.leader(KEY) is None
+    view.apply(metadata_response(9, 6))
     assert view.leader(("other", 0)) is None
     view.brokers[9] = "h:1"
-    assert view.leader(KEY) == Leader(9, 4, "h:1")
+    assert view.leader(KEY) == Leader(9, 6, "h:1")
+
+
+async def test_a_refusal_that_names_no_leader_unseats_nobody() -> None:
+    cluster = FakeCluster()
+    found = Metadata(cluster, cluster.bootstrap)
+    await found.refresh()
+    found.notified(KEY, -1, 9)
+    assert (await found.leader(KEY)).broker_id == 1
+    found.notified(KEY, 2, 9)
+    assert (await found.leader(KEY)).broker_id == 2
 
 
 async def test_any_broker_that_answers_will_do() -> None:
@@ -118,7 +132,7 @@ async def test_old_metadata_is_refreshed_though_nothing_failed(monkeypatch: pyte
     await found.leader(KEY)
     await found.leader(KEY)
     assert len(cluster.asked("Metadata")) == 1
-    monkeypatch.setattr(metadata, "MAX_AGE_S", -1.0)
+    monkeypatch.setattr(metadata, "MAX_AGE_S", 0.0)
     cluster.up[2] = False
     cluster.up[1] = False
     # The refresh fails in the background and raises nothing.
@@ -127,6 +141,18 @@ async def test_old_metadata_is_refreshed_though_nothing_failed(monkeypatch: pyte
     await asyncio.sleep(0)
     assert len(cluster.asked("Metadata")) > 1
     await found.close()
+
+
+async def test_bootstrap_addresses_are_tried_when_no_known_broker_answers() -> None:
+    cluster = FakeCluster(brokers=3)
+    cluster.stale[3] = metadata_response(1, 0)
+    del cluster.stale[3].brokers[2]
+    found = Metadata(cluster, [address(3)])
+    await found.refresh()
+    assert sorted(found.view.brokers) == [1, 2]
+    cluster.up[1] = cluster.up[2] = False
+    await found.refresh()
+    assert cluster.asked("Metadata")[-1] == address(3)
 
 
 async def test_nobody_answers() -> None:
@@ -162,6 +188,11 @@ async def test_persisting_ends_with_success_a_refusal_or_the_time(monkeypatch: p
     errors = [RetriableError(codes.LEADER_NOT_AVAILABLE, "x", "why")]
     with pytest.raises(GaveUpError, match=r"x: LEADER_NOT_AVAILABLE \(given up after 0 s; why\)"):
         await retry(work, 0)
+    errors = [RetriableError(codes.LEADER_NOT_AVAILABLE, "x", "why")]
+    monkeypatch.setattr(metadata, "BACKOFF_FIRST_S", 100.0)
+    monkeypatch.setattr(metadata, "BACKOFF_MAX_S", 100.0)
+    with pytest.raises(GaveUpError, match="given up after 5 s"):
+        await retry(work, 5)
 
 
 @pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:0", "h:65536", "h:x", "h:1,", "h:²"])

@@ -11,6 +11,7 @@ from broker_stub.client import metadata
 from broker_stub.client.consumer import EARLIEST, LATEST, Consumer, Reset, Truncation
 from broker_stub.client.errors import FatalError, GaveUpError, OffsetRangeError, TruncatedError
 from broker_stub.log import batches
+from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from tests.support.broker.fake_cluster import TOPIC, FakeCluster, Fault, address
 
@@ -108,7 +109,8 @@ async def test_several_leaders_at_once_and_one_of_them_dead() -> None:
 async def test_it_follows_the_leader() -> None:
     cluster = FakeCluster()
     fill(cluster, 3)
-    async with consumer(cluster) as consuming:
+    notified: list[Truncation] = []
+    async with consumer(cluster, on_truncation=notified.append) as consuming:
         await consuming.assign({KEY: EARLIEST})
         assert await read(consuming, 3) == [0, 1, 2]
         cluster.move(0, 2)
@@ -117,6 +119,22 @@ async def test_it_follows_the_leader() -> None:
         assert cluster.asked("Fetch")[-1] == address(2)
         # Under the new epoch it asked whether what it had read was still there.
         assert cluster.asked("OffsetsForLeaderEpoch") == [address(2)]
+    assert notified == []
+
+
+async def test_a_leader_that_a_refusal_names_is_believed() -> None:
+    """No broker's metadata knows of the move yet."""
+    cluster = FakeCluster()
+    fill(cluster, 3)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        await read(consuming, 3)
+        old = cluster.handlers["Metadata"](1, None)
+        assert isinstance(old, wire.MetadataResponse)
+        cluster.stale = {1: old, 2: old}
+        cluster.move(0, 2)
+        fill(cluster, 1)
+        assert await read(consuming, 1) == [3]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +166,86 @@ async def test_records_that_are_gone_are_told_and_read_anew() -> None:
         truncate(cluster, 2)
         assert await read(consuming, 1) == [2]
         assert notified == [Truncation(TOPIC, 0, 5, 2)]
+
+
+async def test_records_that_are_gone_are_told_though_the_first_question_fails() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 5)
+    notified: list[Truncation] = []
+    async with consumer(cluster, on_truncation=notified.append) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        await read(consuming, 5)
+        truncate(cluster, 2)
+        cluster.fail("OffsetsForLeaderEpoch", Fault(codes.UNKNOWN_LEADER_EPOCH))
+        assert await read(consuming, 1) == [2]
+        assert notified == [Truncation(TOPIC, 0, 5, 2)]
+
+
+async def test_records_that_are_gone_again_before_one_more_was_read_are_told_again() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 5)
+    notified: list[Truncation] = []
+    async with consumer(cluster, on_truncation=notified.append) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        await read(consuming, 5)
+        cluster.partitions[KEY].log.truncate_to(3)
+        cluster.move(0, 2)
+        assert await consuming.poll(1) == []
+        truncate(cluster, 1)
+        assert await read(consuming, 1) == [1]
+        assert notified == [Truncation(TOPIC, 0, 5, 3), Truncation(TOPIC, 0, 3, 1)]
+
+
+async def test_records_that_are_gone_are_told_where_the_leader_epoch_stayed() -> None:
+    """A leader that came back with less."""
+    cluster = FakeCluster()
+    fill(cluster, 5)
+    notified: list[Truncation] = []
+    async with consumer(cluster, on_truncation=notified.append) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        await read(consuming, 5)
+        cluster.partitions[KEY].log.truncate_to(2)
+        assert await read(consuming, 2) == [0, 1]
+        assert notified == [Truncation(TOPIC, 0, 5, 2)]
+
+
+async def test_the_epoch_of_the_last_record_is_asked_for() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 2)
+    cluster.move(0, 2)
+    fill(cluster, 2)
+    asked: list[int] = []
+    end_of_epoch = cluster.handlers["OffsetsForLeaderEpoch"]
+    cluster.handlers["OffsetsForLeaderEpoch"] = lambda broker, request: (
+        asked.extend(item.leader_epoch for item in request.partitions) or end_of_epoch(broker, request)  # type: ignore[func-returns-value]
+    )
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        assert len(await consuming.poll(5000)) == 4
+        cluster.move(0, 1)
+        fill(cluster, 1)
+        assert await read(consuming, 1) == [4]
+    assert asked == [1]
+
+
+async def test_what_was_skipped_counts_as_not_read() -> None:
+    """The next leader is not asked about records that lie before the position, and were never read."""
+    cluster = FakeCluster()
+    fill(cluster, 3)
+    notified: list[Truncation] = []
+    async with consumer(cluster, "latest", on_truncation=notified.append) as consuming:
+        await consuming.assign({KEY: 0})
+        await read(consuming, 3)
+        cluster.move(0, 2)
+        assert await consuming.poll(1) == []
+        cluster.partitions[KEY].log.truncate_fully_and_start_at(5)
+        fill(cluster, 3)
+        while consuming.position(KEY) == 3:
+            assert await consuming.poll(1) == []
+        cluster.move(0, 1)
+        fill(cluster, 1)
+        assert await read(consuming, 1) == [8]
+    assert notified == []
 
 
 async def test_records_that_are_gone_under_the_policy_error() -> None:
@@ -214,6 +312,85 @@ async def test_a_position_moves_on_when_its_records_are_handed_over() -> None:
         assert consuming.position(KEY) == 0
         assert await read(consuming, 2) == [0, 1]
         assert consuming.position(KEY) == 2
+
+
+async def test_what_was_fetched_before_a_seek_is_not_handed_over() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 4)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 0})
+        cluster.gate.clear()
+        assert await consuming.poll(1) == []
+        cluster.gate.set()
+        await asyncio.gather(*consuming._fetches.values())
+        consuming.seek(KEY, 2)
+        assert await read(consuming, 2) == [2, 3]
+
+
+async def test_a_refusal_of_the_former_position_does_not_move_the_new_one() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 4)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 17})
+        cluster.gate.clear()
+        assert await consuming.poll(1) == []
+        consuming.seek(KEY, 3)
+        cluster.gate.set()
+        assert await read(consuming, 1) == [3]
+
+
+async def refused_beside_records(cluster: FakeCluster, consuming: Consumer) -> None:
+    """Broker 1 refuses partition 0 for good, and broker 2 gives the records of partition 1, in one poll."""
+    fill(cluster, 1, number=1)
+    await consuming.assign({KEY: 0, (TOPIC, 1): 0})
+    cluster.gate.clear()
+    cluster.fail("Fetch", Fault(codes.INVALID_REQUEST))
+    assert await consuming.poll(1) == []
+    cluster.gate.set()
+    await asyncio.gather(*consuming._fetches.values())
+    assert [(r.partition, r.offset) for r in await consuming.poll(5000)] == [(1, 0)]
+
+
+async def test_a_refusal_is_raised_after_the_records_of_another_broker() -> None:
+    cluster = FakeCluster(partitions=2)
+    async with consumer(cluster) as consuming:
+        await refused_beside_records(cluster, consuming)
+        with pytest.raises(FatalError, match="Fetch t-0 of broker 1 at h:9001: INVALID_REQUEST"):
+            await consuming.poll(5000)
+
+
+async def test_a_refusal_of_what_is_not_assigned_any_more_is_not_raised() -> None:
+    cluster = FakeCluster(partitions=2)
+    async with consumer(cluster) as consuming:
+        await refused_beside_records(cluster, consuming)
+        await consuming.assign({(TOPIC, 1): 0})
+        assert await read(consuming, 1) == [0]
+
+
+async def test_a_batch_that_is_damaged_is_raised() -> None:
+    cluster = FakeCluster()
+    damaged = wire.FetchedPartition(topic=TOPIC, partition=0, records=b"no batch" * 20)
+    cluster.handlers["Fetch"] = lambda _, __: wire.FetchResponse(partitions=[damaged])
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 0})
+        with pytest.raises(FatalError, match="Fetch t-0 of broker 1 at h:9001: CORRUPT_MESSAGE"):
+            await consuming.poll(5000)
+
+
+async def test_a_partition_that_an_answer_names_twice_is_read_once() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 2)
+    fetch = cluster.handlers["Fetch"]
+
+    def twice(broker: int, request: wire.FetchRequest) -> wire.FetchResponse:
+        answer = fetch(broker, request)
+        assert isinstance(answer, wire.FetchResponse)
+        return wire.FetchResponse(partitions=[*answer.partitions, *answer.partitions])
+
+    cluster.handlers["Fetch"] = twice
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 0})
+        assert [r.offset for r in await consuming.poll(5000)] == [0, 1]
 
 
 async def test_a_refusal_that_stays_is_raised() -> None:

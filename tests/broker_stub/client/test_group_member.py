@@ -15,7 +15,7 @@ from broker_stub.client.group import Coordinator, GroupMember, Membership, commi
 from broker_stub.client.metadata import Metadata
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
-from tests.support.broker.fake_cluster import TOPIC, FakeCluster, address
+from tests.support.broker.fake_cluster import TOPIC, FakeCluster, FakePartition, address
 
 KEY = (TOPIC, 0)
 
@@ -28,6 +28,9 @@ class FakeGroup(FakeCluster):
         self.coordinator, self.generation, self.member = 1, 0, ""
         self.refusals: dict[str, deque[int | None]] = {}
         self.offsets: dict[tuple[str, int], int] = {}
+        #: Member and generation of each commit, and the code that the next one gets for each partition.
+        self.commits: list[tuple[str, int]] = []
+        self.offset_codes: deque[int] = deque()
         self.joins: list[str] = []
         self.served_calls: list[tuple[str, str]] = []
         self.news = asyncio.Condition()
@@ -82,6 +85,13 @@ class FakeGroup(FakeCluster):
                 right = (request.member_id, request.generation_id) == (self.member, self.generation)
                 return wire.HeartbeatResponse(error_code=codes.NONE if right else codes.UNKNOWN_MEMBER_ID)
             case wire.OffsetCommitRequest():
+                self.commits.append((request.member_id, request.generation_id))
+                if code := self.offset_codes.popleft() if self.offset_codes else codes.NONE:
+                    refused = [
+                        codes.PartitionError(topic=o.topic, partition=o.partition, error_code=code)  # type: ignore[arg-type]
+                        for o in request.offsets
+                    ]
+                    return wire.OffsetCommitResponse(partition_errors=refused)
                 self.offsets.update({(o.topic, o.partition): o.offset for o in request.offsets})
                 return wire.OffsetCommitResponse()
             case wire.OffsetFetchRequest():
@@ -127,6 +137,9 @@ async def test_it_joins_is_assigned_commits_and_leaves(group: FakeGroup) -> None
         assert membership == Membership("m1", 1, True, ((TOPIC, 0), (TOPIC, 1)))
         await one.commit({KEY: 7})
         assert await one.committed([KEY, (TOPIC, 1)]) == {KEY: 7}
+        await one.commit({KEY: 0})
+        assert await one.committed([KEY, (TOPIC, 1)]) == {KEY: 0}
+        assert group.commits == [("m1", 1)] * 2
     assert group.asked("LeaveGroup") == [address(1)]
     assert group.member == ""
 
@@ -219,10 +232,56 @@ async def test_a_refusal_that_stays_ends_the_membership(group: FakeGroup) -> Non
     assert group.asked("LeaveGroup") == []
 
 
+async def test_a_commit_is_done_once_each_partition_is(group: FakeGroup) -> None:
+    async with member(group) as one:
+        await one.joined()
+        group.offset_codes.append(codes.COORDINATOR_LOAD_IN_PROGRESS)
+        await one.commit({KEY: 3})
+        assert group.offsets == {KEY: 3}
+        group.offset_codes.append(codes.OFFSET_METADATA_TOO_LARGE)
+        with pytest.raises(FatalError, match="OffsetCommit of t-0: OFFSET_METADATA_TOO_LARGE"):
+            await one.commit({KEY: 4})
+        assert group.offsets == {KEY: 3}
+
+
+async def test_partitions_may_be_read_before_the_generation_is_told(group: FakeGroup) -> None:
+    """Who waits for the membership finds the partitions ready."""
+    told: list[int] = []
+
+    async def on_assigned(membership: Membership) -> None:
+        assert membership.generation == 1
+        await asyncio.sleep(0)
+        told.append(one.membership.generation)
+
+    one = GroupMember(group.bootstrap, "g", [TOPIC], connections=group, on_assigned=on_assigned)
+    async with one:
+        await one.joined()
+    assert told == [-1]
+
+
+async def test_partitions_that_a_topic_got_are_given_out_in_the_next_generation(group: FakeGroup) -> None:
+    async with member(group) as one:
+        assert len((await one.joined()).partitions) == 2
+        group.partitions[TOPIC, 2] = FakePartition(1)
+        group.refuse("Heartbeat", codes.REBALANCE_IN_PROGRESS)
+        assert len((await one.until(lambda m: m.generation == 2, 20)).partitions) == 3
+
+
+async def test_a_coordinator_that_does_not_answer_is_looked_for_again(group: FakeGroup) -> None:
+    coordinator = Coordinator(group, Metadata(group, group.bootstrap), "g")
+    await coordinator.ask("Heartbeat", wire.HeartbeatRequest(), wire.HeartbeatResponse)
+    group.up[1], group.coordinator = False, 2
+    with pytest.raises(UnreachableError):
+        await coordinator.ask("LeaveGroup", wire.LeaveGroupRequest(), wire.LeaveGroupResponse)
+    await coordinator.ask("LeaveGroup", wire.LeaveGroupRequest(), wire.LeaveGroupResponse)
+    assert group.asked("LeaveGroup") == [address(1), address(2)]
+
+
 async def test_offsets_without_a_generation(group: FakeGroup) -> None:
     coordinator = Coordinator(group, Metadata(group, group.bootstrap), "g")
     await commit_offsets(coordinator, Membership(), {KEY: 5}, 5)
     assert group.offsets == {KEY: 5}
+    assert group.commits == [("", -1)]
     group.refuse("OffsetCommit", *[codes.NOT_COORDINATOR] * 1000)
     with pytest.raises(GaveUpError, match="NOT_COORDINATOR"):
         await commit_offsets(coordinator, Membership(), {KEY: 6}, 0.05)

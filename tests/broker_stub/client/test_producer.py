@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import pytest
 import pytest_asyncio
 
 from broker_stub.client import metadata
+from broker_stub.client import producer as producer_module
 from broker_stub.client.errors import DeliveryError, GaveUpError
 from broker_stub.client.producer import Delivery, Producer
 from broker_stub.log import batches
@@ -141,6 +144,50 @@ async def test_a_send_too_large_fails_alone(cluster: FakeCluster) -> None:
     assert raised.value.attempts == 0
     assert values(cluster) == [b"w", b"x", b"z"]
     assert len(cluster.asked("Produce")) == 1 + 4
+
+
+async def test_sends_share_a_request_up_to_its_limit(cluster: FakeCluster) -> None:
+    """Each is 116 bytes with what a record costs."""
+    async with Producer(cluster.bootstrap, connections=cluster, batch_bytes=240) as producer:
+        sends = [asyncio.create_task(producer.send(TOPIC, 0, [(None, b"v" * 100)])) for _ in range(5)]
+        assert await asyncio.gather(*sends) == [0, 1, 2, 3, 4]
+    assert len(cluster.asked("Produce")) == 3
+
+
+async def test_two_sends_that_are_too_large_together_are_sent_one_by_one(cluster: FakeCluster) -> None:
+    async with Producer(cluster.bootstrap, connections=cluster, batch_bytes=1 << 23) as producer:
+        sends = [asyncio.create_task(producer.send(TOPIC, 0, [(None, b"v" * 600_000)])) for _ in range(2)]
+        assert await asyncio.gather(*sends) == [0, 1]
+    assert len(cluster.asked("Produce")) == 1 + 2
+
+
+async def test_an_answer_that_does_not_name_the_partition_leaves_open_what_became_of_it(
+    cluster: FakeCluster, producer: Producer
+) -> None:
+    produce = cluster.handlers["Produce"]
+
+    def nameless(broker: int, request: wire.ProduceRequest) -> wire.ProduceResponse:
+        produce(broker, request)
+        cluster.handlers["Produce"] = produce
+        return wire.ProduceResponse()
+
+    cluster.handlers["Produce"] = nameless
+    assert await producer.deliver(TOPIC, 0, [(None, b"v")]) == Delivery(1, 2)
+
+
+async def test_a_request_is_given_up_at_the_deadline_of_its_first_send(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10_000, 50))
+    fifty_s_a_look = SimpleNamespace(monotonic=lambda: float(next(clock)), time_ns=time.time_ns)
+    monkeypatch.setattr(producer_module, "time", fifty_s_a_look)
+    async with Producer(cluster.bootstrap, connections=cluster, delivery_timeout_ms=120_000) as producer:
+        await producer.metadata.refresh()
+        cluster.fail("Produce", Fault(codes.NOT_ENOUGH_REPLICAS))
+        sends = [asyncio.create_task(producer.send(TOPIC, 0, [(None, b"v")])) for _ in range(2)]
+        refused = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(error) for error in refused] == [DeliveryError, DeliveryError]
+    assert len(cluster.asked("Produce")) == 1
 
 
 async def test_it_gives_up_in_time_and_says_what_may_exist(cluster: FakeCluster) -> None:

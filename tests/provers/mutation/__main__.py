@@ -70,8 +70,8 @@ TESTS = {
     "proto/statelog": ("tests/proto/statelog", "tests/runtime/observe"),
     "": ("tests",),
 }
-#: Only slow tests see these: with Spark.
-SLOW = "controller/analysis"
+#: Only slow tests see these: with Spark, with ZooKeeper.
+SLOW = ("controller/analysis", "controller/runtime/kafka/security/acls.py")
 EQUIVALENT = "equivalent"
 PROGRESS_S = 10.0
 

@@ -16,6 +16,7 @@ import structlog
 from controller.core.handlers import not_controller
 from controller.core.model import Broker, Endpoint, FeatureRange, Topic
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.features import UpgradeType
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.topic_ids import uuid_text
@@ -57,7 +58,7 @@ from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.kafka.apis import APIS, ApiKey, encode_request
-from proto.security.authorization import LOGGED_DENIALS_MAX, AnyBroker, Operation, Principal, Resource
+from proto.security.authorization import LOGGED_DENIALS_MAX, Operation, Principal, Resource
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 from tests.support.runtime.kafka_callers import calling, kafka_server
@@ -67,13 +68,22 @@ ID_OF_T = bytes(range(16))
 HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
 
 
-class Authorizer(AnyBroker):
+class Authorizer:
     def __init__(self) -> None:
-        self.allowing = True
+        self.allowing, self.brokers_only = True, False
+        self.denied: set[Operation] = set()
 
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        del principal, operation, resource
-        return self.allowing
+        del principal, resource
+        return self.allowing and operation not in self.denied
+
+    def speaks_for(self, principal: Principal, broker_id: int) -> bool:
+        del principal, broker_id
+        return not self.brokers_only
+
+    def is_controller(self, principal: Principal) -> bool:
+        del principal
+        return True
 
 
 class LookedUp(dict[str, Topic]):
@@ -96,7 +106,9 @@ class Asked:
         rig.run()
         self.cluster, self.rig, self.leads = rig.cluster, rig, True
         self.daemon = Daemon(Settings(state_log_dir=directory))
-        self.authorizer = self.daemon.authorizer = Authorizer()
+        self.authorizer = Authorizer()
+        self.daemon.authorizer = self.authorizer
+        self.requests: list[Any] = []
         self.daemon.kafka_addresses = {"": ("127.0.0.1", 1)}
         self.controller = Controller(self.daemon, SERVED_VERSIONS)
         self.term = SimpleNamespace(
@@ -104,6 +116,7 @@ class Asked:
         )
 
     async def _core(self, request: Any) -> Any:
+        self.requests.append(request)
         if not self.leads:
             return not_controller(request)
         (answer,) = self.rig.ask(request)
@@ -286,6 +299,78 @@ async def test_every_answer_can_be_said_in_every_version(asked: Asked, key: ApiK
             assert state != "denied"
             continue
         assert type(answer).decode(answer.encode(version), version) is not None
+
+
+async def test_an_unclean_election_takes_the_right_to_lose_data(asked: Asked) -> None:
+    asked.authorizer.denied = {Operation.LOSE_DATA}
+    denied = await asked.ask(ElectLeadersRequest(1, [TopicPartitions("t", [0])]))
+    assert (denied.error_code, asked.requests) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+    preferred = await asked.ask(ElectLeadersRequest(0, [TopicPartitions("t", [0])]))
+    assert preferred.error_code == ErrorCode.NONE
+
+
+async def test_elections_of_no_partition_are_not_those_of_all(asked: Asked) -> None:
+    for named in ([], None, [TopicPartitions("t", [0, 1])]):
+        await asked.ask(ElectLeadersRequest(0, named))
+    assert [request.partitions for request in asked.requests] == [[], None, [("t", 0), ("t", 1)]]
+
+
+async def test_a_reassignment_to_nobody_is_a_cancellation_and_no_other(asked: Asked) -> None:
+    parts = [ReassignablePartition(0, None), ReassignablePartition(1, []), ReassignablePartition(2, [2])]
+    topics = [ReassignableTopic("t", parts), ReassignableTopic("u", [ReassignablePartition(0, [1, 2])])]
+    answer = await asked.ask(AlterPartitionReassignmentsRequest(topics=topics))
+    (request,) = asked.requests
+    assert [(p.topic, p.partition, p.replicas) for p in request.reassignments] == [
+        ("t", 0, None), ("t", 1, ()), ("t", 2, (2,)), ("u", 0, (1, 2)),
+    ]  # fmt: skip
+    assert [
+        (each.name, [(p.partition_index, p.error_code) for p in each.partitions]) for each in answer.responses
+    ] == [
+        (
+            "t",
+            [
+                (0, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+                (1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+                (2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ],
+        ),
+        ("u", [(0, ErrorCode.NONE)]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "update", "meant"),
+    [
+        (0, FeatureUpdateKey("f", 1, allow_downgrade=True), UpgradeType.SAFE_DOWNGRADE),
+        (0, FeatureUpdateKey("f", 1), UpgradeType.UPGRADE),
+        (1, FeatureUpdateKey("f", 1, upgrade_type=3), UpgradeType.UNSAFE_DOWNGRADE),
+        (1, FeatureUpdateKey("f", 1, upgrade_type=9), None),
+    ],
+)
+async def test_how_a_feature_may_change(
+    asked: Asked, version: int, update: FeatureUpdateKey, meant: UpgradeType | None
+) -> None:
+    await asked.ask(UpdateFeaturesRequest(feature_updates=[update], validate_only=version == 1), version)
+    (request,) = asked.requests
+    assert ([each.upgrade_type for each in request.updates], request.validate_only) == ([meant], version == 1)
+
+
+async def test_nobody_speaks_for_a_broker_that_the_authorizer_does_not_take_it_for(asked: Asked) -> None:
+    asked.authorizer.brokers_only = True
+    answer = await asked.ask(alterations(3), 3)
+    assert (answer.error_code, asked.requests) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+
+
+async def test_a_controller_whose_lease_is_over_answers_nothing_as_the_active_one(tmp_path: Path) -> None:
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    remaining_s = 0.0
+    session = SimpleNamespace(lease_remaining_s=lambda: remaining_s)
+    daemon.term = SimpleNamespace(machine=SimpleNamespace(ready=True), session=session)  # type: ignore[assignment]
+    controller = Controller(daemon, SERVED_VERSIONS)
+    assert controller.term is None
+    remaining_s = 1.0
+    assert controller.term is daemon.term
+    daemon.state_log.close()
 
 
 async def test_version_0_of_elections_says_an_error_for_each_partition(asked: Asked) -> None:

@@ -138,6 +138,22 @@ def test_without_acls_only_super_users_may_anything() -> None:
     assert AclTable({}, everyone_if_none_found=True).allowed(BOB, READ, topic("t"))
 
 
+def test_every_prefix_of_a_name_counts_up_to_the_whole_of_it() -> None:
+    acls = table(
+        {
+            ("Topic", "PREFIXED", "a"): [("Allow", "User:alice", "All", "*")],
+            ("Topic", "PREFIXED", "ab"): [("Deny", "User:alice", "Read", "*")],
+        }
+    )
+    assert [acls.allowed(ALICE, READ, topic(name)) for name in ("a", "ac", "ab", "abc", "b")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
 @pytest.mark.parametrize("text", ["alice", "User:", ":alice", "User:a;b"])
 def test_super_users_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="principals separated by semicolons"):

@@ -274,13 +274,14 @@ async def test_users_in_zookeeper() -> None:
     }
 
     async def read(path: str) -> bytes | None:
+        assert path.rpartition("/")[2] not in ("", ".", ".."), "no path of a znode"
         return nodes.get(path)
 
     look = users_in_zookeeper(read)
     for name in ("alice", "a b/c*~"):
         assert await look(ScramMechanism.SHA_256, name) == STORED[ScramMechanism.SHA_256]
     assert await look(ScramMechanism.SHA_512, "alice") is None
-    for name in ("bob", "quota", "empty", "..", "x" * 5000):
+    for name in ("bob", "quota", "empty", ".", "..", "x" * 5000):
         assert await look(ScramMechanism.SHA_256, name) is None
     with capture_logs() as logs:
         for name in ("weak", "garbage", "list"):

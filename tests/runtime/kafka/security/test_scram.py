@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from controller.runtime.kafka.security import scram
 from controller.runtime.kafka.security.scram import (
     ITERATIONS_MIN,
+    ClientFirst,
     Decoys,
     ScramClient,
     ScramCredential,
@@ -126,6 +127,41 @@ def test_a_delegation_token_is_never_a_user(extension: str) -> None:
         server.finish(client.final(server.challenge))
 
 
+def nonce_of(server: ScramServer) -> str:
+    return server.challenge.decode().split(",")[0]
+
+
+def proof(server: ScramServer, first: ClientFirst, without_proof: str, more: bytes = b"") -> str:
+    """The right one of a client that says this."""
+    client_key, stored, _ = scram._keys(SHA_256, "secret", server._credential.salt, ITERATIONS_MIN)
+    signed = f"{first.bare},{server.challenge.decode()},{without_proof}".encode()
+    signature = hmac.digest(stored, signed, "sha256")
+    return base64.b64encode(scram._xor(client_key, signature) + more).decode()
+
+
+def test_a_final_message_has_the_server_s_nonce_and_a_proof_of_its_length() -> None:
+    first = read_client_first(b"n,,n=alice,r=abc")
+    server = ScramServer(SHA_256, first, make_credential(SHA_256, "secret"), DECOYS)
+    without = f"c=biws,{nonce_of(server)}"
+    assert server.finish(f"{without},p={proof(server, first, without)}".encode()).startswith(b"v=")
+    with pytest.raises(ScramError, match="unknown user, wrong password"):
+        server.finish(f"{without},p={proof(server, first, without, b'x')}".encode())
+    other = without + "x"
+    with pytest.raises(ScramError, match="another nonce"):
+        server.finish(f"{other},p={proof(server, first, other)}".encode())
+
+
+@pytest.mark.parametrize("name", ["=2C", "=3D", ",=", "=3D2C", "a=,b"])
+def test_names_with_a_comma_or_an_equals_sign_arrive_as_they_are(name: str) -> None:
+    assert read_client_first(ScramClient(SHA_256, name, "secret").first).name == name
+
+
+def test_each_unknown_user_has_a_decoy_of_its_own() -> None:
+    """One salt for all names would tell that nobody has them."""
+    decoys = [DECOYS.credential(mechanism, name) for mechanism in ScramMechanism for name in ("alice", "bob")]
+    assert len({decoy.salt for decoy in decoys}) == 4
+
+
 @pytest.mark.parametrize(("authorization", "lets_in"), [(b"", True), (b"a=alice", True), (b"a=root", False)])
 def test_nobody_acts_for_another(authorization: bytes, lets_in: bool) -> None:
     client = ScramClient(SHA_256, "alice", "secret", nonce="abc")
@@ -133,10 +169,8 @@ def test_nobody_acts_for_another(authorization: bytes, lets_in: bool) -> None:
     first = read_client_first(client.first.replace(b"n,,", header, 1))
     server = ScramServer(SHA_256, first, make_credential(SHA_256, "secret"), DECOYS)
     # The client signs its header as channel binding.
-    without = f"c={base64.b64encode(header).decode()},r={server.challenge.decode().split(',')[0][2:]}"
-    client_key, stored, _ = scram._keys(SHA_256, "secret", server._credential.salt, ITERATIONS_MIN)
-    signature = hmac.digest(stored, f"{first.bare},{server._challenge},{without}".encode(), "sha256")
-    final = f"{without},p={base64.b64encode(scram._xor(client_key, signature)).decode()}".encode()
+    without = f"c={base64.b64encode(header).decode()},{nonce_of(server)}"
+    final = f"{without},p={proof(server, first, without)}".encode()
     if lets_in:
         assert server.finish(final).startswith(b"v=")
     else:
