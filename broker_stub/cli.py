@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from broker_stub import daemon, settings
-from broker_stub.control.replicas import describe
-from broker_stub.errors import BrokerError, StorageFault
-from broker_stub.log import dump
-from broker_stub.log.errors import LogError
-from broker_stub.storage import read_broker_id, read_contents
-from broker_stub.zookeeper.registration import generate_broker_id
+from proto.quick_imports import quick_imports
+
+with quick_imports():
+    from broker_stub import daemon, settings
+    from broker_stub.control.replicas import describe
+    from broker_stub.errors import BrokerError, StorageFault
+    from broker_stub.log import dump
+    from broker_stub.log.errors import LogError
+    from broker_stub.storage import read_broker_id, read_contents
+    from broker_stub.zookeeper.registration import generate_broker_id
 
 _Command = Callable[..., None]
 #: What options show, by the type of their setting.
@@ -124,6 +125,9 @@ def dump_log(folder: Path, records: bool) -> None:
 
 
 def _print_table(broker_id: int, replicas: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     columns = ("topic", "partition", "topic_id", "role", "leader", "leader_epoch", "partition_epoch", "isr")
     table = Table(*columns, title=f"broker {broker_id}: {len(replicas)} partitions")
     for replica in replicas:

@@ -10,6 +10,8 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from proto.zookeeper_access import Client
+from tests.support.paths import ROOT
 
 for profile, examples in (("gate", 100), ("short", 25)):
     settings.register_profile(
@@ -121,6 +124,21 @@ THOROUGH = (
     "provers/sim/odd/",
     "provers/sim/planted/",
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker imports some files of its own first: in a fresh clone all workers would else compile all files, in
+    the same order and at the same time."""
+    given = getattr(session.config, "workerinput", None)
+    if given is None:
+        return
+    named = [Path(name.partition("::")[0]).resolve() for name in session.config.args]
+    files = sorted(file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py")))
+    for file in files[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]:
+        # What is wrong with a file is said when its tests are collected.
+        with suppress(Exception):
+            import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""pctl starts fast: what its verbs import, and that its list of verbs is that of their modules."""
+"""Programs start fast: what they import, and that their lists of commands say what the commands say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from controller.cli.common.lazy import Lazy
+from controller.cli.main import COMMANDS
+from controller.cli.main import main as partition_controller
 from controller.cli.pctl.main import VERBS, main
 
 #: Each takes tens of milliseconds to import.
@@ -20,7 +23,8 @@ HEAVY = {
     "controller.core.handlers",
     "controller.runtime.config",
 }
-CONTEXT = click.Context(main)
+#: The numbers of a TLS context's authorities.
+AUTHORITIES = "aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats()"
 
 
 def imported(code: str) -> set[str]:
@@ -49,13 +53,38 @@ def test_no_verb_imports_what_one_request_does_not_need() -> None:
     }
 
 
-@pytest.mark.parametrize("name", VERBS)
-def test_the_list_says_what_the_verb_says(name: str) -> None:
-    verb = main.get_command(CONTEXT, name)
-    assert verb is not None
-    assert verb.name == name
-    assert " ".join((verb.help or "").split()).startswith(VERBS[name].help)
-    assert VERBS[name].help in " ".join(CliRunner().invoke(main, ["--help"]).output.split())
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    ["from broker_stub.cli import main", "from controller.cli.main import main; main.get_command({}, 'run')"],
+)
+def test_daemons_need_no_rich(program: str) -> None:
+    found = imported(program)
+    assert "structlog" in found
+    assert "rich" not in found
+    # Who needs it later gets it.
+    assert "rich" in imported(f"{program}; import rich")
+
+
+@pytest.mark.slow
+def test_the_authorities_of_the_machine_are_for_who_asks_for_them() -> None:
+    code = (
+        "import os, controller.cli.main as c\nbefore = dict(os.environ)\n"
+        "c.main.get_command({}, 'run')\nimport aiohttp\n"
+        f"assert {AUTHORITIES} == {{'x509': 0, 'crl': 0, 'x509_ca': 0}}\nassert os.environ == before\n"
+    )
+    assert "structlog" in imported(code)
+
+
+@pytest.mark.parametrize(
+    ("program", "name"), [(main, n) for n in VERBS] + [(partition_controller, n) for n in COMMANDS]
+)
+def test_the_list_says_what_the_command_says(program: Lazy, name: str) -> None:
+    command = program.get_command(click.Context(program), name)
+    assert command is not None
+    assert command.name == name
+    assert " ".join((command.help or "").split()).startswith(program.later[name].help)
+    assert program.later[name].help in " ".join(CliRunner().invoke(program, ["--help"]).output.split())
 
 
 def test_an_unknown_verb() -> None:

@@ -1,8 +1,7 @@
-"""Verbs whose modules are imported when they are used: importing all takes longer than most requests."""
+"""Commands whose modules are imported when they are used: importing all takes longer than most requests."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -11,17 +10,22 @@ import click
 from click.shell_completion import CompletionItem
 
 from controller.cli.common.options import ListingVerbs, Verbs
+from proto.quick_imports import quick_imports
 
 
 class Later(NamedTuple):
-    """The module of ``controller.cli.pctl`` with a verb of the same name, and the verb's help in the list of verbs."""
+    """The module with a command of the same name, seen from the program's folder, and the command's help in the list
+    of commands."""
 
     module: str
     help: str
 
 
-class LazyVerbs(Verbs):
-    """``later``: the verbs, by name."""
+class Lazy(click.Group):
+    """``later``: the commands, by name."""
+
+    #: The folder of their modules.
+    folder = "controller.cli"
 
     def __init__(self, *args: Any, later: Mapping[str, Later], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -33,13 +37,9 @@ class LazyVerbs(Verbs):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in self.later:
             return None
-        # Imports leave nothing to collect, and looking for it takes a sixth of the start.
-        gc.disable()
-        try:
-            found = getattr(import_module(f"controller.cli.pctl.{self.later[cmd_name].module}"), cmd_name)
-        finally:
-            gc.freeze()
-            gc.enable()
+        with quick_imports():
+            module = import_module(f"{self.folder}.{self.later[cmd_name].module}")
+        found = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(found, click.Command)
         return found
 
@@ -56,6 +56,12 @@ class LazyVerbs(Verbs):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.later[name].help) for name in self.list_commands(ctx)])
+
+
+class LazyVerbs(Lazy, Verbs):
+    """Verbs of pctl."""
+
+    folder = "controller.cli.pctl"
 
 
 class LazyListingVerbs(LazyVerbs, ListingVerbs):

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from controller.cli.computed.snapshots import snapshot_of
 from controller.core.events import DiskReport
 from controller.core.explain.partitions import Deciding, explain_partition
-from controller.core.model import LeaderAndIsr
+from controller.core.model import LeaderAndIsr, ReplicaState
 from controller.planning import scenarios
 from controller.planning.context import cluster_of
 from controller.planning.scenarios import Terms
@@ -183,7 +183,10 @@ async def test_a_deletion_and_a_move_are_explained(zookeeper: str, zk: KazooClie
     async with three(zookeeper, zk, tmp_path) as (active, endpoint):
         zk.create("/admin/delete_topics/u")
         held = active.term.machine.cluster.deletions_ineligible
+        replica = active.partition("u", 0)
         await until(lambda: "u" in held, "the refusal of the brokers")
+        ineligible = (ReplicaState.DELETION_INELIGIBLE,)
+        await until(lambda: tuple(replica.replica_states) != ineligible, "the end of the attempt")
         found = words(await explained(endpoint, deletion="u"))
         assert found["phase"] == "ineligible"
         assert found["waits_for"] == ["broker 3, which has not deleted it: u-0"]
