@@ -87,7 +87,10 @@ def test_the_commands_exist_with_these_options(unit: str) -> None:
     for line in [*found["ExecStart"], *found.get("ExecStartPre", [])]:
         program, command, *options = line.split()
         assert program.startswith(TARGET_BIN)
-        groups[program.removeprefix(TARGET_BIN)].commands[command].make_context(command, options)
+        group = groups[program.removeprefix(TARGET_BIN)]
+        found_command = group.get_command(click.Context(group), command)
+        assert found_command is not None
+        found_command.make_context(command, options)
 
 
 def test_the_example_holds_every_setting_and_its_default() -> None:
