@@ -1,6 +1,6 @@
 """What controller and broker share; it imports neither.
 
 Of the protocol: ``*.proto``, Kafka's messages (``kafka``), the code generated from both (``gen``), size limits,
-digests. Of a daemon: the imports of its start, settings, reloading, libraries' logs, the state-change log (``statelog``), security, ZooKeeper's
-ACLs and logins, incarnations.
+digests. Of a daemon: the imports of its start, settings, reloading, libraries' logs, the state-change log
+(``statelog``), security, ZooKeeper's ACLs and logins, incarnations.
 """
