@@ -28,7 +28,9 @@ from broker_stub.errors import RegistrationFault
 from controller.analysis import lines
 from controller.analysis.errors import ReportError
 from controller.cli import main as controller_cli
+from controller.cli import playground as playground_cli
 from controller.cli import workload
+from controller.cli import zookeeper as zookeeper_cli
 from controller.cli.common import options
 from controller.cli.pctl.main import main as pctl
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
@@ -104,7 +106,8 @@ def _alone() -> Iterator[None]:
     fake_signal = SimpleNamespace(**{**vars(signal), "signal": lambda *_: None})
     replaced: list[tuple[Any, str, Any]] = [
         (process, "run", lambda *_: 0),
-        (controller_cli, "signal", fake_signal),
+        (playground_cli, "signal", fake_signal),
+        (zookeeper_cli, "signal", fake_signal),
         (EmbeddedZooKeeper, "start", _raising(nothing)),
         (playground_command, "fresh_directory", lambda path: path),
         (cluster.Playground, "start", _raising(nothing)),

@@ -144,8 +144,8 @@ PARTITION_EFFECTS = (
     Effect(
         "5.2 first, nobody online", ONLINE, ("was new", "nobody online"), ("refuse",), reassignments=False
     ),
-    Effect("5.2 first, newer controller", ONLINE, ("was new", "newer"), ("refuse",), reassignments=False),
-    # Read back: another's state is taken over, and elected for (reference, section 14, points 2 and 11).
+    # Read back: another's state is taken over, and elected for (reference, section 14, points 2 and 11); nobody is told
+    # of one that names a controller epoch above ours.
     Effect("5.2 first, exists", ONLINE, ("was new", "exists"), ("adopt", "elect anew"), reassignments=False),
     Effect("5.2 first", ONLINE, ("was new",), ("initialize", "lisr new to isr")),
     Effect("5.2 elect missing", ONLINE, ("missing",), ("refuse",), reassignments=False),
