@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+#: Where OpenSSL looks for authorities instead of the machine's directories.
+_AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
@@ -28,10 +31,6 @@ def quick_imports() -> Iterator[None]:
         undone.callback(_set, {name: os.environ.get(name) for name in _AUTHORITIES})
         _set(dict.fromkeys(_AUTHORITIES, os.devnull))
         yield
-
-
-#: Where OpenSSL looks for authorities instead of the machine's directories.
-_AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 def _set(variables: dict[str, str | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,24 @@ def test_a_full_disk_is_no_unreadable_file(tmp_path: Path) -> None:
     log.write_text(GOOD)
     with pytest.raises(OSError):
         convert(str(log), "", "/dev/full", True)
+
+
+def test_a_file_that_cannot_be_read_to_its_end_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what was converted of it either: the report does not count a part of a file."""
+    log, target = tmp_path / "state-change.jsonl", tmp_path / "out" / "0.parquet"
+    log.write_text(f"{GOOD}\n{changed(kind='failover')}\n" * 50)
+    monkeypatch.setattr(conversion, "_GROUP_ROWS", 1)
+    chunks = screening._chunks
+
+    def half(path: str) -> Iterator[bytes]:
+        yield from chunks(path)
+        assert any(target.parent.iterdir()), "some of it was written"
+        raise screening._ReadError("Input/output error")
+
+    monkeypatch.setattr(screening, "_CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr(screening, "_chunks", half)
+    failed = FileCheck(0, "unreadable: Input/output error", readable=False)
+    assert convert(str(log), "", str(target), True) == (failed, None)
+    assert list(target.parent.iterdir()) == []

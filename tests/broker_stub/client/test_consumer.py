@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from proto.gen import common_pb2 as codes
 from tests.support.broker.fake_cluster import TOPIC, FakeCluster, Fault, address
 
 KEY = (TOPIC, 0)
+Reading = tuple[Consumer, list[Truncation]]
 
 
 @pytest.fixture(autouse=True)
@@ -156,13 +159,20 @@ def truncate(cluster: FakeCluster, end: int) -> None:
     fill(cluster, 1)
 
 
-async def test_records_that_are_gone_are_told_and_read_anew() -> None:
-    cluster = FakeCluster()
+@asynccontextmanager
+async def five_read(cluster: FakeCluster, reset: Reset = "earliest") -> AsyncIterator[Reading]:
+    """A consumer that has read offsets 0 to 4, and what it is notified of."""
     fill(cluster, 5)
     notified: list[Truncation] = []
-    async with consumer(cluster, on_truncation=notified.append) as consuming:
+    async with consumer(cluster, reset, on_truncation=notified.append) as consuming:
         await consuming.assign({KEY: EARLIEST})
         await read(consuming, 5)
+        yield consuming, notified
+
+
+async def test_records_that_are_gone_are_told_and_read_anew() -> None:
+    cluster = FakeCluster()
+    async with five_read(cluster) as (consuming, notified):
         truncate(cluster, 2)
         assert await read(consuming, 1) == [2]
         assert notified == [Truncation(TOPIC, 0, 5, 2)]
@@ -170,11 +180,7 @@ async def test_records_that_are_gone_are_told_and_read_anew() -> None:
 
 async def test_records_that_are_gone_are_told_though_the_first_question_fails() -> None:
     cluster = FakeCluster()
-    fill(cluster, 5)
-    notified: list[Truncation] = []
-    async with consumer(cluster, on_truncation=notified.append) as consuming:
-        await consuming.assign({KEY: EARLIEST})
-        await read(consuming, 5)
+    async with five_read(cluster) as (consuming, notified):
         truncate(cluster, 2)
         cluster.fail("OffsetsForLeaderEpoch", Fault(codes.UNKNOWN_LEADER_EPOCH))
         assert await read(consuming, 1) == [2]
@@ -183,11 +189,7 @@ async def test_records_that_are_gone_are_told_though_the_first_question_fails() 
 
 async def test_records_that_are_gone_again_before_one_more_was_read_are_told_again() -> None:
     cluster = FakeCluster()
-    fill(cluster, 5)
-    notified: list[Truncation] = []
-    async with consumer(cluster, on_truncation=notified.append) as consuming:
-        await consuming.assign({KEY: EARLIEST})
-        await read(consuming, 5)
+    async with five_read(cluster) as (consuming, notified):
         cluster.partitions[KEY].log.truncate_to(3)
         cluster.move(0, 2)
         assert await consuming.poll(1) == []
@@ -199,11 +201,7 @@ async def test_records_that_are_gone_again_before_one_more_was_read_are_told_aga
 async def test_records_that_are_gone_are_told_where_the_leader_epoch_stayed() -> None:
     """A leader that came back with less."""
     cluster = FakeCluster()
-    fill(cluster, 5)
-    notified: list[Truncation] = []
-    async with consumer(cluster, on_truncation=notified.append) as consuming:
-        await consuming.assign({KEY: EARLIEST})
-        await read(consuming, 5)
+    async with five_read(cluster) as (consuming, notified):
         cluster.partitions[KEY].log.truncate_to(2)
         assert await read(consuming, 2) == [0, 1]
         assert notified == [Truncation(TOPIC, 0, 5, 2)]
@@ -250,10 +248,7 @@ async def test_what_was_skipped_counts_as_not_read() -> None:
 
 async def test_records_that_are_gone_under_the_policy_error() -> None:
     cluster = FakeCluster()
-    fill(cluster, 5)
-    async with consumer(cluster, "error") as consuming:
-        await consuming.assign({KEY: EARLIEST})
-        await read(consuming, 5)
+    async with five_read(cluster, "error") as (consuming, _):
         truncate(cluster, 2)
         with pytest.raises(TruncatedError, match="read up to 5, but the log now ends at 2") as raised:
             await consuming.poll(5000)
