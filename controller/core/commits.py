@@ -24,7 +24,7 @@ from controller.core.effects import (
     Unconfirmed,
     write_node,
 )
-from controller.core.model import EPOCH_MAX, BrokerIds, LeaderAndIsr, Partition
+from controller.core.model import EPOCH_MAX, BrokerIds, LeaderAndIsr, Partition, members, shared_directories
 from controller.core.names import listed
 from controller.core.reasons import NewerController, NoEpochLeft, NotWritten, Reason, StateGone, Unreadable
 from controller.core.records import LeadershipChange
@@ -79,8 +79,11 @@ def write_states(
 
     ``changes`` yields None for a partition that needs no write. ``applied`` is called with each durable batch, to
     update memory and queue pushes. Returns the partitions that could not be written, with the reason.
+
+    Of who leads or stays in sync, and whose directory is not known, the registration tells it (docs/adr/0017).
     """
     source: Iterator[StateChange | None] = iter(changes)
+    directories_told = any(b.directories for b in context.cluster.brokers.values())
     in_flight: dict[int, list[StateChange]] = {}
     failed: dict[Partition, Reason] = {}
     exhausted = False
@@ -88,6 +91,8 @@ def write_states(
         while not exhausted and len(in_flight) < WINDOW_BATCHES:
             batch, exhausted = _next_batch(source, failed)
             if batch:
+                if directories_told:
+                    _tell_directories(context, batch)
                 in_flight[context.submit_commit([SetState(c.partition, c.new) for c in batch])] = batch
             yield Pause.YIELD
         if not in_flight:
@@ -121,6 +126,21 @@ def _next_batch(
             if len(batch) == BATCH_WRITES:
                 return batch, False
     return batch, examined < EXAMINED_MAX
+
+
+def _tell_directories(context: EventContext, batch: list[StateChange]) -> None:
+    for change in batch:
+        new = change.new
+        known = new.directories
+        if known and 0 not in known:
+            continue
+        kept = members((*change.old.isr, new.leader))
+        told = shared_directories(
+            d or (context.cluster.directory_of(b) if b in kept else 0)
+            for b, d in zip(new.isr, known or (0,) * len(new.isr), strict=True)
+        )
+        if told != known:
+            change.new = msgspec.structs.replace(new, directories=told)
 
 
 def _read_back(

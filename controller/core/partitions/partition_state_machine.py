@@ -21,7 +21,6 @@ from controller.core.model import (
     LeaderAndIsr,
     Partition,
     PartitionState,
-    shared_directories,
 )
 from controller.core.partitions import leader_election, lost_data
 from controller.core.partitions.initial_state import initialise
@@ -215,7 +214,6 @@ class _Election:
         self.drained = cluster.maintenance.drained
         self.suspension = cluster.maintenance.suspension if cluster.maintenance.entered else None
         self.epoch = cluster.controller_epoch
-        self.directories_told = any(b.directories for b in cluster.brokers.values())
         #: Partitions with an unclean choice: counted once they are durable, not once per attempt.
         self.chosen_unclean: set[Partition] = set()
         #: Thousands of partitions have one of few assignments and ISRs, and those elect alike.
@@ -241,8 +239,9 @@ class _Election:
         else:
             self.chosen_unclean.discard(partition)
         new = current.successor(elected.leader, elected.isr, self.epoch, elected.recovery)
-        if self.directories_told and (elected.unclean or not new.directories or 0 in new.directories):
-            new = msgspec.structs.replace(new, directories=self._directories(new, elected.unclean))
+        if elected.unclean and new.directories:
+            # It begins with what it has.
+            new = msgspec.structs.replace(new, directories=())
         return StateChange(partition, current, new, elected.recipients)
 
     def _elected(self, partition: Partition, current: LeaderAndIsr) -> Elected | None:
@@ -264,12 +263,6 @@ class _Election:
             elected = leader_election.elect(self.kind.strategy, self._ballot(partition, current))
             self._alike[key] = elected
             return elected
-
-    def _directories(self, new: LeaderAndIsr, unclean: bool) -> DirectoryIds:
-        """Those that are unknown are taken from the registrations. Who is elected uncleanly begins with what it has."""
-        cluster = self.context.cluster
-        known = (0,) * len(new.isr) if unclean else new.directories or (0,) * len(new.isr)
-        return shared_directories(d or cluster.directory_of(b) for b, d in zip(new.isr, known, strict=True))
 
     def online(self, partition: Partition) -> frozenset[int]:
         cluster = self.context.cluster

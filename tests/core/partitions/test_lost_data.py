@@ -250,6 +250,52 @@ def test_what_is_not_told_and_what_is_still_there_changes_nothing(registered: tu
     assert rig.stored() == (1, 5, [1])
 
 
+def test_a_state_without_directories_gets_those_of_the_registrations_with_the_first_that_we_write() -> None:
+    """One made by hand, or of a leader that does not tell. Broker 4 is away: nobody knows what it has."""
+    world = world_of(1, 2, 3, 4)
+    world.put_state("t", 0, kept(1, (1, 2, 3, 4), ()))
+    world.broker_down(3)
+    world.broker_down(4)
+    rig = MachineHarness.active(world)
+    assert directories(world) == ((1, 2), (10, 20))
+    world.broker_down(1)
+    world.broker_up(1, directories=(NEW,))
+    rig.run()
+    assert directories(world) == ((2,), (20,)), "who came back empty may not lead"
+    assert rig.rejects() == []
+    rig.check_converged()
+
+
+def test_who_is_elected_uncleanly_from_outside_the_isr_begins_in_its_directory() -> None:
+    world = world_of(1, 2)
+    world.configure("t", {UNCLEAN: "true"})
+    world.put_state("t", 0, kept(1, (1,), (10,)))
+    world.broker_down(1)
+    rig = MachineHarness.active(world)
+    assert rig.stored() == (2, 6, [2])
+    assert directories(world) == ((2,), (20,))
+
+
+@pytest.mark.parametrize("known", [(), (10, 0, 0), (0, 20, 30)])
+def test_what_is_known_of_some_members_is_completed(known: tuple[int, ...]) -> None:
+    world = world_of(1, 2, 3)
+    world.put_state("t", 0, kept(1, (1, 2, 3), known))
+    world.broker_down(3)
+    MachineHarness.active(world)
+    assert directories(world) == ((1, 2), (10, 20))
+
+
+def test_who_does_not_tell_hides_no_directory_of_the_others() -> None:
+    world = World()
+    for broker_id, told in ((1, ()), (2, (20,)), (3, (30,))):
+        world.broker_up(broker_id, directories=told)
+    world.create_topic("t", {0: [1, 2, 3]})
+    world.put_state("t", 0, kept(2, (1, 2, 3), ()))
+    world.broker_down(3)
+    MachineHarness.active(world)
+    assert directories(world) == ((1, 2), (0, 20))
+
+
 def test_a_state_without_directories_is_believed() -> None:
     world = world_of(1, 2)
     world.put_state("t", 0, state(1, (1, 2), 5, 7))

@@ -40,9 +40,10 @@ def mistakes(trees: Mapping[str, ast.Module], text: str | None = None, folder: P
     for file, rows in _listed(text).items():
         if file in trees:
             source = (folder / file).read_text(encoding="utf-8")
+            functions = list(functions_of(trees[file]))
             for row in rows:
                 try:
-                    mutant = _mutant(file, source, trees[file], row)
+                    mutant = _mutant(file, source, trees[file], functions, row)
                 except StaleMistakeError as error:
                     found.stale.append(str(error))
                     continue
@@ -56,9 +57,11 @@ def _listed(text: str | None) -> dict[str, list[dict[str, str]]]:
     return tomllib.loads(LIST.read_text(encoding="utf-8") if text is None else text)
 
 
-def _mutant(file: str, source: str, tree: ast.Module, row: dict[str, str]) -> Mutant:
+def _mutant(
+    file: str, source: str, tree: ast.Module, functions: list[tuple[str, int, int]], row: dict[str, str]
+) -> Mutant:
     name, old = row["in"], row["old"]
-    found = [(first, end) for function, first, end in functions_of(tree) if function == name]
+    found = [(first, end) for function, first, end in functions if function == name]
     if len(found) != 1:
         raise StaleMistakeError(f"{file}: {name}: there are {len(found)} such functions")
     first, end = found[0]
