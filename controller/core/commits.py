@@ -24,7 +24,7 @@ from controller.core.effects import (
     Unconfirmed,
     write_node,
 )
-from controller.core.model import EPOCH_MAX, BrokerIds, LeaderAndIsr, Partition, members, shared_directories
+from controller.core.model import EPOCH_MAX, BrokerIds, LeaderAndIsr, Partition
 from controller.core.names import listed
 from controller.core.reasons import NewerController, NoEpochLeft, NotWritten, Reason, StateGone, Unreadable
 from controller.core.records import LeadershipChange
@@ -91,8 +91,8 @@ def write_states(
         while not exhausted and len(in_flight) < WINDOW_BATCHES:
             batch, exhausted = _next_batch(source, failed)
             if batch:
-                if directories_told:
-                    _tell_directories(context, batch)
+                for change in batch if directories_told else ():
+                    change.new = context.cluster.with_directories(change.new, change.old.isr)
                 in_flight[context.submit_commit([SetState(c.partition, c.new) for c in batch])] = batch
             yield Pause.YIELD
         if not in_flight:
@@ -126,21 +126,6 @@ def _next_batch(
             if len(batch) == BATCH_WRITES:
                 return batch, False
     return batch, examined < EXAMINED_MAX
-
-
-def _tell_directories(context: EventContext, batch: list[StateChange]) -> None:
-    for change in batch:
-        new = change.new
-        known = new.directories
-        if known and 0 not in known:
-            continue
-        kept = members((*change.old.isr, new.leader))
-        told = shared_directories(
-            d or (context.cluster.directory_of(b) if b in kept else 0)
-            for b, d in zip(new.isr, known or (0,) * len(new.isr), strict=True)
-        )
-        if told != known:
-            change.new = msgspec.structs.replace(new, directories=told)
 
 
 def _read_back(

@@ -15,6 +15,7 @@ ours is under way while an event is handled: what differs was written by somebod
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -104,7 +105,7 @@ def _sort(
         return
     path = state_path(partition.topic.name, partition.number)
     if found is None:
-        context.problem(Problem(path, "somebody deleted it: delete the topic to go on", error=STATE_GONE))
+        context.problem(Problem(path, f"somebody deleted it: {_way_on(context, partition)}", error=STATE_GONE))
     elif isinstance(found, Problem):
         context.problem(found)
         if found.version >= 0:
@@ -123,6 +124,14 @@ def _sort(
         context.solved_state(partition)
         partition.leadership = found
         edited.floors[partition] = max(known.leader_epoch, found.leader_epoch)
+
+
+def _way_on(context: EventContext, partition: Partition) -> str:
+    """Without its state a partition can neither end a move nor be led anew."""
+    name = partition.topic.name
+    if not context.cluster.reassigning(name):
+        return "delete the topic to go on"
+    return f"pctl reassign cancel --topic {shlex.quote(name)}, then delete the topic to go on"
 
 
 def _believed(known: LeaderAndIsr, found: LeaderAndIsr) -> int:
@@ -171,6 +180,7 @@ def _put_right(context: EventContext, wrong: dict[Partition, _Wrong]) -> Handler
         known = partition.leadership
         assert known is not None
         new = known.successor(known.leader, known.isr, context.cluster.controller_epoch, known.recovery)
+        new = context.cluster.with_directories(new, known.isr)
         epochs = {
             "leader_epoch": max(new.leader_epoch, found.floor + 1),
             "partition_epoch": found.version + 1,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from controller.core.model.broker_ids import BrokerIds, of_several
+import msgspec
+
+from controller.core.model.broker_ids import BrokerIds, members, of_several, shared_directories
 from controller.core.model.brokers import (
     Broker,
     ControlProtocol,
@@ -137,6 +139,18 @@ class Cluster:
         """What stands for a broker's replica: its only directory, or all of them together; 0: it does not tell."""
         broker = self.brokers.get(broker_id)
         return of_several(broker.directories) if broker is not None else 0
+
+    def with_directories(self, new: LeaderAndIsr, before: BrokerIds) -> LeaderAndIsr:
+        """With the registered directories of its leader and of members of the ISR before, where none is known."""
+        known = new.directories
+        if known and 0 not in known:
+            return new
+        kept = members((*before, new.leader))
+        told = shared_directories(
+            d or (self.directory_of(b) if b in kept else 0)
+            for b, d in zip(new.isr, known or (0,) * len(new.isr), strict=True)
+        )
+        return new if told == known else msgspec.structs.replace(new, directories=told)
 
     def more_exactly(self, broker_id: int, known: int, told: int) -> int:
         """The directory of a member of an ISR: ``told`` is where its replica is now. It is believed as long as what is

@@ -12,6 +12,8 @@ from controller.core.handlers import event_of
 from controller.core.model import EPOCH_MAX, RECOVERED, RECOVERING, LeaderAndIsr, PartitionState
 from controller.core.records import AuditFinding, LeadershipChange, PartitionTransition, Rejection
 from controller.core.requests.operator import SetPause
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
+from controller.core.requests.topics import DeleteTopics, TopicRef
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
@@ -197,6 +199,35 @@ def test_a_deleted_state_is_reported_and_not_made_again() -> None:
     assert rig.cluster.problems == {}, "it is back as it was"
     check(rig)
     assert rig.rejects() == ["STATE_GONE"]
+
+
+def test_what_is_moved_while_its_state_is_deleted_is_taken_back_before_its_topic_is_deleted() -> None:
+    """The move waits for an ISR that nobody writes any more, and a deletion waits for the move."""
+    rig = cluster()
+    rig.world.broker_up(4)
+    rig.run()
+    rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, (2, 3, 4))]))
+    del rig.world.states[("t", 0)]
+    check(rig)
+    advice = "somebody deleted it: pctl reassign cancel --topic t, then delete the topic to go on"
+    assert rig.cluster.problems[PATH] == advice
+    rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, None)]))
+    rig.ask(DeleteTopics([TopicRef("t")]))
+    rig.run()
+    assert "t" not in rig.world.topics
+    assert rig.cluster.problems == {}
+
+
+def test_what_is_put_right_names_the_directories_that_it_did_not_name() -> None:
+    world = World()
+    for broker_id in (1, 2, 3):
+        world.broker_up(broker_id, directories=(10 * broker_id,))
+    world.create_topic("t", {0: [1, 2, 3]})
+    world.put_state("t", 0, state(1, [1, 2], 5, 7))
+    rig = MachineHarness.active(world)
+    rig.world.unreadable[PATH] = "field isr: expected array"
+    check(rig)
+    assert rig.world.states["t", 0].directories == (10, 20)
 
 
 def test_a_state_that_a_failover_could_not_read_is_adopted_once_it_is_mended() -> None:
