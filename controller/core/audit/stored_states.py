@@ -105,7 +105,9 @@ def _sort(
         return
     path = state_path(partition.topic.name, partition.number)
     if found is None:
-        context.problem(Problem(path, f"somebody deleted it: {_way_on(context, partition)}", error=STATE_GONE))
+        context.problem(
+            Problem(path, f"somebody deleted it: {_way_on(context, partition)}", error=STATE_GONE)
+        )
     elif isinstance(found, Problem):
         context.problem(found)
         if found.version >= 0:
