@@ -32,7 +32,7 @@ from controller.cli.common.reassignment_files import (
 from controller.cli.common.requests import SAFETY, ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.cli.pctl.moving.load import current_assignment, note_copied, print_load, sizes_of, targets
-from controller.cli.pctl.moving.throttle import lift, throttle_option, throttled, unthrottle
+from controller.cli.pctl.moving.throttle import lift, throttle_option, throttled
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
 from controller.core.names import INTERNAL_TOPICS, counted
@@ -143,8 +143,8 @@ async def execute(
         note(f"{len(accepted_targets)} partitions are being reassigned; see pctl reassign list")
     elif accepted_targets:
         await _wait(options, session, accepted_targets)
-        if throttle is not None:
-            await unthrottle(options, session, cluster_state, wanted)
+    if throttle is not None and not (accepted_targets and no_wait):
+        code = await _lift(options, session, wanted) or code
     sys.exit(code)
 
 
@@ -328,15 +328,14 @@ async def cancel(
                 f"{'; '.join(progress.reasons)}"
             )
     if accepted:
-        code = await _lift(options, session, {topic for topic, _ in accepted}, accepted) or code
+        code = await _lift(options, session, accepted, accepted) or code
     sys.exit(code)
 
 
-async def _lift(options: Options, session: Session, topics: Iterable[str], done: Collection[Key]) -> int:
-    """Remove the throttle of these topics, and that of brokers unless others than ``done`` are being reassigned."""
-    ongoing = {(m.topic, m.partition) for m in await ongoing_moves(options, session, [])} - set(done)
-    brokers = () if ongoing else sorted((await cluster_reader.look(session, topics=[])).brokers)
-    return await lift(options, session, sorted(set(topics) - {topic for topic, _ in ongoing}), brokers)
+async def _lift(options: Options, session: Session, named: Iterable[Key], done: Collection[Key] = ()) -> int:
+    """Remove the throttle of the topics named, unless others than ``done`` are being reassigned."""
+    ongoing = await ongoing_moves(options, session, [])
+    return await lift(options, session, {topic for topic, _ in named}, done, ongoing)
 
 
 def _kept(info: TopicInfo | None, entry: Any) -> list[int]:
@@ -453,7 +452,7 @@ async def verify(options: Options, session: Session, plan: Path) -> None:
     print_rows(rows, ("topic", "partition", "replicas", "wanted", "status", "why"), options.output)
     if any(row["status"] != "complete" for row in rows):
         sys.exit(EXIT_FAILED)
-    sys.exit(await _lift(options, session, {topic for topic, _ in wanted}, ()))
+    sys.exit(await _lift(options, session, wanted))
 
 
 def _status(now: BrokerIds | None, wanted: BrokerIds, entry: Any) -> dict[str, str]:

@@ -24,7 +24,7 @@ from controller.cli.common.requests import refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.cli.pctl.maintenance import Step, change_options, dry_run_steps, send_steps
 from controller.cli.pctl.moving.load import note_copied, print_load, sizes_of, targets
-from controller.cli.pctl.moving.throttle import throttle_option, throttled, unthrottle
+from controller.cli.pctl.moving.throttle import lift, throttle_option, throttled
 from controller.cli.pctl.reassign import MOVE_SAFETY, Wanted, changes_request, ongoing_moves, send_changes
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
@@ -198,7 +198,8 @@ async def _move(options: Options, session: Session, work: Work, given: Given) ->
         sys.exit(code)
     await _follow(options, session, work, waiting)
     if given.throttle is not None:
-        await unthrottle(options, session, cluster_state, moved)
+        ongoing = await ongoing_moves(options, session, [])
+        code = await lift(options, session, {topic for topic, _ in moved}, (), ongoing) or code
     if work.leaving:
         _say_empty(await cluster_reader.look(session), work.leaving)
     sys.exit(code)

@@ -5,7 +5,7 @@ and topics of a plan and removed when it is done.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import click
@@ -16,6 +16,7 @@ from controller.cli.common.requests import ask, refusals, report
 from controller.cli.pctl.moving.load import current_assignment
 from controller.core.model import BrokerIds
 from controller.core.reassignment.vacating import Key
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
@@ -40,10 +41,10 @@ async def throttled(
     after: Mapping[Key, BrokerIds],
     rate: int,
 ) -> None:
-    """Set the limit on the brokers that take part, and name the replicas that it is for. Ends the program where that is
-    refused."""
+    """Set the limit on the brokers that take part, and name the replicas that it is for: as in Kafka, also those of
+    these topics that are under way. Ends the program where that is refused."""
     topics: dict[str, tuple[list[str], list[str]]] = {}
-    for (topic, number), replicas in after.items():
+    for (topic, number), replicas in {**_under_way(cluster_state, after), **after}.items():
         leaders, followers = topics.setdefault(topic, ([], []))
         old = _origin(cluster_state, topic, number)
         leaders.extend(f"{number}:{b}" for b in old)
@@ -59,19 +60,16 @@ async def throttled(
     note(f"brokers copy at most {rate} bytes per second")
 
 
-async def unthrottle(
-    options: Options, session: Session, cluster_state: ClusterState, after: Mapping[Key, BrokerIds]
-) -> None:
-    """Remove what ``throttled`` set, before which this was the state."""
-    named = [_resource(pb.TOPIC, topic) for topic in sorted({topic for topic, _ in after})]
-    named += [_resource(pb.BROKER, str(b)) for b in _taking_part(cluster_state, after)]
-    await _alter(options, session, [_lifted(resource) for resource in named])
-
-
-async def lift(options: Options, session: Session, topics: Iterable[str], brokers: Iterable[int]) -> int:
-    """Remove the limits that are set on these topics and brokers, as kafka-reassign-partitions does with --verify and
-    --cancel. Returns an exit code; asks for no change where none is set."""
-    resources = [_resource(pb.TOPIC, topic) for topic in topics]
+async def lift(
+    options: Options, session: Session, topics: Iterable[str], done: Collection[Key], ongoing: Iterable[Any]
+) -> int:
+    """Remove the limits that are set on these topics and on all brokers, as kafka-reassign-partitions does with
+    --verify and --cancel. Where moves other than ``done`` are ``ongoing``, those of their topics and of all brokers
+    stay. Returns an exit code; asks for no change where none is set."""
+    moving = {(m.topic, m.partition) for m in ongoing} - set(done)
+    named = sorted(set(topics) - {topic for topic, _ in moving})
+    brokers = () if moving else sorted((await cluster_reader.look(session, topics=[])).brokers)
+    resources = [_resource(pb.TOPIC, topic) for topic in named]
     resources += [_resource(pb.BROKER, str(b)) for b in brokers]
     answer = await ask(options, session, "DescribeConfigs", pb.DescribeConfigsRequest(resources=resources))
     limited = [
@@ -90,6 +88,12 @@ async def lift(options: Options, session: Session, topics: Iterable[str], broker
 def _origin(cluster_state: ClusterState, topic: str, number: int) -> BrokerIds:
     """The replicas that have the data: a partition may be on its way already."""
     return current_assignment(cluster_state.topics[topic], number).origin
+
+
+def _under_way(cluster_state: ClusterState, after: Iterable[Key]) -> dict[Key, BrokerIds]:
+    """The moves of the plan's topics that have begun."""
+    topics = {topic: cluster_state.topics[topic] for topic, _ in after}
+    return {(name, n): info.partitions[n] for name, info in topics.items() for n in info.adding}
 
 
 def _taking_part(cluster_state: ClusterState, after: Mapping[Key, BrokerIds]) -> Iterable[int]:
