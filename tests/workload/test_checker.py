@@ -249,6 +249,56 @@ def test_replicas_that_begin_differently_are_compared_where_both_have_records() 
     assert check(History((*own, write)), logs).findings == []
 
 
+def test_the_longest_write_is_one_that_was_acknowledged() -> None:
+    acked = Write(1, 0, *KEY, content(1, 0).crc, 1, 0, 100, 130)
+    given_up = Write(1, 1, *KEY, content(1, 1).crc, 1, None, 200, 900)
+    verdict = check(History((acked, given_up)), {KEY: {1: log_of([content(1, 0)])}})
+    assert verdict.longest_write_us == 30
+
+
+def test_a_read_of_a_partition_that_has_neither_writes_nor_logs_is_found() -> None:
+    finding = only(check(History((), (Read(0, "gone", 4, 0, *content(1, 0), 1, 0),)), {}))
+    assert (finding.kind, finding.topic, finding.partition) == (Kind.READ_UNCOMMITTED, "gone", 4)
+
+
+def test_of_replicas_without_a_leader_the_longest_counts() -> None:
+    items = [content(1, 0), content(1, 1)]
+    writes = tuple(Write(1, n, *KEY, content(1, n).crc, 1, n) for n in range(2))
+    logs = {KEY: {1: log_of(items[:1]), 2: log_of(items), 3: log_of(items[:1])}}
+    verdict = check(History(writes), logs)
+    assert kinds(verdict) == [Kind.DIVERGED, Kind.DIVERGED]
+    assert "broker 2 ends at 2, broker 1 at 1" in verdict.findings[0].evidence
+
+
+def test_who_has_a_lost_record_at_another_offset_is_not_said_to_have_it() -> None:
+    write = Write(1, 0, *KEY, content(1, 0).crc, 1, 0)
+    foreign = Content(-1, -1, 7)
+    logs = {KEY: {1: log_of([foreign, foreign]), 2: log_of([foreign, content(1, 0)])}}
+    verdict = check(History((write,)), logs, {KEY: 1})
+    assert "no replica has it there" in verdict.findings[0].evidence
+
+
+def test_sends_in_any_order_and_several_records_that_stand_too_early() -> None:
+    """Each is compared with the furthest before it: that 2 stands before 0 does not let 3 stand there, too."""
+    places = {0: 3, 1: 2, 2: 0, 3: 1, 4: 4}
+    items = [content(1, n) for n in sorted(places, key=places.__getitem__)]
+    writes = tuple(Write(1, n, *KEY, content(1, n).crc, 1, places[n]) for n in (4, 0, 3, 1, 2))
+    verdict = check(History(writes), {KEY: {1: log_of(items)}})
+    assert [(f.kind, f.sequence) for f in verdict.findings] == [(Kind.REORDERED, n) for n in (1, 2, 3)]
+
+
+def test_batches_that_begin_elsewhere_are_a_divergence() -> None:
+    items = [content(1, n) for n in range(4)]
+    writes = tuple(Write(1, n, *KEY, content(1, n).crc, 1, n) for n in range(4))
+    logs = {KEY: {1: log_of(items, [2, 1, 1]), 2: log_of(items, [2, 1, 1])}}
+    one, two = logs[KEY].values()
+    logs[KEY][2] = replace(two, batches=(two.batches[0], two.batches[2]))
+    finding = only(check(History(writes), logs, {KEY: 1}))
+    assert (finding.kind, finding.offset, finding.sequence) == (Kind.DIVERGED, 2, 2)
+    assert "broker 2 has no batch that begins there" in finding.evidence
+    assert one.batches[0] == two.batches[0]
+
+
 def test_a_killed_writer_allows_any_number_of_copies() -> None:
     write = Write(1, 0, *KEY, content(1, 0).crc, None, None)
     other = Write(1, 1, *KEY, content(1, 1).crc, 1, 5)

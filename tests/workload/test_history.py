@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from controller.workload.history import (
     Line,
     Noted,
     Read,
+    Tail,
     Write,
     collect,
     content_of,
@@ -113,3 +116,25 @@ def test_other_values_are_foreign(value: bytes | None) -> None:
     assert (found.writer, found.sequence) == (-1, -1)
     assert str(found).startswith("a foreign record")
     assert isinstance(found, Content)
+
+
+def test_neighbours_are_padded_otherwise() -> None:
+    """A part of one that stands in the place of another is seen."""
+    for writer in range(3):
+        padding = [value_of(writer, n, 100)[len(b"w%d-%d-" % (writer, n)) :][:12] for n in range(30)]
+        assert all(a != b for a, b in pairwise(padding))
+
+
+def test_what_another_process_appends_is_read_once_and_whole(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    tail = Tail(path)
+    assert tail.new_lines() == []
+    lines = [Noted(f"line {n}", n) for n in range(4)]
+    texts = [msgspec.json.encode(line) + b"\n" for line in lines]
+    path.write_bytes(texts[0] + texts[1] + texts[2][:9])
+    assert tail.new_lines() == lines[:2]
+    assert tail.new_lines() == []
+    path.write_bytes(b"".join(texts[:3]))
+    assert tail.new_lines() == lines[2:3]
+    path.write_bytes(b"".join(texts))
+    assert tail.new_lines() == lines[3:]
