@@ -115,3 +115,15 @@ def test_a_dry_run_of_a_broker_s_keys_starts_from_its_own(operator: Operator) ->
     table = operator.ok("config", "set", "--broker=3", "of.three=2", "--dry-run").stdout
     assert "/config/changes/config_change_" in table
     assert stored(operator, "brokers/3") == {"of.three": "1"}
+
+
+def test_a_password_is_never_shown(operator: Operator) -> None:
+    def change(password: str, *more: str) -> str:
+        result = operator.ok("config", "set", "--broker=1", f"ssl.key.password={password}", *more)
+        return result.stdout + result.stderr
+
+    said = change("hunter2", "--yes") + change("sesame", "--dry-run") + change("sesame", "--yes")
+    said += operator.ok("config", "get", "--broker=1").stdout
+    said += operator.ok("config", "delete", "--broker=1", "ssl.key.password", "--yes").stdout
+    assert said.count("ssl.key.password") >= 5
+    assert not [word for word in ("hunter2", "sesame") if word in said]

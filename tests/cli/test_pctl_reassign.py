@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.cli.operator import Operator
 from tests.support.cli.terminal import at_a_terminal
+from tests.support.runtime.programs import BIN
 
 pytestmark = pytest.mark.slow
 
@@ -75,8 +77,17 @@ def test_what_holds_a_move_up_is_listed_and_the_move_cancelled(operator: Operato
         assert (dry["keeps"], dry["drops"]) == ([1, 2], [3])
         assert operator.run(*cancel).exit_code == 2
         assert replicas(operator, "slow") == [3, 2, 1]
-        operator.ok(*cancel, "--yes", "--no-wait")
-        assert replicas(operator, "slow") == [1, 2]
+        command = [str(BIN / "pctl"), f"--zookeeper={operator.cluster.connect}", "--timeout=60", *asked]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stderr is not None
+            assert "0 of 1 partitions are reassigned" in waiting.stderr.readline()
+            operator.ok(*cancel, "--yes", "--no-wait")
+            assert replicas(operator, "slow") == [1, 2]
+            said = waiting.stderr.read()
+        assert (waiting.returncode, "cancelled or replaced while waiting: slow-0 has [1, 2]" in said) == (
+            1,
+            True,
+        )
     finally:
         operator.cluster.members["broker-3"].signal(18)
     operator.wait(lambda: operator.json("reassign", "list") == [])

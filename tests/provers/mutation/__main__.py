@@ -58,6 +58,14 @@ TESTS = {
     "controller/runtime/lease.py": ("tests/runtime/test_lease.py", "tests/provers/sim/zookeeper/contract"),
     "controller/analysis": ("tests/analysis",),
     "controller/workload": ("tests/workload",),
+    #: The others need a cluster for each file of them.
+    "controller/cli": (
+        "tests/cli/test_what_is_shown.py",
+        "tests/cli/test_cluster_health.py",
+        "tests/cli/test_lists.py",
+        "tests/cli/test_plan_output.py",
+        "tests/cli/test_tables.py",
+    ),
     "broker_stub": ("tests/broker_stub", "tests/provers/sim/environment"),
     "proto/digest.py": ("tests/runtime/audit", "tests/broker_stub/control"),
     "proto/incarnations.py": ("tests/proto",),

@@ -1,0 +1,356 @@
+"""What pctl says of brokers, partitions and moves that it has read, and its exit codes, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.cli.common import cluster_state as messages
+from controller.cli.common import output, progress
+from controller.cli.common.options import Options
+from controller.cli.common.progress import Progress, follow
+from controller.cli.common.requests import Refusal, refusals, report
+from controller.cli.computed import from_brokers, snapshots
+from controller.cli.computed.dry_run import DryRun, print_dry_run
+from controller.cli.pctl import brokers, elect, reassign
+from controller.cli.pctl.moving import decommission
+from controller.cli.pctl.moving.load import note_copied, targets
+from controller.cli.pctl.partitions import partition_row, why
+from controller.client import admin
+from controller.core.effects import TopicInfo
+from controller.core.model import Attribution, Maintenance, StopApproval
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2
+from proto.gen import inspection_pb2 as inspection
+from tests.support.core.world import a_broker, state
+
+ANN = Attribution("disks", "ann")
+
+
+def moving(**changes: Any) -> TopicInfo:
+    info = {"partitions": {0: (1, 2), 1: (2, 3)}, "adding": {}, "removing": {}}
+    return TopicInfo("t", "id", **{**info, **changes}, version=0, czxid=1)
+
+
+def cluster(*topics: TopicInfo, live: tuple[int, ...] = (1, 2, 3)) -> ClusterState:
+    return ClusterState(
+        100, "c:1", 7, brokers={b: a_broker(b, 50 + b) for b in live}, topics={t.name: t for t in topics}
+    )
+
+
+# --- refusals and exit codes -----------------------------------------------------------------------------
+
+
+def test_what_the_controller_refused_is_named_and_decides_the_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    safe = Refusal("t-0", "PREFERRED_LEADER_NOT_AVAILABLE", "it is away")
+    other = Refusal("t-1", "INVALID_REQUEST", "")
+    assert report([]) == 0
+    assert report([safe]) == EXIT_REFUSED
+    assert report([safe, other]) == report([other]) == EXIT_FAILED
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == "pctl: t-0: PREFERRED_LEADER_NOT_AVAILABLE: it is away"
+
+
+def test_only_what_carries_an_error_is_a_refusal() -> None:
+    results = [
+        pb.ElectLeadersResult(topic="t", partition=0),
+        pb.ElectLeadersResult(topic="t", partition=1, error_code=common_pb2.ELECTION_NOT_NEEDED),
+        pb.ElectLeadersResult(
+            topic="t", partition=2, error_code=common_pb2.INVALID_REQUEST, error_message="no"
+        ),
+    ]
+    answer = pb.ElectLeadersResponse(results=results)
+    assert refusals([("a", results[0]), ("c", results[2])]) == [Refusal("c", "INVALID_REQUEST", "no")]
+    assert [r.name for r in elect._refused(answer)] == ["t-2"], "who leads already counts as done"
+    assert elect._possible(DryRun([answer], {})) == {"t-0", "t-1"}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "problems", "code"),
+    [
+        ((inspection.AUDIT_EQUAL, inspection.AUDIT_EQUAL), 0, 0),
+        ((inspection.AUDIT_EQUAL, inspection.AUDIT_UNREACHABLE), 0, 3),
+        ((inspection.AUDIT_EQUAL, inspection.AUDIT_PENDING), 0, 3),
+        ((inspection.AUDIT_DIFFERENT, inspection.AUDIT_UNREACHABLE), 0, 1),
+        ((inspection.AUDIT_EQUAL, inspection.AUDIT_EQUAL), 1, 1),
+    ],
+)
+def test_an_audit_is_good_only_where_all_were_asked(
+    verdicts: tuple[inspection.AuditVerdict, ...], problems: int, code: int
+) -> None:
+    answer = inspection.AuditResponse(
+        brokers=[inspection.BrokerAudit(broker_id=n, verdict=v) for n, v in enumerate(verdicts)],
+        problems=[inspection.ReplicaProblem(topic="t")] * problems,
+    )
+    assert brokers._exit_code(answer) == code
+
+
+# --- progress ------------------------------------------------------------------------------------------------
+
+
+async def test_who_waits_says_why_also_when_nobody_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "POLL_EVERY_S", 0)
+    monkeypatch.setattr(progress, "NOTE_EVERY_S", 0)
+    found: Iterator[Progress | Exception] = iter(
+        [
+            Progress(2, 3, ("t-0: waits", "t-1: waits")),
+            admin.NoAnswerError("nobody answers"),
+            Progress(1, 3, ("t-1: waits",)),
+            Progress(0, 3),
+        ]
+    )
+
+    async def measure() -> Progress:
+        now = next(found)
+        if isinstance(now, Exception):
+            raise now
+        return now
+
+    assert await follow(Options("", "table", 600.0), "are done", measure) == Progress(0, 3)
+    assert capsys.readouterr().err.splitlines() == [
+        "1 of 3 are done: t-0: waits; t-1: waits",
+        "1 of 3 are done: nobody answers",
+        "2 of 3 are done: t-1: waits",
+        "3 of 3 are done",
+    ]
+
+
+@pytest.mark.parametrize(("patient", "polls"), [(False, 3), (True, 5)])
+async def test_the_time_counts_anew_only_where_something_gets_done(
+    patient: bool, polls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock of 10 s a look, and 25 s to wait; something is done at the second look only."""
+    monkeypatch.setattr(progress, "POLL_EVERY_S", 0)
+    seconds = iter(range(0, 1000, 10))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    left = [5, 4, 4, 4, 4, 4, 4]
+    looks = 0
+
+    async def measure() -> Progress:
+        nonlocal looks
+        looks += 1
+        return Progress(left[looks - 1], 5)
+
+    assert (await follow(Options("", "table", 25.0), "are done", measure, patient=patient)).left == 4
+    assert looks == polls
+
+
+# --- rows ----------------------------------------------------------------------------------------------------
+
+
+def test_the_states_of_a_broker() -> None:
+    now = cluster()
+    now.maintenance = Maintenance(drained={2: ANN})
+    now.approvals = {3: StopApproval(now.brokers[3].epoch, "disks", "ann", 0)}
+    known = {b: pb.BrokerDescription(broker_id=b) for b in (1, 2)}
+    known[1].hold_s = 5
+
+    def states(id_: int, described: dict[int, Any] | None) -> list[str]:
+        return brokers._state(now, now.brokers[id_], described, (2,) if described is not None else ())
+
+    assert states(1, known) == ["flapping"]
+    assert states(2, known) == ["shutting down", "drained"]
+    assert states(3, known) == ["ignored", "approved to stop"]
+    assert states(1, None) == ["ready"], "from ZooKeeper alone"
+
+
+def test_the_load_of_a_broker() -> None:
+    now = cluster()
+    now.partitions = [
+        PartitionInfo("t", 0, (1, 2), state(1, (1,), 0, 0)),
+        PartitionInfo("t", 1, (2, 1), state(2, (2, 1), 0, 0)),
+        PartitionInfo("t", 2, (1, 2), None),
+    ]
+    assert brokers._load(now, 1) == {"leaders": 1, "replicas": 3, "in_sync": 2}
+    assert brokers._load(now, 2) == {"leaders": 1, "replicas": 3, "in_sync": 1}
+
+
+def test_a_partition_has_no_more_min_isr_than_replicas_and_all_reasons() -> None:
+    now = cluster(live=(1,))
+    now.configs = {"t": {"min.insync.replicas": "3"}}
+    row = partition_row(
+        now, PartitionInfo("t", 0, (1, 2), state(1, (1,), 4, 6)), {("t", 0): ["broker 1 refuses it", "too"]}
+    )
+    assert (row["min_isr"], row["recovery"]) == (2, "RECOVERED")
+    assert row["why"] == "out of sync: 2 (offline); broker 1 refuses it; too"
+
+
+def test_an_isr_that_came_back_empty_is_said_to_need_an_unclean_election() -> None:
+    now = cluster()
+    now.brokers = {1: a_broker(1, 51, directories=(11,)), 2: a_broker(2, 52, directories=(22,))}
+    kept = state(-1, (1,), 4, 6)
+    lost = PartitionInfo("t", 0, (1, 2), type(kept)(-1, 4, (1,), 6, 1, 0, (7,)))
+    assert "only an unclean election helps" in why(now, lost)
+    assert "no new leader is elected yet" in why(now, PartitionInfo("t", 0, (1, 2), kept))
+
+
+def test_a_name_that_is_there_but_cannot_be_read_is_not_called_absent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = cluster()
+    now.problems["/brokers/topics/broken"] = "not JSON"
+    messages.fail_without_topics(now, ["broken"])
+    with pytest.raises(SystemExit):
+        messages.fail_without_topics(now, ["broken", "absent"])
+    with pytest.raises(SystemExit):
+        messages.fail_without_readable_topic(now, "broken")
+    assert capsys.readouterr().err.splitlines() == [
+        "pctl: no topic 'absent'",
+        "pctl: /brokers/topics/broken: not JSON",
+    ]
+
+
+def test_who_entered_maintenance() -> None:
+    shown = messages.maintenance_fields(Maintenance(entered=ANN, automatic=True))["maintenance"]
+    assert shown == messages.maintenance_fields(Maintenance(entered=ANN))["maintenance"] + " (automatic)"
+
+
+def test_rows_that_differ_in_their_keys_have_all_of_them_as_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.print_data([{"a": 1}, {"a": None, "b": True}, {"b": [1, 2]}], "tsv")
+    assert capsys.readouterr().out == "a\tb\n1\t\n\ttrue\n\t1,2\n"
+
+
+# --- moves -----------------------------------------------------------------------------------------------
+
+
+def test_where_partitions_will_be() -> None:
+    """What waits for its turn comes after what is under way; what is deleted will be nowhere."""
+    info = moving(
+        partitions={0: (1, 2, 3), 1: (2, 3), 2: (3, 1)},
+        adding={0: (3,)},
+        removing={0: (1,)},
+        queued={0: (5, 6), 1: (4,)},
+    )
+    gone = TopicInfo("gone", "id2", {0: (1,)}, {}, {}, 0, 1)
+    now = cluster(info, gone)
+    now.deleting = ["gone"]
+    assert targets(now) == {("t", 0): (5, 6), ("t", 1): (4,), ("t", 2): (3, 1)}
+    assert targets(cluster(moving(partitions={0: (1, 2, 3)}, adding={0: (3,)}, removing={0: (1,)}))) == {
+        ("t", 0): (2, 3)
+    }
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({("t", 0): 1024, ("t", 1): 1024}, ": 3.0 KiB"),
+        ({("t", 0): 1024}, ": 1.0 KiB and 2 of unknown size"),
+        ({}, ", of unknown size"),
+    ],
+)
+def test_how_much_is_copied(
+    sizes: dict[tuple[str, int], int], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    current = {("t", 0): (1, 2), ("t", 1): (2, 3)}
+    note_copied(current, {("t", 0): (3, 2), ("t", 1): (1, 4)}, sizes, 7)
+    assert capsys.readouterr().err == f"2 of 7 partitions change, 3 replicas are copied{said}\n"
+
+
+def test_what_a_cancellation_keeps_is_in_the_order_of_before() -> None:
+    entry = pb.OngoingPartitionReassignment(
+        topic="t", partition=0, replicas=[3, 2, 1], adding_replicas=[3], removing_replicas=[1]
+    )
+    assert reassign._kept(moving(original={0: (1, 2)}), entry) == [1, 2]
+    assert reassign._kept(moving(), entry) == [2, 1]
+    assert reassign._kept(None, entry) == [2, 1]
+
+
+def test_what_a_broker_that_goes_still_waits_for() -> None:
+    """Leftovers on a broker that is gone are deleted when it returns: nothing waits for them."""
+    info = moving(
+        partitions={0: (1, 2), 1: (2, 3), 2: (1, 3), 3: (2, 3)},
+        queued={0: (2, 3)},
+        stray={1: (1,), 3: (9,)},
+    )
+    assert decommission._moving(cluster(info), (1, 9)) == [("t", 0), ("t", 1)]
+    assert decommission._moving(cluster(info, live=(1, 2, 3, 9)), (9,)) == [("t", 3)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "live", "said"),
+    [
+        ({"partitions": {0: (2, 3)}}, (1, 2), "nothing is left on broker 1: it may be stopped for good"),
+        ({"partitions": {0: (1, 3)}}, (1, 2), "broker 1 still has 1 partition: t-0; run it again"),
+        (
+            {"partitions": {0: (2, 3)}, "queued": {0: (1,)}},
+            (1, 2),
+            "broker 1 still has 1 partition: t-0; run it again",
+        ),
+        (
+            {"partitions": {0: (2, 3)}, "stray": {0: (1,)}},
+            (1, 2),
+            "broker 1 has not yet deleted 1 old replica; run it again",
+        ),
+        (
+            {"partitions": {0: (2, 3)}, "stray": {0: (1,)}},
+            (2,),
+            "nothing is assigned to broker 1, which is gone; 1 old replica would be deleted if it came back",
+        ),
+    ],
+)
+def test_a_broker_is_said_to_be_empty_only_if_it_is(
+    changes: dict[str, Any], live: tuple[int, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with nullcontext() if "nothing" in said else pytest.raises(SystemExit):
+        decommission._say_empty(cluster(moving(**changes), live=live), [1])
+    assert capsys.readouterr().err.removeprefix("pctl: ") == f"{said}\n"
+
+
+# --- what brokers and dry runs say -----------------------------------------------------------------------
+
+
+def test_what_a_broker_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    partitions = [
+        wire.MetadataPartition(partition=1, leader=0, leader_epoch=4, replicas=[0, 7], isr=[0]),
+        wire.MetadataPartition(partition=0, leader=-1, leader_epoch=3, replicas=[7, 0], isr=[7]),
+    ]
+    answer = wire.MetadataResponse(
+        brokers=[wire.MetadataBroker(broker_id=0, host="h", port=1)],
+        topics=[wire.MetadataTopic(topic="t", partitions=partitions)],
+    )
+    options = Options("", "json", 1.0)
+
+    def rows(show: Any, what: Any) -> list[dict[str, Any]]:
+        show(options, what)
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        return found
+
+    found = rows(from_brokers._brokers, answer)
+    assert [(r["broker"], r["state"], r["leaders"], r["replicas"]) for r in found] == [
+        (0, "ready", 1, 2),
+        (7, "gone", 0, 2),
+    ]
+    (topic,) = rows(from_brokers._topics, answer.topics)
+    assert (topic["unavailable"], topic["under_replicated"], topic["replication_factor"]) == (1, 2, 2)
+    assert [r["partition"] for r in rows(from_brokers._partitions, answer.topics)] == [0, 1]
+
+
+def test_pushes_of_a_dry_run_are_in_the_order_of_the_brokers(capsys: pytest.CaptureFixture[str]) -> None:
+    kind = "update_metadata"
+    data = {"writes": [], "pushes": {"10": {kind: 1}, "9": {kind: 2}}, "notes": ["a note"]}
+    print_dry_run(Options("", "table", 1.0), DryRun([], data))
+    shown = capsys.readouterr()
+    assert re.findall(r"^(\d+) ", shown.out, re.M) == ["9", "10"]
+    assert shown.err.splitlines() == ["nothing would be written", "a note"]
+
+
+@pytest.mark.parametrize(("active", "epoch"), [(True, 7), (False, 8)])
+def test_a_snapshot_is_that_of_the_active_controller_or_of_the_next(active: bool, epoch: int) -> None:
+    now = cluster()
+    now.controller_id = 100 if active else -1
+    assert snapshots.snapshot_of(now).controller_epoch == epoch
