@@ -13,6 +13,8 @@ from broker_stub.client.errors import ClientError
 from broker_stub.client.metadata import parse_bootstrap
 from controller.cli.common.broker_addresses import broker_addresses
 from controller.cli.common.tls import with_tls
+from controller.core.model import BROKER_ID_MAX
+from controller.core.names import number_in
 from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
@@ -137,11 +139,11 @@ def _data_dirs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) ->
     found = {}
     for text in texts:
         number, _separator, directory = text.partition("=")
-        if not (number.isascii() and number.isdigit() and len(number) < 11 and directory):
+        if (id_ := number_in(number, BROKER_ID_MAX)) is None or not directory:
             raise click.BadParameter(f"{text!r}: must be BROKER=DIRECTORY")
         if not Path(directory).is_dir():
             raise click.BadParameter(f"{text!r}: no such directory")
-        found[int(number)] = Path(directory)
+        found[id_] = Path(directory)
     return found
 
 

@@ -28,6 +28,11 @@ def shown(text: str) -> str:
     return f"{text[:SHOWN_MAX]!r}... ({len(text)} characters)"
 
 
+def number_in(text: str, most: int) -> int | None:
+    """The number from 0 to ``most`` that a text is, in at most ten digits; None: it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= most else None
+
+
 def name_shown(name: str) -> str:
     """A topic or feature name for a message: unchanged if it is a valid topic name, else ``shown``."""
     return name if topic_name_problem(name) is None else shown(name)

@@ -1,4 +1,4 @@
-"""Lists of names and of broker ids: separated by commas, repeated, or both, alike everywhere."""
+"""Lists of names and of broker ids: separated by commas, repeated, or both, alike everywhere; numbers in texts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from controller.cli.common import lists
+from controller.cli.common.reassignment_files import PlanError, parse_ids
+from controller.cli.pctl.features import parse_levels
+from controller.core.names import number_in
 
 
 @click.command()
@@ -26,7 +29,48 @@ def test_names_are_separated_by_commas_or_repeated(given: list[str]) -> None:
     assert CliRunner().invoke(listing, given).output == "() ('a', 'b', 'c')\n"
 
 
-@pytest.mark.parametrize("given", ["x", "1,,2", "-1", "2147483648", "1;2", "", "9" * 5000])
+@pytest.mark.parametrize(
+    "given", ["x", "1,,2", "-1", "2147483648", "1;2", "", "9" * 5000, "0" * 5000 + "1", "\u0661"]
+)
 def test_bad_broker_ids(given: str) -> None:
     refused = CliRunner().invoke(listing, ["--", given])
     assert (refused.exit_code, "must be broker ids from 0 to 2147483647" in refused.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("0", 0),
+        ("0000000255", 255),
+        ("256", None),
+        ("00000000001", None),
+        ("+1", None),
+        ("1_0", None),
+        ("", None),
+    ],
+)
+def test_a_number_is_digits_and_has_a_limit(text: str, found: int | None) -> None:
+    assert number_in(text, 255) == found
+
+
+@pytest.mark.parametrize("text", ["1,x", "1,,2", "-1", "99999999999", "1" * 5000, "\u0661"])
+def test_bad_replicas_are_named_with_their_option(text: str) -> None:
+    with pytest.raises(PlanError, match=r"--replicas .*: must be broker ids like 1,2,3"):
+        parse_ids(text, "--replicas")
+
+
+def test_replicas_keep_their_order_and_what_is_named_twice() -> None:
+    """That is refused where they are checked."""
+    assert parse_ids("3, 1,3", "--replicas") == (3, 1, 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["f=0", "f=32768", "f", "=1", "f=00000000199999999999", "f=" + "0" * 5000 + "1"]
+)
+def test_bad_levels(text: str) -> None:
+    with pytest.raises(click.UsageError, match="with a level from 1 to 32767"):
+        parse_levels([text])
+
+
+def test_a_level_comes_after_the_last_equals_sign() -> None:
+    assert parse_levels(["a=b=7", "c=32767"]) == {"a=b": 7, "c": 32767}

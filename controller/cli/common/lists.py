@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from controller.runtime.zookeeper.codecs import INT_MAX
+from controller.core.model import BROKER_ID_MAX
+from controller.core.names import number_in, shown
 
 
 def names(
@@ -22,8 +23,9 @@ def broker_ids(
     ids: dict[int, None] = {}
     for text in given:
         for word in text.split(","):
-            part = word.strip()
-            if not (part.isascii() and part.isdigit() and int(part[:20]) <= INT_MAX):
-                raise click.BadParameter(f"{text!r}: must be broker ids from 0 to {INT_MAX}, as 3,5")
-            ids[int(part)] = None
+            if (id_ := number_in(word.strip(), BROKER_ID_MAX)) is None:
+                raise click.BadParameter(
+                    f"{shown(text)}: must be broker ids from 0 to {BROKER_ID_MAX}, as 3,5"
+                )
+            ids[id_] = None
     return tuple(ids)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import msgspec
 
-from controller.core.model import BrokerIds
-from controller.core.names import name_shown
+from controller.core.model import BROKER_ID_MAX, BrokerIds
+from controller.core.names import name_shown, number_in, shown
 from controller.core.reassignment.assignment import target_problem
 from controller.errors import ControllerError, in_words
 
@@ -92,7 +92,7 @@ def write_plan(wanted: Mapping[Key, Sequence[int]]) -> str:
 
 def parse_ids(text: str, option: str) -> BrokerIds:
     """``1,2,3``: broker ids, preferred leader first. Raises PlanError naming the option."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise PlanError(f"{option} {text!r}: must be broker ids like 1,2,3") from None
+    ids = [number_in(part.strip(), BROKER_ID_MAX) for part in text.split(",")]
+    if None in ids:
+        raise PlanError(f"{option} {shown(text)}: must be broker ids like 1,2,3")
+    return tuple(id_ for id_ in ids if id_ is not None)

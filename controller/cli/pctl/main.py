@@ -13,6 +13,7 @@ from controller.cli.common.lazy import Later, LazyVerbs
 from controller.cli.common.options import BOOTSTRAP_ONLY, STYLES, Options, Seconds
 from controller.cli.common.output import log_to_stderr
 from controller.cli.common.tls import with_tls
+from controller.core.names import number_in
 from controller.errors import ConfigError
 from controller.runtime.addresses import connect_string
 from proto.settings import Schema
@@ -82,7 +83,7 @@ def _addresses(_context: click.Context, _parameter: click.Parameter, value: str 
     found = tuple(part.strip() for part in (value or "").split(",") if part.strip())
     for address in found:
         host, _, port = address.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65_536):
+        if not (host and number_in(port, 65_535)):
             raise click.BadParameter(f"{address!r}: must be HOST:PORT")
     return found
 
