@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.cli.common.options import Options
 from controller.cli.common.record_format import (
     filter_message,
     filter_of,
@@ -21,8 +23,11 @@ from controller.cli.common.record_format import (
     record_line,
     what_happened,
 )
+from controller.cli.pctl import history as history_verbs
 from controller.cli.pctl.main import main
+from controller.client import admin
 from controller.runtime.rpc.history_service import _read_filter
+from proto.gen import history_pb2 as pb
 from proto.statelog.schema import KINDS
 from proto.statelog.writer import format_ts
 from tests.support.paths import DOCS
@@ -203,3 +208,34 @@ def test_bad_input_is_named(arguments: tuple[object, ...], code: int, problem: s
         main, ["--zookeeper=127.0.0.1:1", "--timeout=0.5", "history", *map(str, arguments)]
     )
     assert (done.exit_code, problem in done.stderr) == (code, True), done.stderr
+
+
+async def test_a_stream_that_broke_within_a_batch_goes_on_behind_what_was_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All records of a batch have one time: asked from that time on, the controller sends the printed ones again."""
+    batch = [line(2, replica=n) for n in range(4)]
+    later = line(3, replica=9)
+    streams = [[[line(1, replica=8)], batch[:3]], [batch[:2], [batch[2]], [batch[3], later]], [[later]]]
+    asked: list[int] = []
+
+    async def watch(
+        _endpoint: str, request: pb.WatchRequest, *_: object
+    ) -> AsyncGenerator[pb.WatchResponse, None]:
+        asked.append(request.filter.since_us)
+        yield pb.WatchResponse(controller_id=1, controller_epoch=7)
+        for records in streams.pop(0):
+            yield pb.WatchResponse(records=records)
+
+    monkeypatch.setattr(admin, "watch", watch)
+    watcher = history_verbs._Watcher(Options("", "json", 1.0), filter_of(None, None, (), None, (), True))
+    for _ in range(3):
+        await watcher._stream("c:1", (1, 7))
+    printed = [json.loads(text)["replica"] for text in capsys.readouterr().out.splitlines()]
+    assert printed == [8, 0, 1, 2, 3, 9]
+    assert asked[0] == 0
+    assert asked[2] - asked[1] == 1_000_000
+
+
+def line(second: int, **more: object) -> str:
+    return json.dumps({"ts": f"2026-01-14T10:00:{second:02}.000000Z", **more})

@@ -214,13 +214,14 @@ def watch(
 
 
 class _Watcher:
-    """Follows the active controller, whichever it is. ``_controller``: id and epoch of the last that responded."""
+    """Follows the active controller, whichever it is. ``_controller``: id and epoch of the last that responded;
+    ``_at_last``: how many of its records of the time ``_last_us`` are printed. All of one batch have one time."""
 
     def __init__(self, options: Options, wanted: Filter) -> None:
         self._options, self._wanted = options, wanted
         self._controller: tuple[int, int] | None = None
         self._last_note = ""
-        self._last_us = 0
+        self._last_us = self._at_last = 0
 
     async def run(self, for_s: float | None) -> None:
         try:
@@ -286,8 +287,9 @@ class _Watcher:
     async def _stream(self, endpoint: str, who: tuple[int, int]) -> None:
         """Print the records that the controller at this address sends, until it ends the stream."""
         wanted, again = self._wanted, self._controller == who
+        printed = self._at_last if again else 0
         if again:
-            wanted = replace(wanted, since_us=self._last_us + 1)
+            wanted = replace(wanted, since_us=self._last_us)
         request = pb.WatchRequest(filter=filter_message(wanted), whole_epoch=self._controller is not None)
         answers = admin.watch(endpoint, request, self._options.timeout_s, self._options.tls)
         async with aclosing(answers):
@@ -297,6 +299,10 @@ class _Watcher:
                 if answer.missed:
                     note(f"pctl: reading was too slow: {answer.missed} records were skipped")
                 for text in answer.records:
+                    if printed and lines.time_of(msgspec.json.decode(text)["ts"]) == self._last_us:
+                        printed -= 1
+                        continue
+                    printed = 0
                     self._print(text)
 
     def _note_controller(self, who: tuple[int, int]) -> None:
@@ -310,7 +316,9 @@ class _Watcher:
 
     def _print(self, text: str) -> None:
         record = msgspec.json.decode(text)
-        self._last_us = lines.time_of(record["ts"])
+        at_us = lines.time_of(record["ts"])
+        self._at_last = self._at_last + 1 if at_us == self._last_us else 1
+        self._last_us = at_us
         if self._options.output == "table":
             click.echo(record_line(record))
         else:
