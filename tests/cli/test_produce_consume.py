@@ -166,6 +166,13 @@ def test_a_key_has_one_partition(operator: Operator) -> None:
     assert by_key["c"][0]["value"] == "4=5"
 
 
+def test_what_was_written_before_a_bad_line_is_told(operator: Operator) -> None:
+    fresh(operator, "half-keyed")
+    ended = with_input(operator, "a:1\nb:2\nbad\nc:3\n", "produce", "half-keyed", "--key-separator=:")
+    assert (ended.exit_code, "record b'bad': must be KEY:VALUE" in ended.stderr) == (2, True)
+    assert ended.stdout.splitlines() == ["0@0", "0@1"]
+
+
 def test_too_few_replicas_in_sync_is_a_refusal(operator: Operator) -> None:
     # The second replica is of a broker that is not there.
     operator.ok("topics", "create", "guarded", "--replica-assignment=1:98", "--config=min.insync.replicas=2")

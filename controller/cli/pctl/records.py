@@ -120,11 +120,19 @@ async def produce(
             for item in given:
                 await _enqueue(sent, printing, producer, topic, partition, item)
             lines = None if values else StandardInput()
+            bad: click.UsageError | None = None
             while lines is not None and (line := await _unless_over(lines.line(), printing)):
-                item = parse(line.removesuffix(b"\n").removesuffix(b"\r"))
+                try:
+                    item = parse(line.removesuffix(b"\n").removesuffix(b"\r"))
+                except click.UsageError as error:
+                    # What was read before it is on its way: say what becomes of it.
+                    bad = error
+                    break
                 await _enqueue(sent, printing, producer, topic, partition, item)
             await _unless_over(sent.put(None), printing)
             await printing
+            if bad is not None:
+                raise bad
         finally:
             printing.cancel()
 
