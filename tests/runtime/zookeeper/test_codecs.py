@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from broker_stub.data_identity import short_id
 from controller.core import znode_paths
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, Endpoint, FeatureRange, LeaderAndIsr
@@ -201,6 +203,13 @@ PLAINTEXT = Endpoint("PLAINTEXT", "PLAINTEXT", "h1", 9092)
         ),
         (b'{"version":3,"endpoints":["PLAINTEXT://h1:9092"],"rack":null,"jmx_port":-1}', (PLAINTEXT,), None),
         (b'{"version":2,"host":"h1","port":9092,"endpoints":["PLAINTEXT://h1:9092"]}', (PLAINTEXT,), None),
+        (
+            b'{"version":4,"endpoints":["inner://h1:1"],"listener_security_protocol_map":{"INNER":"ssl"}}',
+            (Endpoint("INNER", "SSL", "h1", 1),),
+            None,
+        ),
+        # Kafka's parser of version 1 knows no endpoints.
+        (b'{"version":1,"host":"h1","port":9092,"endpoints":["SSL://h2:1"]}', (PLAINTEXT,), None),
         (b'{"version":1,"host":"h1","port":9092,"jmx_port":-1,"timestamp":"1"}', (PLAINTEXT,), None),
     ],
 )
@@ -246,10 +255,10 @@ def test_finalized_features_are_written_and_read_back() -> None:
 def test_a_registration_tells_what_its_broker_supports() -> None:
     data = (
         b'{"version":5,"endpoints":["GRPC://h:1"],'
-        b'"features":{"g":{"min_version":0,"max_version":1},"f":{"min_version":1,"max_version":3}}}'
+        b'"features":{"g":{"min_version":0,"max_version":1},"f":{"min_version":3,"max_version":3}}}'
     )
     broker = codecs.decode_broker("/brokers/ids/1", data, 9)
-    assert broker.features == (FeatureRange("f", 1, 3), FeatureRange("g", 0, 1))
+    assert broker.features == (FeatureRange("f", 3, 3), FeatureRange("g", 0, 1))
     for absent in (
         b'{"version":5,"endpoints":["GRPC://h:1"],"features":null}',
         b'{"version":2,"endpoints":["GRPC://h:1"]}',
@@ -546,10 +555,23 @@ def test_a_registration_names_its_directories_as_kafka_does() -> None:
     for texts in (["AAAA"], [known, f"{known}A"], ["*" * 22]):
         with pytest.raises(MalformedError, match="must be 16 bytes in URL-safe base64"):
             codecs.decode_broker("/brokers/ids/1", json.dumps(data | {"directories": texts}).encode(), 7)
-    (short,) = codecs.decode_broker(
-        "/brokers/ids/1", json.dumps(data | {"directories": [known]}).encode(), 7
-    ).directories
-    assert short == 1
+    # Of one that begins with four zeros it is 1: 0 stands for what is not known.
+    texts = [known, urlsafe_b64encode(bytes(range(1, 17))).decode()[:22], "A" * 22]
+    written = json.dumps(data | {"directories": texts}).encode()
+    assert codecs.decode_broker("/brokers/ids/1", written, 7).directories == (1, 0x01020304, 1)
+    assert [short_id(text) for text in texts] == [1, 0x01020304, 1], "as brokers compute it"
+
+
+def test_directories_of_a_state_are_by_member_and_only_what_is_known() -> None:
+    state = LeaderAndIsr(1, 0, (3, 1, 2), 0, 1, directories=(30, 0, 20))
+    data = codecs.encode_state(state)
+    assert json.loads(data)["isr_directories"] == {"3": 30, "2": 20}
+    assert codecs.decode_state("t", 0, data, 0) == state
+    # The same text beside another ISR, and one in another order, with a broker that is no member.
+    other = data.replace(b"[3,1,2]", b"[2,3]")
+    assert codecs.decode_state("t", 0, other, 0).directories == (20, 30)
+    turned = data.replace(b'{"3":30,"2":20}', b'{"9":90,"2":20,"3":30}')
+    assert codecs.decode_state("t", 0, turned, 0).directories == (30, 0, 20)
 
 
 def test_directories_of_a_state_are_kept_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -584,3 +606,10 @@ def test_an_epoch_of_nothing_is_none() -> None:
     for nothing in (None, b"", b" "):
         with pytest.raises(MalformedError, match="must be a decimal number"):
             codecs.decode_epoch(nothing)
+
+
+def test_who_claims_reads_the_session_as_it_is_written() -> None:
+    session = 0x100000F00DAB17E
+    data = codecs.encode_controller(9, "h:1", session, "p-1")
+    assert codecs.decode_claim(data) == codecs.Claim(9, "h:1", session, -1)
+    assert codecs.decode_claim(codecs.encode_controller(9, "h:1")).session_id == 0
