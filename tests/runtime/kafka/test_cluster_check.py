@@ -64,9 +64,9 @@ def test_an_ordinary_cluster_can_be_led() -> None:
 
 
 def test_one_blocker_is_enough() -> None:
-    assert not can_be_led(
-        [Finding(Level.OK, Check.RACKS, -1, ""), Finding(Level.BLOCKER, Check.RACKS, -1, "")]
-    )
+    found = [Finding(Level.OK, Check.RACKS, -1, ""), Finding(Level.BLOCKER, Check.RACKS, -1, "")]
+    assert not can_be_led(found)
+    assert not can_be_led(found[::-1])
     assert can_be_led([Finding(Level.WARNING, Check.RACKS, -1, "")])
 
 
@@ -126,6 +126,16 @@ def test_inter_broker_protocol(version: str, expected: list[tuple[Level, int]]) 
     assert found(facts, Check.PROTOCOL) == expected
 
 
+@pytest.mark.parametrize(
+    ("version", "what"),
+    [("2.6-IV0", "write ISRs"), ("2.7-IV2", "take producer ids"), ("2.8-IV1", "take producer ids")],
+)
+def test_what_brokers_of_an_older_protocol_do_themselves(version: str, what: str) -> None:
+    facts = cluster(broker(1, configs={"inter.broker.protocol.version": version}))
+    (finding,) = (f for f in judge(facts, WANTED) if f.check is Check.PROTOCOL)
+    assert what in finding.text
+
+
 def test_brokers_of_different_protocol_versions() -> None:
     facts = cluster(broker(1), broker(2, configs={"inter.broker.protocol.version": "3.3-IV3"}))
     assert found(facts, Check.PROTOCOL) == [(Level.WARNING, -1)]
@@ -157,6 +167,12 @@ SECURED = {"CLIENT": "SASL_SSL", "REPLICATION": "SSL"}
         ("", "SSL", {"inter.broker.listener.name": "REPLICATION"}, False),
         ("", "SASL_SSL", {"inter.broker.listener.name": "REPLICATION"}, True),
         ("", "SSL", {"security.inter.broker.protocol": "SSL"}, True),
+        (
+            "REPLICATION",
+            "SSL",
+            {"inter.broker.listener.name": "REPLICATION", "security.inter.broker.protocol": "PLAINTEXT"},
+            False,
+        ),
     ],
 )
 def test_listeners(name: str, protocol: str, configs: Mapping[str, str], blocked: bool) -> None:
@@ -180,8 +196,13 @@ def test_listeners_that_differ_and_brokers_of_ours() -> None:
     more = broker(2, listeners={"PLAINTEXT": "PLAINTEXT", "OTHER": "PLAINTEXT"})
     # That the brokers differ, and that tools on OTHER do not find the controller.
     assert found(cluster(broker(1), more), Check.LISTENERS) == [(Level.WARNING, -1)] * 2
-    ours = broker(2, listeners={"GRPC": "PLAINTEXT"})
+    ours = broker(2, listeners={"GRPC": "PLAINTEXT", "CLIENTS": "PLAINTEXT"})
     assert found(cluster(broker(1), ours), Check.LISTENERS) == [(Level.NOTE, -1)]
+    assert not found(cluster(ours), Check.LISTENERS), "tools find controllers of such brokers by gRPC"
+    # As many, but others.
+    pair = [broker(n, listeners={"PLAINTEXT": "PLAINTEXT", f"OF_{n}": "PLAINTEXT"}) for n in (1, 2)]
+    wanted = WANTED._replace(addresses=frozenset({"", "OF_1", "OF_2"}))
+    assert found(cluster(*pair), Check.LISTENERS, wanted) == [(Level.WARNING, -1)]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +228,7 @@ def test_control_plane(theirs: str, ours: str, expected: list[tuple[Level, int]]
     )
 
 
-@pytest.mark.parametrize("facts", [{"kraft_epoch": 7}, {"migration": True}])
+@pytest.mark.parametrize("facts", [{"kraft_epoch": 7}, {"kraft_epoch": 0}, {"migration": True}])
 def test_migration_in_zookeeper(facts: Mapping[str, Any]) -> None:
     assert found(cluster(**facts), Check.MIGRATION) == [(Level.BLOCKER, -1)]
 
@@ -218,7 +239,7 @@ def test_migration_of_one_broker() -> None:
 
 
 def test_features() -> None:
-    able = broker(1, features=(FeatureRange("f", 1, 3),))
+    able = broker(1, features=(FeatureRange("f", 2, 2),))
     facts = cluster(able, broker(2, features=(FeatureRange("f", 1, 1),)), features={"f": 2})
     assert found(facts, Check.FEATURES) == [(Level.NOTE, -1), (Level.BLOCKER, 2)]
 
@@ -251,6 +272,21 @@ def test_the_suggested_controller_id_is_free() -> None:
     assert found(raised, Check.CONTROLLER_ID) == [(Level.BLOCKER, -1)]
 
 
+def test_a_broker_s_own_id_is_said_to_be_one() -> None:
+    facts = cluster(broker(1), broker(5000))
+    (finding,) = (f for f in judge(facts, Wanted(5000)) if f.check is Check.CONTROLLER_ID)
+    assert (finding.level, finding.text) == (
+        Level.BLOCKER,
+        "5000 is a broker's: set controller_id, such as 5001",
+    )
+
+
+def test_of_brokers_that_reserve_different_ids_the_most_counts() -> None:
+    facts = cluster(broker(1), broker(2, configs={"reserved.broker.max.id": "20000"}))
+    assert found(facts, Check.CONTROLLER_ID) == [(Level.BLOCKER, -1)]
+    assert not found(facts, Check.CONTROLLER_ID, Wanted(20001))
+
+
 def test_an_id_of_ours_in_assignments_is_ours() -> None:
     facts = cluster(replica_ids=frozenset({1, 9001}), our_ids=frozenset({9001}))
     assert not found(facts, Check.CONTROLLER_ID)
@@ -268,6 +304,7 @@ def test_racks() -> None:
         ("kafka.security.authorizer.AclAuthorizer", False, [(Level.BLOCKER, 1)]),
         ("kafka.security.authorizer.AclAuthorizer", True, [(Level.NOTE, 1)]),
         ("com.example.Mine", True, [(Level.WARNING, 1)]),
+        ("com.example.MyAuthorizer", False, [(Level.WARNING, 1)]),
     ],
 )
 def test_authorizer(name: str, authorizer: bool, expected: list[tuple[Level, int]]) -> None:
