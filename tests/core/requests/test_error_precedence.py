@@ -363,7 +363,12 @@ def test_the_last_broker_is_not_drained_and_one_that_is_unknown_is_said_to_be_so
 # --- who is asked --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("request_type", ControllerRequest.__subclasses__(), ids=lambda kind: kind.__name__)
+# Sorted: workers may import the modules in different orders.
+@pytest.mark.parametrize(
+    "request_type",
+    sorted(ControllerRequest.__subclasses__(), key=lambda kind: kind.__name__),
+    ids=lambda kind: kind.__name__,
+)
 def test_a_controller_that_does_not_lead_says_only_that(request_type: type[Any]) -> None:
     """Before it looks at anything in the request."""
     answer = not_controller(object.__new__(request_type))
