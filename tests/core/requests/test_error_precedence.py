@@ -6,6 +6,7 @@ CreateTopics, CreatePartitions and DeleteTopics have theirs in ``test_topic_requ
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -366,7 +367,7 @@ def test_the_last_broker_is_not_drained_and_one_that_is_unknown_is_said_to_be_so
 # Sorted: workers may import the modules in different orders.
 @pytest.mark.parametrize(
     "request_type",
-    sorted(ControllerRequest.__subclasses__(), key=lambda kind: kind.__name__),
+    sorted(ControllerRequest.__subclasses__(), key=attrgetter("__name__")),
     ids=lambda kind: kind.__name__,
 )
 def test_a_controller_that_does_not_lead_says_only_that(request_type: type[Any]) -> None:
