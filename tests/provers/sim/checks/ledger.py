@@ -16,7 +16,6 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from proto.gen import broker_control_pb2 as wire
-from tests.provers.sim.plans.plan import VICTIM
 from tests.provers.sim.zookeeper.tree import (
     Change,
     DataSet,
@@ -364,8 +363,8 @@ class Ledger:
             return
         assigned = set(topic.partitions.get(partition[1], ()))
         explained = set(topic.former.get(partition[1], ())) if topic.former else set()
-        # Removed by hand, and there again with fewer partitions: what was created meanwhile is nobody's.
-        replaced = partition[0].startswith(VICTIM) and not assigned
+        # Removed by hand, and there again with other partitions or replicas: what was created meanwhile is nobody's.
+        replaced = partition[0] in self._removed_by_hand
         if not set(state.isr) <= assigned | explained and not replaced:
             self._report(f"{partition}: ISR {state.isr} is not within the replicas {sorted(assigned)}")
 

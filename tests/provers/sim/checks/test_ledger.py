@@ -288,3 +288,11 @@ def test_what_waits_to_be_moved_and_whether_anything_held_it_up() -> None:
     assert harness.ledger.topics["foo"].queued == {0: (1, 2)}
     harness.write(DataSet(maintenance, b'{"freeze": {"author": "me"}}', 2))
     assert harness.ledger.was_suspended
+
+
+def test_a_state_of_the_topic_before_lands_on_what_a_hand_has_put_in_its_place() -> None:
+    harness = LedgerHarness()
+    elsewhere = json.dumps({"partitions": {"0": [7, 8]}}).encode()
+    topic = "/brokers/topics/foo"
+    harness.write(NodeDeleted(topic), NodeCreated(topic, elsewhere, 31, 0, 1), by="operator")
+    assert not harness.state(0)
