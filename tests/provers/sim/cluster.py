@@ -257,7 +257,8 @@ class SimulatedCluster:
                 replicas = self.ledger.topics[name].partitions.get(number, ())
                 if name in deleted or (name, number) in self.ledger.scribbled:
                     continue
-                if (name, number) in self.ledger.put_back and not self._known((name, number), state):
+                mended = (name, number) in self.ledger.put_back or name in self.ledger.illegible
+                if mended and not self._known((name, number), state):
                     continue
                 if state.leader == broker.id and len(replicas) > 1:
                     self.violated(f"{broker.name} was let go and leads {name}-{number}: {state}")

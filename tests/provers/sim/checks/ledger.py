@@ -119,6 +119,8 @@ class Ledger:
         #: written it since.
         self.scribbled: set[Partition] = set()
         self.put_back: set[Partition] = set()
+        #: Topics whose znode does not decode, or did not.
+        self.illegible: set[str] = set()
         #: Whether automatic work was ever suspended.
         self.was_suspended = False
         #: Partitions for which an operator is about to permit an unclean election, as nothing else helps.
@@ -208,6 +210,8 @@ class Ledger:
         elif (match := _TOPIC.match(path)) and data:
             if data != SCRIBBLE:
                 self._topic_written(match[1], data)
+            else:
+                self.illegible.add(match[1])
         elif match := _DELETION.match(path):
             self._to_be_deleted.add(match[1])
         elif path == "/controllers/maintenance" and data != SCRIBBLE:
