@@ -394,7 +394,7 @@ class SimulatedCluster:
     def _begin(self, action: Action) -> None:
         if action.kind == AIM:
             self.aims.take(*action.arguments)
-        elif action.kind == "conflict":
+        elif action.kind in ("conflict", "thwarted"):
             self.conflicts.begin(*action.arguments)
         elif action.kind == "odd":
             self.oddities.begin(*action.arguments)
