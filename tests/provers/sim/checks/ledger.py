@@ -214,7 +214,7 @@ class Ledger:
                 self.illegible.add(match[1])
         elif match := _DELETION.match(path):
             self._to_be_deleted.add(match[1])
-        elif path == "/controllers/maintenance" and data != SCRIBBLE:
+        elif path == "/controllers/maintenance" and writer.startswith(_CONTROLLERS):
             self.was_suspended |= any(json.loads(data).get(kind) for kind in ("paused", "entered", "freeze"))
         elif _ISR_NOTIFICATION.match(path):
             self._isr_notified(path, data)

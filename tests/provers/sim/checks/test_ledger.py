@@ -281,12 +281,12 @@ def test_what_waits_to_be_moved_and_whether_anything_held_it_up() -> None:
     harness = LedgerHarness()
     maintenance = "/controllers/maintenance"
     value = b'{"partitions": {"0": [1, 2, 3]}, "queued_replicas": {"0": [1, 2]}}'
-    for lifted in (SCRIBBLE, b'{"paused": null, "freeze": null}'):
-        harness.write(DataSet(maintenance, lifted, 1))
-        assert not harness.ledger.was_suspended
+    harness.write(DataSet(maintenance, b'{"version":', 1), by="operator")
+    harness.write(FENCE, DataSet(maintenance, b'{"paused": null, "freeze": null}', 1))
+    assert not harness.ledger.was_suspended
     harness.write(FENCE, DataSet("/brokers/topics/foo", value, 1))
     assert harness.ledger.topics["foo"].queued == {0: (1, 2)}
-    harness.write(DataSet(maintenance, b'{"freeze": {"author": "me"}}', 2))
+    harness.write(FENCE, DataSet(maintenance, b'{"freeze": {"author": "me"}}', 2))
     assert harness.ledger.was_suspended
 
 
