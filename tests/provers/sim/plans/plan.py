@@ -148,8 +148,8 @@ HELD_UP = 0.2
 IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
 #: With ``conflict``, of those without poison; and how many these have.
 CONFLICTED, CONFLICTS = 0.5, (4, 12)
-#: With ``thwarted``, of those without poison.
-THWARTED = 0.1
+#: With ``thwarted``, of those without poison; and with what the first controller writes first, of these.
+THWARTED, FROM_THE_BEGINNING = 0.1, 0.4
 #: With ``odd``, of those without poison; and how many scenarios these have.
 ODD, ODDITIES = 0.5, (4, 12)
 SCENARIOS = (
@@ -318,6 +318,8 @@ def _apart(seed: int, options: Options) -> list[Action]:
         if getattr(options, name):
             times = rng.randint(*TIMES.get(name, (1, 4)))
             moments = [rng.uniform(0.0, options.duration_s) for _ in range(times)]
+            if name == "thwarted" and rng.random() < FROM_THE_BEGINNING:
+                moments[0] = 0.0
             actions += [Action(round(at_s, 6), name, arguments(rng, options)) for at_s in moments]
     return actions
 
