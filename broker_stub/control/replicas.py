@@ -198,6 +198,9 @@ class Outcome(NamedTuple):
     rejects: list[Reject]
 
 
+_MAY_BE_THERE = "it may be in a data directory that failed: that one is not deleted"
+
+
 class _Refused(Exception):  # noqa: N818  (control flow inside this module)
     """A check refused one partition."""
 
@@ -218,6 +221,8 @@ class Replicas:
         self.broker_id = broker_id
         #: Whether one of several data directories has failed. A replica that is not hosted may be there.
         self.directory_failed = False
+        #: Replicas that were added to a partition since then: an earlier one of them may be there, too.
+        self._begun_beside: set[Key] = set()
         self._hosted: dict[Key, Replica] = {replica.key: replica for replica in found}
         #: It covers the replicas that lead or follow; ``_put`` keeps it up to date.
         self.digest = Digest()
@@ -281,6 +286,9 @@ class Replicas:
             raise _Refused(
                 codes.KAFKA_STORAGE_ERROR, "it may be in a data directory that failed: no other is made"
             )
+        # A partition's first leader epoch is 0: nobody had a replica of it before.
+        if before is None and self.directory_failed and item.leader_epoch > 0:
+            self._begun_beside.add(item.key)
         if item.topic_id is not None and known.topic_id not in (None, item.topic_id):
             raise _Refused(
                 codes.INCONSISTENT_TOPIC_ID,
@@ -348,10 +356,7 @@ class Replicas:
         before = self._hosted.get(item.key)
         _refuse_offline(before)
         if before is None and item.delete and self.directory_failed:
-            raise _Refused(
-                codes.KAFKA_STORAGE_ERROR,
-                "it may be in a data directory that failed: that one is not deleted",
-            )
+            raise _Refused(codes.KAFKA_STORAGE_ERROR, _MAY_BE_THERE)
         if before is None:
             # Delete the folder anyway: an earlier run may have left one that could not be loaded.
             return Step(item.key, None, None, True, False, note="was not hosted") if item.delete else None
@@ -373,10 +378,13 @@ class Replicas:
     def complete(self, plan: Plan, failed: Mapping[Key, str]) -> Outcome:
         """Apply a plan in memory. ``failed``: partitions whose folder failed, with the reason."""
         outcome = Outcome(plan.answers, [], plan.rejects)
+        undeleted: dict[Key, str] = {}
         for step in plan.steps:
             if step.key in failed:
                 outcome.transitions.append(self._fail(step, failed[step.key]))
             elif step.after is None:
+                if step.key in self._begun_beside:
+                    undeleted[step.key] = _MAY_BE_THERE
                 self._put(step.key, None)
                 deleted = step.before or Replica(*step.key)
                 outcome.transitions.append(Transition(deleted, deleted.role, Role.DELETED, reason=step.note))
@@ -384,7 +392,8 @@ class Replicas:
                 self._put(step.key, step.after)
                 role = step.before.role if step.before else Role.NONE
                 outcome.transitions.append(Transition(step.after, role, step.after.role, step.isr, step.note))
-        return _with_failures(outcome, failed) if failed else outcome
+        amiss = {**failed, **undeleted}
+        return _with_failures(outcome, amiss) if amiss else outcome
 
     def refuse(self, outcome: Outcome, failed: Mapping[Key, str]) -> Outcome:
         """Amend an outcome: the logs of the ``failed`` partitions failed when their roles were applied."""

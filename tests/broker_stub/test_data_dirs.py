@@ -142,6 +142,23 @@ def test_what_may_be_in_one_that_failed_is_not_said_to_be_deleted(paths: list[Pa
     dirs.close()
 
 
+def test_of_a_replica_begun_beside_a_failed_directory_an_earlier_one_may_be_left(paths: list[Path]) -> None:
+    """A controller that takes up a move again says once more that the replica is new."""
+    dirs = DataDirs(paths[:2], 1)
+    handlers = ControlHandlers(0, dirs, RecordedLog(), dirs.found, list[str]().append)
+    handlers.directory_failed(paths[0], "it failed")
+    states = [leader_state(leader_epoch=3), leader_state(partition=1)]
+    for state in states:
+        state.is_new = True
+    assert _errors(handlers, wire.LeaderAndIsrRequest(partition_states=states)) == [0, 0]
+    stops = [stop_state(partition=number, leader_epoch=-2, delete=True) for number in (0, 1)]
+    stop = wire.StopReplicaRequest(partition_states=stops).SerializeToString()
+    answers = [e.error_code for e in handlers.stop_replica(stop).partition_errors]
+    assert answers == [STORAGE_ERROR, 0], "no earlier one is of a partition in its first leader epoch"
+    assert not list(handlers.replicas), "it is gone all the same"
+    dirs.close()
+
+
 def test_only_what_was_left_cleanly_is_marked(paths: list[Path]) -> None:
     dirs = DataDirs(paths, 1)
     dirs.fail(paths[2], "it failed")

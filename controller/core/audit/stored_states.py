@@ -68,7 +68,9 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
     stored = yield from context.read(ReadStates(partitions))
     edited = _Edited()
     for partition, found in zip(partitions, stored, strict=True):
-        if found != partition.leadership or _is_beyond(found, context.cluster.controller_epoch):
+        if found is None and _lacks_its_first(context, partition):
+            edited.unknown.append(partition)
+        elif found != partition.leadership or _is_beyond(found, context.cluster.controller_epoch):
             _sort(context, partition, found, edited)
         else:
             context.solved_state(partition)
@@ -93,6 +95,17 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
         yield from _confirm(context, edited.floors)
     # Nobody tells of what was found here, or in the midst of a write of ours: a reassignment may have waited for it.
     isr_changed(context, partitions)
+
+
+def _lacks_its_first(context: EventContext, partition: Partition) -> bool:
+    """Whether its creation was given up after too many attempts, although somebody could lead it."""
+    cluster = context.cluster
+    path = state_path(partition.topic.name, partition.number)
+    return (
+        partition.leadership is None
+        and path not in cluster.problems
+        and any(cluster.online_replicas(partition))
+    )
 
 
 def _sort(

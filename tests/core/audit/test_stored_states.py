@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.core.audit.stored_states import RESERVE
+from controller.core.effects import CreateState
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
 from controller.core.model import EPOCH_MAX, RECOVERED, RECOVERING, LeaderAndIsr, PartitionState
@@ -242,6 +243,18 @@ def test_a_state_that_a_failover_could_not_read_is_adopted_once_it_is_mended() -
     check(rig)
     assert rig.partition().state is PartitionState.ONLINE
     assert rig.cluster.problems == {}
+    rig.check_converged()
+
+
+def test_a_creation_that_was_given_up_is_tried_again() -> None:
+    rig = MachineHarness.active(World(1, 2, 3))
+    rig.world.create_topic("t", {0: [1, 2, 3]})
+    rig.fate = lambda effect: Fate.LOST if isinstance(effect.writes[0], CreateState) else Fate.ANSWERED
+    rig.run()
+    assert rig.partition().leadership is None
+    rig.fate = lambda _: Fate.ANSWERED
+    check(rig)
+    assert rig.partition().state is PartitionState.ONLINE
     rig.check_converged()
 
 

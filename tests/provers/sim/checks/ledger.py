@@ -12,10 +12,10 @@ import zlib
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from proto.gen import broker_control_pb2 as wire
-from tests.provers.sim.plans.plan import VICTIM
 from tests.provers.sim.zookeeper.tree import (
     Change,
     DataSet,
@@ -84,6 +84,8 @@ class Topic:
     partitions: Mapping[int, tuple[int, ...]]
     #: Partitions on the move.
     moving: frozenset[int] = frozenset()
+    #: Where to go, of partitions whose move waits for its turn.
+    queued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     #: Of partitions whose assignment changed last: what it was.
     former: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -113,8 +115,14 @@ class Ledger:
         self._candidates: dict[str, int] = {}
         #: What controllers own: path to writer and session.
         self._owned: dict[str, tuple[str, int]] = {}
-        #: Partitions whose state does not decode.
+        #: Partitions whose state does not decode; and those where somebody's hand has put it back, and nobody has
+        #: written it since.
         self.scribbled: set[Partition] = set()
+        self.put_back: set[Partition] = set()
+        #: Topics whose znode does not decode, or did not.
+        self.illegible: set[str] = set()
+        #: Whether automatic work was ever suspended.
+        self.was_suspended = False
         #: Partitions for which an operator is about to permit an unclean election, as nothing else helps.
         self.given_up: set[Partition] = set()
         #: In-sync members that lost data since they got in sync, or before, by a registration that outlived it.
@@ -138,6 +146,10 @@ class Ledger:
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
         self.unclean_possible = True
+        #: By controller and broker: the UpdateMetadata that have arrived, in order; and by broker the partitions of
+        #: which an older one has come last, a copy of it.
+        self._told: dict[tuple[str, str], list[bytes]] = {}
+        self.told_older: dict[str, set[Partition]] = {}
         self._ever: dict[Partition, set[tuple[int, int, int, tuple[int, ...]]]] = {}
         self._leaders: dict[tuple[str | None, str, int, int], int] = {}
 
@@ -198,8 +210,12 @@ class Ledger:
         elif (match := _TOPIC.match(path)) and data:
             if data != SCRIBBLE:
                 self._topic_written(match[1], data)
+            else:
+                self.illegible.add(match[1])
         elif match := _DELETION.match(path):
             self._to_be_deleted.add(match[1])
+        elif path == "/controllers/maintenance" and writer.startswith(_CONTROLLERS):
+            self.was_suspended |= any(json.loads(data).get(kind) for kind in ("paused", "entered", "freeze"))
         elif _ISR_NOTIFICATION.match(path):
             self._isr_notified(path, data)
         elif (match := _BROKER.match(path)) and writer == f"broker-{match[1]}":
@@ -238,7 +254,8 @@ class Ledger:
             # What is said of others is of no effect.
             if not set(ids).isdisjoint(partitions.get(int(number), ()))
         }
-        topic = Topic(value.get("topic_id"), partitions, frozenset(moving))
+        queued = {int(number): tuple(ids) for number, ids in (value.get("queued_replicas") or {}).items()}
+        topic = Topic(value.get("topic_id"), partitions, frozenset(moving), queued)
         before = self.topics.get(name)
         if before is not None:
             changed = {n: ids for n, ids in before.partitions.items() if partitions.get(n) != ids}
@@ -254,6 +271,7 @@ class Ledger:
             self.states[partition] = self.states[partition]._replace(version=version)
             self.scribbled.add(partition)
             return
+        (self.put_back.add if partition in self.scribbled else self.put_back.discard)(partition)
         self.scribbled.discard(partition)
         value = json.loads(data)
         state = State(
@@ -349,8 +367,8 @@ class Ledger:
             return
         assigned = set(topic.partitions.get(partition[1], ()))
         explained = set(topic.former.get(partition[1], ())) if topic.former else set()
-        # Removed by hand, and there again with fewer partitions: what was created meanwhile is nobody's.
-        replaced = partition[0].startswith(VICTIM) and not assigned
+        # Removed by hand, and there again with other partitions or replicas: what was created meanwhile is nobody's.
+        replaced = partition[0] in self._removed_by_hand
         if not set(state.isr) <= assigned | explained and not replaced:
             self._report(f"{partition}: ISR {state.isr} is not within the replicas {sorted(assigned)}")
 
@@ -422,6 +440,10 @@ class Ledger:
             )
         if isinstance(request, wire.StopReplicaRequest):
             return
+        if isinstance(request, wire.UpdateMetadataRequest):
+            self._metadata_told(
+                caller, server, message, {(p.topic, p.partition) for p in request.partition_states}
+            )
         for pushed in request.partition_states:
             if pushed.leader == _DELETING:
                 continue
@@ -431,3 +453,13 @@ class Ledger:
                     f"{caller} told {server} by {method.rpartition('/')[2]} what was never durable:"
                     f" {pushed.topic}-{pushed.partition}: {state}"
                 )
+
+    def _metadata_told(self, caller: str, server: str, message: bytes, partitions: set[Partition]) -> None:
+        """A broker cannot tell a late copy from a newer request of the same event: its metadata goes back in time."""
+        told, older = self._told.setdefault((caller, server), []), self.told_older.setdefault(server, set())
+        digest = blake2b(message, digest_size=8).digest()
+        if digest in told[:-1]:
+            older |= partitions
+        else:
+            older -= partitions
+            told.append(digest)

@@ -82,7 +82,7 @@ class Memory:
         registered = daemon.term.machine.cluster.brokers
         proposals = self._proposed.get((writer, *key, before.version), [])
         caught_up = [
-            all(epochs[b] in (_NOT_TOLD, registered[b].epoch) for b in joined if b in registered)
+            all(b in registered and epochs[b] in (_NOT_TOLD, registered[b].epoch) for b in joined)
             for epochs in proposals
             if set(epochs) == set(state.isr)
         ]
@@ -145,6 +145,13 @@ class Memory:
                         f"{process.name} took a fetch of broker {follower} in {remote.broker_epoch}, after {before}"
                     )
                 self._fetched_in[key] = remote.broker_epoch
+
+
+def leader_epoch_at(node: SimBroker, key: Partition, stored: int) -> int:
+    """The leader epoch in which a broker has a partition; what is stored, if it does not have it."""
+    data = node.broker._bridge._data if node.broker is not None else None
+    held = data.manager.get(key) if data is not None else None
+    return held.leader_epoch if held is not None else stored
 
 
 def groups_of_others(broker: Broker, states: Mapping[Partition, State]) -> Iterator[int]:

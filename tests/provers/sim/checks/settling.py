@@ -53,6 +53,8 @@ def _operations(cluster: SimulatedCluster) -> Iterator[str]:
             yield f"{name} is to be deleted, as somebody has removed its znodes by hand"
         for number in sorted(topic.moving):
             yield f"{name}-{number} is being reassigned"
+        for number in sorted(topic.queued):
+            yield f"{name}-{number} waits to be reassigned"
     # All brokers are back.
     for broker_id in json.loads(cluster.stored("/controllers/forgotten") or b"{}").get("brokers", ()):
         yield f"broker-{broker_id} is still forgotten"

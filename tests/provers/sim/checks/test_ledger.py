@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proto.gen import broker_control_pb2 as wire
-from tests.provers.sim.checks.ledger import Ledger
+from tests.provers.sim.checks.ledger import SCRIBBLE, Ledger
 from tests.provers.sim.zookeeper.tree import (
     Change,
     DataSet,
@@ -249,3 +249,50 @@ def test_what_a_deleted_notification_named_is_known() -> None:
     (told,) = found_late("controller-1", 1)
     assert "deleted the notification" in told
     harness.write(NodeCreated(path, b"{", 31, 0, 1), by="operator")
+
+
+def test_a_late_copy_puts_metadata_back() -> None:
+    harness = LedgerHarness()
+
+    def told(number: int) -> set[tuple[str, int]]:
+        of = wire.UpdateMetadataPartitionState(topic="foo", partition=number, leader=-2)
+        request = wire.UpdateMetadataRequest(controller_epoch=1, partition_states=[of])
+        message = request.SerializeToString()
+        harness.ledger.control_request("controller-1", "broker-2", "/x/UpdateMetadata", message)
+        return harness.ledger.told_older["broker-2"]
+
+    assert told(0) == told(0) == told(1) == set(), "nothing came in between the same two"
+    assert told(0) == {("foo", 0)}
+    assert told(2) == {("foo", 0)}
+    assert not harness.found
+
+
+def test_what_a_hand_has_put_back_is_new_until_somebody_else_writes() -> None:
+    harness = LedgerHarness()
+    for version, by in ((1, "operator"), (2, "operator")):
+        assert not harness.ledger.put_back
+        harness.write(DataSet(STATE, SCRIBBLE if version == 1 else _state(), version), by=by)
+    assert harness.ledger.put_back == {("foo", 0)}
+    harness.state(3, leader_epoch=1)
+    assert not harness.ledger.put_back
+
+
+def test_what_waits_to_be_moved_and_whether_anything_held_it_up() -> None:
+    harness = LedgerHarness()
+    maintenance = "/controllers/maintenance"
+    value = b'{"partitions": {"0": [1, 2, 3]}, "queued_replicas": {"0": [1, 2]}}'
+    harness.write(DataSet(maintenance, b'{"version":', 1), by="operator")
+    harness.write(FENCE, DataSet(maintenance, b'{"paused": null, "freeze": null}', 1))
+    assert not harness.ledger.was_suspended
+    harness.write(FENCE, DataSet("/brokers/topics/foo", value, 1))
+    assert harness.ledger.topics["foo"].queued == {0: (1, 2)}
+    harness.write(FENCE, DataSet(maintenance, b'{"freeze": {"author": "me"}}', 2))
+    assert harness.ledger.was_suspended
+
+
+def test_a_state_of_the_topic_before_lands_on_what_a_hand_has_put_in_its_place() -> None:
+    harness = LedgerHarness()
+    elsewhere = json.dumps({"partitions": {"0": [7, 8]}}).encode()
+    topic = "/brokers/topics/foo"
+    harness.write(NodeDeleted(topic), NodeCreated(topic, elsewhere, 31, 0, 1), by="operator")
+    assert not harness.state(0)

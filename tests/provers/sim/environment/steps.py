@@ -15,6 +15,7 @@ from broker_stub.replication import isr, manager
 from controller.core import commits, context, failover, machine
 from controller.core.brokers import changes as broker_changes
 from controller.core.elections import elect_leaders
+from controller.core.outbox import whole_state
 from controller.core.partitions import initial_state
 from controller.core.reassignment import alter_reassignments, topic_znode
 from controller.core.topics import create_topics, delete_topics, deletion, znode_deletion
@@ -29,6 +30,7 @@ _BY_STEP: tuple[tuple[ModuleType, str], ...] = (
     (initial_state, "BATCH_CREATES"),
     (delete_topics, "BATCH_WRITES"),
     (deletion, "BATCH_WRITES"),
+    (deletion, "BEGUN_MAX"),
     (znode_deletion, "BATCH_WRITES"),
     (znode_deletion, "WINDOW_BATCHES"),
     (alter_reassignments, "EXAMINED_MAX"),
@@ -36,6 +38,7 @@ _BY_STEP: tuple[tuple[ModuleType, str], ...] = (
     (failover, "READ_STATES_CHUNK"),
     (machine, "GATHERED_MAX"),
     (create_topics, "READ_TOPICS"),
+    (whole_state, "LISTED_MAX"),
     (topic_znode, "BATCH_TOPICS"),
     (sender, "TAKE_PARTITIONS"),
     (topic_trees, "_TOGETHER"),

@@ -19,7 +19,8 @@ FENCED: Codes = (codes.FENCED_LEADER_EPOCH,)
 LATE: Codes = (*FENCED, codes.INVALID_UPDATE_VERSION, *UNKNOWN, *UNKNOWN_ID)
 INVALID: Codes = (codes.INVALID_REQUEST, *LATE)
 NEWER: Codes = (codes.NOT_CONTROLLER, *UNKNOWN, *UNKNOWN_ID)
-INELIGIBLE: Codes = (codes.INELIGIBLE_REPLICA, codes.OPERATION_NOT_ATTEMPTED, *INVALID)
+#: Or it has joined meanwhile, in its present life, and nothing is to be done. Who joins is judged where it is written.
+INELIGIBLE: Codes = (codes.INELIGIBLE_REPLICA, codes.OPERATION_NOT_ATTEMPTED, *INVALID, codes.NONE)
 #: Who is not registered has no rights, where it takes some.
 _NO_RIGHTS: Codes = (codes.CLUSTER_AUTHORIZATION_FAILED,)
 _FAR = 1_000_000

@@ -6,6 +6,7 @@ from typing import Any
 
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from tests.provers.sim.checks.memory import leader_epoch_at
 from tests.provers.sim.odd.asking import INVALID, Asker, Codes, OverError
 from tests.provers.sim.odd.calls import sent
 
@@ -31,7 +32,8 @@ async def refused_reads_and_writes(asker: Asker) -> None:
     broker = asker.cluster.brokers.get(state.leader)
     if broker is None:
         return
-    epoch, address = state.leader_epoch, broker.address
+    # It may not have been told of the newest yet, and then it is right to serve the one before.
+    epoch, address = leader_epoch_at(broker, (topic, number), state.leader_epoch), broker.address
     item: dict[str, Any] = {"topic": topic, "partition": number}
     unknown: dict[str, Any] = {"topic": asker.refused(), "partition": 0}
 

@@ -11,7 +11,7 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2 as codes
 from proto.gen import maintenance_pb2 as maintenance
 from tests.provers.sim.checks.refusals import NOBODY
-from tests.provers.sim.odd.asking import DONE, INVALID, Asker, Case, Codes
+from tests.provers.sim.odd.asking import DONE, INVALID, Asker, Case, Codes, OverError
 from tests.provers.sim.odd.topics import creation, deletion, lists, topic
 from tests.provers.sim.zookeeper.messages import Get
 
@@ -129,6 +129,8 @@ async def forgotten(asker: Asker) -> None:
     wanted = topic(name, assignments=lists(asker.ids))
     try:
         await asker.ask(creation(wanted, parts=[(*DONE, *_UNWRITTEN, *exists)]))
+        if asker.cluster.over:
+            raise OverError
         timeout_s = asker.cluster.plan.options.session_timeout_ms / 1000
         asker.cluster.kill_broker(id_, timeout_s + asker.rng.uniform(1.0, 3.0))
         await asker.pass_s(timeout_s + 0.2)

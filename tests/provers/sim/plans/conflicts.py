@@ -103,6 +103,7 @@ class Conflicts:
     def __init__(self, cluster: ConflictedCluster) -> None:
         self._cluster = cluster
         self._waiting: list[_Conflict] = []
+        self._client = ""
         self.made = 0
 
     def begin(
@@ -140,6 +141,7 @@ class Conflicts:
             if path is None:
                 continue
             conflict.count -= 1
+            self._client = client
             if conflict.count > 0 or not self._strike(conflict.rival, path, op):
                 continue
             conflict.times -= 1
@@ -160,6 +162,11 @@ class Conflicts:
     def touched(self, path: str, _: Operation) -> bool:
         """As it was, in a new version."""
         return self._edit(path, lambda data: data)
+
+    def unanswered(self, _path: str, op: Operation) -> bool:
+        """Whoever writes never hears of it: the connection breaks before the answer."""
+        self._cluster.faults.lose_commit(self._client, "reply")
+        return isinstance(op, Multi)
 
     def removed(self, path: str, _: Operation) -> bool:
         """A topic with all that it has, and only the victim."""

@@ -115,6 +115,8 @@ class Options:
     odd: bool = False
     #: Somebody else writes what is just being decided upon (`tests.provers.sim.plans.conflicts`).
     conflict: bool = False
+    #: Each write of a kind fails, as somebody else writes first, or its answer is lost.
+    thwarted: bool = False
     #: Each broker has so many data directories.
     disks: int = 1
     #: Brokers start while one of several disks fails.
@@ -146,6 +148,8 @@ HELD_UP = 0.2
 IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
 #: With ``conflict``, of those without poison; and how many these have.
 CONFLICTED, CONFLICTS = 0.5, (4, 12)
+#: With ``thwarted``, of those without poison; and with what the first controller writes first, of these.
+THWARTED, FROM_THE_BEGINNING = 0.1, 0.4
 #: With ``odd``, of those without poison; and how many scenarios these have.
 ODD, ODDITIES = 0.5, (4, 12)
 SCENARIOS = (
@@ -265,6 +269,7 @@ def _drawn(
         namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
         odd=Random(f"{seed}:odd").random() < ODD and not _poisoned(seed, takeover=takeover),
         conflict=Random(f"{seed}:conflict").random() < CONFLICTED and not _poisoned(seed, takeover=takeover),
+        thwarted=Random(f"{seed}:thwarted").random() < THWARTED and not _poisoned(seed, takeover=takeover),
         disks=disks,
         start_without_disk=disks > 1,
         held_up=brokers > 1 and Random(f"{seed}:held_up").random() < HELD_UP,
@@ -313,6 +318,8 @@ def _apart(seed: int, options: Options) -> list[Action]:
         if getattr(options, name):
             times = rng.randint(*TIMES.get(name, (1, 4)))
             moments = [rng.uniform(0.0, options.duration_s) for _ in range(times)]
+            if name == "thwarted" and rng.random() < FROM_THE_BEGINNING:
+                moments[0] = 0.0
             actions += [Action(round(at_s, 6), name, arguments(rng, options)) for at_s in moments]
     return actions
 
@@ -460,6 +467,7 @@ APART: dict[str, Arguments] = {
     "flood": lambda rng, options: (_broker(rng, options), rng.choice((2, 1500))),
     "oversized": lambda _rng, _options: (),
     "conflict": lambda rng, options: _conflict(rng, options),
+    "thwarted": lambda rng, options: _thwarted(rng, options),
     "odd": lambda rng, options: (_scenario(rng, options), rng.randrange(2**31)),
     "held_up": lambda rng, options: (_broker(rng, options), round(rng.uniform(0.2, 1.2), 6)),
     "start_without_disk": lambda rng, options: (_broker(rng, options), 2 * _short_s(rng)),
@@ -581,7 +589,18 @@ _READ_ONLY, _WRITE_ONLY = ("broker",), ("new state", "new topic", "isr", "kafka_
 
 def _conflict(rng: Random, options: Options) -> tuple[Any, ...]:
     """Arguments of ``Conflicts.begin``."""
-    what = rng.choice(tuple(RIVALS))
+    return _conflict_about(rng.choice(tuple(RIVALS)), rng, options)
+
+
+def _thwarted(rng: Random, options: Options) -> tuple[Any, ...]:
+    """As above: of every write that is next, or of more than are tried."""
+    what = rng.choice([name for name in RIVALS if name not in _READ_ONLY])
+    _, kind, _, _, _, provoked, how = _conflict_about(what, rng, options)
+    rival = "unanswered" if "touched" not in RIVALS[what][0] else rng.choice(("unanswered", "touched"))
+    return WRITE, kind, 1, rng.choice((1, 2, 12)), rival, provoked, how
+
+
+def _conflict_about(what: str, rng: Random, options: Options) -> tuple[Any, ...]:
     rivals, provocations = RIVALS[what]
     provoked = rng.choice(provocations)
     how = (OPERATIONS | PROVOCATIONS | FAULTS)[provoked](rng, options)

@@ -15,7 +15,17 @@ from tests.provers.sim.checks.ledger import SCRIBBLE
 from tests.provers.sim.odd.asking import Edits
 from tests.provers.sim.plans.conflicts import KINDS, Conflicts
 from tests.provers.sim.plans.faults import Faults
-from tests.provers.sim.plans.plan import FAULTS, OPERATIONS, PROVOCATIONS, RIVALS, VICTIM, _conflict, plan
+from tests.provers.sim.plans.plan import (
+    FAULTS,
+    OPERATIONS,
+    PROVOCATIONS,
+    RIVALS,
+    VICTIM,
+    WRITE,
+    _conflict,
+    _thwarted,
+    plan,
+)
 from tests.provers.sim.simulate import simulate
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.messages import Code, Create, Data, Delete, Get, Multi, Operation, Reply, Set
@@ -155,6 +165,15 @@ def test_a_list_is_replaced_also_one_that_does_not_decode(cluster: Any) -> None:
     assert stored(cluster, path)[0]["partitions"] == [{"topic": "t0", "partition": 0, "replicas": [2]}]
 
 
+def test_an_answer_is_lost_of_who_writes(cluster: Any) -> None:
+    lost: list[tuple[str, str]] = []
+    cluster.faults = SimpleNamespace(lose_commit=lambda *what: lost.append(what))
+    conflicts = armed(cluster, "write", "deletion", "unanswered", times=2)
+    for client in ("controller-2", "controller-1", "controller-1"):
+        conflicts.arrives(client, Multi((Delete("/admin/delete_topics/t"),)))
+    assert lost == [("controller-2", "reply"), ("controller-1", "reply")]
+
+
 def test_all_that_plans_name_is_there() -> None:
     kinds = {what.rpartition(" ")[2] for what in RIVALS}
     assert kinds == KINDS.keys()
@@ -166,6 +185,12 @@ def test_all_that_plans_name_is_there() -> None:
     options = plan(1).options
     drawn = [_conflict(Random(seed), options) for seed in range(300)]
     assert {kind for _, kind, *_ in drawn} == kinds
+    thwarted = [_thwarted(Random(seed), options) for seed in range(300)]
+    assert {kind for _, kind, *_ in thwarted} == kinds - {"broker"}
+    assert {(moment, count, rival) for moment, _, count, _, rival, *_ in thwarted} == {
+        (WRITE, 1, "touched"),
+        (WRITE, 1, "unanswered"),
+    }
 
 
 @pytest.mark.slow

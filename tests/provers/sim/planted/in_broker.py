@@ -51,7 +51,7 @@ FAULTS = (
         "a replica that is on no disk is made anew although a data directory has failed, where it may be",
         Change(
             STUB + "control.replicas:Replicas._step_leader_and_isr",
-            "_b is None and _s.directory_failed and _n",
+            "_b is None and _s.directory_failed and not _i.is_new",
             "False",
         ),
     ),
@@ -59,6 +59,11 @@ FAULTS = (
         "late-fetch-believed",
         "a leader believes a fetch of its follower's former process",
         Change(PARTITION + "record_fetch", "_b < _r.broker_epoch", "False"),
+    ),
+    Fault(
+        "older-leader-epoch-served",
+        "a leader serves who asks for an earlier leader epoch than its own",
+        Change(PARTITION + "require_leader", "_e < _s.leader_epoch", "False"),
     ),
     Fault(
         "registration-not-renewed",

@@ -258,6 +258,11 @@ return StateChange(_p, _c, _n, _e.recipients)
         drop(CORE + "handlers:_reconnected", "yield from topics_changed(...)"),
     ),
     Fault(
+        "queued-moves-forgotten",
+        "a move that has waited for its turn never begins",
+        Change(CORE + "reassignment.phases:start_queued", "_l.why_wait(_p, _a) is None", "False"),
+    ),
+    Fault(
         "leaders-kept-at-shutdown",
         "a broker that asks to leave is let go while it leads",
         drop(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.provers.sim.planted.catalogue import FAULTS
 from tests.provers.sim.planted.search import Found, in_short
 from tests.support.paths import DOCS
 
@@ -15,15 +16,27 @@ HEAD = (
 )
 
 
-def rows(results: Sequence[Found]) -> list[str]:
-    """Markdown, by kind, those found last at the end of each."""
-    kinds = ("core", "driver", "broker")
-    ordered = sorted(results, key=lambda found: (kinds.index(found.fault.kind), found.seed or 1 << 30))
-    return [
-        f"| {found.fault.name} | {found.fault.what} | `{found.fault.file}` | {found.seed or 'not found'} "
-        f"| {_cell(in_short(found.violation))} |"
-        for found in ordered
-    ]
+_KINDS = ("core", "driver", "broker")
+
+
+def rows(results: Sequence[Found], known: str = "") -> list[str]:
+    """Markdown, by kind, those found last at the end of each. ``known``: the page, with rows of faults that were not
+    looked for."""
+    found = {
+        one.fault.name: f"| {one.fault.name} | {one.fault.what} | `{one.fault.file}` | {one.seed or 'not found'} "
+        f"| {_cell(in_short(one.violation))} |"
+        for one in results
+    }
+    before = {row.split(" | ")[0].removeprefix("| "): row for row in known.splitlines() if " | `" in row}
+    rows = {name: found.get(name) or before.get(name, "") for name in FAULTS}
+    return sorted(filter(None, rows.values()), key=_order)
+
+
+def _order(row: str) -> tuple[int, int]:
+    cells = row.split(" | ")
+    return _KINDS.index(FAULTS[cells[0].removeprefix("| ")].kind), int(cells[3]) if cells[
+        3
+    ].isdigit() else 1 << 30
 
 
 def _cell(text: str) -> str:
@@ -31,11 +44,12 @@ def _cell(text: str) -> str:
 
 
 def write(results: Sequence[Found]) -> None:
-    """Raises ValueError when the page has lost its markers."""
+    """Rows of other faults stay, and come to the table from wherever they are on the page. Raises ValueError when that
+    has lost its markers."""
     page = PAGE.read_text(encoding="utf-8")
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{PAGE} has no lines {BEGIN} and {END}")
-    lines = [BEGIN, "", *HEAD, *rows(results), "", END]
+    lines = [BEGIN, "", *HEAD, *rows(results, page), "", END]
     PAGE.write_text(before + "\n".join(lines) + after, encoding="utf-8")

@@ -168,3 +168,8 @@ def test_the_table_has_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     assert late == f"| {first.name} | {first.what} | `{first.file}` | 900 | a \\| b |"
     assert early.startswith(f"| {second.name} |")
     assert len(in_short(results[1].violation)) <= 163
+    again = Found(first, 3, "1.0 s: sooner", 1.0)
+    assert table.rows([again], f"{early}\n\nwords\n{late}") == [
+        late.replace("900 | a \\| b", "3 | sooner"),
+        early,
+    ]
