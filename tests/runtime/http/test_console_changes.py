@@ -5,21 +5,25 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from kazoo.client import KazooClient
 from yarl import URL
 
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
 from controller.runtime.http.console.changes import BODY_MAX
 from controller.runtime.http.console.files import HEADERS
 from controller.runtime.http.console.sessions import TOKEN
+from controller.runtime.http.server import start_http
 from proto.security.tokens import line_of, new_token
-from tests.support.runtime.clusters import brokers, has_said, lines
-from tests.support.runtime.programs import BIN, Program, program
+from tests.support.runtime.daemons import running
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
@@ -100,24 +104,31 @@ async def page(base: str, token: str = "") -> AsyncIterator[Page]:
         yield made
 
 
-@contextmanager
-def controller(
-    zookeeper: str, folder: Path, number: int = 1, settings: Mapping[str, str] = {}
-) -> Iterator[tuple[Program, str]]:
-    command = [
-        str(BIN / "partition-controller"), "run", f"--controller-id={number}", f"--zookeeper={zookeeper}",
-        "--grpc-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", f"--state-log-dir=log-{number}",
-    ]  # fmt: skip
-    changes = {f"PARTITION_CONTROLLER_{name}": value for name, value in settings.items()}
-    with program(command, folder, changes, name=f"controller-{number}") as running:
-        running.until(lambda: has_said(running, "ready") or "is active" in running.said())
-        yield running, f"http://{lines(running, 'listening')[0]['http']}"
+@asynccontextmanager
+async def controller(zookeeper: str, folder: Path, number: int = 1, **settings: Any) -> AsyncIterator[str]:
+    """The address of one that leads, or has found another that does."""
+    daemon = Daemon(
+        Settings(
+            controller_id=number, zookeeper=zookeeper, state_log_dir=folder / f"log-{number}", **settings
+        )
+    )
+    server, port = await start_http(daemon, "127.0.0.1", 0)
+    daemon.http_endpoint = f"127.0.0.1:{port}"
+    try:
+        async with running(daemon):
+            await until(
+                lambda: daemon.active or daemon.current_controller.controller_id not in (-1, number),
+                "a leader",
+            )
+            yield f"http://{daemon.http_endpoint}"
+    finally:
+        await server.cleanup()
 
 
-@pytest.fixture
-def opened(zookeeper: str, tmp_path: Path) -> Iterator[str]:
+@pytest_asyncio.fixture
+async def opened(zookeeper: str, tmp_path: Path) -> AsyncIterator[str]:
     """The address of a controller on loopback where nothing is set."""
-    with controller(zookeeper, tmp_path) as (_, base):
+    async with controller(zookeeper, tmp_path) as base:
         yield base
 
 
@@ -126,15 +137,15 @@ class Secured(NamedTuple):
     tokens: Mapping[str, str]
 
 
-@pytest.fixture
-def secured(zookeeper: str, tmp_path: Path) -> Iterator[Secured]:
+@pytest_asyncio.fixture
+async def secured(zookeeper: str, tmp_path: Path) -> AsyncIterator[Secured]:
     tokens = {who: new_token() for who in WHO}
     file = tmp_path / "tokens"
     file.write_text("\n".join(line_of(who, token) for who, token in tokens.items()))
     file.chmod(0o600)
     (tmp_path / "rules").write_text(RULES)
-    names = {"AUTHORIZER_FILE": str(tmp_path / "rules"), "BEARER_TOKENS_FILE": str(file)}
-    with controller(zookeeper, tmp_path, settings=names) as (_, base):
+    rules = tmp_path / "rules"
+    async with controller(zookeeper, tmp_path, authorizer_file=rules, bearer_tokens_file=file) as base:
         yield Secured(base, tokens)
 
 
@@ -327,13 +338,12 @@ async def test_who_may_change_is_named_and_cannot_be_another(secured: Secured, z
 
 
 async def test_a_standby_refuses_and_says_who_leads(zookeeper: str, tmp_path: Path, zk: KazooClient) -> None:
-    with (
-        controller(zookeeper, tmp_path) as (_, leading),
-        controller(zookeeper, tmp_path, 2) as (_, waiting),
-        brokers(zookeeper, tmp_path, 1),
+    async with (
+        controller(zookeeper, tmp_path) as leading,
+        controller(zookeeper, tmp_path, 2) as waiting,
+        page(waiting) as ours,
     ):
-        async with page(waiting) as ours:
-            answer = await ours.post("try", PAUSE)
-            assert (answer.status, answer.body["error"]) == (503, "NOT_CONTROLLER")
-            assert answer.body["active"] == {"id": 1, "http": leading.removeprefix("http://")}
+        answer = await ours.post("try", PAUSE)
+        assert (answer.status, answer.body["error"]) == (503, "NOT_CONTROLLER")
+        assert answer.body["active"] == {"id": 1, "http": leading.removeprefix("http://")}
     assert not is_paused(zk)

@@ -47,7 +47,7 @@ ROWS = {
     "/ui/api/session": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
     "/absent": {"nobody": 401, "stranger": 403, "reader": 404, "forged": 401},
 }
-#: Of paths that are asked by POST; who may change what is in tests/attack.
+#: Of paths that are asked by POST; who may change what: ``test_console_changes``.
 POSTS = {
     f"/ui/api/{name}": {"nobody": 401, "stranger": 403, "reader": 403, "forged": 401}
     for name in ("try", "change")
