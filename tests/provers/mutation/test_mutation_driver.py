@@ -183,6 +183,21 @@ def test_each_test_function_has_its_turn_before_a_second_of_its_cases() -> None:
     assert [item.nodeid for item in chosen] == ["a::x[1]", "a::y[1]", "b::z", "a::x[2]"]
 
 
+def test_one_that_takes_too_long_leaves_its_time_to_quicker_ones() -> None:
+    (mutant, tree) = one("0 → 1")
+    times_s = {"tests/sample/test_sample.py::x": 3.0, "a::y": 3.0, "b::z": 0.5}
+    known: seen.Seen = {
+        name: {"digest": "", "took_s": took_s, "lines": {FILE: [mutant.line]}, "sources": {FILE: "same"}}
+        for name, took_s in times_s.items()
+    }
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in times_s]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "digest_of", lambda _: "same")
+        chosen = Runner(items, known, {FILE: tree}, Limits(tests_s=4.0)).tests_of(mutant)
+    gc.unfreeze()
+    assert [item.nodeid for item in chosen] == ["tests/sample/test_sample.py::x", "b::z"]
+
+
 def test_whoever_runs_some_of_a_coroutine_may_run_all_of_it() -> None:
     tree = ast.parse("async def f():\n    a()\n\nasync def g():\n    async def h():\n        b()\n    c()\n")
     assert [(span[0], span[-1]) for span in runner._coroutines(tree)] == [(1, 2), (4, 7), (5, 6)]
