@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ from controller.runtime.http.console.views import COMMANDS, explain_command, par
 from controller.runtime.http.server import start_http
 from controller.runtime.kafka.security.setup import access
 from controller.runtime.rpc.translate.plan_data import plan_data
+from proto.security.authorization import AllowAll
 from proto.security.tokens import line_of, new_token
+from proto.statelog.schema import QUIET
 from tests.support.core.world import a_broker, state
 from tests.support.runtime.inspections import three
 from tests.support.runtime.sessions import until
@@ -224,6 +227,101 @@ async def test_what_the_pages_are_told(zookeeper: str, zk: KazooClient, tmp_path
         assert [b["broker_id"] for b in found["brokers"]] == [1, 2, 3]
         _, found = await asked.get("history?kinds=leader&topic=u&limit=5")
         assert [(r["kind"], r["topic"]) for r in found["records"]] == [("leader", "u")]
+
+
+#: Names or numbers, or tiles as (first, last, size, partitions), and whether there are more or of how many. One of the
+#: two partitions of t is in trouble, and the one of u is not.
+LISTED: dict[str, tuple[Any, bool | int]] = {
+    "topics": (["t", "u"], False),
+    "topics?limit=1": (["t"], True),
+    "topics?limit=2": (["t", "u"], False),
+    "topics?match=U": (["u"], False),
+    "topics?after=u": ([], False),
+    "topics?after=s": (["t", "u"], False),
+    "topics?trouble=1": (["t"], False),
+    "topics?trouble=0": (["t", "u"], False),
+    "heat": ([("t", "t", 1, 2), ("u", "u", 1, 1)], 2),
+    "heat?tiles=1": ([("t", "u", 2, 3)], 2),
+    "heat?from=u": ([("u", "u", 1, 1)], 1),
+    "heat?to=t": ([("t", "t", 1, 2)], 1),
+    "heat?topic=t": ([(0, 0, 1, 1), (1, 1, 1, 1)], 2),
+    "heat?topic=t&from=1": ([(1, 1, 1, 1)], 1),
+    "heat?topic=t&to=0": ([(0, 0, 1, 1)], 1),
+    "heat?topic=t&tiles=1": ([(0, 1, 2, 2)], 2),
+    "topic?topic=t": ([0, 1], False),
+    "topic?topic=t&limit=1": ([0], True),
+    "topic?topic=t&limit=2": ([0, 1], False),
+    "topic?topic=t&after=0": ([1], False),
+    "topic?topic=t&after=-1": ([0, 1], False),
+    "topic?topic=t&trouble=1": ([1], False),
+    "topic?topic=u&trouble=1": ([], False),
+}
+
+
+@pytest.mark.slow
+async def test_lists_are_as_long_as_is_asked_for(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    zk.create("/config/topics/t", b'{"version":1,"config":{"min.insync.replicas":"2"}}', makepath=True)
+    async with pages(zookeeper, zk, tmp_path) as (asked, active):
+        rules, active.daemon.authorizer = active.daemon.authorizer, AllowAll()
+        (answer,) = (await active.caller.alter(active.request(2, active.proposal([2], number=1)))).partitions
+        assert (answer.error_code, answer.isr) == (0, [2])
+        active.daemon.authorizer = rules
+        for path, (wanted, more) in LISTED.items():
+            status, found = await asked.get(path)
+            assert status == 200, found
+            if "topics" in found:
+                shown = [row["name"] for row in found["topics"]]
+            elif "tiles" in found:
+                shown = [(t["first"], t["last"], t["size"], t["partitions"]) for t in found["tiles"]]
+            else:
+                shown = [row["partition"] for row in found["rows"]]
+            assert (path, shown, found.get("more", found.get("of"))) == (path, wanted, more)
+        _, found = await asked.get("topic?topic=t")
+        assert {name: found[name] for name in ("name", "id", "partitions", "min_isr", "deleting")} == {
+            "name": "t",
+            "id": active.partition("t").topic.id,
+            "partitions": 2,
+            "min_isr": 2,
+            "deleting": False,
+        }
+        _, found = await asked.get("partition?topic=t&partition=1")
+        assert (found["min_isr"], found["row"]["worst"], found["command"]) == (
+            2,
+            "under_min_isr_partitions",
+            "pctl explain partition t 1",
+        )
+        assert (await asked.get("topic?topic=u"))[1]["min_isr"] == 1
+        for path in ("topic?topic=absent", "heat?topic=absent", "partition?topic=t&partition=2"):
+            status, found = await asked.get(path)
+            assert (path, status, found["error"]) == (path, 404, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+@pytest.mark.slow
+async def test_records_are_listed_newest_first(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with pages(zookeeper, zk, tmp_path) as (asked, _):
+
+        async def listed(query: str) -> list[tuple[str, Any, Any]]:
+            status, found = await asked.get(f"history?{query}")
+            assert status == 200, found
+            return [(r["kind"], r.get("topic"), r.get("partition")) for r in found["records"]]
+
+        leaders = [("leader", "u", 0), ("leader", "t", 1), ("leader", "t", 0)]
+        assert sorted(await listed("kinds=leader")) == sorted(leaders)
+        assert await listed("kinds=leader&topic=t&partition=0") == [("leader", "t", 0)]
+        assert len(await listed("kinds=leader&topic=t")) == 2
+        assert [r[0] for r in await listed("broker=3&kinds=broker")] == ["broker"]
+        assert not await listed("broker=0&kinds=broker")
+        everything = await listed("limit=500")
+        assert {"leader", "broker"} < {kind for kind, _, _ in everything}
+        assert not {kind for kind, _, _ in everything} & QUIET
+        assert await listed("limit=2") == everything[:2]
+        _, found = await asked.get("history?limit=2")
+        newest, second = (r["ts"] for r in found["records"])
+        assert (newest >= second, found["more"], found["forgotten"]) == (True, True, False)
+        assert 0 < int(found["oldest_us"]) <= datetime.fromisoformat(second).timestamp() * 1e6 + 1
+        assert not await listed(f"since_us={time.time_ns() // 1000 + 3_600_000_000}")
+        assert not await listed("until_us=1")
+        assert (await asked.get("broker?id=2"))[1]["command"] == "pctl explain broker 2"
 
 
 @pytest.mark.slow

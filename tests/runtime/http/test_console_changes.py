@@ -17,12 +17,14 @@ from yarl import URL
 
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from controller.runtime.http.console.changes import BODY_MAX
+from controller.runtime.http.console.changes import BODY_MAX, NAMED_MAX, SHOWN_MAX, _short
 from controller.runtime.http.console.files import HEADERS
 from controller.runtime.http.console.sessions import TOKEN
 from controller.runtime.http.server import start_http
+from proto.security.authorization import AnyBroker, Operation, Principal, Resource
 from proto.security.tokens import line_of, new_token
 from tests.support.runtime.daemons import running
+from tests.support.runtime.inspections import three
 from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
@@ -347,3 +349,107 @@ async def test_a_standby_refuses_and_says_who_leads(zookeeper: str, tmp_path: Pa
         assert (answer.status, answer.body["error"]) == (503, "NOT_CONTROLLER")
         assert answer.body["active"] == {"id": 1, "http": leading.removeprefix("http://")}
     assert not is_paused(zk)
+
+
+async def test_each_change_of_the_page_is_what_pctl_would_do(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    signed = {"reason": "a test", "author": "eve"}
+    async with three(zookeeper, zk, tmp_path) as (active, _):
+        server, port = await start_http(active.daemon, "127.0.0.1", 0)
+        cluster = active.term.machine.cluster
+        try:
+            async with page(f"http://127.0.0.1:{port}") as ours:
+
+                async def done(**change: Any) -> list[tuple[str, str, int, list[Any]]]:
+                    """Method, error, number of what was done, and what was refused; a dry run says the same."""
+                    asked = await ours.tried({**signed, "change": change})
+                    answer = await ours.post("change", asked)
+                    assert answer.status == 200, answer.body
+                    await until(active.idle, "everybody has heard")
+                    return [
+                        (o["method"], o["error"], o.get("done", 0), o["refused"])
+                        for o in answer.body["outcomes"]
+                    ]
+
+                assert await done(kind="drain", broker=3, drained=True) == [("SetDrain", "", 0, [])]
+                assert cluster.maintenance.drained.keys() == {3}
+                assert await done(kind="drain", broker=3, drained=False) == [("SetDrain", "", 0, [])]
+                assert not cluster.maintenance.drained
+                (elected,) = await done(kind="elect", topic="t")
+                assert elected[:3] == ("ElectLeaders", "", 0)
+                assert elected[3] == [
+                    {
+                        "error": "ELECTION_NOT_NEEDED",
+                        "message": elected[3][0]["message"],
+                        "count": 2,
+                        "such_as": ["t-0", "t-1"],
+                    }
+                ]
+                moves = [
+                    {"topic": "u", "partition": 0, "replicas": [1]},
+                    {"topic": "absent", "partition": 7, "replicas": [1]},
+                ]
+                drained, moved = await done(kind="move", drain=3, moves=moves)
+                assert drained == ("SetDrain", "", 0, [])
+                assert moved[:3] == ("AlterPartitionReassignments", "", 1)
+                assert [(r["error"], r["such_as"]) for r in moved[3]] == [
+                    ("UNKNOWN_TOPIC_OR_PARTITION", ["absent-7"])
+                ]
+                assert cluster.maintenance.drained.keys() == {3}
+                assert active.partition("u").adding == (1,)
+                many = [{"topic": "no", "partition": n, "replicas": [1]} for n in range(NAMED_MAX + 2)]
+                ((_, _, none_done, (refused,)),) = await done(kind="move", moves=many)
+                assert (none_done, refused["count"], len(refused["such_as"])) == (0, NAMED_MAX + 2, NAMED_MAX)
+                cancelled = [{"topic": "u", "partition": 0, "replicas": None}]
+                assert (await done(kind="move", moves=cancelled))[0][2] == 1
+                assert active.partition("u").adding == ()
+                assert await done(kind="maintenance", entered=True) == [("SetMaintenance", "", 0, [])]
+                assert (cluster.maintenance.entered.author, cluster.maintenance.entered.reason) == (
+                    "eve",
+                    "a test",
+                )
+                answer = await ours.post("try", {**signed, "change": {"kind": "elect", "topic": "absent"}})
+                assert (answer.status, answer.body["error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+        finally:
+            await server.cleanup()
+
+
+class RefusesFrom(AnyBroker):
+    """Everything may be done until somebody asks for the nth time whether he may change anything."""
+
+    def __init__(self, nth: int) -> None:
+        self._left = nth
+
+    def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        del principal, resource
+        self._left -= operation is Operation.ALTER
+        return self._left > 0
+
+
+async def test_a_step_that_is_refused_ends_the_change(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    """Those before it are told as done; of a change without any, only the refusal is told."""
+    move = {"kind": "move", "drain": 3, "moves": [{"topic": "u", "partition": 0, "replicas": [1]}]}
+    async with three(zookeeper, zk, tmp_path) as (active, _):
+        server, port = await start_http(active.daemon, "127.0.0.1", 0)
+        try:
+            async with page(f"http://127.0.0.1:{port}") as ours:
+                asked = await ours.tried({"reason": "r", "author": "eve", "change": move})
+                for nth, status, errors in ((3, 200, ["", "CLUSTER_AUTHORIZATION_FAILED"]), (2, 403, [])):
+                    active.daemon.authorizer = RefusesFrom(nth)
+                    answer = await ours.post("change", asked)
+                    assert answer.status == status, answer.body
+                    assert [o["error"] for o in answer.body.get("outcomes", [])] == errors
+                    assert active.partition("u").adding == ()
+        finally:
+            await server.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("length", "shown"), [(SHOWN_MAX, SHOWN_MAX), (SHOWN_MAX + 1, SHOWN_MAX + len("..."))]
+)
+def test_long_values_are_cut(length: int, shown: int) -> None:
+    assert len(_short("x" * length)) == shown
+    assert _short(10**600) == 10**600
