@@ -405,10 +405,9 @@ async def test_each_change_of_the_page_is_what_pctl_would_do(
                 assert (await done(kind="move", moves=cancelled))[0][2] == 1
                 assert active.partition("u").adding == ()
                 assert await done(kind="maintenance", entered=True) == [("SetMaintenance", "", 0, [])]
-                assert (cluster.maintenance.entered.author, cluster.maintenance.entered.reason) == (
-                    "eve",
-                    "a test",
-                )
+                entered = cluster.maintenance.entered
+                assert entered is not None
+                assert (entered.author, entered.reason) == ("eve", "a test")
                 answer = await ours.post("try", {**signed, "change": {"kind": "elect", "topic": "absent"}})
                 assert (answer.status, answer.body["error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
         finally:
