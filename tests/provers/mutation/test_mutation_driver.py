@@ -88,6 +88,11 @@ def test_what_guards_against_our_own_mistakes_only_is_left_alone() -> None:
     assert [m.what for m in mutants_of(FILE, guarded) if "→ False" in m.what or "a > 1" in m.what] == []
 
 
+def test_only_entries_are_deleted_not_names() -> None:
+    tree = ast.parse("def f(a, b):\n    del a\n    del b[2:]\n")
+    assert [m.what for m in mutants_of(FILE, tree) if "del" in m.what] == ["del b[2:] → pass"]
+
+
 def test_a_mutant_is_planted_in_the_function_that_lives(sample: ModuleType, tmp_path: Path) -> None:
     kept: Callable[..., Any] = sample.first_above
     assert kept([1, None, 5], 3) == 5
