@@ -491,24 +491,6 @@ def test_a_broker_that_registers_anew_while_it_is_asked_is_not_compared() -> Non
     )
 
 
-def test_a_broker_is_told_again_after_pauses_that_double(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 1000.0
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s))
-    rig = Rig()
-    rig.handlers(2).metadata._remove(("t", 1))
-    rig.look(2)
-    assert rig.told
-    for n in range(8):
-        rig.told.clear()
-        now_s += min(module.TELL_FIRST_S * 2**n, module.TELL_MAX_S) - 0.5
-        rig.look(2)
-        assert not rig.told
-        now_s += 0.5
-        rig.look(2)
-        assert rig.told
-    assert module.TELL_FIRST_S * 2**7 > module.TELL_MAX_S
-
-
 # --- problems ------------------------------------------------------------------------------------------------
 
 
