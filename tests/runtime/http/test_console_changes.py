@@ -15,12 +15,14 @@ import pytest_asyncio
 from kazoo.client import KazooClient
 from yarl import URL
 
+from controller.core import znode_paths
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.http.console.changes import BODY_MAX, NAMED_MAX, SHOWN_MAX, _short
 from controller.runtime.http.console.files import HEADERS
 from controller.runtime.http.console.sessions import TOKEN
 from controller.runtime.http.server import start_http
+from controller.runtime.zookeeper import codecs
 from proto.security.authorization import AnyBroker, Operation, Principal, Resource
 from proto.security.tokens import line_of, new_token
 from tests.support.runtime.daemons import running
@@ -452,3 +454,49 @@ async def test_a_step_that_is_refused_ends_the_change(
 def test_long_values_are_cut(length: int, shown: int) -> None:
     assert len(_short("x" * length)) == shown
     assert _short(10**600) == 10**600
+
+
+async def test_standbys_say_what_they_have_in_memory_or_why_they_say_nothing(
+    zookeeper: str, tmp_path: Path, zk: KazooClient
+) -> None:
+    (tmp_path / "rules").write_text(RULES)
+    async with (
+        controller(zookeeper, tmp_path) as leading,
+        controller(zookeeper, tmp_path, 2) as following,
+        controller(zookeeper, tmp_path, 3, authorizer_file=tmp_path / "rules"),
+        page(leading) as ours,
+        page(following) as theirs,
+    ):
+        gone = codecs.encode_standby(4, "127.0.0.1:1", "127.0.0.1:1")
+        zk.create(znode_paths.candidate_path(4), gone, ephemeral=True)
+        rows = []
+
+        async def all_are_known() -> bool:
+            rows[:] = (await ours.get("controllers")).body
+            return len(rows) == 4 and all(set(row) & {"silent", "role"} for row in rows)
+
+        await until(all_are_known, "four controllers")
+        assert [(row["id"], row["this"], row["active"]) for row in rows] == [
+            (1, True, True),
+            (2, False, False),
+            (3, False, False),
+            (4, False, False),
+        ]
+        assert {
+            name: rows[0][name] for name in ("role", "taking_over", "zookeeper_connected", "in_memory")
+        } == {
+            "role": "active",
+            "taking_over": False,
+            "zookeeper_connected": True,
+            "in_memory": None,
+        }
+        assert (rows[1]["role"], rows[1]["zookeeper_connected"], rows[1]["taking_over"]) == (
+            "standby",
+            True,
+            False,
+        )
+        assert rows[2]["silent"] == "it answers 401 to this controller"
+        assert rows[3]["silent"].startswith("it does not answer: Client")
+        overview = (await theirs.get("overview")).body
+        assert (overview["cluster"], overview["state"]["current_controller"]) == (None, 1)
+        assert [(one["id"], one["this"]) for one in overview["controllers"]][:2] == [(1, False), (2, True)]
