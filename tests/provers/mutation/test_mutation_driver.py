@@ -188,9 +188,26 @@ def test_each_test_function_has_its_turn_before_a_second_of_its_cases() -> None:
     assert [item.nodeid for item in chosen] == ["a::x[1]", "a::y[1]", "b::z", "a::x[2]"]
 
 
+def test_long_ones_of_the_room_come_after_quick_ones_from_elsewhere() -> None:
+    (mutant, tree) = one("0 → 1")
+    times_s = {"a::x": 0.1, "tests/test_b.py::y": 2.0, "tests/test_b.py::z": 0.1}
+    known: seen.Seen = {
+        name: {"digest": "", "took_s": took_s, "lines": {FILE: [mutant.line]}, "sources": {FILE: "same"}}
+        for name, took_s in times_s.items()
+    }
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in times_s]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "digest_of", lambda _: "same")
+        chosen = Runner(items, known, {FILE: tree}, Limits()).tests_of(mutant)
+    gc.unfreeze()
+    assert [item.nodeid for item in chosen] == [
+        "tests/test_b.py::z", "a::x", "tests/test_b.py::y",
+    ]  # fmt: skip
+
+
 def test_one_that_takes_too_long_leaves_its_time_to_quicker_ones() -> None:
     (mutant, tree) = one("0 → 1")
-    times_s = {"tests/sample/test_sample.py::x": 3.0, "a::y": 3.0, "b::z": 0.5}
+    times_s = {"tests/sample/test_sample.py::x": 3.9, "a::y": 1.0, "b::z": 0.5}
     known: seen.Seen = {
         name: {"digest": "", "took_s": took_s, "lines": {FILE: [mutant.line]}, "sources": {FILE: "same"}}
         for name, took_s in times_s.items()
@@ -200,7 +217,7 @@ def test_one_that_takes_too_long_leaves_its_time_to_quicker_ones() -> None:
         patch.setattr(seen, "digest_of", lambda _: "same")
         chosen = Runner(items, known, {FILE: tree}, Limits(tests_s=4.0)).tests_of(mutant)
     gc.unfreeze()
-    assert [item.nodeid for item in chosen] == ["tests/sample/test_sample.py::x", "b::z"]
+    assert [item.nodeid for item in chosen] == ["b::z", "a::y"]
 
 
 def test_whoever_runs_some_of_a_coroutine_may_run_all_of_it() -> None:

@@ -26,6 +26,7 @@ from proto.security.access import EVERYONE_MAY
 from proto.security.tls import TlsFiles, client_contexts
 from proto.security.tokens import line_of, new_token
 from tests.support.runtime.certificates import Authority
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
@@ -281,3 +282,20 @@ async def test_http_takes_a_quarter_of_the_descriptors(
         await runner.cleanup()
         daemon.state_log.close()
     assert limits == [soft // 4, 40]
+
+
+async def test_half_of_the_connections_are_left_to_probes_and_who_leaves_is_forgotten(tmp_path: Path) -> None:
+    daemon = Daemon(Settings(state_log_dir=tmp_path, http_connections_max=8))
+    runner, port = await start_http(daemon, "127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+            streams = [await client.get("/ui/api/events") for _ in range(5)]
+            assert [stream.status for stream in streams] == [200] * 4 + [503]
+            for stream in streams:
+                stream.close()
+        known = runner._runner.server
+        assert known is not None
+        await until(lambda: not known.connections, "no connection is left")
+    finally:
+        await runner.cleanup()
+        daemon.state_log.close()

@@ -32,10 +32,12 @@ from controller.runtime.http.console.views import COMMANDS, explain_command, par
 from controller.runtime.http.server import start_http
 from controller.runtime.kafka.security.setup import access
 from controller.runtime.rpc.translate.plan_data import plan_data
+from proto.gen import admin_service_pb2 as pb
 from proto.security.authorization import AllowAll
 from proto.security.tokens import line_of, new_token
 from proto.statelog.schema import QUIET
 from tests.support.core.world import a_broker, state
+from tests.support.runtime.admins import ask, move
 from tests.support.runtime.inspections import three
 from tests.support.runtime.sessions import until
 
@@ -266,6 +268,7 @@ async def test_lists_are_as_long_as_is_asked_for(zookeeper: str, zk: KazooClient
         (answer,) = (await active.caller.alter(active.request(2, active.proposal([2], number=1)))).partitions
         assert (answer.error_code, answer.isr) == (0, [2])
         active.daemon.authorizer = rules
+        assert (await asked.get("topic?topic=t"))[1]["min_isr"] == 2, "it is read by whoever asks first"
         for path, (wanted, more) in LISTED.items():
             status, found = await asked.get(path)
             assert status == 200, found
@@ -376,6 +379,66 @@ async def test_a_moment_of_the_past_is_as_it_was(zookeeper: str, zk: KazooClient
         for wrong in (int(scale["from_us"]) - 1, before_us + 3_600_000_000):
             status, found = await asked.get(f"moment?at_us={wrong}")
             assert (status, found["error"]) == (400, "INVALID_REQUEST")
+
+
+@pytest.mark.slow
+async def test_what_is_under_way_and_what_is_wrong_is_shown(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with pages(zookeeper, zk, tmp_path) as (asked, active):
+        cluster, senders = active.term.machine.cluster, active.term.senders
+        active.daemon.authorizer, rules = AllowAll(), active.daemon.authorizer
+        endpoint = active.daemon.grpc_endpoint
+        moved = pb.AlterPartitionReassignmentsRequest(partitions=[move("u", 0, [1, 2])], reason="r")
+        assert not (await ask(endpoint, "AlterPartitionReassignments", moved)).error_code
+        await until(lambda: active.partition("u").adding == (1, 2), "the move")
+        await asyncio.to_thread(zk.delete, znode_paths.broker_path(2))
+        await until(lambda: 2 not in cluster.brokers, "broker 2 is gone")
+        deleted = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name="t")])
+        assert not (await ask(endpoint, "DeleteTopics", deleted)).error_code
+        cluster.offline_dirs[1] = {active.partition("t", 0)}
+        active.daemon.authorizer = rules
+        _, found = await asked.get("work")
+        (shown,) = found["reassignments"]
+        assert {name: shown[name] for name in ("topic", "partition", "adding", "removing", "queued")} == {
+            "topic": "u",
+            "partition": 0,
+            "adding": [1, 2],
+            "removing": [3],
+            "queued": False,
+        }
+        isr = active.partition("u").leadership.isr
+        assert (shown["replicas"], shown["synced"]) == ([1, 2, 3], len({1, 2} & set(isr)))
+        assert "target 2 is not in the ISR [3]: its broker is not registered" in shown["why"]
+        (deletion,) = found["deletions"]
+        assert (deletion["topic"], deletion["replicas"], found["deletions_count"]) == ("t", 6, 1)
+        assert deletion["phase"] != "deleted"
+        await until(active.idle, "nothing is being sent")
+        senders.status[3].not_led[active.partition("t")] = "STALE"
+        senders.status[1].unreachable = "it is asleep"
+        _, found = await asked.get("overview")
+        cluster_ = found["cluster"]
+        shown_brokers = {b["id"]: b for b in cluster_["brokers"]}
+        assert (shown_brokers[2]["gone"], shown_brokers[2]["rack"], shown_brokers[2]["endpoints"]) == (
+            True,
+            None,
+            [],
+        )
+        assert shown_brokers[1]["problem"] == "it is asleep"
+        assert shown_brokers[3]["problem"].startswith("refuses LeaderAndIsr of 1 partition")
+        assert {b: shown_brokers[b]["failed_disk_replicas"] for b in (1, 2, 3)} == {1: 1, 2: 0, 3: 0}
+        assert {b["may_stop"] for b in shown_brokers.values()} == {False}
+        assert (cluster_["well"], cluster_["counts"]["deleting"]) == (False, 1)
+        assert {f["what"] for f in cluster_["findings"]} >= {
+            Wrong.BROKERS_GONE.value,
+            Wrong.PUSH_PROBLEM.value,
+        }
+        assert {f["what"] for f in cluster_["unfinished"]} >= {
+            Unfinished.REASSIGNMENTS.value,
+            Unfinished.DELETIONS.value,
+        }
+        row = partition_row(cluster, active.partition("t", 0), 1)
+        assert row["offline"] == [1, 2]
 
 
 @pytest.mark.slow

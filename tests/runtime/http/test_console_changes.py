@@ -469,7 +469,7 @@ async def test_standbys_say_what_they_have_in_memory_or_why_they_say_nothing(
     ):
         gone = codecs.encode_standby(4, "127.0.0.1:1", "127.0.0.1:1")
         zk.create(znode_paths.candidate_path(4), gone, ephemeral=True)
-        rows = []
+        rows = list[dict[str, Any]]()
 
         async def all_are_known() -> bool:
             rows[:] = (await ours.get("controllers")).body

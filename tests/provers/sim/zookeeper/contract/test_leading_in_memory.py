@@ -260,6 +260,27 @@ def test_a_claim_whose_answer_was_lost_is_looked_for(
     told(story)
 
 
+def test_what_an_earlier_term_of_this_session_left_is_no_claim_that_landed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It says the same; only the epoch tells them apart."""
+
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        await registration.register(session, ME, "h:2")
+        found = await controller_election.find_holder(session, heard)
+        assert await controller_election.claim(session, None, ME, found) == Won(1, 1, 0)
+        found = await controller_election.find_holder(session, heard)
+        assert found.held is Held.THIS_SESSION
+
+        async def lost(_: object) -> None:
+            raise ConnectionLossError
+
+        monkeypatch.setattr(session, "multi", lost)
+        assert await controller_election.claim(session, None, ME, found) is None
+
+    told(story)
+
+
 def test_what_was_claimed_since_is_not_given_up() -> None:
     async def story(_: Network, session: Session, zk: Hands) -> None:
         zk.create(znode_paths.CONTROLLER_EPOCH, b"1")
