@@ -34,6 +34,7 @@ from controller.runtime.http.console.sessions import TICKET_S, TOKEN, TOKEN_S, S
 from controller.runtime.http.console.survey import Counts, Surveyor, total
 from controller.runtime.http.min_isr import MinIsr
 from controller.runtime.observe.history import Recent
+from controller.runtime.push.status import SenderStatus
 from proto.security.authorization import AllowAll, Principal
 from tests.provers.sim.environment import loop
 from tests.support.core.world import a_broker, state
@@ -324,6 +325,21 @@ def test_counting_leaves_time_for_others(whose: str, monkeypatch: pytest.MonkeyP
         return turns - before
 
     assert asyncio.run(run()) == 2
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "refused", "shown"),
+    [
+        ("asleep", {}, "asleep"),
+        ("", {1: "STALE"}, "refuses LeaderAndIsr of 1 partition: STALE x1"),
+        ("asleep", {1: "STALE"}, "asleep"),
+        ("", {}, ""),
+    ],
+)
+def test_what_a_broker_takes_no_pushes_for(unreachable: str, refused: Any, shown: str) -> None:
+    status = SenderStatus(7, unreachable=unreachable, not_led=refused)
+    term: Any = SimpleNamespace(senders=SimpleNamespace(status={1: status}))
+    assert (views._push_problem(term, 1), views._push_problem(term, 2)) == (shown, "")
 
 
 # --- moments of the past -------------------------------------------------------------------------------------
