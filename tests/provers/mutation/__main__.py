@@ -66,7 +66,7 @@ TESTS = {
         "tests/provers/sim/zookeeper/contract/test_leading_in_memory.py",
         "tests/provers/sim/zookeeper/contract/test_runtime_in_memory.py",
     ),
-    "controller/runtime/http": ("tests/runtime/http",),
+    "controller/runtime/http": ("tests/runtime/http", "tests/runtime/observe/test_observing.py"),
     "controller/runtime/kafka_api": ("tests/runtime/kafka_api", "tests/runtime/kafka"),
     "controller/runtime/observe": ("tests/runtime/observe", "tests/runtime/rpc/test_history_service.py"),
     "controller/runtime/rpc": (
@@ -93,7 +93,7 @@ SERVED = tuple(
     f"controller/runtime/{room}/"
     for room in ("audit", "election", "http", "kafka", "kafka_api", "observe", "rpc")
 )
-#: And here, when nothing else is tried: each mutant has a Spark of its own.
+#: And here for mistakes by hand, when nothing else is tried: each mutant has a Spark of its own.
 SPARK = "controller/analysis"
 #: tests/conftest.py: the server to use.
 ZOOKEEPER = "PARTITION_CONTROLLER_TEST_ZOOKEEPER"
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.survivors:
         known = results.load()
         mutants = [m for m in mutants if m.key in known and known[m.key].status in (SURVIVED, UNSEEN)]
-    survived = _try(mutants, trees, limits, equal, again=chosen.again) if mutants else 0
+    survived = _try(mutants, trees, limits, equal, chosen) if mutants else 0
     if chosen.write:
         _write()
     return int(bool(survived))
@@ -209,21 +209,20 @@ def _try(
     trees: dict[str, ast.Module],
     limits: Limits,
     equal: results.Equivalents,
-    *,
-    again: bool,
+    chosen: argparse.Namespace,
 ) -> int:
     """How many survived."""
     known = results.load()
     left = [
         m
         for m in mutants
-        if again or (found := known.get(m.key)) is None or found.status not in (KILLED, FAILED)
+        if chosen.again or (found := known.get(m.key)) is None or found.status not in (KILLED, FAILED)
     ]
     print(f"{len(mutants)} mutants, {len(mutants) - len(left)} of them killed before", flush=True)
 
     class Trying(_Collected):
         def tried(self, items: Sequence[pytest.Item]) -> int:
-            asked = _asked(items, trees)
+            asked = _asked(items, trees, spark=chosen.by_hand)
             with _zookeeper(asked):
                 runner = Runner(asked, _seen(asked, limits.jobs), trees, limits)
                 return _tell(runner, left, equal)
@@ -248,9 +247,9 @@ def _try(
     return plugin.work[0]
 
 
-def _asked(items: Iterable[pytest.Item], files: Iterable[str]) -> list[pytest.Item]:
+def _asked(items: Iterable[pytest.Item], files: Iterable[str], *, spark: bool) -> list[pytest.Item]:
     """All but the slow tests of rooms that have enough quick ones."""
-    alone = all(file.startswith(SPARK) for file in files)
+    alone = spark and all(file.startswith(SPARK) for file in files)
     served = {ROOT / place for file in files if alone or file.startswith(SERVED) for place in _tests_of(file)}
     return [
         item

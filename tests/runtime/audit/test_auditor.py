@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +33,7 @@ from controller.runtime.push.transport import UnreachableError
 from proto.digest import Digest, topic_id_item
 from proto.gen import broker_control_pb2 as pb
 from proto.kafka.apis import Message
+from tests.provers.sim.environment import loop
 from tests.support.broker.builders import ID_X, BrokerHarness
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
@@ -489,6 +490,34 @@ def test_a_broker_that_registers_anew_while_it_is_asked_is_not_compared() -> Non
         "its registration has ended",
         {},
     )
+
+
+def test_rounds_are_an_interval_apart_and_brokers_are_spread_over_half_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, looked = Rig(), list[tuple[int, float]]()
+    rig.auditor.brokers[99] = BrokerAudit(1)
+    interval_s = rig.auditor._interval_s
+
+    async def look(broker_id: int, topics: Collection[str] = ()) -> None:
+        del topics
+        looked.append((broker_id, asyncio.get_running_loop().time()))
+
+    async def run() -> float:
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
+        monkeypatch.setattr(rig.auditor, "look", look)
+        began_s = asyncio.get_running_loop().time()
+        running = asyncio.create_task(rig.auditor.run())
+        await asyncio.sleep(interval_s * 1.9)
+        running.cancel()
+        return began_s
+
+    began_s = loop.run(run())
+    apart_s = interval_s / 2 / 3
+    expected = [n * apart_s for n in range(3)] + [interval_s + n * apart_s for n in range(3)]
+    assert [broker_id for broker_id, _ in looked] == [1, 2, 3] * 2
+    assert [at_s - began_s for _, at_s in looked] == pytest.approx(expected)
+    assert 99 not in rig.auditor.brokers, "it is gone"
 
 
 # --- problems ------------------------------------------------------------------------------------------------

@@ -193,15 +193,15 @@ def test_a_look_at_some_topics_in_between_moves_no_turn(monkeypatch: pytest.Monk
         lambda _: None, ControllerMetrics(CollectorRegistry()), 1.0,
     )  # fmt: skip
 
-    async def looks() -> list[str]:
+    async def looks() -> list[tuple[str, str]]:
         after = []
         for topics in ((), ("v",)):
             audit = await auditor.look(ME, topics)
             assert audit is not None
-            after.append(audit.last)
+            after.append((audit.last, audit.why))
         return after
 
-    assert asyncio.run(looks()) == ["t", "t"]
+    assert asyncio.run(looks()) == [("t", "topics after t follow in the next look"), ("t", "")]
 
 
 def test_a_look_at_some_topics_is_none_at_everything() -> None:

@@ -447,6 +447,8 @@ async def test_pages_of_other_sites_ask_in_vain(server: Pages, path: str) -> Non
         for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
             async with client.get(f"/ui/api/{path}", headers={"Sec-Fetch-Site": site}) as answer:
                 assert answer.status == status
+                if status == 403:
+                    assert await answer.text() == "asked by a page of another site\n"
 
 
 @pytest.mark.slow
@@ -503,7 +505,7 @@ async def test_files_are_sent_once(server: Pages) -> None:
         async with client.get("/ui/main.js") as first:
             assert first.status == 200
             assert {name: first.headers[name] for name in HEADERS} == HEADERS
-            assert first.content_type == "text/javascript"
+            assert (first.content_type, first.charset) == ("text/javascript", "utf-8")
         async with client.get("/ui/main.js", headers={"If-None-Match": first.headers["ETag"]}) as again:
             assert (again.status, await again.read()) == (304, b"")
         async with client.get("/ui/main.js", headers={"If-None-Match": '"other"'}) as other:
