@@ -606,12 +606,23 @@ def test_only_errors_have_a_message(error: ErrorCode, text: str, said: str | Non
 
 
 async def test_who_may_not_speak_for_a_broker_is_logged(asked: Asked) -> None:
-    asked.authorizer.brokers_only = True
-    with structlog.testing.capture_logs() as logged:
-        assert not asked.call(ListGroupsRequest()).may_act_as(2)
-        asked.authorizer.brokers_only = False
-        assert asked.call(ListGroupsRequest()).may_act_as(2)
-    assert [(line["event"], line["as_broker"]) for line in logged] == [("denied", 2)]
+    for brokers_only, denied in ((True, [2]), (False, [])):
+        asked.authorizer.brokers_only = brokers_only
+        with structlog.testing.capture_logs() as logged:
+            assert asked.call(ListGroupsRequest()).may_act_as(2) is not brokers_only
+        assert [line["as_broker"] for line in logged if line["event"] == "denied"] == denied
+
+
+@pytest.mark.parametrize(("version", "name"), [(5, ""), (6, None)])
+async def test_a_topic_without_a_name_has_null_where_it_may(
+    asked: Asked, version: int, name: str | None
+) -> None:
+    if version < 6:
+        request = DeleteTopicsRequest(topic_names=[""])
+    else:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(None, b"x" * 16)])
+    (answer,) = (await asked.ask(request, version)).responses
+    assert (answer.name, answer.error_code != ErrorCode.NONE) == (name, True)
 
 
 async def test_nothing_is_waited_for_without_a_term(
