@@ -117,6 +117,11 @@ class Runner:
         gc.collect()
         gc.freeze()
 
+    def _ran(self, item: pytest.Item, mutant: Mutant) -> bool:
+        """Whether it is known to have run the very line, and not only another one of the same coroutine."""
+        test = self.known.get(item.nodeid)
+        return test is not None and mutant.line in test["lines"].get(mutant.file, ())
+
     def _took_s(self, item: pytest.Item) -> float:
         test = self.known.get(item.nodeid)
         return (test["took_s"] if test else None) or 0.0
@@ -141,7 +146,8 @@ class Runner:
 
     def tests_of(self, mutant: Mutant) -> list[pytest.Item]:
         """Those that run its line: first what killed its neighbours, then those of the same room; of each function one
-        before a second of any, the quick ones first. A test that takes long comes after quick ones from elsewhere.
+        before a second of any, the quick ones first. A test that takes long comes after quick ones from elsewhere, and
+        one that ran another line of its coroutine after those that ran this one.
 
         As many as the limit of CPU time allows.
         """
@@ -158,7 +164,7 @@ class Runner:
                 return 0, -killers.index(item.nodeid)
             function = item.nodeid.partition("[")[0]
             earlier[function] += 1
-            late = 2 * (self._took_s(item) > QUICK_S)
+            late = 2 * (self._took_s(item) > QUICK_S) + 4 * (not self._ran(item, mutant))
             if name in item.nodeid:
                 return 1 + late, earlier[function]
             return (2 if item.nodeid.startswith(str(room)) else 3) + late, earlier[function]

@@ -205,6 +205,23 @@ def test_long_ones_of_the_room_come_after_quick_ones_from_elsewhere() -> None:
     ]  # fmt: skip
 
 
+def test_whoever_ran_the_line_comes_before_those_that_ran_its_coroutine() -> None:
+    source = "async def f(a):\n    if a:\n        return 1\n    return 2\n"
+    tree = ast.parse(source)
+    (mutant,) = (m for m in mutants_of(FILE, tree) if m.what == "2 → 3")
+    ran = {"a::x[1]": [1, 2, 3], "a::x[2]": [1, 2, 4], "b::y": [1, 2, 3]}
+    known: seen.Seen = {
+        name: {"digest": "", "took_s": 0.1, "lines": {FILE: lines}, "sources": {FILE: "same"}}
+        for name, lines in ran.items()
+    }
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in ran]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "digest_of", lambda _: "same")
+        chosen = Runner(items, known, {FILE: tree}, Limits()).tests_of(mutant)
+    gc.unfreeze()
+    assert [item.nodeid for item in chosen] == ["a::x[2]", "a::x[1]", "b::y"]
+
+
 def test_one_that_takes_too_long_leaves_its_time_to_quicker_ones() -> None:
     (mutant, tree) = one("0 → 1")
     times_s = {"tests/sample/test_sample.py::x": 3.9, "a::y": 1.0, "b::z": 0.5}

@@ -263,7 +263,10 @@ def test_a_claim_whose_answer_was_lost_is_looked_for(
 def test_what_an_earlier_term_of_this_session_left_is_no_claim_that_landed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It says the same; only the epoch tells them apart."""
+    """Of the same millisecond it says the same; only the epoch tells them apart."""
+    data = codecs.encode_controller(ID, "h:1", 7, "me")
+    monkeypatch.setattr(codecs, "encode_controller", lambda *_: data)
+    monkeypatch.setattr(controller_election, "held_by", lambda *_: Held.THIS_SESSION)
 
     async def story(_: Network, session: Session, zk: Hands) -> None:
         await registration.register(session, ME, "h:2")
