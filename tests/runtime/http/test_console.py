@@ -294,6 +294,11 @@ async def test_lists_are_as_long_as_is_asked_for(zookeeper: str, zk: KazooClient
             "pctl explain partition t 1",
         )
         assert (await asked.get("topic?topic=u"))[1]["min_isr"] == 1
+        async with asked.client("reader") as client, client.get("/metrics") as scraped:
+            counted = "kafka_controller_kafkacontroller_globalpartitioncount 3.0"
+            assert counted in (await scraped.text()).splitlines()
+        async with asked.client("reader") as client, client.get("/") as index:
+            assert "/metrics  for Prometheus" in (await index.text()).splitlines()
         for path in ("topic?topic=absent", "heat?topic=absent", "partition?topic=t&partition=2"):
             status, found = await asked.get(path)
             assert (path, status, found["error"]) == (path, 404, "UNKNOWN_TOPIC_OR_PARTITION")

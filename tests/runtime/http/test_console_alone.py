@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import make_mocked_request
+from aiohttp.test_utils import TestServer, make_mocked_request
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -26,8 +27,9 @@ from controller.core.records import (
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.http.access import CALLER
 from controller.runtime.http.connections import ASKING
-from controller.runtime.http.console import asking, events, replay, survey, views
+from controller.runtime.http.console import asking, controllers, events, replay, survey, views, work
 from controller.runtime.http.console.asking import RefusedError, number_in, number_of
+from controller.runtime.http.console.controllers import Controllers
 from controller.runtime.http.console.events import Events
 from controller.runtime.http.console.replay import PARTS, Replay, Then
 from controller.runtime.http.console.sessions import TICKET_S, TOKEN, TOKEN_S, Sessions
@@ -35,6 +37,8 @@ from controller.runtime.http.console.survey import Counts, Surveyor, total
 from controller.runtime.http.min_isr import MinIsr
 from controller.runtime.observe.history import Recent
 from controller.runtime.push.status import SenderStatus
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ControllerInfo
 from proto.security.authorization import AllowAll, Principal
 from tests.provers.sim.environment import loop
 from tests.support.core.world import a_broker, state
@@ -544,3 +548,97 @@ def test_a_stream_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
         return asyncio.get_running_loop().time() - began_s
 
     assert events.STREAM_S <= loop.run(run()) < events.STREAM_S + 3
+
+
+# --- other controllers ---------------------------------------------------------------------------------------
+
+
+def controllers_of(session: Any) -> Controllers:
+    daemon: Any = SimpleNamespace(
+        session=session, settings=SimpleNamespace(tls_files=None, https=False, controller_id=1)
+    )
+    return Controllers(daemon)
+
+
+def test_who_is_registered_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, reads = [ControllerInfo(2, "h:1", "h:2", False)], 0
+
+    async def read(_: Any) -> list[ControllerInfo]:
+        nonlocal reads
+        reads += 1
+        return found
+
+    async def run() -> None:
+        monkeypatch.setattr(controllers, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
+        monkeypatch.setattr(cluster_reader, "controllers", read)
+        assert await controllers_of(None).registered() == []
+        known = controllers_of(object())
+        for pause_s, expected in ((controllers.EVERY_S * 0.9, 1), (controllers.EVERY_S * 0.2, 1), (0.0, 2)):
+            assert await known.registered() == found
+            assert reads == expected
+            await asyncio.sleep(pause_s)
+
+    loop.run(run())
+
+
+OVERVIEW = b'{"state":{"role":"standby","taking_over":false,"zookeeper_connected":true,"in_memory":null}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "silent"),
+    [
+        (OVERVIEW, "", None),
+        # More than arrives at once.
+        (OVERVIEW + b" " * 900_000, "", None),
+        (OVERVIEW + b" " * 2_000_000 + b"{", "", None),
+        (OVERVIEW[:-1], "", "it does not answer: DecodeError"),
+        (b"{}", "", "it does not answer: ValidationError"),
+        # It could become a thousand times as long.
+        (gzip.compress(OVERVIEW), "gzip", "it does not answer: DecodeError"),
+    ],
+)
+async def test_what_a_standby_answers_is_read_to_a_limit(
+    body: bytes, encoding: str, silent: str | None
+) -> None:
+    async def overview(_: web.Request) -> web.Response:
+        headers = {"Content-Encoding": encoding} if encoding else {}
+        return web.Response(body=body, headers=headers)
+
+    app = web.Application()
+    app.router.add_get("/ui/api/overview", overview)
+    async with TestServer(app) as server:
+        found = await controllers_of(None)._ask(f"{server.host}:{server.port}")
+    if silent is None:
+        assert found == {
+            "role": "standby",
+            "taking_over": False,
+            "zookeeper_connected": True,
+            "in_memory": None,
+        }
+    else:
+        assert found == {"silent": silent}
+
+
+def test_of_a_move_it_is_counted_what_has_caught_up() -> None:
+    move: Any = SimpleNamespace(
+        topic="t",
+        partition=0,
+        replicas=[1, 2, 9],
+        adding_replicas=[2, 9],
+        removing_replicas=[7],
+        queued=True,
+        reasons=["a", "b"],
+    )
+    shown = work._move(term_of(cluster_of("t")), move)
+    assert shown == {
+        "topic": "t",
+        "partition": 0,
+        "replicas": [1, 2, 9],
+        "adding": [2, 9],
+        "removing": [7],
+        "queued": True,
+        "synced": 1,
+        "why": "a; b",
+    }
+    move.topic = "gone"
+    assert work._move(term_of(cluster_of("t")), move)["synced"] == 0

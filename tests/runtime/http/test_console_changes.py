@@ -23,7 +23,7 @@ from controller.runtime.http.console.files import HEADERS
 from controller.runtime.http.console.sessions import TOKEN
 from controller.runtime.http.server import start_http
 from controller.runtime.zookeeper import codecs
-from proto.security.authorization import AnyBroker, Operation, Principal, Resource
+from proto.security.authorization import AllowAll, AnyBroker, Operation, Principal, Resource
 from proto.security.tokens import line_of, new_token
 from tests.support.runtime.daemons import running
 from tests.support.runtime.inspections import three
@@ -444,6 +444,16 @@ async def test_a_step_that_is_refused_ends_the_change(
                     assert answer.status == status, answer.body
                     assert [o["error"] for o in answer.body.get("outcomes", [])] == errors
                     assert active.partition("u").adding == ()
+                # The right was taken away from him while his page is open.
+                active.daemon.authorizer = RefusesFrom(1)
+                answer = await ours.post("try", {**PAUSE, "change": move})
+                assert (answer.status, answer.body["message"]) == (
+                    403,
+                    "User:ANONYMOUS may not ALTER the cluster",
+                )
+                active.daemon.authorizer = AllowAll()
+                last = (await ours.get("history?kinds=request&limit=1")).body["records"][0]
+                assert (last["to"], last["error"]) == ("DryRun", "CLUSTER_AUTHORIZATION_FAILED")
         finally:
             await server.cleanup()
 
