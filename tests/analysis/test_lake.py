@@ -15,7 +15,7 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from controller.analysis.errors import ReportError
-from controller.analysis.lake import delta_log, identity, storage
+from controller.analysis.lake import delta_log, identity, spool, storage
 from controller.analysis.lake.delta_log import (
     LOG_DIR,
     DeltaLog,
@@ -76,6 +76,7 @@ def test_a_checkpoint_tells_what_the_commits_before_it_told(tmp_path: Path) -> N
         log.commit(
             snapshot, [add_action(f"f{number}", PARTITION, 1), domain_action("n", str(number))], "WRITE"
         )
+    assert log.read().files.keys() == snapshot.files.keys(), "some that write keep the commits"
     for path in (tmp_path / LOG_DIR).glob("[0-9]*.json"):
         if ".checkpoint." not in path.name and int(path.name[:20]) <= delta_log.CHECKPOINT_EVERY:
             path.unlink()
@@ -278,6 +279,17 @@ def test_only_what_was_appended_is_taken_and_an_unfinished_line_later(taker: Tak
         file.write(b':1}\n{"tor')
     assert taker.take() == b'{"schema":1}\n'
     assert taker.take() == b""
+
+
+def test_a_batch_that_is_full_to_the_byte_says_that_more_may_follow(
+    taker: Taker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [lines(0, 100), lines(100, 150)]
+    for number, part in enumerate(parts):
+        (taker.logs / f"state-change.2026011{number}T101500.000000Z.jsonl").write_bytes(part)
+    monkeypatch.setattr(spool, "BATCH_BYTES", len(parts[0]))
+    assert (taker.take(), taker.spool.full) == (parts[0], True)
+    assert (taker.take(), taker.spool.full) == (parts[1], False)
 
 
 def test_a_renamed_and_gzipped_log_is_the_same_log(taker: Taker) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from controller.core.cluster.quarantine import Quarantine, Subject, SubjectKind, Suspect
@@ -19,8 +20,12 @@ from controller.runtime import daemon as module
 from controller.runtime.config import Settings, Takeover
 from controller.runtime.daemon import Daemon, Released, Resigned, Role, StopRequested
 from controller.runtime.election import controller_election, succession, term_history
+from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.rpc.leadership_service import LeadershipService
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.single_codecs import RESIGNATION
+from proto.gen import common_pb2
+from proto.gen import maintenance_pb2 as pb
 
 WON: Any = SimpleNamespace(epoch=7, epoch_version=3)
 
@@ -259,3 +264,58 @@ async def test_a_release_begins_a_new_term_if_anything_was_left_out(
     assert await leadership_requests.release(rig.daemon, "topic/t", "why", "ann")
     assert [type(why) for why in rig.term.ended] == ([Released] if left_out else [])
     assert rig.term.quarantine.suspects == {}
+
+
+SIGNED: dict[str, Any] = {"reason": "r", "author": "ann"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "leads", "why", "answer"),
+    [
+        (pb.ResignControllerRequest(**SIGNED), True, "", ("NONE", "")),
+        (pb.ResignControllerRequest(**SIGNED), True, "not now", ("OPERATION_NOT_ATTEMPTED", "not now")),
+        (pb.ResignControllerRequest(**SIGNED), False, "", ("NOT_CONTROLLER", "")),
+        (
+            pb.ResignControllerRequest(author="ann"),
+            True,
+            "",
+            ("INVALID_REQUEST", "reason: must be a text of 1 to 1000 characters"),
+        ),
+        (
+            pb.ResignControllerRequest(reason="r", author="a" * 201),
+            False,
+            "",
+            ("INVALID_REQUEST", "author: must be a text of 1 to 200 characters"),
+        ),
+        (
+            pb.ResignControllerRequest(**SIGNED, successor=2, to_kafka=True),
+            True,
+            "",
+            ("INVALID_REQUEST", "successor: only without to_kafka"),
+        ),
+        (pb.ResignControllerRequest(**SIGNED, successor=0), True, "", ("NONE", "")),
+        (None, True, "", ("INVALID_REQUEST", "the request does not parse")),
+    ],
+)
+async def test_what_an_operator_who_asks_it_to_resign_is_answered(
+    monkeypatch: pytest.MonkeyPatch, request_: Any, leads: bool, why: str, answer: tuple[str, str]
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def resign(_daemon: Any, reason: str, author: str, **how: Any) -> str:
+        asked.append({"reason": reason, "author": author, **how})
+        return why
+
+    monkeypatch.setattr(leadership_requests, "resign", resign)
+    metrics = ControllerMetrics(CollectorRegistry())
+    daemon: Any = SimpleNamespace(active=leads, metrics=metrics)
+    found = await LeadershipService(daemon).methods()["ResignController"](request_, None)
+    error = common_pb2.ErrorCode.Name(found.error_code)
+    assert (error, found.error_message) == answer
+    counted = metrics.registry.get_sample_value(
+        "partition_controller_requests_total", {"method": "ResignController", "error": error}
+    )
+    assert counted == 1
+    successor = request_.successor if request_ is not None and request_.HasField("successor") else None
+    carried_out = error in ("NONE", "OPERATION_NOT_ATTEMPTED")
+    assert asked == [{**SIGNED, "to_kafka": False, "successor": successor}] * carried_out

@@ -56,6 +56,12 @@ def test_the_last_epoch_that_had_begun_and_the_last_failover_that_was_over(
     assert (cut.term.epoch, cut.base and cut.base.epoch) == (epoch, base)
 
 
+@pytest.mark.parametrize(("event", "base"), [(None, 3), (3, 1), (4, 3), (5, 3)])
+def test_the_event_that_ends_a_failover_is_after_it(event: int | None, base: int) -> None:
+    cut = cut_at(Moment("t", epoch=3, event=event), TERMS[:3], {})
+    assert (cut.base and cut.base.epoch, cut.event) == (base, 4 if event is None else event)
+
+
 def test_a_clock_that_is_behind_is_corrected_first() -> None:
     assert cut_at(Moment("t", at_us=25_000), TERMS, {}).term.epoch == 4
     assert cut_at(Moment("t", at_us=25_000), TERMS, BEHIND).term.epoch == 3

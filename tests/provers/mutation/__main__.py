@@ -20,12 +20,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from tests.provers.mutation import by_hand, results, seen
 from tests.provers.mutation.mutants import Mutant, mutants_of
 from tests.provers.mutation.runner import FAILED, KILLED, SURVIVED, UNSEEN, Limits, Result, Runner, in_child
@@ -56,6 +59,21 @@ TESTS = {
         "tests/provers/sim/zookeeper/contract",
     ),
     "controller/runtime/lease.py": ("tests/runtime/test_lease.py", "tests/provers/sim/zookeeper/contract"),
+    "controller/runtime/audit": ("tests/runtime/audit", "tests/runtime/test_daemon_requests.py"),
+    "controller/runtime/election": (
+        "tests/runtime/election",
+        "tests/runtime/test_active.py",
+        "tests/provers/sim/zookeeper/contract/test_leading_in_memory.py",
+        "tests/provers/sim/zookeeper/contract/test_runtime_in_memory.py",
+    ),
+    "controller/runtime/http": ("tests/runtime/http", "tests/runtime/observe/test_observing.py"),
+    "controller/runtime/kafka_api": ("tests/runtime/kafka_api", "tests/runtime/kafka"),
+    "controller/runtime/observe": ("tests/runtime/observe", "tests/runtime/rpc/test_history_service.py"),
+    "controller/runtime/rpc": (
+        "tests/runtime/rpc",
+        "tests/runtime/test_daemon_requests.py",
+        "tests/runtime/test_blame.py",
+    ),
     "controller/analysis": ("tests/analysis",),
     "controller/workload": ("tests/workload",),
     #: The others need a cluster for each file of them.
@@ -72,14 +90,21 @@ TESTS = {
     "proto/security": (
         "tests/proto/security",
         "tests/runtime/rpc",
-        "tests/runtime/test_http_access.py",
+        "tests/runtime/http/test_access.py",
         "tests/broker_stub/rpc",
     ),
     "proto/statelog": ("tests/proto/statelog", "tests/runtime/observe"),
     "": ("tests",),
 }
-#: Only slow tests see these: with Spark, with ZooKeeper.
-SLOW = ("controller/analysis", "controller/runtime/kafka/security/acls.py")
+#: Here the slow tests of the room are asked, too: one ZooKeeper serves all of them, and most take less than a second.
+SERVED = tuple(
+    f"controller/runtime/{room}/"
+    for room in ("audit", "election", "http", "kafka", "kafka_api", "observe", "rpc")
+)
+#: And here for mistakes by hand, when nothing else is tried: each mutant has a Spark of its own.
+SPARK = "controller/analysis"
+#: tests/conftest.py: the server to use.
+ZOOKEEPER = "PARTITION_CONTROLLER_TEST_ZOOKEEPER"
 EQUIVALENT = "equivalent"
 PROGRESS_S = 10.0
 
@@ -134,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.survivors:
         known = results.load()
         mutants = [m for m in mutants if m.key in known and known[m.key].status in (SURVIVED, UNSEEN)]
-    survived = _try(mutants, trees, limits, equal, again=chosen.again) if mutants else 0
+    survived = _try(mutants, trees, limits, equal, chosen) if mutants else 0
     if chosen.write:
         _write()
     return int(bool(survived))
@@ -192,22 +217,23 @@ def _try(
     trees: dict[str, ast.Module],
     limits: Limits,
     equal: results.Equivalents,
-    *,
-    again: bool,
+    chosen: argparse.Namespace,
 ) -> int:
     """How many survived."""
     known = results.load()
     left = [
         m
         for m in mutants
-        if again or (found := known.get(m.key)) is None or found.status not in (KILLED, FAILED)
+        if chosen.again or (found := known.get(m.key)) is None or found.status not in (KILLED, FAILED)
     ]
     print(f"{len(mutants)} mutants, {len(mutants) - len(left)} of them killed before", flush=True)
 
     class Trying(_Collected):
         def tried(self, items: Sequence[pytest.Item]) -> int:
-            runner = Runner(items, _seen(items, limits.jobs), trees, limits)
-            return _tell(runner, left, equal)
+            asked = _asked(items, trees, spark=chosen.by_hand)
+            with _zookeeper(asked):
+                runner = Runner(asked, _seen(asked, limits.jobs), trees, limits)
+                return _tell(runner, left, equal)
 
     settings.register_profile(
         "mutation",
@@ -222,12 +248,39 @@ def _try(
     plugin = Trying()
     folders = sorted({str(ROOT / folder) for file in trees for folder in _tests_of(file)})
     quiet = ["-q", "-q", "-s", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    marks = [] if all(file.startswith(SLOW) for file in trees) else ["-m", "not slow"]
-    options = [*quiet, *marks, "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options = [*quiet, "-p", "no:cacheprovider", "-p", "no:xdist"]
     code = pytest.main([*options, *folders], plugins=[plugin])
     if not plugin.work:
         raise SystemExit(f"the tests could not be collected (pytest's exit code {code})")
     return plugin.work[0]
+
+
+def _asked(items: Iterable[pytest.Item], files: Iterable[str], *, spark: bool) -> list[pytest.Item]:
+    """All but the slow tests of rooms that have enough quick ones."""
+    alone = spark and all(file.startswith(SPARK) for file in files)
+    served = {ROOT / place for file in files if alone or file.startswith(SERVED) for place in _tests_of(file)}
+    return [
+        item
+        for item in items
+        if item.get_closest_marker("slow") is None or not served.isdisjoint((item.path, *item.path.parents))
+    ]
+
+
+@contextmanager
+def _zookeeper(items: Iterable[pytest.Item]) -> Iterator[None]:
+    """One server for the tests in all forks, if any of them wants one: each fork would else start its own."""
+    if ZOOKEEPER in os.environ or not any(
+        "zookeeper_server" in getattr(item, "fixturenames", ()) for item in items
+    ):
+        yield
+        return
+    with (
+        TemporaryDirectory() as directory,
+        EmbeddedZooKeeper(Path(directory), force_sync=False) as server,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv(ZOOKEEPER, server.connect_string)
+        yield
 
 
 def _seen(items: Sequence[pytest.Item], jobs: int) -> seen.Seen:

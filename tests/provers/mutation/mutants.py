@@ -173,6 +173,9 @@ def _is_left_alone(node: ast.AST) -> bool:
         return _is_protocol(node)
     if isinstance(node, ast.If):
         return ast.unparse(node.test) == "TYPE_CHECKING"
+    if isinstance(node, ast.Delete):
+        # Of a parameter that is not used: nothing is lost with it.
+        return all(isinstance(target, ast.Name) for target in node.targets)
     if isinstance(node, ast.Assign | ast.AnnAssign):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
         return isinstance(target, ast.Name) and target.id in _DECLARATIONS

@@ -28,6 +28,8 @@ from tests.support.paths import ROOT
 
 #: A mutant that does nothing for so long is taken for killed: it hangs. Nothing: less CPU time than this.
 HANGS_AFTER_S, IDLE_S = 120.0, 0.5
+#: A test that takes longer than this has quicker ones from other rooms before it.
+QUICK_S = 0.5
 #: So is one that takes more CPU time than all its tests on a slow machine, or so much memory: it has no end.
 SLACK_S, SEED_S = 10, 5
 DATA_BYTES_MAX = 4 << 30
@@ -115,6 +117,11 @@ class Runner:
         gc.collect()
         gc.freeze()
 
+    def _ran(self, item: pytest.Item, mutant: Mutant) -> bool:
+        """Whether it is known to have run the very line, and not only another one of the same coroutine."""
+        test = self.known.get(item.nodeid)
+        return test is not None and mutant.line in test["lines"].get(mutant.file, ())
+
     def _took_s(self, item: pytest.Item) -> float:
         test = self.known.get(item.nodeid)
         return (test["took_s"] if test else None) or 0.0
@@ -139,7 +146,8 @@ class Runner:
 
     def tests_of(self, mutant: Mutant) -> list[pytest.Item]:
         """Those that run its line: first what killed its neighbours, then those of the same room; of each function one
-        before a second of any, the quick ones first.
+        before a second of any, the quick ones first. A test that takes long comes after quick ones from elsewhere, and
+        one that ran another line of its coroutine after those that ran this one.
 
         As many as the limit of CPU time allows.
         """
@@ -156,17 +164,18 @@ class Runner:
                 return 0, -killers.index(item.nodeid)
             function = item.nodeid.partition("[")[0]
             earlier[function] += 1
+            late = 2 * (self._took_s(item) > QUICK_S) + 4 * (not self._ran(item, mutant))
             if name in item.nodeid:
-                return 1, earlier[function]
-            return (2 if item.nodeid.startswith(str(room)) else 3), earlier[function]
+                return 1 + late, earlier[function]
+            return (2 if item.nodeid.startswith(str(room)) else 3) + late, earlier[function]
 
         chosen: list[pytest.Item] = []
         took_s = 0.0
         for item in sorted(found, key=rank):
-            took_s += self._took_s(item)
-            if chosen and took_s > self.limits.tests_s:
-                break
-            chosen.append(item)
+            # One that takes too long leaves its time to the quicker ones behind it.
+            if not chosen or took_s + self._took_s(item) <= self.limits.tests_s:
+                took_s += self._took_s(item)
+                chosen.append(item)
         return chosen
 
     def _fork(self, mutant: Mutant, tests: list[pytest.Item]) -> _Child:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypedDict
@@ -19,8 +20,9 @@ KEPT = ROOT / "build" / "mutation" / "seen.json"
 
 
 class Test(TypedDict):
-    """``took_s``: CPU time when it was measured, with that of processes that ended; None: it failed. ``lines``: of each
-    file, those that it ran; ``sources``: the digests of these files then."""
+    """``took_s``: CPU time when it was measured, with that of processes that ended, or half of the time on the clock if
+    that is more: it waited for a server; None: it failed. ``lines``: of each file, those that it ran; ``sources``: the
+    digests of these files then."""
 
     digest: str
     took_s: float | None
@@ -54,9 +56,9 @@ def measure(items: Sequence[pytest.Item], files: Iterable[str]) -> Seen:
     try:
         for item, following in zip(items, [*items[1:], None], strict=True):
             measuring.switch_context(item.nodeid)
-            began_s = _cpu_s()
+            began, began_s = time.monotonic(), _cpu_s()
             reports = runtestprotocol(item, log=False, nextitem=following)
-            took_s = _cpu_s() - began_s
+            took_s = max(_cpu_s() - began_s, (time.monotonic() - began) / 2)
             failed = any(report.failed for report in reports)
             digest = digests.setdefault(item.path, "") or digest_of(item.path)
             digests[item.path] = digest

@@ -88,6 +88,11 @@ def test_what_guards_against_our_own_mistakes_only_is_left_alone() -> None:
     assert [m.what for m in mutants_of(FILE, guarded) if "→ False" in m.what or "a > 1" in m.what] == []
 
 
+def test_only_entries_are_deleted_not_names() -> None:
+    tree = ast.parse("def f(a, b):\n    del a\n    del b[2:]\n")
+    assert [m.what for m in mutants_of(FILE, tree) if "del" in m.what] == ["del b[2:] → pass"]
+
+
 def test_a_mutant_is_planted_in_the_function_that_lives(sample: ModuleType, tmp_path: Path) -> None:
     kept: Callable[..., Any] = sample.first_above
     assert kept([1, None, 5], 3) == 5
@@ -181,6 +186,55 @@ def test_each_test_function_has_its_turn_before_a_second_of_its_cases() -> None:
         chosen = Runner(items, known, {FILE: tree}, Limits(tests_s=4.0)).tests_of(mutant)
     gc.unfreeze()
     assert [item.nodeid for item in chosen] == ["a::x[1]", "a::y[1]", "b::z", "a::x[2]"]
+
+
+def test_long_ones_of_the_room_come_after_quick_ones_from_elsewhere() -> None:
+    (mutant, tree) = one("0 → 1")
+    times_s = {"a::x": 0.1, "tests/test_b.py::y": 2.0, "tests/test_b.py::z": 0.1}
+    known: seen.Seen = {
+        name: {"digest": "", "took_s": took_s, "lines": {FILE: [mutant.line]}, "sources": {FILE: "same"}}
+        for name, took_s in times_s.items()
+    }
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in times_s]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "digest_of", lambda _: "same")
+        chosen = Runner(items, known, {FILE: tree}, Limits()).tests_of(mutant)
+    gc.unfreeze()
+    assert [item.nodeid for item in chosen] == [
+        "tests/test_b.py::z", "a::x", "tests/test_b.py::y",
+    ]  # fmt: skip
+
+
+def test_whoever_ran_the_line_comes_before_those_that_ran_its_coroutine() -> None:
+    source = "async def f(a):\n    if a:\n        return 1\n    return 2\n"
+    tree = ast.parse(source)
+    (mutant,) = (m for m in mutants_of(FILE, tree) if m.what == "2 → 3")
+    ran = {"a::x[1]": [1, 2, 3], "a::x[2]": [1, 2, 4], "b::y": [1, 2, 3]}
+    known: seen.Seen = {
+        name: {"digest": "", "took_s": 0.1, "lines": {FILE: lines}, "sources": {FILE: "same"}}
+        for name, lines in ran.items()
+    }
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in ran]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "digest_of", lambda _: "same")
+        chosen = Runner(items, known, {FILE: tree}, Limits()).tests_of(mutant)
+    gc.unfreeze()
+    assert [item.nodeid for item in chosen] == ["a::x[2]", "a::x[1]", "b::y"]
+
+
+def test_one_that_takes_too_long_leaves_its_time_to_quicker_ones() -> None:
+    (mutant, tree) = one("0 → 1")
+    times_s = {"tests/sample/test_sample.py::x": 3.9, "a::y": 1.0, "b::z": 0.5}
+    known: seen.Seen = {
+        name: {"digest": "", "took_s": took_s, "lines": {FILE: [mutant.line]}, "sources": {FILE: "same"}}
+        for name, took_s in times_s.items()
+    }
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in times_s]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "digest_of", lambda _: "same")
+        chosen = Runner(items, known, {FILE: tree}, Limits(tests_s=4.0)).tests_of(mutant)
+    gc.unfreeze()
+    assert [item.nodeid for item in chosen] == ["b::z", "a::y"]
 
 
 def test_whoever_runs_some_of_a_coroutine_may_run_all_of_it() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,19 +18,22 @@ from prometheus_client import CollectorRegistry
 from broker_stub.control.handlers import ControlHandlers
 from controller.core.events import TellAgain
 from controller.core.handlers import event_of
-from controller.core.model import Broker, LeaderAndIsr
+from controller.core.model import Broker, LeaderAndIsr, Partition, Topic
 from controller.core.records import AuditFinding
 from controller.errors import LeadershipError
 from controller.runtime.audit import auditor as module
 from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.asking import LeasedAsking
-from controller.runtime.audit.auditor import Auditor, BrokerAudit, Verdict
+from controller.runtime.audit.auditor import Auditor, BrokerAudit, Known, Verdict
+from controller.runtime.audit.differences import Difference, Remedy, Side
 from controller.runtime.audit.expected import Expected, Totals, Turn
+from controller.runtime.audit.problems import ProblemKind, ReplicaProblem, all_problems, problems_of
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.digest import Digest, topic_id_item
 from proto.gen import broker_control_pb2 as pb
 from proto.kafka.apis import Message
+from tests.provers.sim.environment import loop
 from tests.support.broker.builders import ID_X, BrokerHarness
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
@@ -467,3 +471,109 @@ def test_digests_wait_while_decisions_are_made(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(asyncio, "sleep", noted)
     assert rig.look(1).verdict is Verdict.EQUAL
     assert set(waited) == {module.BUSY_S}
+
+
+def test_a_broker_that_registers_anew_while_it_is_asked_is_not_compared() -> None:
+    rig = Rig()
+    describe = rig.describe_state
+    rig.handlers(2).metadata._remove(("t", 1))
+
+    async def bounced(broker: Broker, request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
+        answer = await describe(broker, request)
+        rig.core.cluster.brokers[2] = msgspec.structs.replace(broker, epoch=broker.epoch + 1)
+        return answer
+
+    rig.describe_state = bounced  # type: ignore[method-assign]
+    audit = rig.look(2)
+    assert (audit.verdict, audit.why, audit.known) == (
+        Verdict.UNREACHABLE,
+        "its registration has ended",
+        {},
+    )
+
+
+def test_rounds_are_an_interval_apart_and_brokers_are_spread_over_half_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, looked = Rig(), list[tuple[int, float]]()
+    rig.auditor.brokers[99] = BrokerAudit(1)
+    interval_s = rig.auditor._interval_s
+
+    async def look(broker_id: int, topics: Collection[str] = ()) -> None:
+        del topics
+        looked.append((broker_id, asyncio.get_running_loop().time()))
+
+    async def run() -> float:
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
+        monkeypatch.setattr(rig.auditor, "look", look)
+        began_s = asyncio.get_running_loop().time()
+        running = asyncio.create_task(rig.auditor.run())
+        await asyncio.sleep(interval_s * 1.9)
+        running.cancel()
+        return began_s
+
+    began_s = loop.run(run())
+    apart_s = interval_s / 2 / 3
+    expected = [n * apart_s for n in range(3)] + [interval_s + n * apart_s for n in range(3)]
+    assert [broker_id for broker_id, _ in looked] == [1, 2, 3] * 2
+    assert [at_s - began_s for _, at_s in looked] == pytest.approx(expected)
+    assert 99 not in rig.auditor.brokers, "it is gone"
+
+
+# --- problems ------------------------------------------------------------------------------------------------
+
+
+class Refusing:
+    """What senders know of refusals: broker, partition, error."""
+
+    def __init__(self, *refused: tuple[int, Partition, str]) -> None:
+        self.refused = refused
+
+    def refusals(self) -> Iterator[tuple[int, Partition, str]]:
+        yield from self.refused
+
+    def refusal(self, broker_id: int, partition: Partition) -> str:
+        return next((e for b, p, e in self.refused if b == broker_id and p is partition), "")
+
+
+def test_problems_are_refusals_and_what_the_audit_found() -> None:
+    rig = Rig()
+    cluster = rig.core.cluster
+    rig.handlers(2).metadata._remove(("t", 1))
+    rig.look(2)
+    t1, u0 = cluster.topics["t"].partitions[1], cluster.topics["u"].partitions[0]
+    former = Partition(Topic("t"), 1, t1.replicas)
+    senders: Any = Refusing(
+        (1, u0, "KAFKA_STORAGE_ERROR"), (3, t1, "ODD_ERROR"), (3, former, "INCONSISTENT_TOPIC_ID")
+    )
+
+    def shown(found: Iterable[ReplicaProblem]) -> list[tuple[str, int, int, ProblemKind, str]]:
+        return [(p.topic, p.partition, p.broker_id, p.kind, p.mend) for p in found]
+
+    disk = "the disk of broker 1 is repaired or replaced, and the broker restarted"
+    odd = "the log of broker 3 says why it refused (ODD_ERROR)"
+    of_u = ("u", 0, 1, ProblemKind.REFUSED, disk)
+    of_t = ("t", 1, 3, ProblemKind.REFUSED, odd)
+    differs = ("t", 1, 2, ProblemKind.METADATA_DIFFERS, f"the controller: {Remedy.TELL.value}")
+    assert shown(all_problems(cluster, senders, rig.auditor)) == [of_u, of_t, differs]
+    assert shown(all_problems(cluster, senders, rig.auditor, {"u"})) == [of_u]
+    assert shown(all_problems(cluster, senders, rig.auditor, {"t"})) == [of_t, differs]
+    assert shown(problems_of(cluster, senders, rig.auditor, u0)) == [of_u]
+    assert shown(problems_of(cluster, senders, rig.auditor, t1)) == [of_t, differs]
+    (problem,) = all_problems(cluster, senders, rig.auditor, {"u"})
+    assert str(problem) == "broker 1 refuses LeaderAndIsr: KAFKA_STORAGE_ERROR"
+
+
+@pytest.mark.parametrize("side", Side)
+def test_what_nothing_mends_is_moved_away_by_hand(side: Side) -> None:
+    found = Difference("x", 3, side, "nothing", "a replica", Remedy.NONE)
+    audit = BrokerAudit(7, known={found.key: Known(found)})
+    auditor: Any = SimpleNamespace(brokers={2: audit})
+    senders: Any = Refusing()
+    (problem,) = all_problems(Rig().core.cluster, senders, auditor)
+    hosted = side is Side.HOSTED
+    assert problem.kind is (ProblemKind.REPLICA_DIFFERS if hosted else ProblemKind.METADATA_DIFFERS)
+    assert problem.what == f"holds something else: {found}"
+    assert problem.mend == (
+        "once its records are not needed, stop broker 2, move the folder away, and start it"
+    )

@@ -13,7 +13,16 @@ from controller.core.model import NO_EPOCH, Cluster, LeaderAndIsr, Partition, Re
 from controller.core.outbox import PushKind
 from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
-from controller.runtime.audit.differences import Held, Remedy, _hosted, _metadata, _remedy, was_told
+from controller.runtime.audit.differences import (
+    Held,
+    Remedy,
+    Side,
+    _hosted,
+    _metadata,
+    _remedy,
+    differences,
+    was_told,
+)
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.stored import StateRounds
 from controller.runtime.audit.whole_state import Comparisons, _Asker
@@ -63,6 +72,27 @@ def test_a_replica_on_its_way_out_is_no_difference() -> None:
     assert len(list(_hosted(cluster, 3, partition, STATE, replica))) == 1
     partition.set_departing({3: ReplicaState.OFFLINE})
     assert list(_hosted(cluster, 3, partition, STATE, replica)) == []
+
+
+@pytest.mark.parametrize(("role", "found"), [("leader", 1), ("follower", 1), ("offline", 0), ("", 0)])
+def test_of_a_topic_that_is_not_there_only_what_is_served_is_told(role: str, found: int) -> None:
+    cluster, _ = a_partition()
+    replica = pb.HostedReplica(partition=4, role=role, topic_id="id", leader=1, leader_epoch=5)
+    item = pb.KnownPartition(partition=3, leader=1)
+    holding = Held("id", hosted={4: replica}, known={3: item})
+    sides = [(d.partition, d.side, d.remedy) for d in differences(cluster, 1, "absent", holding)]
+    assert sides == [(3, Side.METADATA, Remedy.FORGET), (4, Side.HOSTED, Remedy.NONE)][: 1 + found]
+
+
+def test_differences_are_told_in_order_of_their_numbers() -> None:
+    cluster, partition = a_partition()
+    cluster.controller_epoch = STATE.controller_epoch
+    numbers = [17, 3, 9, 1, 33]
+    for number in numbers:
+        other = partition.topic.partitions[number] = Partition(partition.topic, number, (1, 2))
+        other.leadership = STATE
+    found = differences(cluster, 3, "t", Held("id", known={99: pb.KnownPartition(partition=99, leader=1)}))
+    assert [d.partition for d in found] == [0, 1, 3, 9, 17, 33, 99]
 
 
 def test_a_topic_made_again_while_it_is_compared_is_not_equal() -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.core.model import Broker, Endpoint
+from controller.core.model import Broker, Endpoint, ReplicaState
 from controller.errors import ControllerError
 from controller.runtime.audit import kafka_look
 from controller.runtime.audit.auditor import Auditor
@@ -67,6 +67,7 @@ class KafkaPeer:
         self.denied = False
         self.deaf: set[type[Message]] = set()
         self.asked: list[list[str] | None] = []
+        self.topic_id, self.topic_error = bytes(16), codes.NONE
 
     async def ask(self, _broker: Broker, request: Message) -> Message:
         if type(request) in self.deaf:
@@ -74,7 +75,9 @@ class KafkaPeer:
         if isinstance(request, MetadataRequest):
             assert not request.allow_auto_topic_creation
             self.asked.append(None if request.topics is None else [t.name or "" for t in request.topics])
-            topic = MetadataResponseTopic(0, "t", partitions=list(self.shown.values()))
+            topic = MetadataResponseTopic(
+                self.topic_error, "t", self.topic_id, partitions=list(self.shown.values())
+            )
             return MetadataResponse(topics=[topic, *(self.strangers if request.topics is None else ())])
         if isinstance(request, OffsetForLeaderEpochRequest):
             ((topic_asked,),) = ([t for t in request.topics if t.topic == "t"],)
@@ -82,6 +85,7 @@ class KafkaPeer:
             found = [EpochEndOffset(self.epochs[p.partition], p.partition) for p in topic_asked.partitions]
             return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", found)])
         assert isinstance(request, DescribeLogDirsRequest)
+        assert [(t.topic, t.partitions) for t in request.topics or ()] == [("t", [0, 1, 2])]
         entries = [DescribeLogDirsPartition(n) for n in sorted(self.on_disk)]
         entries += [DescribeLogDirsPartition(n, is_future_key=True) for n in self.future]
         result = DescribeLogDirsResult(log_dir="/d", topics=[DescribeLogDirsTopic("t", entries)])
@@ -189,15 +193,15 @@ def test_a_look_at_some_topics_in_between_moves_no_turn(monkeypatch: pytest.Monk
         lambda _: None, ControllerMetrics(CollectorRegistry()), 1.0,
     )  # fmt: skip
 
-    async def looks() -> list[str]:
+    async def looks() -> list[tuple[str, str]]:
         after = []
         for topics in ((), ("v",)):
             audit = await auditor.look(ME, topics)
             assert audit is not None
-            after.append(audit.last)
+            after.append((audit.last, audit.why))
         return after
 
-    assert asyncio.run(looks()) == ["t", "t"]
+    assert asyncio.run(looks()) == [("t", "topics after t follow in the next look"), ("t", "")]
 
 
 def test_a_look_at_some_topics_is_none_at_everything() -> None:
@@ -236,6 +240,41 @@ def test_a_replica_that_is_to_be_on_another_disk_is_none_yet() -> None:
     peer = KafkaPeer()
     peer.future = [2]
     assert peer.look()[0] == []
+
+
+def test_a_replica_on_its_way_out_is_no_stranger() -> None:
+    for out in ("stray", "departing"):
+        peer = KafkaPeer()
+        peer.on_disk.add(2)
+        partition = peer.cluster.topics["t"].partitions[2]
+        if out == "stray":
+            peer.cluster.reassignments.strays[partition] = {ME: None}  # type: ignore[dict-item]
+        else:
+            partition.set_departing({ME: ReplicaState.OFFLINE})
+        assert peer.look()[0] == [], out
+
+
+ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "held"),
+    [(ID, 1, None), (ID, 2, "topic id AAAAAAAAAAAAAAAAAAAAAg"), (ID, 0, None), ("", 1, f"topic id {ID}")],
+)
+def test_a_former_topic_s_id_is_told_once(ours: str, theirs: int, held: str | None) -> None:
+    peer = KafkaPeer()
+    peer.cluster.topics["t"].id = ours
+    peer.topic_id = theirs.to_bytes(16, "big")
+    assert peer.look()[0] == ([] if held is None else [(0, held, Remedy.TELL)])
+
+
+def test_of_a_topic_that_may_not_be_seen_nothing_is_said_of_metadata() -> None:
+    peer = KafkaPeer()
+    peer.topic_error = codes.TOPIC_AUTHORIZATION_FAILED
+    peer.shown.clear()
+    assert peer.look()[0] == []
+    peer.topic_error = codes.UNKNOWN_TOPIC_OR_PARTITION
+    assert [number for number, _, _ in peer.look()[0]] == [0, 1, 2]
 
 
 async def _never(_broker_id: int) -> None:

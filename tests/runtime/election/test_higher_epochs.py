@@ -46,3 +46,19 @@ def test_the_window_begins_with_the_first_of_the_last_times() -> None:
         assert outranked.may_exceed(number, number * WINDOW_S / 4)
     assert not outranked.may_exceed(10, WINDOW_S - 1)
     assert outranked.may_exceed(10, WINDOW_S + 1)
+
+
+def test_who_is_as_high_has_no_problem() -> None:
+    outranked = Outranked()
+    outranked.seen(EPOCH_MAX)
+    assert outranked.problem(EPOCH_MAX - 1, 0.0)
+    assert outranked.problem(EPOCH_MAX, 0.0) == ""
+
+
+def test_the_problem_is_over_with_the_window() -> None:
+    outranked = Outranked()
+    outranked.seen(100)
+    for number in range(TIMES_MAX):
+        assert outranked.may_exceed(number, 1000.0)
+    assert "exceeded" in outranked.problem(10, 1000.0 + WINDOW_S - 1)
+    assert outranked.problem(10, 1000.0 + WINDOW_S) == ""

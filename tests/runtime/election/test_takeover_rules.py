@@ -86,6 +86,11 @@ def test_the_holder_session_leaves_a_standby_time() -> None:
         assert takeover.main_timeout_ms(mode, 18_000) == 18_000
 
 
+@pytest.mark.parametrize(("holder_ms", "waits_s"), [(1000, 0.5), (6000, 3.0), (10_000, 5.0), (40_000, 5.0)])
+def test_a_leader_that_stops_waits_for_half_of_its_holder_session(holder_ms: int, waits_s: float) -> None:
+    assert takeover.hand_over_s(holder_ms) == waits_s
+
+
 def test_the_claim_reads_back() -> None:
     data = codecs.encode_controller(9001, "h:1", 0xABC)
     assert codecs.decode_claim(data) == (9001, "h:1", 0xABC, -1)

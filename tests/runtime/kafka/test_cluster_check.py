@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from controller.core.model import Broker, Endpoint, FeatureRange
+from controller.runtime.kafka import cluster_facts
 from controller.runtime.kafka.cluster_check import (
     CONTROLLER_ID_MAX,
     Answers,
@@ -24,6 +26,7 @@ from controller.runtime.kafka.cluster_check import (
     release,
 )
 from controller.runtime.kafka.endpoints import Listeners
+from controller.runtime.zookeeper.session import Session
 
 #: What a broker of 3.9 answers, as far as it matters: by API key.
 APIS_39 = {1: (0, 17), 2: (0, 9), 4: (0, 7), 48: (0, 1), 56: (0, 3), 60: (0, 1), 66: (0, 1), 67: (0, 0)}
@@ -231,6 +234,51 @@ def test_control_plane(theirs: str, ours: str, expected: list[tuple[Level, int]]
 @pytest.mark.parametrize("facts", [{"kraft_epoch": 7}, {"kraft_epoch": 0}, {"migration": True}])
 def test_migration_in_zookeeper(facts: Mapping[str, Any]) -> None:
     assert found(cluster(**facts), Check.MIGRATION) == [(Level.BLOCKER, -1)]
+
+
+def test_no_sign_of_a_migration_is_said_only_where_there_is_none() -> None:
+    enabled = broker(1, configs={"zookeeper.metadata.migration.enable": "true"})
+    for facts, fine in (
+        (cluster(), True),
+        (cluster(kraft_epoch=0), False),
+        (cluster(migration=True), False),
+        (cluster(enabled), False),
+    ):
+        said = [f.level for f in judge(facts, WANTED) if f.check is Check.MIGRATION]
+        assert (Level.OK in said) is fine
+
+
+def test_without_brokers_the_controller_s_id_is_above_kafka_s_default() -> None:
+    nobody = ClusterFacts([], controller_id=-1)
+    assert found(nobody, Check.CONTROLLER_ID, Wanted(1000)) == [(Level.BLOCKER, -1)]
+    assert found(nobody, Check.CONTROLLER_ID, Wanted(1001)) == []
+    (text,) = (f.text for f in judge(nobody, Wanted(7)) if f.check is Check.CONTROLLER_ID)
+    assert "above reserved.broker.max.id (1000)" in text
+
+
+@pytest.mark.slow
+async def test_what_zookeeper_knows_is_read(session: Session, zk: KazooClient) -> None:
+    data = b'{"version":5,"host":"h","port":9,"endpoints":["PLAINTEXT://h:9"],"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"}}'
+    for id_ in (10, 9, 2):
+        zk.create(f"/brokers/ids/{id_}", data, makepath=True)
+    zk.ensure_path("/brokers/topics")
+    zk.create(
+        "/brokers/topics/t",
+        b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":{"0":[2,9],"1":[9,2]},'
+        b'"adding_replicas":{"1":[10]},"removing_replicas":{}}',
+    )
+    zk.create("/brokers/topics/u", b'{"version":1,"partitions":{"0":[10,77]}}')
+    for path, leader in (("t/partitions/0", 2), ("t/partitions/1", 2), ("u/partitions/0", -1)):
+        state = b'{"controller_epoch":1,"leader":%d,"version":1,"leader_epoch":0,"isr":[2]}' % leader
+        zk.create(f"/brokers/topics/{path}/state", state, makepath=True)
+    zk.create("/controller", b'{"version":2,"brokerid":9,"timestamp":"1","kraftControllerEpoch":-1}')
+    zk.create("/controller_epoch", b"5")
+    facts = await cluster_facts.read(session)
+    assert [known.broker.id for known in facts.brokers] == [2, 9, 10]
+    assert (facts.controller_id, facts.controller_ours, facts.controller_epoch) == (9, False, 5)
+    assert (facts.topics, facts.partitions, facts.without_topic_id) == (2, 3, 1)
+    assert facts.replica_ids == {2, 9, 10, 77}
+    assert (facts.reassigning, facts.not_preferred, facts.unreadable) == (1, 1, {})
 
 
 def test_migration_of_one_broker() -> None:

@@ -17,10 +17,14 @@ from controller.core.handlers import not_controller
 from controller.core.model import Broker, Endpoint, FeatureRange, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.features import UpgradeType
-from controller.runtime.config import Settings
+from controller.runtime.config import Settings, load
 from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.security import server as security_server
+from controller.runtime.kafka.security.scram import format_credential, make_credential
+from controller.runtime.kafka.security.users import PLAIN_MECHANISM
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.kafka_api import call as call_module
+from controller.runtime.kafka_api import server as server_module
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
 from controller.runtime.kafka_api.call import FORWARDED, FORWARDED_CHANGES, Call, Controller
 from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
@@ -42,9 +46,12 @@ from proto.gen.kafka.alter_user_scram_credentials_request import (
 )
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import FinalizedFeatureKey, SupportedFeatureKey
+from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
 from proto.gen.kafka.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from proto.gen.kafka.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from proto.gen.kafka.describe_acls_request import DescribeAclsRequest
+from proto.gen.kafka.describe_acls_response import DescribeAclsResponse
 from proto.gen.kafka.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from proto.gen.kafka.describe_log_dirs_request import DescribeLogDirsRequest
 from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest, TopicPartitions
@@ -56,12 +63,15 @@ from proto.gen.kafka.list_partition_reassignments_request import ListPartitionRe
 from proto.gen.kafka.list_transactions_request import ListTransactionsRequest
 from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
+from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
+from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.kafka.apis import APIS, ApiKey, encode_request
 from proto.security.authorization import LOGGED_DENIALS_MAX, Operation, Principal, Resource
+from tests.provers.sim.environment import loop
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
-from tests.support.runtime.kafka_callers import calling, kafka_server
+from tests.support.runtime.kafka_callers import KafkaCaller, calling, kafka_server
 
 SOMEBODY = Principal("User:somebody", "127.0.0.1:1")
 ID_OF_T = bytes(range(16))
@@ -469,3 +479,230 @@ async def test_a_connection_that_the_caller_closed_ends_its_wait(
         caller.close()
         async with asyncio.timeout(20):
             assert await ended is False
+
+
+# --- logging in ----------------------------------------------------------------------------------------------
+
+PASSWORD = "secret"
+
+
+@pytest.fixture
+def by_plain(asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Its server lets in alice."""
+    monkeypatch.setattr(security_server, "FAILURE_DELAY_S", 0.001)
+    users = tmp_path / "users.toml"
+    users.write_text(f'[users]\nalice = "{format_credential(make_credential(PLAIN_MECHANISM, PASSWORD))}"\n')
+    users.chmod(0o600)
+    asked.daemon.settings = load(
+        {
+            "state_log_dir": str(tmp_path),
+            "kafka_security_protocol": "SASL_PLAINTEXT",
+            "kafka_sasl_enabled_mechanisms": "PLAIN",
+            "kafka_sasl_users_file": str(users),
+        },
+        environ={},
+    )
+    return asked
+
+
+async def log_in(caller: KafkaCaller, password: str) -> int:
+    assert (await caller.call(SaslHandshakeRequest("PLAIN"), 1)).error_code == ErrorCode.NONE
+    token = f"\0alice\0{password}".encode()
+    return int((await caller.call(SaslAuthenticateRequest(token), 2)).error_code)
+
+
+async def test_who_has_logged_in_is_served(by_plain: Asked) -> None:
+    async with kafka_server(by_plain.daemon) as port, calling(port) as caller:
+        for _ in range(2):
+            assert (await caller.call(ApiVersionsRequest("x", "1"), 3)).error_code == ErrorCode.NONE
+        assert await log_in(caller, PASSWORD) == 0
+        for _ in range(2):
+            assert (await caller.call(ListGroupsRequest())).error_code == ErrorCode.NONE
+
+
+async def test_who_has_not_logged_in_is_told_nothing(by_plain: Asked) -> None:
+    sasl_authentication_failed = 58
+    async with kafka_server(by_plain.daemon) as port:
+        async with calling(port) as caller:
+            with pytest.raises(HUNG_UP):
+                await caller.call(ListGroupsRequest())
+        async with calling(port) as caller:
+            assert await log_in(caller, "wrong") == sasl_authentication_failed
+            with pytest.raises(HUNG_UP):
+                await log_in(caller, PASSWORD)
+        async with calling(port) as caller:
+            await caller.call(SaslHandshakeRequest("PLAIN"), 1)
+            with pytest.raises(HUNG_UP):
+                await caller.call(ApiVersionsRequest("x", "1"), 3)
+        async with calling(port) as caller:
+            for _ in range(100):
+                try:
+                    await caller.call(ApiVersionsRequest("x", "1"), 3)
+                except HUNG_UP:
+                    break
+            else:
+                raise AssertionError("a stranger asks for versions without end")
+
+
+def test_a_failed_login_is_answered_late_and_its_connection_is_closed() -> None:
+    written = list[tuple[float, bytes]]()
+
+    class Failing(server_module._Connection):
+        def __init__(self) -> None:
+            self._slot: Any = SimpleNamespace(busy=False, used_at=0.0)
+            self._writer: Any = self
+
+        async def _frame(self, known: bool) -> bytes | None:
+            assert not known
+            return b"request"
+
+        async def _answer(self, authentication: Any, frame: bytes) -> tuple[bytes, float | None]:
+            return b"no", 7.0
+
+        def write(self, data: bytes) -> None:
+            assert self._slot.busy
+            written.append((asyncio.get_running_loop().time(), data))
+
+        async def drain(self) -> None: ...
+
+    async def run() -> float:
+        began_s = asyncio.get_running_loop().time()
+        connection = Failing()
+        assert await connection._exchange(SimpleNamespace(principal=None)) is False  # type: ignore[arg-type]
+        assert not connection._slot.busy
+        return began_s
+
+    began_s = loop.run(run())
+    assert written == [(began_s + 7.0, b"\0\0\0\2no")]
+
+
+async def test_a_request_may_be_as_long_as_is_allowed(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = ListGroupsRequest()
+    size = len(encode_request(request, request.VERSIONS[-1], 1, "test"))
+    async with kafka_server(asked.daemon) as port:
+        for allowed in (size, size - 1):
+            monkeypatch.setattr(server_module, "request_bytes_max", lambda _, most=allowed: most)
+            async with calling(port) as caller:
+                if allowed == size:
+                    assert (await caller.call(request)).error_code == ErrorCode.NONE
+                else:
+                    with pytest.raises(HUNG_UP):
+                        await caller.call(request)
+
+
+# --- single answers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "said"),
+    [
+        (ErrorCode.NONE, "x", None),
+        (ErrorCode.INVALID_REQUEST, "x", "x"),
+        (ErrorCode.INVALID_REQUEST, "", None),
+    ],
+)
+def test_only_errors_have_a_message(error: ErrorCode, text: str, said: str | None) -> None:
+    assert call_module.message_of(error, text) == said
+
+
+async def test_who_may_not_speak_for_a_broker_is_logged(asked: Asked) -> None:
+    for brokers_only, denied in ((True, [2]), (False, [])):
+        asked.authorizer.brokers_only = brokers_only
+        with structlog.testing.capture_logs() as logged:
+            assert asked.call(ListGroupsRequest()).may_act_as(2) is not brokers_only
+        assert [line["as_broker"] for line in logged if line["event"] == "denied"] == denied
+
+
+@pytest.mark.parametrize(("version", "name"), [(5, ""), (6, None)])
+async def test_a_topic_without_a_name_has_null_where_it_may(
+    asked: Asked, version: int, name: str | None
+) -> None:
+    if version < 6:
+        request = DeleteTopicsRequest(topic_names=[""])
+    else:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(None, b"x" * 16)])
+    (answer,) = (await asked.ask(request, version)).responses
+    assert (answer.name, answer.error_code != ErrorCode.NONE) == (name, True)
+
+
+async def test_nothing_is_waited_for_without_a_term(
+    asked: Asked, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Controller, "term", None)
+    assert not await asked.call(ListGroupsRequest()).wait_for(lambda _: True, 60_000)
+    assert clock.pauses == []
+
+
+async def test_a_whole_request_fails_with_the_core_s_error(asked: Asked) -> None:
+    asked.leads = False
+    for request in (
+        ElectLeadersRequest(0, [TopicPartitions("t", [0])]),
+        ListPartitionReassignmentsRequest(),
+        AlterPartitionReassignmentsRequest(),
+    ):
+        assert (await asked.ask(request)).error_code == ErrorCode.NOT_CONTROLLER
+    stopping = await asked.ask(ControlledShutdownRequest(1, 1))
+    assert stopping.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    (topic,) = (await asked.ask(DeleteTopicsRequest(topic_names=["t"]), 5)).responses
+    assert (topic.name, topic.error_code) == ("t", ErrorCode.NOT_CONTROLLER)
+
+
+async def test_elections_are_answered_by_topic(asked: Asked) -> None:
+    named = [TopicPartitions("t", [0, 7]), TopicPartitions("u", [0])]
+    answer = await asked.ask(ElectLeadersRequest(0, named))
+    found = {
+        topic.topic: [(p.partition_id, p.error_code, bool(p.error_message)) for p in topic.partition_result]
+        for topic in answer.replica_election_results
+    }
+    not_needed = ErrorCode.ELECTION_NOT_NEEDED
+    assert found == {
+        "t": [(0, not_needed, True), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)],
+        "u": [(0, not_needed, True)],
+    }
+    assert answer.error_code == ErrorCode.NONE
+    asked.authorizer.allowing = False
+    denied = await asked.ask(ElectLeadersRequest(0, [TopicPartitions("t", [0])]))
+    ((result,),) = (topic.partition_result for topic in denied.replica_election_results)
+    assert (result.error_code, result.error_message) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
+
+
+async def test_a_broker_that_stops_hears_what_nobody_else_can_lead(asked: Asked) -> None:
+    epochs = {id_: broker.epoch for id_, broker in asked.cluster.brokers.items()}
+    await asked.ask(ControlledShutdownRequest(1, epochs[1]))
+    answer = await asked.ask(ControlledShutdownRequest(2, epochs[2]))
+    remaining = sorted((p.topic_name, p.partition_index) for p in answer.remaining_partitions)
+    assert (answer.error_code, remaining) == (ErrorCode.NONE, [("t", 0), ("u", 0)])
+
+
+async def test_a_refused_proposal_has_no_state(asked: Asked) -> None:
+    proposals = [PartitionData(partition_index=9, leader_epoch=0, new_isr=[1], partition_epoch=0)]
+    topic = TopicData(topic_id=ID_OF_T, partitions=proposals)
+    request = AlterPartitionRequest(1, asked.cluster.brokers[1].epoch, [topic])
+    ((found,),) = (t.partitions for t in (await asked.ask(request, 2)).topics)
+    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (found.leader_id, found.leader_epoch, found.isr, found.partition_epoch) == (-1, -1, [], -1)
+
+
+async def test_what_is_denied_of_acls_is_nothing_else(asked: Asked) -> None:
+    asked.authorizer.allowing = False
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert await asked.ask(DescribeAclsRequest()) == DescribeAclsResponse(0, denied, "not authorized")
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_a_topic_is_created_only_if_it_is_named_once(asked: Asked, times: int) -> None:
+    topics = [CreatableTopic("new", 1, 1)] * times
+    (answer,) = (await asked.ask(CreateTopicsRequest(topics=topics, validate_only=True))).topics
+    error = ErrorCode.NONE if times == 1 else ErrorCode.INVALID_REQUEST
+    assert (answer.name, answer.error_code, len(asked.requests[0].topics)) == ("new", error, times == 1)
+
+
+async def test_only_what_was_begun_is_waited_for(asked: Asked, clock: Clock) -> None:
+    asked.term.brokers_informed = False
+    answer = await asked.ask(DeleteTopicsRequest(topic_names=["absent"], timeout_ms=60_000), 5)
+    assert [r.error_code for r in answer.responses] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert clock.pauses == []
+    asked.term.brokers_informed = True
+    grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 3)], timeout_ms=60_000)
+    assert [r.error_code for r in (await asked.ask(grown)).results] == [ErrorCode.NONE]
+    assert clock.pauses == [], "each new partition has a leader already"

@@ -16,6 +16,7 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as brokers
+from proto.gen.kafka.controlled_shutdown_response import ControlledShutdownResponse
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from proto.gen.kafka.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from proto.statelog.denials import RECORDED_MAX, WINDOW_S, DenialLimit
@@ -176,3 +177,21 @@ def test_an_error_below_an_entry_without_one() -> None:
         partitions=[data.MetadataPartition(error_code=common_pb2.LEADER_NOT_AVAILABLE)]
     )
     assert list(errors_in(data.MetadataResponse(topics=[topic]))) == ["LEADER_NOT_AVAILABLE"]
+
+
+@pytest.mark.parametrize(("code", "errors"), [(0, []), (41, ["NOT_CONTROLLER"]), (31_000, ["error 31000"])])
+def test_the_error_of_a_whole_answer(code: int, errors: list[str]) -> None:
+    assert list(errors_in(ControlledShutdownResponse(error_code=code))) == errors
+
+
+def test_requests_of_kafka_s_protocol_have_no_reason(audited: Audited) -> None:
+    audited.log.answered(
+        "DELETE_TOPICS",
+        ALICE,
+        DeleteTopicsRequest(topic_names=["a"]),
+        DeleteTopicsResponse(),
+        7,
+        changes=True,
+    )
+    (line,) = audited.lines()
+    assert (line["subject"], line.get("reason"), line.get("error")) == ("a", None, None)

@@ -243,3 +243,13 @@ def test_portions_are_of_about_equal_work_however_large_a_batch_is() -> None:
 )
 def test_what_is_an_id_of_a_broker(text: str, is_id: bool) -> None:
     assert history_filter._is_id(text) is is_id
+
+
+def test_records_with_and_without_a_partition_outlive_their_term() -> None:
+    recent = Recent(1, 1000)
+    recent.add(batch(Rejection("A", "r"), Rejection("B", "r", partition(3))), 7, 1)
+    before = remembered(recent)
+    assert [record.get("topic") for record in before] == [None, "orders"]
+    for _ in range(2):
+        recent.end_term()
+        assert remembered(recent) == before

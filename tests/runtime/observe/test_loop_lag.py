@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from controller.runtime.observe import loop_lag
 from controller.runtime.observe.loop_lag import (
+    LOGGED_FROM_S,
     UNHURRIED_AT_ONCE,
     UNHURRIED_REST,
     WINDOW_S,
     Pause,
     Rounds,
+    measure,
     unhurried,
 )
+from controller.runtime.observe.metrics import LoopMetrics
+from tests.provers.sim.environment import loop
 
 
 class Clocks:
@@ -91,3 +97,29 @@ async def test_who_does_not_hurry_leaves_most_of_the_time_to_others(monkeypatch:
         now_s += 0.5
     assert found == list(range(3 * UNHURRIED_AT_ONCE))
     assert rests == [0.5 * UNHURRIED_REST] * 3
+
+
+def test_how_late_the_loop_is_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, late_s = CollectorRegistry(), iter([0.0, 0.3, 0.1, 2.0, 0.0])
+    sleep = asyncio.sleep
+
+    async def late(seconds: float) -> None:
+        if (more_s := next(late_s, None)) is None:
+            raise asyncio.CancelledError
+        await sleep(seconds + more_s)
+
+    async def run() -> None:
+        here = SimpleNamespace(get_running_loop=asyncio.get_running_loop, sleep=late)
+        monkeypatch.setattr(loop_lag, "asyncio", here)
+        with pytest.raises(asyncio.CancelledError):
+            await measure(LoopMetrics(registry), lambda: "TopicChange")
+
+    with capture_logs() as logs:
+        loop.run(run())
+    name = "partition_controller_event_loop_lag"
+    assert registry.get_sample_value(f"{name}_seconds_count") == 5
+    assert registry.get_sample_value(f"{name}_seconds_sum") == pytest.approx(2.4)
+    assert registry.get_sample_value(f"{name}_max_seconds") == pytest.approx(2.0)
+    told = [(line["seconds"], line["handled"]) for line in logs if line["seconds"] > LOGGED_FROM_S]
+    assert told[-1] == (2.0, "TopicChange")
+    assert len(told) == len(logs) == sum(s > LOGGED_FROM_S for s in (0.3, 0.1, 2.0))

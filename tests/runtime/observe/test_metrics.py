@@ -6,7 +6,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.core.events import EventKind
-from controller.runtime.observe.metrics import IDLE, GaugeSource, state_of
+from controller.runtime.observe.metrics import (
+    IDLE,
+    ControllerMetrics,
+    GaugeSource,
+    ZooKeeperMetrics,
+    state_of,
+)
 
 #: The reference's list, of what has an event here.
 REFERENCE = {
@@ -67,3 +73,39 @@ def test_a_gauge_has_all_its_rows_each_with_its_own_labels() -> None:
     rows = [("g", "text", {"setting": s, "file": f}, v) for s, f, v in (("a", "x", 1.0), ("b", "y", 2.0))]
     GaugeSource(lambda: rows, registry)
     assert [registry.get_sample_value("g", labels) for _, _, labels, _ in rows] == [1.0, 2.0]
+
+
+QUICK = ["0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5", "5.0",
+         "10.0", "30.0"]  # fmt: skip
+#: Dashboards and alerts ask for these.
+BUCKETS = {
+    "kafka_server_zookeeperclientmetrics_zookeeperrequestlatency_seconds": QUICK,
+    "partition_controller_event_loop_lag_seconds": QUICK,
+    "kafka_controller_controllerstats_rateandtime_seconds": QUICK,
+    "kafka_controller_controllereventmanager_eventqueuetime_seconds": QUICK,
+    "partition_controller_leaderless_seconds": [
+        "0.1", "0.5", "1.0", "2.0", "5.0", "10.0", "20.0", "30.0", "60.0", "120.0", "300.0", "900.0", "3600.0",
+    ],
+}  # fmt: skip
+
+
+def test_times_are_told_in_these_steps() -> None:
+    metrics = ControllerMetrics(CollectorRegistry())
+    metrics.event_seconds.labels("x").observe(1)
+    found = {
+        family.name: [s.labels["le"] for s in family.samples if "le" in s.labels]
+        for family in metrics.registry.collect()
+        if family.type == "histogram"
+    }
+    assert {name: found[name] for name in BUCKETS} == {
+        name: [*steps, "+Inf"] for name, steps in BUCKETS.items()
+    }
+
+
+def test_connection_changes_are_counted_by_their_name() -> None:
+    registry = CollectorRegistry()
+    metrics = ZooKeeperMetrics(registry)
+    for name in ("expired", "suspended", "expired"):
+        metrics.state(name)
+    name = "kafka_server_sessionexpirelistener_zookeeper_transitions_total"
+    assert [registry.get_sample_value(name, {"state": s}) for s in ("expired", "suspended")] == [2, 1]

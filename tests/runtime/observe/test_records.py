@@ -229,3 +229,11 @@ def test_a_partition_whose_replicas_are_told_names_them() -> None:
     moved = PartitionTransition(partition(3), ONLINE, OFFLINE, STATE_3, replicas=(1, 2, 3))
     (record,) = records.expand(LogBatch([moved], "why"))
     assert list(record["replicas"]) == [1, 2, 3]
+
+
+def test_a_first_state_without_leader_and_members_is_no_change() -> None:
+    nothing = LeaderAndIsr(-1, 0, (), 0, 7)
+    assert list(records.expand(LogBatch([LeadershipChange(partition(3), None, nothing)]))) == []
+    later = LeaderAndIsr(-1, 1, (), 1, 7)
+    (line,) = records.expand(LogBatch([LeadershipChange(partition(3), nothing, later)]))
+    assert (line["kind"], line["from"], line["to"]) == ("leader", "-1", "-1")

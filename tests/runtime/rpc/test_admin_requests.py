@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from google.protobuf.json_format import MessageToDict
 from kazoo.client import KazooClient
 
 from controller.client import admin
 from controller.core import znode_paths
+from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
+from controller.core.model import Flapping
+from controller.core.outbox.pushes import PushKind
+from controller.runtime.audit.auditor import BrokerAudit, Verdict
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.rpc.audit import _show
 from controller.runtime.rpc.server import start_server
 from controller.runtime.zookeeper import codecs
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import common_pb2
+from proto.gen import common_pb2, inspection_pb2, maintenance_pb2
+from proto.security.access import Openness
 from tests.support.runtime.admins import REQUESTS, ask, error_name, errors, garbage, move
 from tests.support.runtime.callers import Active, controller
 from tests.support.runtime.daemons import running
+from tests.support.runtime.inspections import three
 from tests.support.runtime.pushes import FakeBroker
 from tests.support.runtime.sessions import until
 
@@ -259,3 +269,165 @@ async def test_a_chosen_leader_leads_when_answered_and_all_go_back_to_the_prefer
         answer = await ask(endpoint, "ElectLeaders", pb.ElectLeadersRequest(all_partitions=True))
         assert [(r.topic, r.partition, r.error_code, r.leader) for r in answer.results] == [("t", 0, 0, 1)]
         assert active.stored()[0] == 1
+
+
+# --- what the controller knows ------------------------------------------------------------------------------
+
+
+def told(answer: Any) -> dict[str, Any]:
+    """All fields of an answer, also those without a value."""
+    return MessageToDict(
+        answer,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+        use_integers_for_enums=True,
+    )
+
+
+async def test_the_cluster_is_described_as_the_controller_knows_it(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        term, cluster = active.term, active.term.machine.cluster
+        cluster.brokers[1] = msgspec.structs.replace(cluster.brokers[1], rack="r1")
+        cluster.flapping[2] = Flapping(losses=3, hold_us=5_900_000)
+        cluster.problems["/brokers/topics/x"] = "junk"
+        term.senders.status[1].refused[PushKind.STOP_REPLICA] = "refuses it"
+        term.senders.status[2].unreachable = "it is asleep"
+        term.senders.status[3].not_led[active.partition("t")] = "STALE"
+        found = told(await ask(endpoint, "DescribeCluster", REQUESTS["DescribeCluster"]))
+        ports = {b: cluster.brokers[b].endpoints[0].port for b in (1, 2, 3)}
+        described = {
+            b: {
+                "broker_id": b,
+                "broker_epoch": str(cluster.brokers[b].epoch),
+                "endpoints": [
+                    {"listener": "GRPC", "security_protocol": "GRPC", "host": "127.0.0.1", "port": ports[b]}
+                ],
+                "rack": "",
+                "leader_count": 1,
+                "replica_count": 2,
+                "pending_pushes": "0",
+                "push_problem": "",
+                "refuses_pushes": False,
+                "losses": 0,
+                "hold_s": 0,
+            }
+            for b in (1, 2, 3)
+        }
+        described[1] |= {"rack": "r1", "push_problem": "refuses it", "refuses_pushes": True}
+        described[2] |= {"push_problem": "it is asleep", "losses": 3, "hold_s": 5}
+        described[3] |= {"push_problem": "refuses LeaderAndIsr of 1 partition: STALE x1", "replica_count": 3}
+        assert found == {
+            "error_code": 0,
+            "controller_id": 1,
+            "controller_epoch": 1,
+            "event_id": str(term.machine.event_id),
+            "brokers": list(described.values()),
+            "topic_count": 2,
+            "partition_count": 3,
+            "offline_partition_count": 0,
+            "preferred_replica_imbalance_count": 0,
+            "problems": {"/brokers/topics/x": "junk"},
+            "problem_count": 1,
+            "unguarded": found["unguarded"],
+        }
+        for openness in (Openness.BY_DEFAULT, Openness.GUARDED):
+            active.daemon.openness = openness
+            answer = await ask(endpoint, "DescribeCluster", REQUESTS["DescribeCluster"])
+            assert answer.unguarded is (openness is Openness.BY_DEFAULT)
+
+
+async def test_a_standby_tells_what_it_has_in_memory(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with controller(
+        zookeeper, zk, tmp_path / "1", FakeBroker(1), topics={"t": '{"0":[1],"1":[1]}'}
+    ) as active:
+        waiting = Daemon(Settings(controller_id=2, zookeeper=zookeeper, state_log_dir=tmp_path / "2"))
+        server, port = await start_server(waiting, "127.0.0.1", 0)
+        try:
+            async with running(waiting):
+                await until(
+                    lambda: waiting.standby is not None and waiting.standby.mirror.size == 2, "its mirror"
+                )
+                answer = await ask(f"127.0.0.1:{port}", "DescribeCluster", REQUESTS["DescribeCluster"])
+                assert (error_name(answer.error_code), answer.controller_id) == ("NOT_CONTROLLER", 1)
+                assert (answer.standby.states, answer.standby.behind) == (2, 0)
+                assert waiting.standby is not None
+                assert answer.standby.warmth == waiting.standby.mirror.warmth.value
+                assert answer.standby.behind_s >= 0.0
+                await garbage(f"127.0.0.1:{port}", "DescribeCluster")
+        finally:
+            await server.stop(0)
+        assert active.daemon.active
+        broken = await garbage(active.daemon.grpc_endpoint, "DescribeCluster")
+        answer = pb.DescribeClusterResponse.FromString(broken)
+        assert (error_name(answer.error_code), answer.HasField("standby")) == ("INVALID_REQUEST", False)
+
+
+async def test_what_is_in_quarantine_and_what_is_being_deleted_is_listed(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        suspects = [
+            Suspect(
+                SubjectKind.TOPIC, name, "TopicChange", "KeyError: 1", "abc", 1, 7, 99, "t-0", 3, quarantined
+            )
+            for name, quarantined in (("u", False), ("t", True))
+        ]
+        for suspect in suspects:
+            active.term.quarantine = Quarantine(
+                {**active.term.quarantine.suspects, str(suspect.subject): suspect}
+            )
+        found = told(await ask(endpoint, "ListQuarantine", maintenance_pb2.ListQuarantineRequest()))
+        both = {
+            "event": "TopicChange", "detail": "t-0", "error": "KeyError: 1", "digest": "abc", "count": "3",
+            "controller_id": 1, "controller_epoch": 7, "at_ms": "99",
+        }  # fmt: skip
+        assert found["suspects"] == [
+            {"name": str(suspects[1].subject), "quarantined": True, **both},
+            {"name": str(suspects[0].subject), "quarantined": False, **both},
+        ]
+        active.term.quarantine = Quarantine()
+        await asyncio.to_thread(zk.delete, znode_paths.broker_path(3))
+        await until(lambda: 3 not in active.term.machine.cluster.brokers, "broker 3 is gone")
+        await ask(endpoint, "DeleteTopics", deletions(("u", "")))
+        await until(active.idle, "nothing more can be done")
+        (deletion,) = (await ask(endpoint, "ListTopicDeletions", pb.ListTopicDeletionsRequest())).topics
+        assert (deletion.name, deletion.replicas_left) == ("u", 1)
+        assert deletion.pending_reason == "replica 3 of u-0: its broker or disk is not online"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "topics", "shown", "differences", "left"),
+    [
+        (Verdict.DIFFERENT, set(), "AUDIT_DIFFERENT", 2, 5),
+        (Verdict.DIFFERENT, {"t"}, "AUDIT_DIFFERENT", 1, 0),
+        (Verdict.DIFFERENT, {"absent"}, "AUDIT_EQUAL", 0, 0),
+        (Verdict.PENDING, {"absent"}, "AUDIT_PENDING", 0, 0),
+        (Verdict.PARTIAL, set(), "AUDIT_PARTIAL", 2, 5),
+    ],
+)
+def test_an_audit_is_told_of_the_topics_asked_for(
+    verdict: Verdict, topics: set[str], shown: str, differences: int, left: int
+) -> None:
+    audit = BrokerAudit(7, left=5)
+    keys: Any = {("t", 0, "leader"): None, ("u", 0, "leader"): None}
+    audit.known = keys
+    audit.ended(verdict, "why")
+    found = _show(3, audit, topics)
+    assert (found.broker_id, inspection_pb2.AuditVerdict.Name(found.verdict), found.why) == (3, shown, "why")
+    assert (found.differences, found.topics_left) == (differences, left)
+    assert (found.asked_at_ms > 0) is (verdict is not Verdict.PENDING)
+
+
+async def test_two_servers_do_not_share_a_port(tmp_path: Path) -> None:
+    """Half of the callers would else reach the other process."""
+    daemons = [Daemon(Settings(state_log_dir=tmp_path / str(n))) for n in range(2)]
+    server, port = await start_server(daemons[0], "127.0.0.1", 0)
+    try:
+        with pytest.raises(OSError, match=r"."):
+            await start_server(daemons[1], "127.0.0.1", port)
+    finally:
+        await server.stop(0)
+        for daemon in daemons:
+            daemon.state_log.close()

@@ -221,6 +221,29 @@ async def test_a_slow_reader_is_told_how_many_it_missed(
             assert len(seen) + missed == total
 
 
+async def test_who_missed_records_hears_so_although_none_of_the_rest_is_for_him(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    def remember_little(daemon: Daemon) -> None:
+        daemon.recent._records_max = 10
+
+    async with controller(zookeeper, zk, tmp_path, before=remember_little) as active:
+        async with watching(
+            active.daemon.grpc_endpoint, pb.WatchRequest(filter=pb.HistoryFilter(kinds=["leader"]))
+        ) as call:
+            await read(call)
+            for n in range(25):
+                record(active.daemon, EntityAltered("x", n))
+            answer = await read(call)
+            assert (answer.missed, list(answer.records)) == (15, [])
+        listed_ = await listed(active)
+        assert (len(listed_.records), listed_.more) == (10, False)
+        assert listed_.forgotten == active.daemon.recent.total - 10
+        labels = {"method": "Watch", "error": "NONE"}
+        counted = active.daemon.registry.get_sample_value("partition_controller_requests_total", labels)
+        assert counted == 1
+
+
 async def test_fifty_watchers_see_the_same_and_those_that_go_away_leave_nothing(
     zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

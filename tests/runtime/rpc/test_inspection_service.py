@@ -12,13 +12,20 @@ from google.protobuf.message import Message
 from kazoo.client import KazooClient
 
 from controller.cli.computed.snapshots import snapshot_of
+from controller.core.cluster import dynamic_settings
+from controller.core.effects import Problem
 from controller.core.events import DiskReport
+from controller.core.explain.brokers import explain_broker
 from controller.core.explain.partitions import Deciding, explain_partition
 from controller.core.model import LeaderAndIsr, ReplicaState
+from controller.core.requests.configs import AlterConfigs, ConfigAlteration, ConfigResource, ConfigScope
+from controller.core.znode_paths import config_path
 from controller.planning import scenarios
 from controller.planning.context import cluster_of
 from controller.planning.scenarios import Terms
+from controller.planning.snapshot import Snapshot
 from controller.planning.stoppable import stoppable
+from controller.runtime.rpc import dry_run
 from controller.runtime.rpc.translate.inspection import BROKERS_MAX
 from controller.runtime.rpc.translate.plan_data import explanation_data, plan_data, stoppable_data
 from controller.runtime.zookeeper import cluster_reader
@@ -198,6 +205,75 @@ async def test_a_deletion_and_a_move_are_explained(zookeeper: str, zk: KazooClie
         found = words(await explained(endpoint, reassignment=PartitionName(topic="t", partition=0)))
         assert found["phase"] == "ongoing"
         assert found["changes"][0] == "broker 9 returns and catches up with 1"
+
+
+async def test_a_broker_is_explained_with_what_it_holds_and_a_move_with_what_it_waits_for(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        answer = await explained(endpoint, broker=3)
+        found = words(answer)
+        assert found == as_json(words(await explained(endpoint, broker=3)))
+        cluster = active.term.machine.cluster
+        mine = [p for p in cluster.partitions() if 3 in p.replicas]
+        assert found == as_json(explanation_data(explain_broker(cluster, 3, mine)))
+        assert found != as_json(explanation_data(explain_broker(cluster, 3, [])))
+        assert answer.event_id == 0
+        moved = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,9]}]}'
+        zk.create("/admin/reassign_partitions", moved)
+        partition = active.partition("t", 0)
+        await until(lambda: bool(partition.adding), "the move")
+        await until(active.idle, "everybody has heard")
+        not_told = {2: "it is asleep"}
+        monkeypatch.setattr(active.term.senders, "not_told", lambda id_, _: not_told.get(id_, ""))
+        found = words(await explained(endpoint, reassignment=PartitionName(topic="t", partition=0)))
+        assert found["waits_for"][0] == "its replica does not follow the present leader: it is asleep"
+        assert found["waits_for"][1].startswith("target 9 is not in the ISR")
+
+
+async def test_partitions_are_described_in_order_of_their_numbers(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        topic = active.term.machine.cluster.topics["t"]
+        topic.partitions = dict(reversed(topic.partitions.items()))
+        answer = await ask(endpoint, "DescribeTopics", pb.DescribeTopicsRequest(topics=["t"]))
+        assert [p.partition for p in answer.topics[0].partitions] == [0, 1]
+
+
+async def test_an_audit_of_some_topics_tells_of_their_problems(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        for name in ("t", "u"):
+            active.term.senders.status[3].not_led[active.partition(name)] = "STALE"
+        for topics, named in (([], ["t", "u"]), (["u"], ["u"]), (["absent"], [])):
+            answer = await ask(endpoint, "Audit", pb.AuditRequest(recorded=True, topics=topics))
+            assert [(p.topic, p.broker_id) for p in answer.problems] == [(name, 3) for name in named]
+            assert answer.problems_left == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ([("BROKER", "1"), ("BROKER", ""), ("BROKER", "1")], ["/config/brokers/1"]),
+        ([("BROKER", "x"), ("BROKER", "٣"), ("TOPIC", "t")], []),
+        ([("CONTROLLER", ""), ("BROKER", "2")], ["/config/brokers/2", str(dynamic_settings.PATH)]),
+    ],
+)
+def test_what_a_dry_run_reads_beside_the_snapshot(asked: list[tuple[str, str]], found: list[str]) -> None:
+    resources = [ConfigResource(ConfigScope[scope], name) for scope, name in asked]
+    altered = AlterConfigs([ConfigAlteration(resource, ()) for resource in resources])
+    step = dry_run.Step("AlterConfigs", pb.DryRunRequest(), altered)
+    assert [str(path) for path in dry_run.paths([step])] == found
+
+
+def test_what_a_dry_run_cannot_read_is_added_to_the_snapshot_s_problems() -> None:
+    path = config_path("brokers/1")
+    snapshot = Snapshot(1, 7, {}, {}, {}, problems={"/a": "junk"})
+    found = dry_run.with_nodes(snapshot, [path], [Problem(str(path), "odd")])
+    assert found.problems == {"/a": "junk", str(path): "odd"}
+    assert found.nodes == {}
 
 
 # --- DescribeTopics ----------------------------------------------------------------------------------------------

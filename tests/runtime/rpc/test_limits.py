@@ -59,6 +59,13 @@ def test_where_it_is_said() -> None:
     assert excess(keys) == "topics[0].configs: a key: has 1001 characters, must have at most 1000"
 
 
+def test_a_map_of_numbers_has_nothing_that_could_be_too_long() -> None:
+    assert list(limits._of_map("m", {"k": 7}, (10, 0), holds_messages=False)) == []
+    inner = pb.CreatableTopic(name="n" * 1001)
+    (found,) = limits._of_map("m", {"k": inner}, (10, 0), holds_messages=True)
+    assert found == "m['k'].name: has 1001 characters, must have at most 1000"
+
+
 def test_what_is_as_large_as_allowed() -> None:
     fine: list[Any] = [
         maintenance_pb2.SetPauseRequest(reason="r" * TEXT_MAX),

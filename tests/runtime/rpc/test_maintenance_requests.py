@@ -104,6 +104,8 @@ async def test_every_error_in_its_precedence(zookeeper: str, zk: KazooClient, tm
         for method, request, error in REFUSED:
             answer = await put(active, method, request)
             assert (error_name(answer.error_code), bool(answer.error_message)) == (error, True), request
+            if getattr(request, "broker_id", 0) < 0:
+                assert answer.error_message == "broker_id = -1: must not be negative"
         assert not zk.exists(PATH)
         with pytest.raises(admin.RefusedError, match="refused SetDrain: POLICY_VIOLATION") as refused:
             await admin.ask(active.daemon.grpc_endpoint, "SetDrain", REQUESTS["SetDrain"], 5)

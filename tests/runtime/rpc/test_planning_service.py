@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ async def test_two_who_ask_at_once_get_one_yes(zookeeper: str, zk: KazooClient, 
     """Of two brokers of which one may stop, to ten operators."""
     async with three(zookeeper, zk, tmp_path) as (active, endpoint):
         zk.create("/config/topics/t", b'{"version":1,"config":{"min.insync.replicas":"2"}}')
+        began_ms = time.time_ns() // 1_000_000
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(ask(endpoint, "ApproveStop", approval(1 + n % 2))) for n in range(4)]
         answers = [json.loads(task.result().answer) for task in tasks]
@@ -44,6 +46,7 @@ async def test_two_who_ask_at_once_get_one_yes(zookeeper: str, zk: KazooClient, 
         assert notified == {(approved[0], True), (3 - approved[0], False)}
         stored = json.loads(zk.get("/controllers/approvals")[0])
         assert list(stored["approvals"]) == [str(approved[0])]
+        assert began_ms <= stored["approvals"][str(approved[0])]["at_ms"] <= time.time_ns() // 1_000_000
         shown = (await state(active.daemon))["term"]["stop_approvals"]
         assert shown[str(approved[0])]["author"] == "ann"
         found = words(await explained(endpoint, broker=approved[0]))

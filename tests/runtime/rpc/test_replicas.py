@@ -116,6 +116,20 @@ async def test_sizes_and_lag_are_those_of_the_replica_in_use(disks: Disks) -> No
     assert await disks.rows("nope") == {}
 
 
+async def test_a_partition_that_goes_while_brokers_are_asked_is_left_out_alone(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks.said = {id_: DescribeLogDirsResponse(results=[on_disk()]) for id_ in (1, 2)}
+    ask = BrokerQuestions.ask
+
+    async def deleting(self: BrokerQuestions, broker: Broker, request: Any) -> Any:
+        disks.cluster.topics["t"].partitions.pop(0, None)
+        return await ask(self, broker, request)
+
+    monkeypatch.setattr(BrokerQuestions, "ask", deleting)
+    assert set(await disks.rows()) == {("t", 1), ("u", 0)}
+
+
 async def test_replicas_on_failed_disks_are_named(disks: Disks) -> None:
     partition = disks.cluster.partition("t", 0)
     assert partition is not None

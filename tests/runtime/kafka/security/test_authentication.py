@@ -238,6 +238,18 @@ def test_plain_messages_that_are_none(message: bytes, said: str) -> None:
         read_plain(message)
 
 
+async def test_a_plain_message_that_is_none_is_answered_with_the_reason(security: ServerSecurity) -> None:
+    authentication = security.accept("127.0.0.1", 5)
+    authentication.handshake(1, "PLAIN")
+    with capture_logs() as logs:
+        answer = await authentication.authenticate(b"")
+    assert answer.error is SaslErrorCode.SASL_AUTHENTICATION_FAILED
+    assert answer.message is not None
+    assert answer.message.endswith("expected 3 tokens, got 1")
+    assert [(line["event"], line["why"]) for line in logs] == [("authentication_failed", answer.message)]
+    assert authentication.principal is None
+
+
 async def test_plain_lets_nobody_act_for_another(security: ServerSecurity) -> None:
     for authorization, error in (
         ("", SaslErrorCode.NONE),

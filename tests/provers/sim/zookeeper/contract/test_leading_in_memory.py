@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from controller.core import znode_paths
 from controller.core.cluster import term_history as history
 from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
 from controller.core.cluster.term_history import TermRecord
+from controller.errors import DuplicateIdError
 from controller.runtime import lease, quarantine
+from controller.runtime.config import Settings
+from controller.runtime.election import claimant as claimant_module
 from controller.runtime.election import controller_election, registration, succession, term_history
-from controller.runtime.election.claimant import OnChange
+from controller.runtime.election.claimant import Claimant, OnChange
 from controller.runtime.election.controller_election import Lost, Won
 from controller.runtime.election.succession import Succession
+from controller.runtime.election.takeover import Held
 from controller.runtime.election.term_history import Patience
+from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.session import ConnectionLossError, Session, Stat
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from tests.provers.sim.environment import loop
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.hands import Hands
@@ -102,6 +110,52 @@ def test_the_same_unreadable_controller_is_logged_once_in_a_while(monkeypatch: p
                 await asyncio.sleep(1)
                 await controller_election.look(session, heard)
         assert [line["event"] for line in logs] == ["malformed_znode"]
+
+    told(story)
+
+
+def test_an_unreadable_controller_is_logged_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_election, "_reported", (None, 0.0))
+
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        monkeypatch.setattr(controller_election, "time", network.clock)
+        zk.create(znode_paths.CONTROLLER, b"junk")
+        with capture_logs() as logs:
+            for pause_s in (1, controller_election.REPORT_EVERY_S - 10, 20):
+                assert (await controller_election.find_holder(session, heard)).held is Held.UNREADABLE
+                await asyncio.sleep(pause_s)
+        assert [line["path"] for line in logs] == [znode_paths.CONTROLLER]
+        with capture_logs() as logs:
+            await controller_election.find_holder(session, heard)
+        assert [line["path"] for line in logs] == [znode_paths.CONTROLLER]
+
+    told(story)
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_registration_that_goes_is_put_back_unless_another_has_it(
+    owned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        path = znode_paths.candidate_path(ID)
+        kept = registration.Registration(session, ME, "h:2")
+        await kept.create()
+        keeping = asyncio.create_task(kept.keep())
+        await asyncio.sleep(1)
+        zk.delete(path)
+        if not owned:
+            stranger = codecs.encode_standby(ID, "h:3", "h:4", "elsewhere", "another")
+            zk.create(path, stranger, ephemeral=True)
+            with pytest.raises(DuplicateIdError, match="elsewhere"):
+                await keeping
+            return
+        await asyncio.sleep(1)
+        assert await registration.is_registered(session, ID, heard)
+        kept.withdrawn = True
+        zk.delete(path)
+        await asyncio.sleep(1)
+        assert zk.exists(path) is None, "it was withdrawn"
+        keeping.cancel()
 
     told(story)
 
@@ -206,6 +260,30 @@ def test_a_claim_whose_answer_was_lost_is_looked_for(
     told(story)
 
 
+def test_what_an_earlier_term_of_this_session_left_is_no_claim_that_landed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the same millisecond it says the same; only the epoch tells them apart."""
+    data = codecs.encode_controller(ID, "h:1", 7, "me")
+    monkeypatch.setattr(codecs, "encode_controller", lambda *_: data)
+    monkeypatch.setattr(controller_election, "held_by", lambda *_: Held.THIS_SESSION)
+
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        await registration.register(session, ME, "h:2")
+        found = await controller_election.find_holder(session, heard)
+        assert await controller_election.claim(session, None, ME, found) == Won(1, 1, 0)
+        found = await controller_election.find_holder(session, heard)
+        assert found.held is Held.THIS_SESSION
+
+        async def lost(_: object) -> None:
+            raise ConnectionLossError
+
+        monkeypatch.setattr(session, "multi", lost)
+        assert await controller_election.claim(session, None, ME, found) is None
+
+    told(story)
+
+
 def test_what_was_claimed_since_is_not_given_up() -> None:
     async def story(_: Network, session: Session, zk: Hands) -> None:
         zk.create(znode_paths.CONTROLLER_EPOCH, b"1")
@@ -240,6 +318,119 @@ def test_a_broker_that_takes_its_id_is_heard_of() -> None:
             zk.create(znode_paths.broker_path(ID), b"{}")
             await session.ping()
             assert znode_paths.broker_path(ID) in told_of
+
+    told(story)
+
+
+def test_a_broker_with_its_id_keeps_the_controller_znode() -> None:
+    """It cannot be claimed by this process; it is another's all the same."""
+
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create(znode_paths.broker_path(ID), b"{}")
+        zk.create(znode_paths.CONTROLLER, codecs.encode_controller(ID, ""))
+        async with claimant(CONNECT) as claims:
+            assert await attempt(claims, session) == Lost(ID)
+            assert claims.held is Held.NAMESAKE
+        assert zk.exists(znode_paths.CONTROLLER)
+
+    told(story)
+
+
+def test_each_reason_not_to_claim_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = (
+        b'{"version":5,"host":"far","port":9,"endpoints":["PLAINTEXT://far:9"],'
+        b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"}}'
+    )
+    kraft = b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":7}'
+
+    async def story(network: Network, session: Session, zk: Hands) -> None:
+        async def said(claims: Claimant) -> list[tuple[str, ...]]:
+            with capture_logs() as logs:
+                for _n in range(2):
+                    assert isinstance(await attempt(claims, session, {"": ("127.0.0.1", 1)}), Lost)
+            named = ("why", "by", "broker", "next_claim_in_s", "brokers")
+            return [
+                (line["event"], *(str(line[name]) for name in named if name in line))
+                for line in logs
+                if line["event"] not in ("zookeeper", "gave_up")
+            ]
+
+        monkeypatch.setattr(claimant_module, "time", network.clock)
+        async with claimant(CONNECT, "exclusive") as claims:
+            zk.create(znode_paths.candidate_path(5), b"{}", ephemeral=True)
+            zk.create(znode_paths.CONTROLLER, codecs.encode_controller(5, "h:5"))
+            assert await said(claims) == [], "another of ours leads: there is nothing to complain of"
+            zk.set(znode_paths.CONTROLLER, kraft)
+            assert await said(claims) == [("cannot_claim", "a migration to KRaft is under way")]
+            zk.delete(znode_paths.CONTROLLER)
+            zk.create(f"{znode_paths.BROKER_IDS}/1", far)
+            assert await said(claims) == [
+                (
+                    "cannot_claim",
+                    "brokers on other machines cannot reach a loopback address: set kafka_advertised_host",
+                    "[1]",
+                )
+            ]
+            zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, ""))
+            claims.claims.append(network.clock.monotonic())
+            assert await said(claims) == [("broker_is_controller", "1", "5.0")]
+            claims.claims.clear()
+            zk.create(
+                znode_paths.RESIGNED,
+                single_codecs.encode(single_codecs.RESIGNATION, single_codecs.Resignation("r", "ann", 1)),
+            )
+            assert await said(claims) == [("handed_back", "ann")]
+            zk.create(znode_paths.broker_path(ID), b"{}")
+            (found,) = await said(claims)
+            assert found[1].startswith("a broker is registered with this controller's id")
+
+    told(story)
+
+
+@pytest.mark.parametrize(("in_s", "wait_s"), [(None, None), (-1.0, 0.0), (0.25, 0.25)])
+def test_how_long_the_next_claim_is_waited_for(
+    in_s: float | None, wait_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claimant_module, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    claims = Claimant(Settings(), ZooKeeperMetrics(CollectorRegistry()), OPEN_ACCESS)
+    claims.next_claim_at_s = None if in_s is None else 1000.0 + in_s
+    assert claims.wait_s() == wait_s
+
+
+def test_who_ends_takes_its_holder_session_along_and_who_hands_over_waits_for_a_claim() -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        async with claimant(CONNECT) as claims:
+            won = await attempt(claims, session)
+            assert isinstance(won, Won)
+            zk.create(znode_paths.candidate_path(5), b"{}")
+            loop_ = asyncio.get_running_loop()
+            began_s = loop_.time()
+            loop_.call_later(1, zk.delete, znode_paths.CONTROLLER)
+            await claims.hand_over(session, won)
+            assert loop_.time() - began_s == pytest.approx(1, abs=0.1)
+            assert zk.exists(znode_paths.candidate_path(ID)) is None
+            zk.delete(znode_paths.candidate_path(5))
+            assert isinstance(await attempt(claims, session), Won)
+            await claims.close()
+            assert zk.exists(znode_paths.CONTROLLER) is None, "brokers elect at once"
+            assert claims.holder is None
+
+    told(story)
+
+
+def test_the_holder_session_is_opened_as_the_settings_say() -> None:
+    access = ZooKeeperAccess(mechanism="one of its own")
+
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        settings = Settings(
+            controller_id=ID, zookeeper=CONNECT, kafka_takeover="fallback", session_timeout_ms=22_000
+        )
+        claims = Claimant(settings, ZooKeeperMetrics(CollectorRegistry()), access)
+        assert isinstance(await attempt(claims, session), Won)
+        assert claims.holder is not None
+        assert (claims.holder.negotiated_ms, claims.main_timeout_ms) == (22_000, 11_000)
+        assert claims.holder._access is access
+        await claims.holder.close()
 
     told(story)
 
@@ -340,6 +531,16 @@ def test_nobody_waits_for_a_successor_that_is_not_there() -> None:
         zk.create(znode_paths.candidate_path(2))
         assert await Succession(1).leaves_to_another(session)
         assert not await Succession(2).leaves_to_another(session)
+
+    told(story)
+
+
+@pytest.mark.parametrize("name", [b"", b"junk", "٣".encode(), b"\xff", b"-2"])
+def test_a_name_that_is_no_id_is_nobody_s(name: bytes) -> None:
+    async def story(_: Network, session: Session, zk: Hands) -> None:
+        zk.create(znode_paths.SUCCESSOR, name)
+        zk.create(f"{znode_paths.CONTROLLER_IDS}/3")
+        assert not await Succession(1).leaves_to_another(session)
 
     told(story)
 

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,12 @@ from controller.runtime.http.console.views import COMMANDS, explain_command, par
 from controller.runtime.http.server import start_http
 from controller.runtime.kafka.security.setup import access
 from controller.runtime.rpc.translate.plan_data import plan_data
+from proto.gen import admin_service_pb2 as pb
+from proto.security.authorization import AllowAll
 from proto.security.tokens import line_of, new_token
+from proto.statelog.schema import QUIET
 from tests.support.core.world import a_broker, state
+from tests.support.runtime.admins import ask, move
 from tests.support.runtime.inspections import three
 from tests.support.runtime.sessions import until
 
@@ -226,6 +231,107 @@ async def test_what_the_pages_are_told(zookeeper: str, zk: KazooClient, tmp_path
         assert [(r["kind"], r["topic"]) for r in found["records"]] == [("leader", "u")]
 
 
+#: Names or numbers, or tiles as (first, last, size, partitions), and whether there are more or of how many. One of the
+#: two partitions of t is in trouble, and the one of u is not.
+LISTED: dict[str, tuple[Any, bool | int]] = {
+    "topics": (["t", "u"], False),
+    "topics?limit=1": (["t"], True),
+    "topics?limit=2": (["t", "u"], False),
+    "topics?match=U": (["u"], False),
+    "topics?after=u": ([], False),
+    "topics?after=s": (["t", "u"], False),
+    "topics?trouble=1": (["t"], False),
+    "topics?trouble=0": (["t", "u"], False),
+    "heat": ([("t", "t", 1, 2), ("u", "u", 1, 1)], 2),
+    "heat?tiles=1": ([("t", "u", 2, 3)], 2),
+    "heat?from=u": ([("u", "u", 1, 1)], 1),
+    "heat?to=t": ([("t", "t", 1, 2)], 1),
+    "heat?topic=t": ([(0, 0, 1, 1), (1, 1, 1, 1)], 2),
+    "heat?topic=t&from=1": ([(1, 1, 1, 1)], 1),
+    "heat?topic=t&to=0": ([(0, 0, 1, 1)], 1),
+    "heat?topic=t&tiles=1": ([(0, 1, 2, 2)], 2),
+    "topic?topic=t": ([0, 1], False),
+    "topic?topic=t&limit=1": ([0], True),
+    "topic?topic=t&limit=2": ([0, 1], False),
+    "topic?topic=t&after=0": ([1], False),
+    "topic?topic=t&after=-1": ([0, 1], False),
+    "topic?topic=t&trouble=1": ([1], False),
+    "topic?topic=u&trouble=1": ([], False),
+}
+
+
+@pytest.mark.slow
+async def test_lists_are_as_long_as_is_asked_for(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    zk.create("/config/topics/t", b'{"version":1,"config":{"min.insync.replicas":"2"}}', makepath=True)
+    async with pages(zookeeper, zk, tmp_path) as (asked, active):
+        rules, active.daemon.authorizer = active.daemon.authorizer, AllowAll()
+        (answer,) = (await active.caller.alter(active.request(2, active.proposal([2], number=1)))).partitions
+        assert (answer.error_code, answer.isr) == (0, [2])
+        active.daemon.authorizer = rules
+        assert (await asked.get("topic?topic=t"))[1]["min_isr"] == 2, "it is read by whoever asks first"
+        for path, (wanted, more) in LISTED.items():
+            status, found = await asked.get(path)
+            assert status == 200, found
+            if "topics" in found:
+                shown = [row["name"] for row in found["topics"]]
+            elif "tiles" in found:
+                shown = [(t["first"], t["last"], t["size"], t["partitions"]) for t in found["tiles"]]
+            else:
+                shown = [row["partition"] for row in found["rows"]]
+            assert (path, shown, found.get("more", found.get("of"))) == (path, wanted, more)
+        _, found = await asked.get("topic?topic=t")
+        assert {name: found[name] for name in ("name", "id", "partitions", "min_isr", "deleting")} == {
+            "name": "t",
+            "id": active.partition("t").topic.id,
+            "partitions": 2,
+            "min_isr": 2,
+            "deleting": False,
+        }
+        _, found = await asked.get("partition?topic=t&partition=1")
+        assert (found["min_isr"], found["row"]["worst"], found["command"]) == (
+            2,
+            "under_min_isr_partitions",
+            "pctl explain partition t 1",
+        )
+        assert (await asked.get("topic?topic=u"))[1]["min_isr"] == 1
+        async with asked.client("reader") as client, client.get("/metrics") as scraped:
+            counted = "kafka_controller_kafkacontroller_globalpartitioncount 3.0"
+            assert counted in (await scraped.text()).splitlines()
+        async with asked.client("reader") as client, client.get("/") as index:
+            assert "/metrics  for Prometheus" in (await index.text()).splitlines()
+        for path in ("topic?topic=absent", "heat?topic=absent", "partition?topic=t&partition=2"):
+            status, found = await asked.get(path)
+            assert (path, status, found["error"]) == (path, 404, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+@pytest.mark.slow
+async def test_records_are_listed_newest_first(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with pages(zookeeper, zk, tmp_path) as (asked, _):
+
+        async def listed(query: str) -> list[tuple[str, Any, Any]]:
+            status, found = await asked.get(f"history?{query}")
+            assert status == 200, found
+            return [(r["kind"], r.get("topic"), r.get("partition")) for r in found["records"]]
+
+        leaders = [("leader", "u", 0), ("leader", "t", 1), ("leader", "t", 0)]
+        assert sorted(await listed("kinds=leader")) == sorted(leaders)
+        assert await listed("kinds=leader&topic=t&partition=0") == [("leader", "t", 0)]
+        assert len(await listed("kinds=leader&topic=t")) == 2
+        assert [r[0] for r in await listed("broker=3&kinds=broker")] == ["broker"]
+        assert not await listed("broker=0&kinds=broker")
+        everything = await listed("limit=500")
+        assert {"leader", "broker"} < {kind for kind, _, _ in everything}
+        assert not {kind for kind, _, _ in everything} & QUIET
+        assert await listed("limit=2") == everything[:2]
+        _, found = await asked.get("history?limit=2")
+        newest, second = (r["ts"] for r in found["records"])
+        assert (newest >= second, found["more"], found["forgotten"]) == (True, True, False)
+        assert 0 < int(found["oldest_us"]) <= datetime.fromisoformat(second).timestamp() * 1e6 + 1
+        assert not await listed(f"since_us={time.time_ns() // 1000 + 3_600_000_000}")
+        assert not await listed("until_us=1")
+        assert (await asked.get("broker?id=2"))[1]["command"] == "pctl explain broker 2"
+
+
 @pytest.mark.slow
 async def test_what_would_happen_is_planned_as_for_pctl(
     zookeeper: str, zk: KazooClient, tmp_path: Path
@@ -281,6 +387,59 @@ async def test_a_moment_of_the_past_is_as_it_was(zookeeper: str, zk: KazooClient
 
 
 @pytest.mark.slow
+async def test_what_is_under_way_and_what_is_wrong_is_shown(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with pages(zookeeper, zk, tmp_path) as (asked, active):
+        cluster = active.term.machine.cluster
+        active.daemon.authorizer, rules = AllowAll(), active.daemon.authorizer
+        endpoint = active.daemon.grpc_endpoint
+        moved = pb.AlterPartitionReassignmentsRequest(partitions=[move("u", 0, [1, 2])], reason="r")
+        assert not (await ask(endpoint, "AlterPartitionReassignments", moved)).error_code
+        await until(lambda: active.partition("u").adding == (1, 2), "the move")
+        await asyncio.to_thread(zk.delete, znode_paths.broker_path(2))
+        await until(lambda: 2 not in cluster.brokers, "broker 2 is gone")
+        deleted = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name="t")])
+        assert not (await ask(endpoint, "DeleteTopics", deleted)).error_code
+        cluster.offline_dirs[1] = {active.partition("t", 0)}
+        active.daemon.authorizer = rules
+        _, found = await asked.get("work")
+        (shown,) = found["reassignments"]
+        assert {name: shown[name] for name in ("topic", "partition", "adding", "removing", "queued")} == {
+            "topic": "u",
+            "partition": 0,
+            "adding": [1, 2],
+            "removing": [3],
+            "queued": False,
+        }
+        isr = active.partition("u").leadership.isr
+        assert (shown["replicas"], shown["synced"]) == ([1, 2, 3], len({1, 2} & set(isr)))
+        assert "target 2 is not in the ISR [3]: its broker is not registered" in shown["why"]
+        (deletion,) = found["deletions"]
+        assert (deletion["topic"], deletion["replicas"], found["deletions_count"]) == ("t", 6, 1)
+        assert deletion["phase"] != "deleted"
+        await until(active.idle, "nothing is being sent")
+        _, found = await asked.get("overview")
+        cluster_ = found["cluster"]
+        shown_brokers = {b["id"]: b for b in cluster_["brokers"]}
+        assert (shown_brokers[2]["gone"], shown_brokers[2]["rack"], shown_brokers[2]["endpoints"]) == (
+            True,
+            None,
+            [],
+        )
+        assert {b: shown_brokers[b]["failed_disk_replicas"] for b in (1, 2, 3)} == {1: 1, 2: 0, 3: 0}
+        assert {b["may_stop"] for b in shown_brokers.values()} == {False}
+        assert (cluster_["well"], cluster_["counts"]["deleting"]) == (False, 1)
+        assert Wrong.BROKERS_GONE.value in {f["what"] for f in cluster_["findings"]}
+        assert {f["what"] for f in cluster_["unfinished"]} >= {
+            Unfinished.REASSIGNMENTS.value,
+            Unfinished.DELETIONS.value,
+        }
+        row = partition_row(cluster, active.partition("t", 0), 1)
+        assert row["offline"] == [1, 2]
+
+
+@pytest.mark.slow
 async def test_controllers_tell_of_themselves(server: Pages) -> None:
     _, (only,) = await server.get("controllers")
     assert (only["this"], only["role"], only["in_memory"]) == (True, "active", None)
@@ -293,6 +452,8 @@ async def test_pages_of_other_sites_ask_in_vain(server: Pages, path: str) -> Non
         for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
             async with client.get(f"/ui/api/{path}", headers={"Sec-Fetch-Site": site}) as answer:
                 assert answer.status == status
+                if status == 403:
+                    assert await answer.text() == "asked by a page of another site\n"
 
 
 @pytest.mark.slow
@@ -349,7 +510,7 @@ async def test_files_are_sent_once(server: Pages) -> None:
         async with client.get("/ui/main.js") as first:
             assert first.status == 200
             assert {name: first.headers[name] for name in HEADERS} == HEADERS
-            assert first.content_type == "text/javascript"
+            assert (first.content_type, first.charset) == ("text/javascript", "utf-8")
         async with client.get("/ui/main.js", headers={"If-None-Match": first.headers["ETag"]}) as again:
             assert (again.status, await again.read()) == (304, b"")
         async with client.get("/ui/main.js", headers={"If-None-Match": '"other"'}) as other:

@@ -5,21 +5,29 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from kazoo.client import KazooClient
 from yarl import URL
 
-from controller.runtime.http.console.changes import BODY_MAX
+from controller.core import znode_paths
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from controller.runtime.http.console.changes import BODY_MAX, NAMED_MAX, SHOWN_MAX, _short
 from controller.runtime.http.console.files import HEADERS
 from controller.runtime.http.console.sessions import TOKEN
+from controller.runtime.http.server import start_http
+from controller.runtime.zookeeper import codecs
+from proto.security.authorization import AllowAll, AnyBroker, Operation, Principal, Resource
 from proto.security.tokens import line_of, new_token
-from tests.support.runtime.clusters import brokers, has_said, lines
-from tests.support.runtime.programs import BIN, Program, program
+from tests.support.runtime.daemons import running
+from tests.support.runtime.inspections import three
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
@@ -100,24 +108,31 @@ async def page(base: str, token: str = "") -> AsyncIterator[Page]:
         yield made
 
 
-@contextmanager
-def controller(
-    zookeeper: str, folder: Path, number: int = 1, settings: Mapping[str, str] = {}
-) -> Iterator[tuple[Program, str]]:
-    command = [
-        str(BIN / "partition-controller"), "run", f"--controller-id={number}", f"--zookeeper={zookeeper}",
-        "--grpc-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", f"--state-log-dir=log-{number}",
-    ]  # fmt: skip
-    changes = {f"PARTITION_CONTROLLER_{name}": value for name, value in settings.items()}
-    with program(command, folder, changes, name=f"controller-{number}") as running:
-        running.until(lambda: has_said(running, "ready") or "is active" in running.said())
-        yield running, f"http://{lines(running, 'listening')[0]['http']}"
+@asynccontextmanager
+async def controller(zookeeper: str, folder: Path, number: int = 1, **settings: Any) -> AsyncIterator[str]:
+    """The address of one that leads, or has found another that does."""
+    daemon = Daemon(
+        Settings(
+            controller_id=number, zookeeper=zookeeper, state_log_dir=folder / f"log-{number}", **settings
+        )
+    )
+    server, port = await start_http(daemon, "127.0.0.1", 0)
+    daemon.http_endpoint = f"127.0.0.1:{port}"
+    try:
+        async with running(daemon):
+            await until(
+                lambda: daemon.active or daemon.current_controller.controller_id not in (-1, number),
+                "a leader",
+            )
+            yield f"http://{daemon.http_endpoint}"
+    finally:
+        await server.cleanup()
 
 
-@pytest.fixture
-def opened(zookeeper: str, tmp_path: Path) -> Iterator[str]:
+@pytest_asyncio.fixture
+async def opened(zookeeper: str, tmp_path: Path) -> AsyncIterator[str]:
     """The address of a controller on loopback where nothing is set."""
-    with controller(zookeeper, tmp_path) as (_, base):
+    async with controller(zookeeper, tmp_path) as base:
         yield base
 
 
@@ -126,15 +141,15 @@ class Secured(NamedTuple):
     tokens: Mapping[str, str]
 
 
-@pytest.fixture
-def secured(zookeeper: str, tmp_path: Path) -> Iterator[Secured]:
+@pytest_asyncio.fixture
+async def secured(zookeeper: str, tmp_path: Path) -> AsyncIterator[Secured]:
     tokens = {who: new_token() for who in WHO}
     file = tmp_path / "tokens"
     file.write_text("\n".join(line_of(who, token) for who, token in tokens.items()))
     file.chmod(0o600)
     (tmp_path / "rules").write_text(RULES)
-    names = {"AUTHORIZER_FILE": str(tmp_path / "rules"), "BEARER_TOKENS_FILE": str(file)}
-    with controller(zookeeper, tmp_path, settings=names) as (_, base):
+    rules = tmp_path / "rules"
+    async with controller(zookeeper, tmp_path, authorizer_file=rules, bearer_tokens_file=file) as base:
         yield Secured(base, tokens)
 
 
@@ -327,13 +342,171 @@ async def test_who_may_change_is_named_and_cannot_be_another(secured: Secured, z
 
 
 async def test_a_standby_refuses_and_says_who_leads(zookeeper: str, tmp_path: Path, zk: KazooClient) -> None:
-    with (
-        controller(zookeeper, tmp_path) as (_, leading),
-        controller(zookeeper, tmp_path, 2) as (_, waiting),
-        brokers(zookeeper, tmp_path, 1),
+    async with (
+        controller(zookeeper, tmp_path) as leading,
+        controller(zookeeper, tmp_path, 2) as waiting,
+        page(waiting) as ours,
     ):
-        async with page(waiting) as ours:
-            answer = await ours.post("try", PAUSE)
-            assert (answer.status, answer.body["error"]) == (503, "NOT_CONTROLLER")
-            assert answer.body["active"] == {"id": 1, "http": leading.removeprefix("http://")}
+        answer = await ours.post("try", PAUSE)
+        assert (answer.status, answer.body["error"]) == (503, "NOT_CONTROLLER")
+        assert answer.body["active"] == {"id": 1, "http": leading.removeprefix("http://")}
     assert not is_paused(zk)
+
+
+async def test_each_change_of_the_page_is_what_pctl_would_do(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    signed = {"reason": "a test", "author": "eve"}
+    async with three(zookeeper, zk, tmp_path) as (active, _):
+        server, port = await start_http(active.daemon, "127.0.0.1", 0)
+        cluster = active.term.machine.cluster
+        try:
+            async with page(f"http://127.0.0.1:{port}") as ours:
+
+                async def done(**change: Any) -> list[tuple[str, str, int, list[Any]]]:
+                    """Method, error, number of what was done, and what was refused; a dry run says the same."""
+                    asked = await ours.tried({**signed, "change": change})
+                    answer = await ours.post("change", asked)
+                    assert answer.status == 200, answer.body
+                    await until(active.idle, "everybody has heard")
+                    return [
+                        (o["method"], o["error"], o.get("done", 0), o["refused"])
+                        for o in answer.body["outcomes"]
+                    ]
+
+                assert await done(kind="drain", broker=3, drained=True) == [("SetDrain", "", 0, [])]
+                assert cluster.maintenance.drained.keys() == {3}
+                assert await done(kind="drain", broker=3, drained=False) == [("SetDrain", "", 0, [])]
+                assert not cluster.maintenance.drained
+                (elected,) = await done(kind="elect", topic="t")
+                assert elected[:3] == ("ElectLeaders", "", 0)
+                assert elected[3] == [
+                    {
+                        "error": "ELECTION_NOT_NEEDED",
+                        "message": elected[3][0]["message"],
+                        "count": 2,
+                        "such_as": ["t-0", "t-1"],
+                    }
+                ]
+                moves = [
+                    {"topic": "u", "partition": 0, "replicas": [1]},
+                    {"topic": "absent", "partition": 7, "replicas": [1]},
+                ]
+                drained, moved = await done(kind="move", drain=3, moves=moves)
+                assert drained == ("SetDrain", "", 0, [])
+                assert moved[:3] == ("AlterPartitionReassignments", "", 1)
+                assert [(r["error"], r["such_as"]) for r in moved[3]] == [
+                    ("UNKNOWN_TOPIC_OR_PARTITION", ["absent-7"])
+                ]
+                assert cluster.maintenance.drained.keys() == {3}
+                assert active.partition("u").adding == (1,)
+                many = [{"topic": "no", "partition": n, "replicas": [1]} for n in range(NAMED_MAX + 2)]
+                ((_, _, none_done, (refused,)),) = await done(kind="move", moves=many)
+                assert (none_done, refused["count"], len(refused["such_as"])) == (0, NAMED_MAX + 2, NAMED_MAX)
+                cancelled = [{"topic": "u", "partition": 0, "replicas": None}]
+                assert (await done(kind="move", moves=cancelled))[0][2] == 1
+                assert active.partition("u").adding == ()
+                assert await done(kind="maintenance", entered=True) == [("SetMaintenance", "", 0, [])]
+                entered = cluster.maintenance.entered
+                assert entered is not None
+                assert (entered.author, entered.reason) == ("eve", "a test")
+                answer = await ours.post("try", {**signed, "change": {"kind": "elect", "topic": "absent"}})
+                assert (answer.status, answer.body["error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+        finally:
+            await server.cleanup()
+
+
+class RefusesFrom(AnyBroker):
+    """Everything may be done until somebody asks for the nth time whether he may change anything."""
+
+    def __init__(self, nth: int) -> None:
+        self._left = nth
+
+    def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        del principal, resource
+        self._left -= operation is Operation.ALTER
+        return self._left > 0
+
+
+async def test_a_step_that_is_refused_ends_the_change(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    """Those before it are told as done; of a change without any, only the refusal is told."""
+    move = {"kind": "move", "drain": 3, "moves": [{"topic": "u", "partition": 0, "replicas": [1]}]}
+    async with three(zookeeper, zk, tmp_path) as (active, _):
+        server, port = await start_http(active.daemon, "127.0.0.1", 0)
+        try:
+            async with page(f"http://127.0.0.1:{port}") as ours:
+                asked = await ours.tried({"reason": "r", "author": "eve", "change": move})
+                for nth, status, errors in ((3, 200, ["", "CLUSTER_AUTHORIZATION_FAILED"]), (2, 403, [])):
+                    active.daemon.authorizer = RefusesFrom(nth)
+                    answer = await ours.post("change", asked)
+                    assert answer.status == status, answer.body
+                    assert [o["error"] for o in answer.body.get("outcomes", [])] == errors
+                    assert active.partition("u").adding == ()
+                # The right was taken away from him while his page is open.
+                active.daemon.authorizer = RefusesFrom(1)
+                answer = await ours.post("try", {**PAUSE, "change": move})
+                assert (answer.status, answer.body["message"]) == (
+                    403,
+                    "User:ANONYMOUS may not ALTER the cluster",
+                )
+                active.daemon.authorizer = AllowAll()
+                last = (await ours.get("history?kinds=request&limit=1")).body["records"][0]
+                assert (last["to"], last["error"]) == ("DryRun", "CLUSTER_AUTHORIZATION_FAILED")
+        finally:
+            await server.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("length", "shown"), [(SHOWN_MAX, SHOWN_MAX), (SHOWN_MAX + 1, SHOWN_MAX + len("..."))]
+)
+def test_long_values_are_cut(length: int, shown: int) -> None:
+    assert len(_short("x" * length)) == shown
+    assert _short(10**600) == 10**600
+
+
+async def test_standbys_say_what_they_have_in_memory_or_why_they_say_nothing(
+    zookeeper: str, tmp_path: Path, zk: KazooClient
+) -> None:
+    (tmp_path / "rules").write_text(RULES)
+    async with (
+        controller(zookeeper, tmp_path) as leading,
+        controller(zookeeper, tmp_path, 2) as following,
+        controller(zookeeper, tmp_path, 3, authorizer_file=tmp_path / "rules"),
+        page(leading) as ours,
+        page(following) as theirs,
+    ):
+        gone = codecs.encode_standby(4, "127.0.0.1:1", "127.0.0.1:1")
+        zk.create(znode_paths.candidate_path(4), gone, ephemeral=True)
+        rows = list[dict[str, Any]]()
+
+        async def all_are_known() -> bool:
+            rows[:] = (await ours.get("controllers")).body
+            return len(rows) == 4 and all(set(row) & {"silent", "role"} for row in rows)
+
+        await until(all_are_known, "four controllers")
+        assert [(row["id"], row["this"], row["active"]) for row in rows] == [
+            (1, True, True),
+            (2, False, False),
+            (3, False, False),
+            (4, False, False),
+        ]
+        assert {
+            name: rows[0][name] for name in ("role", "taking_over", "zookeeper_connected", "in_memory")
+        } == {
+            "role": "active",
+            "taking_over": False,
+            "zookeeper_connected": True,
+            "in_memory": None,
+        }
+        assert (rows[1]["role"], rows[1]["zookeeper_connected"], rows[1]["taking_over"]) == (
+            "standby",
+            True,
+            False,
+        )
+        assert rows[2]["silent"] == "it answers 401 to this controller"
+        assert rows[3]["silent"].startswith("it does not answer: Client")
+        overview = (await theirs.get("overview")).body
+        assert (overview["cluster"], overview["state"]["current_controller"]) == (None, 1)
+        assert [(one["id"], one["this"]) for one in overview["controllers"]][:2] == [(1, False), (2, True)]

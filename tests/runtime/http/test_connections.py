@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from controller.runtime.http.connections import ASKING, FIRST_REQUEST_S, REQUEST_S, Connections
+from controller.runtime.http.connections import ASKING, FIRST_REQUEST_S, IDLE_S, REQUEST_S, Connections
 
 
 class Transport(asyncio.Transport):
@@ -38,6 +38,36 @@ def test_what_sends_no_request_is_ended() -> None:
         connections.end_overdue()
         ended.append((silent.ended, len(connections)))
     assert ended == [(False, 1), (True, 0)]
+
+
+async def test_who_has_its_answer_is_idle_again() -> None:
+    now_s = 0.0
+    connections = Connections(2, lambda: now_s)
+    answered, asking, third, fourth = (Transport() for _ in range(4))
+    connections.opened(answered)
+
+    class Answer(web.Response):
+        async def prepare(self, request: web.BaseRequest) -> None: ...
+
+        async def write_eof(self, data: bytes = b"") -> None: ...
+
+    async def at_once(_: web.Request) -> web.StreamResponse:
+        return Answer()
+
+    async def meanwhile(_: web.Request) -> web.StreamResponse:
+        connections.opened(third)
+        assert (answered.ended, asking.ended) == (True, False)
+        connections.end_overdue()
+        connections.opened(fourth)
+        assert (asking.ended, third.ended, fourth.ended) == (False, True, False)
+        return Answer()
+
+    await connections.measured(make_mocked_request("GET", "/", transport=answered), at_once)
+    now_s = IDLE_S
+    connections.end_overdue()
+    assert not answered.ended
+    connections.opened(asking)
+    await connections.measured(make_mocked_request("GET", "/", transport=asking), meanwhile)
 
 
 async def test_each_part_of_a_stream_has_its_time() -> None:

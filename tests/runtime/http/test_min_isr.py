@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,3 +65,15 @@ async def test_settings_are_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -
         assert leading.reads == reads
     assert (settings.of("t"), settings.of("u")) == (2, 1)
     assert COUNT_EVERY_S <= READ_EVERY_S
+
+
+async def test_settings_that_zookeeper_does_not_tell_in_time_stay_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leading, settings = Leading(monkeypatch), MinIsr()
+    await settings.refresh(leading.daemon.term)
+    monkeypatch.setattr(module, "READ_S", 0.0)
+    monkeypatch.setattr(cluster_reader, "read_configs", lambda *_: asyncio.Event().wait())
+    leading.now_s = READ_EVERY_S
+    await settings.refresh(leading.daemon.term)
+    assert settings.of("t") == 2

@@ -1,6 +1,6 @@
 """The guard of HTTP by itself: which paths are open, what it asks of the authorizer, and what an RPC is told.
 
-Over real connections: ``test_http_access``.
+Over real connections: ``test_access``.
 """
 
 from __future__ import annotations

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import resource
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp
 import pytest
 import pytest_asyncio
 
+from controller.core.events import EventKind
 from controller.runtime.config import Settings
-from controller.runtime.daemon import Daemon
+from controller.runtime.daemon import Daemon, Role
+from controller.runtime.http import server as http_server
 from controller.runtime.http.access import OPEN
+from controller.runtime.http.connections import Connections
 from controller.runtime.http.console.files import files
 from controller.runtime.http.server import application, start_http
 from proto.security.access import EVERYONE_MAY
 from proto.security.tls import TlsFiles, client_contexts
 from proto.security.tokens import line_of, new_token
 from tests.support.runtime.certificates import Authority
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +53,7 @@ ROWS = {
     "/ui/api/session": {"nobody": 401, "stranger": 403, "reader": 200, "forged": 401},
     "/absent": {"nobody": 401, "stranger": 403, "reader": 404, "forged": 401},
 }
-#: Of paths that are asked by POST; who may change what is in tests/attack.
+#: Of paths that are asked by POST; who may change what: ``test_console_changes``.
 POSTS = {
     f"/ui/api/{name}": {"nobody": 401, "stranger": 403, "reader": 403, "forged": 401}
     for name in ("try", "change")
@@ -198,6 +204,98 @@ async def test_while_nothing_is_set_readiness_says_so(tmp_path: Path) -> None:
     try:
         assert EVERYONE_MAY in (await Server(daemon, port, {}).get("/ready", "nobody"))[1]
         assert (await Server(daemon, port, {}).get("/state", "nobody"))[0] == 200
+    finally:
+        await runner.cleanup()
+        daemon.state_log.close()
+
+
+class Term:
+    """Of a controller that is elected; ``event``: one that is under way, since the beginning of time."""
+
+    def __init__(self, session: Any, *, ready: bool = True, event: bool = False) -> None:
+        current = SimpleNamespace(kind=EventKind.TOPIC_CHANGE) if event else None
+        self.machine = SimpleNamespace(ready=ready, current_event=current)
+        self.session, self.last_progress = session, 0.0
+
+
+@pytest.mark.parametrize(
+    ("role", "connected", "elected", "lease_s", "ready", "leads"),
+    [
+        (Role.STARTING, None, None, 0.0, "not ready: no connection to ZooKeeper at 127.0.0.1:1", False),
+        (Role.STANDBY, False, None, 0.0, "not ready: no connection to ZooKeeper at 127.0.0.1:1", False),
+        (Role.STANDBY, True, None, 0.0, "ready: standby", False),
+        (Role.STARTING, True, None, 0.0, "not ready: role is starting", False),
+        (Role.ACTIVE, True, {"ready": False}, 9.0, "not ready: failover is under way", False),
+        (Role.ACTIVE, True, {}, -1.0, "not ready: the lease is over: ZooKeeper does not answer", False),
+        (Role.ACTIVE, True, {}, 9.0, "ready: active", True),
+        # Its lease holds for a while.
+        (Role.ACTIVE, False, {}, 9.0, "ready: active", True),
+    ],
+)
+async def test_what_probes_are_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    role: Role,
+    connected: bool | None,
+    elected: dict[str, bool] | None,
+    lease_s: float,
+    ready: str,
+    leads: bool,
+) -> None:
+    monkeypatch.setattr(http_server, "attention", lambda _: [])
+    daemon: Any = Daemon(Settings(zookeeper="127.0.0.1:1", state_log_dir=tmp_path, allow_everyone=True))
+    session = SimpleNamespace(connected=connected, lease_remaining_s=lambda: lease_s)
+    daemon.role, daemon.session = role, None if connected is None else session
+    daemon.term = None if elected is None else Term(session, **elected)
+    runner, port = await start_http(daemon, "127.0.0.1", 0)
+    try:
+        server = Server(daemon, port, {})
+        status, text = await server.get("/ready", "nobody")
+        assert (status, text.splitlines()[0]) == (200 if ready.startswith("ready") else 503, ready)
+        assert (await server.get("/leader", "nobody"))[0] == (200 if leads else 503)
+        assert (await server.get("/live", "nobody"))[0] == 200
+        if elected is not None:
+            daemon.term = Term(session, event=True)
+            # Without a connection it waits for ZooKeeper.
+            assert (await server.get("/live", "nobody"))[0] == (503 if connected else 200)
+    finally:
+        daemon.term = None
+        await runner.cleanup()
+        daemon.state_log.close()
+
+
+async def test_http_takes_a_quarter_of_the_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, soft = list[int](), 1000
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+
+    class Known(Connections):
+        def __init__(self, limit: int) -> None:
+            limits.append(limit)
+            super().__init__(limit)
+
+    monkeypatch.setattr(http_server, "Connections", Known)
+    for wanted in (100_000, 40):
+        daemon = Daemon(Settings(state_log_dir=tmp_path / str(wanted), http_connections_max=wanted))
+        runner, _ = await start_http(daemon, "127.0.0.1", 0)
+        await runner.cleanup()
+        daemon.state_log.close()
+    assert limits == [soft // 4, 40]
+
+
+async def test_half_of_the_connections_are_left_to_probes_and_who_leaves_is_forgotten(tmp_path: Path) -> None:
+    daemon = Daemon(Settings(state_log_dir=tmp_path, http_connections_max=8))
+    runner, port = await start_http(daemon, "127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+            streams = [await client.get("/ui/api/events") for _ in range(5)]
+            assert [stream.status for stream in streams] == [200] * 4 + [503]
+            for stream in streams:
+                stream.close()
+        known = runner._runner.server
+        assert known is not None
+        await until(lambda: not known.connections, "no connection is left")
     finally:
         await runner.cleanup()
         daemon.state_log.close()

@@ -1,0 +1,645 @@
+"""Parts of the console without a cluster: parameters, patience, sessions, counts, streams, and moments of the past."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer, make_mocked_request
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from controller.core.model import Cluster, Partition, PartitionState, Topic
+from controller.core.records import (
+    BrokerChange,
+    FailoverPhase,
+    LeadershipChange,
+    LogBatch,
+    PartitionTransition,
+    RequestRecord,
+    StateRecord,
+)
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.http.access import CALLER
+from controller.runtime.http.connections import ASKING
+from controller.runtime.http.console import asking, controllers, events, replay, survey, views, work
+from controller.runtime.http.console.asking import RefusedError, number_in, number_of
+from controller.runtime.http.console.controllers import Controllers
+from controller.runtime.http.console.events import Events
+from controller.runtime.http.console.replay import PARTS, Replay, Then
+from controller.runtime.http.console.sessions import TICKET_S, TOKEN, TOKEN_S, Sessions
+from controller.runtime.http.console.survey import Counts, Surveyor, total
+from controller.runtime.http.min_isr import MinIsr
+from controller.runtime.observe.history import Recent
+from controller.runtime.push.status import SenderStatus
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ControllerInfo
+from proto.security.authorization import AllowAll, Principal
+from tests.provers.sim.environment import loop
+from tests.support.core.world import a_broker, state
+
+# --- parameters ----------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(st.text(max_size=25), st.integers().map(str)), st.integers(-5, 5), st.integers(0, 2**70))
+@example("٣", 0, 9)
+@example("²", 0, 9)
+@example("--1", -1, 9)
+@example("9" * 5000, 0, 9)
+@example("100000000000000000000", 0, 2**70)
+@example("10000000000000000000", 0, 2**70)
+def test_a_number_is_one_within_its_bounds(text: str, least: int, most: int) -> None:
+    digits = text[1:] if text.startswith("-") else text
+    plain = set(digits) <= set("0123456789") and 0 < len(digits) <= 20
+    if plain and least <= int(text) <= most:
+        assert number_of(text, "limit", least, most) == int(text)
+        return
+    with pytest.raises(RefusedError, match=f"must be from {least} to {most}$") as refused:
+        number_of(text, "limit", least, most)
+    assert refused.value.error is ErrorCode.INVALID_REQUEST
+    assert len(str(refused.value)) < 4000
+
+
+def test_what_is_left_out_has_its_default_or_is_refused() -> None:
+    request = make_mocked_request("GET", "/?a=7")
+    assert (number_in(request, "a", 0, 9, 1), number_in(request, "b", 0, 9, 1)) == (7, 1)
+    assert number_in(request, "b", 0, 9, 0) == 0
+    with pytest.raises(RefusedError, match="b = ''"):
+        number_in(request, "b", 0, 9)
+
+
+# --- patience ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "went_on"), [(1.0, 0), (asking.GO_ON_S * 2.5, 2), (asking.WORK_S + 1, None)]
+)
+def test_long_work_goes_on_until_its_time_is_up(takes_s: float, went_on: int | None) -> None:
+    parts: list[float] = []
+    request: Any = {ASKING: SimpleNamespace(goes_on=lambda: parts.append(1))}
+
+    async def run() -> None:
+        task = asyncio.ensure_future(asyncio.sleep(takes_s, "done"))
+        if went_on is None:
+            with pytest.raises(RefusedError, match="takes more than 300 s: use pctl") as refused:
+                await asking._patiently(request, task)
+            assert refused.value.error is ErrorCode.OPERATION_NOT_ATTEMPTED
+            await asyncio.wait([task])
+            assert task.cancelled()
+            return
+        assert await asking._patiently(request, task) == "done"
+        assert len(parts) == went_on
+        assert await asking._patiently({}, asyncio.sleep(takes_s, "also")) == "also"  # type: ignore[arg-type]
+
+    loop.run(run())
+
+
+# --- sessions ------------------------------------------------------------------------------------------------
+
+
+class Browser:
+    """Sends requests to one process, whose clock the test sets."""
+
+    def __init__(self, own_name: str = "ours.example:8080") -> None:
+        self.now_s, self.denied = 1000.0, list[tuple[Any, ...]]()
+        daemon: Any = SimpleNamespace(
+            http_endpoint=own_name,
+            epoch=7,
+            audit_log=SimpleNamespace(denied=lambda *given: self.denied.append(given)),
+        )
+        self.sessions = Sessions(daemon, lambda: self.now_s)
+
+    def request(self, host: str = "ours.example:8080", *, tls: bool = False, **headers: str) -> web.Request:
+        extra = {"sockname": ("127.0.0.1", 8080), "ssl_object": object() if tls else None}
+        transport: Any = SimpleNamespace(get_extra_info=lambda name, default=None: extra.get(name, default))
+        sent = {"Host": host, "Origin": f"http://{host}"} | {
+            k.replace("_", "-"): v for k, v in headers.items()
+        }
+        # A real one of TLS has a context, too, which aiohttp's mock asks for.
+        extra["sslcontext"] = extra["ssl_object"]
+        made = make_mocked_request("POST", "/ui/api/try", headers=sent, transport=transport)
+        made[CALLER] = Principal("ann", "ipv4:192.0.2.1:4")
+        return made
+
+    def logged_in(self) -> dict[str, Any]:
+        """Headers of the page's session."""
+        token, set_cookie = self.sessions.begin(self.request())
+        response = web.Response()
+        set_cookie(response)
+        ((name, cookie),) = response.cookies.items()
+        assert (name, cookie["path"], cookie["samesite"], cookie["httponly"], cookie["secure"]) == (
+            "console-8080",
+            "/ui/api",
+            "Strict",
+            True,
+            False,
+        )
+        return {TOKEN: token, "Cookie": f"{name}={cookie.value}"}
+
+
+def test_a_token_and_a_ticket_count_for_their_time() -> None:
+    browser = Browser()
+    headers = browser.logged_in()
+    ticket = browser.sessions.ticket(browser.request(**headers), b"change")
+    browser.now_s += TICKET_S
+    browser.sessions.require_ticket(browser.request(**headers), b"change", ticket)
+    for change, shown in ((b"other", ticket), (b"change", ""), (b"change", f"9{ticket}")):
+        with pytest.raises(RefusedError, match="must be of a dry run of the same change") as refused:
+            browser.sessions.require_ticket(browser.request(**headers), change, shown)
+        assert refused.value.error is ErrorCode.INVALID_REQUEST
+    browser.now_s += 1
+    with pytest.raises(RefusedError):
+        browser.sessions.require_ticket(browser.request(**headers), b"change", ticket)
+    browser.now_s += TOKEN_S - TICKET_S - 1
+    browser.sessions.require(browser.request(**headers))
+    assert not browser.denied
+    browser.now_s += 1
+    with pytest.raises(RefusedError, match="without a valid token") as refused:
+        browser.sessions.require(browser.request(**headers))
+    assert refused.value.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert browser.denied == [("DryRun", ("User:ann", "192.0.2.1"), "CROSS_SITE", None, 7)]
+
+
+@pytest.mark.parametrize(
+    ("host", "headers", "let_in"),
+    [
+        ("ours.example:8080", {}, True),
+        ("OURS.example", {}, True),
+        ("localhost:1", {}, True),
+        ("127.0.0.1:8080", {}, True),
+        ("[::1]:8080", {}, True),
+        ("evil.example:8080", {}, False),
+        ("ours.example.evil:8080", {}, False),
+        ("evil.example:8080", {"Authorization": "Bearer x"}, True),
+        ("evil.example:8080", {"tls": True}, True),
+    ],
+)
+def test_names_by_which_a_browser_may_come(host: str, headers: Any, let_in: bool) -> None:
+    browser = Browser()
+    request = browser.request(host, **headers)
+    if let_in:
+        assert browser.sessions.begin(request)[0]
+        return
+    with pytest.raises(RefusedError, match="not known to be this controller's"):
+        browser.sessions.begin(request)
+
+
+def test_a_request_names_one_host() -> None:
+    request = Browser().request(tls=True)
+    for hosts in ([], ["ours.example", "evil.example"]):
+        asked: Any = SimpleNamespace(
+            headers=SimpleNamespace(getall=lambda _, default=None, hosts=hosts: hosts or default),
+            transport=request.transport,
+            cookies={},
+        )
+        with pytest.raises(RefusedError, match="without one Host header"):
+            Browser().sessions.begin(asked)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize(
+    ("origin", "site", "ours"),
+    [
+        ("http://ours.example:8080", "same-origin", "plain"),
+        ("https://OURS.example:8080", "same-origin", "both"),
+        ("https://ours.example", "same-origin", ""),
+        ("null", "same-origin", ""),
+        ("https://ours.example:8080", "same-site", ""),
+        ("https://ours.example:8080", "cross-site", ""),
+    ],
+)
+def test_origins_from_which_a_change_may_come(origin: str, site: str, ours: str, tls: bool) -> None:
+    browser = Browser()
+    headers = browser.logged_in() | {"Origin": origin, "Sec-Fetch-Site": site}
+    request = browser.request(tls=tls, **headers)
+    if ours == "both" or (ours and not tls):
+        browser.sessions.require(request)
+        assert not browser.denied
+        return
+    with pytest.raises(RefusedError, match="from a page of another site"):
+        browser.sessions.require(request)
+    assert len(browser.denied) == 1
+
+
+# --- counts --------------------------------------------------------------------------------------------------
+
+
+def cluster_of(*topics: str, partitions: int = 2) -> Cluster:
+    cluster = Cluster(1, 7)
+    cluster.brokers.update({b: a_broker(b, 50 + b) for b in (1, 2)})
+    for name in topics:
+        topic = Topic(name)
+        for number in range(partitions):
+            partition = topic.partitions[number] = Partition(topic, number, (1, 2))
+            partition.leadership, partition.state = state(1, (1, 2), 3, 5), PartitionState.ONLINE
+        cluster.add_topic(topic)
+    return cluster
+
+
+class Settings(MinIsr):
+    """Of no topic, and read from nowhere."""
+
+    async def refresh(self, term: Any) -> None:
+        del term
+
+
+def term_of(cluster: Any, epoch: int = 7) -> Any:
+    return SimpleNamespace(
+        machine=SimpleNamespace(cluster=cluster), changes=3, won=SimpleNamespace(epoch=epoch)
+    )
+
+
+@pytest.mark.parametrize("troubled", ["offline", "under_min_isr", "under_replicated", "moving", "partitions"])
+def test_a_topic_is_well_without_trouble(troubled: str) -> None:
+    assert Counts(**{troubled: 1}).well is (troubled in ("moving", "partitions"))
+
+
+def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Again after a second, or when it has taken long after ten times of that, and for another term at once."""
+    worked_s = 0.0
+
+    async def run() -> None:
+        nonlocal worked_s
+        clock = asyncio.get_running_loop().time
+        monkeypatch.setattr(survey, "time", SimpleNamespace(monotonic=clock, thread_time=lambda: worked_s))
+        surveyor, term = Surveyor(Settings()), term_of(cluster_of("a", "b"))
+        first = await surveyor.survey(term)
+        assert (first.names, first.total, first.changes) == (["a", "b"], Counts(4), 3)
+        await asyncio.sleep(survey.COUNT_EVERY_S * 0.9)
+        assert await surveyor.survey(term) is first
+        other = await surveyor.survey(term_of(cluster_of("c")))
+        assert other.names == ["c"]
+        again = await surveyor.survey(term)
+        assert again is not first
+        await asyncio.sleep(survey.COUNT_EVERY_S * 1.1)
+        slow = term_of(Slow(cluster_of("a", "b")))
+        once = await surveyor.survey(slow)
+        await asyncio.sleep(survey.SHARE * 0.9)
+        assert await surveyor.survey(slow) is once
+        await asyncio.sleep(survey.SHARE * 0.2)
+        assert await surveyor.survey(slow) is not once
+
+    class Slow:
+        """Counting it takes a second of the processor."""
+
+        def __init__(self, cluster: Cluster) -> None:
+            self._cluster, self.brokers = cluster, cluster.brokers
+
+        @property
+        def topics(self) -> Any:
+            nonlocal worked_s
+            worked_s += 1 / 3
+            return self._cluster.topics
+
+    loop.run(run())
+
+
+@pytest.mark.parametrize("whose", ["survey", "replay"])
+def test_counting_leaves_time_for_others(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between portions of all topics, however small each is."""
+    module = survey if whose == "survey" else replay
+    monkeypatch.setattr(module, "AT_ONCE", 3)
+    term, turns = term_of(cluster_of("a", "b", "c", "d")), 0
+
+    async def run() -> int:
+        nonlocal turns
+        done = asyncio.Event()
+
+        async def other() -> None:
+            nonlocal turns
+            while not done.is_set():
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        before = turns
+        if whose == "survey":
+            found = await Surveyor(Settings())._counted(survey.Survey({1, 2}), term.machine.cluster)
+        else:
+            found = await a_replay(Recent(1, 100))._counted(term, Then({}, set(), frozenset({1, 2})))
+        done.set()
+        await beside
+        assert found.total == total(found.topics) == Counts(8)
+        return turns - before
+
+    assert asyncio.run(run()) == 2
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "refused", "shown"),
+    [
+        ("asleep", {}, "asleep"),
+        ("", {1: "STALE"}, "refuses LeaderAndIsr of 1 partition: STALE x1"),
+        ("asleep", {1: "STALE"}, "asleep"),
+        ("", {}, ""),
+    ],
+)
+def test_what_a_broker_takes_no_pushes_for(unreachable: str, refused: Any, shown: str) -> None:
+    status = SenderStatus(7, unreachable=unreachable, not_led=refused)
+    term: Any = SimpleNamespace(senders=SimpleNamespace(status={1: status}))
+    assert (views._push_problem(term, 1), views._push_problem(term, 2)) == (shown, "")
+
+
+# --- moments of the past -------------------------------------------------------------------------------------
+
+
+def a_replay(recent: Recent) -> Replay:
+    daemon = SimpleNamespace(recent=recent, authorizer=AllowAll())
+    return Replay(SimpleNamespace(daemon=daemon), Settings())  # type: ignore[arg-type]
+
+
+def batch(*records: StateRecord) -> LogBatch:
+    return LogBatch(records, "why", "BrokerChange", 12)
+
+
+def test_changes_are_undone_newest_first() -> None:
+    cluster = cluster_of("t", partitions=3)
+    one, two, three = cluster.topics["t"].partitions.values()
+    old, between, now = state(1, (1, 2), 1, 1), state(2, (2,), 2, 2), state(2, (1, 2), 3, 3)
+    gone, new, online = PartitionState.NON_EXISTENT, PartitionState.NEW, PartitionState.ONLINE
+    history: list[tuple[int, LogBatch]] = [
+        (10, batch(LeadershipChange(one, old, between), LeadershipChange(one, between, now))),
+        (20, batch(PartitionTransition(two, gone, new, None), PartitionTransition(two, new, online, old))),
+        (30, batch(PartitionTransition(three, online, gone, None))),
+        (40, batch(PartitionTransition(three, gone, new, None))),
+        (50, batch(BrokerChange(1, "offline", "online"), BrokerChange(2, "online", "offline"))),
+        # Neither came nor went.
+        (60, batch(BrokerChange(3, "online", "online"), BrokerChange(4, "offline", "offline"))),
+        (60, batch(BrokerChange(5, "online", "shutting_down"), BrokerChange(6, "shutting_down", "online"))),
+    ]
+    recent = Recent(1, 1000)
+    for ts_us, entry in history:
+        recent.add(entry, 7, ts_us)
+    recent.add(batch(LeadershipChange(one, now, old)), 8, 70)
+
+    def then(at_us: int) -> Then:
+        return asyncio.run(a_replay(recent)._then(term_of(cluster), at_us))
+
+    t = "t"
+    assert then(60) == Then({}, set(), frozenset({1, 2}))
+    assert then(50) == Then({}, set(), frozenset({1, 2}))
+    assert then(49) == Then({}, set(), frozenset({1}))
+    assert then(39) == Then({}, {(t, 2)}, frozenset({1}))
+    assert then(29) == Then({}, set(), frozenset({1}))
+    assert then(19) == Then({}, {(t, 1)}, frozenset({1}))
+    assert then(9) == Then({(t, 0): old}, {(t, 1)}, frozenset({1}))
+
+
+def test_the_scale_has_each_record_in_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_us = 1000 + PARTS * 10 - 1
+    monkeypatch.setattr(replay, "_now_us", lambda: now_us)
+    recent = Recent(1, 1000)
+    recent.add(batch(FailoverPhase("x", 1, 1)), 7, 1000)
+    for ts_us in (999, 1000, 1009, 1010, now_us, now_us + 1_000_000):
+        recent.add(batch(BrokerChange(1, "online"), BrokerChange(2, "online")), 7, ts_us)
+    recent.add(batch(RequestRecord("M", "p", "a", "s", "r")), 7, 1020)
+
+    def scale_of(term: Any, replayed: Replay) -> dict[str, Any]:
+        return asyncio.run(replayed._made_scale(term))
+
+    found = scale_of(term_of(cluster_of("t")), a_replay(recent))
+    assert (found["from_us"], found["until_us"], found["parts"]) == ("1000", str(now_us), PARTS)
+    shown = {name: {n: c for n, c in enumerate(column) if c} for name, column in found["counts"].items()}
+    assert shown == {"brokers": {0: 6, 1: 2, PARTS - 1: 4}, "requests": {2: 1}}
+
+
+def test_the_scale_is_made_again_after_a_while_and_for_another_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+
+    async def run() -> None:
+        monkeypatch.setattr(replay, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
+        replayed = a_replay(Recent(1, 10))
+        terms = [term_of(cluster_of("t")), term_of(cluster_of("t"))]
+        asking_: Any = replayed._asking
+
+        async def counting(_: Any) -> dict[str, Any]:
+            nonlocal made
+            made += 1
+            return {"made": made}
+
+        monkeypatch.setattr(replayed, "_made_scale", counting)
+
+        async def asked(term: Any) -> Any:
+            asking_.leading = lambda: term
+            return (await replayed._timeline(make_mocked_request("GET", "/")))["made"]
+
+        assert [await asked(terms[0]), await asked(terms[0]), await asked(terms[1])] == [1, 1, 2]
+        await asyncio.sleep(replay.SCALE_EVERY_S * 0.9)
+        assert await asked(terms[1]) == 2
+        await asyncio.sleep(replay.SCALE_EVERY_S * 0.2)
+        assert await asked(terms[1]) == 3
+
+    loop.run(run())
+
+
+def test_of_many_who_ask_for_a_moment_only_some_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        clock = asyncio.get_running_loop().time
+        monkeypatch.setattr(replay, "time", SimpleNamespace(monotonic=clock, thread_time=lambda: 0.0))
+        replayed, term = a_replay(Recent(1, 10)), term_of(cluster_of("t"))
+        for _ in range(2):
+            results = await asyncio.gather(
+                *(replayed._survey(term, at_us) for at_us in range(replay.WAITING_MAX + 2)),
+                return_exceptions=True,
+            )
+            refused = [r for r in results if isinstance(r, RefusedError)]
+            assert [r.error for r in refused] == [ErrorCode.OPERATION_NOT_ATTEMPTED] * 2
+            assert results[-2:] == refused
+        assert await replayed._survey(term, 3) is results[3], "the last one is kept"
+        assert await replayed._survey(term, 2) is not results[2]
+
+    loop.run(run())
+
+
+# --- streams -------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """A browser that reads the events of one daemon, in virtual time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.recent, self.heard, self.state = Recent(1, 1000), list[tuple[float, bytes]](), {"role": "active"}
+        monkeypatch.setattr(views, "state", lambda _: self.state)
+        monkeypatch.setattr(
+            events, "time", SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+        )
+        self.closing, self.went_on = False, 0
+        daemon: Any = SimpleNamespace(recent=self.recent)
+        self.events = Events(daemon, 2)
+        self.request: Any = {ASKING: SimpleNamespace(goes_on=self._goes_on)}
+
+    def _goes_on(self) -> None:
+        self.went_on += 1
+
+    async def write(self, data: bytes) -> None:
+        self.heard.append((asyncio.get_running_loop().time(), data))
+
+    def listen(self, story: Callable[[], Any], for_s: float) -> None:
+        """Ends as the browser leaves."""
+
+        class Request(dict[Any, Any]):
+            transport = SimpleNamespace(is_closing=lambda: self.closing)
+
+        async def run() -> None:
+            serving = asyncio.create_task(self.events._send(Request(self.request), self))  # type: ignore[arg-type]
+            telling = asyncio.create_task(story())
+            await asyncio.sleep(for_s)
+            self.closing = True
+            await asyncio.wait_for(serving, 2)
+            await telling
+
+        loop.run(run())
+
+    def told(self, name: bytes) -> list[bytes]:
+        return [data for _, data in self.heard if name in data]
+
+
+def test_a_stream_tells_what_is_new_and_now_and_then_that_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(monkeypatch)
+
+    async def story() -> None:
+        await asyncio.sleep(25)
+        stream.state = {"role": "standby"}
+        await asyncio.sleep(5)
+        for n in range(30):
+            stream.recent.add(batch(BrokerChange(n, "online")), 7, n)
+        await asyncio.sleep(5)
+
+    stream.listen(story, 40)
+    assert [b"active" in data for data in stream.told(b"event: state")] == [True, False]
+    (news,) = stream.told(b"event: records")
+    assert news.startswith(b'event: records\ndata: {"total":30,"newest":[{')
+    assert news.count(b'"replica"') == events.RECORDS_MAX
+    assert b'"replica":29' in news
+    assert b'"replica":9,' not in news
+    quiet = [at_s for at_s, data in stream.heard if data == b": nothing new\n\n"]
+    assert len(quiet) == 2
+    assert quiet[1] - quiet[0] >= events.QUIET_S
+    assert stream.went_on == len(stream.heard)
+
+
+def test_records_that_come_one_by_one_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(monkeypatch)
+
+    async def story() -> None:
+        for n in range(30):
+            await asyncio.sleep(0.1)
+            stream.recent.add(batch(BrokerChange(n, "online")), 7, n)
+
+    stream.listen(story, 6)
+    told = stream.told(b"event: records")
+    assert 5 <= len(told) <= 11
+    assert b'"total":30' in told[-1]
+
+
+def test_a_stream_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(monkeypatch)
+
+    async def run() -> float:
+        request: Any = type("Request", (dict,), {"transport": SimpleNamespace(is_closing=lambda: False)})
+        began_s = asyncio.get_running_loop().time()
+        await stream.events._send(request(stream.request), stream)  # type: ignore[arg-type]
+        return asyncio.get_running_loop().time() - began_s
+
+    assert events.STREAM_S <= loop.run(run()) < events.STREAM_S + 3
+
+
+# --- other controllers ---------------------------------------------------------------------------------------
+
+
+def controllers_of(session: Any) -> Controllers:
+    daemon: Any = SimpleNamespace(
+        session=session, settings=SimpleNamespace(tls_files=None, https=False, controller_id=1)
+    )
+    return Controllers(daemon)
+
+
+def test_who_is_registered_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, reads = [ControllerInfo(2, "h:1", "h:2", False)], 0
+
+    async def read(_: Any) -> list[ControllerInfo]:
+        nonlocal reads
+        reads += 1
+        return found
+
+    async def run() -> None:
+        monkeypatch.setattr(controllers, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
+        monkeypatch.setattr(cluster_reader, "controllers", read)
+        assert await controllers_of(None).registered() == []
+        known = controllers_of(object())
+        for pause_s, expected in ((controllers.EVERY_S * 0.9, 1), (controllers.EVERY_S * 0.2, 1), (0.0, 2)):
+            assert await known.registered() == found
+            assert reads == expected
+            await asyncio.sleep(pause_s)
+
+    loop.run(run())
+
+
+OVERVIEW = b'{"state":{"role":"standby","taking_over":false,"zookeeper_connected":true,"in_memory":null}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "silent"),
+    [
+        (OVERVIEW, "", None),
+        # More than arrives at once.
+        (OVERVIEW + b" " * 900_000, "", None),
+        (OVERVIEW + b" " * 2_000_000 + b"{", "", None),
+        (OVERVIEW[:-1], "", "it does not answer: DecodeError"),
+        (b"{}", "", "it does not answer: ValidationError"),
+        # It could become a thousand times as long.
+        (gzip.compress(OVERVIEW, mtime=0), "gzip", "it does not answer: DecodeError"),
+    ],
+    ids=["whole", "in parts", "beyond the limit", "half", "empty", "compressed"],
+)
+async def test_what_a_standby_answers_is_read_to_a_limit(
+    body: bytes, encoding: str, silent: str | None
+) -> None:
+    async def overview(_: web.Request) -> web.Response:
+        headers = {"Content-Encoding": encoding} if encoding else {}
+        return web.Response(body=body, headers=headers)
+
+    app = web.Application()
+    app.router.add_get("/ui/api/overview", overview)
+    async with TestServer(app) as server:
+        found = await controllers_of(None)._ask(f"{server.host}:{server.port}")
+    if silent is None:
+        assert found == {
+            "role": "standby",
+            "taking_over": False,
+            "zookeeper_connected": True,
+            "in_memory": None,
+        }
+    else:
+        assert found == {"silent": silent}
+
+
+def test_of_a_move_it_is_counted_what_has_caught_up() -> None:
+    move: Any = SimpleNamespace(
+        topic="t",
+        partition=0,
+        replicas=[1, 2, 9],
+        adding_replicas=[2, 9],
+        removing_replicas=[7],
+        queued=True,
+        reasons=["a", "b"],
+    )
+    shown = work._move(term_of(cluster_of("t")), move)
+    assert shown == {
+        "topic": "t",
+        "partition": 0,
+        "replicas": [1, 2, 9],
+        "adding": [2, 9],
+        "removing": [7],
+        "queued": True,
+        "synced": 1,
+        "why": "a; b",
+    }
+    move.topic = "gone"
+    assert work._move(term_of(cluster_of("t")), move)["synced"] == 0
