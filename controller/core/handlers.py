@@ -48,6 +48,7 @@ from controller.core.reassignment.phases import (
     completed_by_isr,
     finish_in_sync,
     resume_restored,
+    retry_stalled,
     start_queued,
 )
 from controller.core.requests.api import ControllerRequest, ControllerResponse
@@ -162,6 +163,8 @@ def _brokers_changed(context: EventContext) -> Handler[None]:
 def _topics_changed(context: EventContext) -> Handler[None]:
     yield from topics_changed(context)
     yield from resume_restored(context)
+    # What was being moved may have vanished.
+    yield from start_queued(context)
     yield from deletion.admit(context)
 
 
@@ -189,6 +192,7 @@ def _deletions_retried(context: EventContext) -> Handler[None]:
     yield from deletion.retry(context)
     yield from stray_replicas.retry_overdue(context)
     yield from stray_replicas.record(context)
+    yield from retry_stalled(context)
 
 
 def _preferred_election(context: EventContext) -> Handler[None]:

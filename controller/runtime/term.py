@@ -29,6 +29,7 @@ from controller.core.handlers import answer_with, event_of, not_controller
 from controller.core.machine import Machine, Ready
 from controller.core.model import ControlProtocol
 from controller.core.reassignment import stray_replicas
+from controller.core.reassignment.phases import stalled_due
 from controller.core.records import (
     AuditFinding,
     FailoverPhase,
@@ -283,7 +284,7 @@ class Term:
                 self.verify()
             if not self.machine.ready:
                 continue
-            if retry_due(cluster, now) or stray_replicas.due(cluster, now):
+            if retry_due(cluster, now) or stray_replicas.due(cluster, now) or stalled_due(cluster, now):
                 self.enqueue(Event(EventKind.TOPIC_DELETION_RETRY))
             if purge_due(cluster, now):
                 self.enqueue(Event(EventKind.CONFIG_CHANGE))

@@ -29,7 +29,9 @@ class Reassignments:
         self.ongoing: dict[Partition, BrokerIds] = {}
         #: Reassignments that wait for the concurrency limit, oldest first: partition to target replicas.
         self.queued: dict[Partition, BrokerIds] = {}
-        #: Why the last step of an ongoing reassignment failed.
+        #: Queued ones that could not begin, and when they are tried again, on the driver's clock.
+        self.stalled: dict[Partition, int] = {}
+        #: Why the last step of an ongoing reassignment failed, or the first of a stalled one.
         self.problems: dict[Partition, Reason] = {}
         #: Stray replicas, by broker: outside the assignment, and their deletion is not confirmed.
         self.strays: dict[Partition, dict[int, Ineligible]] = {}
@@ -61,6 +63,12 @@ class Reassignments:
             del self.strays[partition]
         return True
 
+    def dequeue(self, partition: Partition) -> None:
+        """A queued reassignment, if there is one, has begun or is dropped."""
+        self.queued.pop(partition, None)
+        if self.stalled.pop(partition, None) is not None:
+            self.problems.pop(partition, None)
+
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Remove partitions whose topic vanished."""
         gone = set(partitions)
@@ -69,6 +77,7 @@ class Reassignments:
         for by_partition in (
             self.ongoing,
             self.queued,
+            self.stalled,
             self.problems,
             self.strays,
             self.in_sync,

@@ -107,8 +107,8 @@ def pending_reasons(
         reasons.append(Queued(queued, limit or NextInLine()))
     if partition in reassignments.ongoing:
         reasons.extend(_waiting_for(cluster, partition) or _paused(cluster, partition))
-        if (problem := reassignments.problems.get(partition)) is not None:
-            reasons.append(problem)
+    if (problem := reassignments.problems.get(partition)) is not None:
+        reasons.append(problem)
     reasons.extend(
         StrayLeft(broker_id, held.reason if broker_id in cluster.brokers else BrokerAbsent())
         for broker_id, held in reassignments.strays.get(partition, {}).items()

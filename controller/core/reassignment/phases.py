@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from controller.core.backoff import RETRY_FIRST_US
 from controller.core.commits import refresh
 from controller.core.context import EventContext, FollowUp, Handler
 from controller.core.model import (
     NO_EPOCH,
     NO_LEADER,
     BrokerIds,
+    Cluster,
     Partition,
     PartitionState,
     ReplicaState,
@@ -94,7 +96,11 @@ def reassign(
         if p not in failed
         and not (paused and p.leadership is not None and concurrency.needs_leader(cluster, p))
     )
-    failed.update((yield from _begin(context, plans)))
+    stillborn = yield from _begin(context, plans)
+    if stillborn:
+        # What waits was queued behind them.
+        yield from start_queued(context)
+    failed.update(stillborn)
     return failed
 
 
@@ -125,7 +131,10 @@ def _enqueue(
     cluster = context.cluster
     entries = {p: entry_of(cluster, p)._replace(queued=target) for p, target in waiting.items()}
     failed = yield from write_entries(context, entries)
-    cluster.reassignments.queued.update((p, target) for p, target in waiting.items() if p not in failed)
+    for partition, target in waiting.items():
+        if partition not in failed:
+            cluster.reassignments.dequeue(partition)
+            cluster.reassignments.queued[partition] = target
     return failed
 
 
@@ -136,28 +145,47 @@ def _dequeue(context: EventContext, partitions: Iterable[Partition]) -> Handler[
     failed = yield from write_entries(context, {p: entry_of(cluster, p)._replace(queued=()) for p in dropped})
     for partition in dropped:
         if partition not in failed:
-            del cluster.reassignments.queued[partition]
+            cluster.reassignments.dequeue(partition)
             context.log([ReassignmentStep(partition, "cancelled", "its move was waiting")])
     return failed
 
 
 def start_queued(context: EventContext) -> Handler[None]:
     """Begin queued reassignments up to the concurrency limit; those that became impossible are dropped and logged. None
-    begins while the controller is paused or in maintenance mode."""
+    begins while the controller is paused or in maintenance mode.
+
+    One that cannot be recorded waits on, as its topic's znode says: it is tried again after a while, and holds up no
+    others."""
+    known = context.cluster.reassignments
+    while known.queued.keys() - known.stalled.keys() and context.cluster.maintenance.suspension is None:
+        plans, dropped = _startable(context)
+        yield from _dequeue(context, dropped)
+        failed = yield from _begin(context, plans)
+        for partition, why in failed.items():
+            if known.problems.get(partition) != why:
+                refusal = f"its move is waiting and cannot begin: {why}"
+                context.reject("UNKNOWN_SERVER_ERROR", refusal, partition)
+            known.problems[partition] = why
+            known.stalled[partition] = context.now_us + RETRY_FIRST_US
+        if not failed:
+            return
+
+
+def _startable(context: EventContext) -> tuple[dict[Partition, Assignment], list[Partition]]:
+    """The queued reassignments that may begin now, and those that became impossible."""
     cluster = context.cluster
-    if not cluster.reassignments.queued or cluster.maintenance.suspension is not None:
-        return
+    known = cluster.reassignments
     limit = concurrency.ConcurrencyLimit(cluster, context.settings)
     plans: dict[Partition, Assignment] = {}
     dropped: list[Partition] = []
-    for partition in concurrency.by_urgency(cluster, list(cluster.reassignments.queued)):
-        plan = assignment_of(partition).reassign_to(cluster.reassignments.queued[partition])
+    for partition in concurrency.by_urgency(cluster, [p for p in known.queued if p not in known.stalled]):
+        plan = assignment_of(partition).reassign_to(known.queued[partition])
         if cluster.deletion_requested(partition.topic.name):
             context.reject(
                 "UNKNOWN_TOPIC_OR_PARTITION", "its move was waiting: its topic is deleted", partition
             )
             dropped.append(partition)
-            cluster.reassignments.abandoned.add((partition.topic.name, partition.number))
+            known.abandoned.add((partition.topic.name, partition.number))
         elif lost := drops_isr(partition, plan):
             # The ISR has shrunk since it was asked for, to replicas that the move in between was to add.
             context.reject("INVALID_REPLICA_ASSIGNMENT", f"its move was waiting: {lost}", partition)
@@ -165,12 +193,20 @@ def start_queued(context: EventContext) -> Handler[None]:
         elif limit.why_wait(partition, plan) is None:
             limit.take(partition, plan)
             plans[partition] = plan
-    yield from _dequeue(context, dropped)
-    for partition, why in (yield from _begin(context, plans)).items():
-        cluster.reassignments.queued.pop(partition, None)
-        refusal = f"its move was waiting and cannot begin: {why}"
-        context.reject("UNKNOWN_SERVER_ERROR", refusal, partition)
-        context.log([ReassignmentStep(partition, "cancelled", refusal)])
+    return plans, dropped
+
+
+def stalled_due(cluster: Cluster, now_us: int) -> list[Partition]:
+    """Queued reassignments that could not begin, and are to be tried again."""
+    return [p for p, at_us in cluster.reassignments.stalled.items() if at_us <= now_us]
+
+
+def retry_stalled(context: EventContext) -> Handler[None]:
+    due = stalled_due(context.cluster, context.now_us)
+    for partition in due:
+        del context.cluster.reassignments.stalled[partition]
+    if due:
+        yield from start_queued(context)
 
 
 def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, Reason]]:
@@ -201,7 +237,7 @@ def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Han
     for partition, plan in plans.items():
         if partition in failed:
             continue
-        known.queued.pop(partition, None)
+        known.dequeue(partition)
         known.ongoing[partition] = originals[partition]
         gone = rest(partition.replicas, plan.replicas)
         to = "moving" if plan.being_reassigned else "settling"
