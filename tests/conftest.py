@@ -95,6 +95,12 @@ LONGEST = (
     "broker_stub/test_process.py",
     "runtime/zookeeper/test_secured_ensemble.py",
     "provers/durability/test_durability.py",
+    # By their names these would be among the last.
+    "provers/model/test_transition_tables.py",
+    "test_architecture.py",
+    "runtime/test_process.py",
+    "tools/test_installation.py",
+    "workload/test_checker.py",
     # Of make test-long.
     "deploy/test_alerts_fired.py",
     "docs/test_tutorial.py",

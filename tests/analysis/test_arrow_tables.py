@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -120,14 +120,8 @@ def same(spark: SparkSession, logs: Path, staging: Path) -> dict[str, list[str]]
     return as_text
 
 
-@settings(max_examples=2)
-@given(seed=st.integers(0, 1 << 32), small=st.booleans(), damaged=st.booleans())
-@example(seed=1, small=False, damaged=True)
-def test_arrow_and_spark_make_the_same_of_any_records(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, small: bool, damaged: bool
-) -> None:
+def of_random_records(spark: SparkSession, root: Path, seed: int, *, small: bool, damaged: bool) -> None:
     """``small``: blocks and buckets of a few lines."""
-    root = tmp_path_factory.mktemp("log")
     random_log(root / "logs", random.Random(seed), lines_each=60, damaged=damaged)
     with pytest.MonkeyPatch.context() as patched:
         if small:
@@ -137,6 +131,22 @@ def test_arrow_and_spark_make_the_same_of_any_records(
             patched.setattr(conversion, "_DOUBTS_ALONE", 0)
             patched.setattr(arrow_intervals, "TOP_ROWS", 3)
         same(spark, root / "logs", root / "staging")
+
+
+@pytest.mark.parametrize(("seed", "small", "damaged"), [(1, False, True), (2, True, False)])
+def test_arrow_and_spark_make_the_same_of_records(
+    spark: SparkSession, tmp_path: Path, seed: int, small: bool, damaged: bool
+) -> None:
+    of_random_records(spark, tmp_path, seed, small=small, damaged=damaged)
+
+
+@pytest.mark.long
+@settings(max_examples=4)
+@given(seed=st.integers(0, 1 << 32), small=st.booleans(), damaged=st.booleans())
+def test_arrow_and_spark_make_the_same_of_any_records(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, small: bool, damaged: bool
+) -> None:
+    of_random_records(spark, tmp_path_factory.mktemp("log"), seed, small=small, damaged=damaged)
 
 
 @pytest.mark.long

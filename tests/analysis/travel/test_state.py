@@ -49,7 +49,7 @@ def check(logs: Logs, wanted: dict[When, State]) -> None:
         assert {row.broker for row in brokers[str(when)] if row.live} == true.live, when
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_what_is_told_of_any_event_of_a_life_is_true(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     life = Life(tmp_path, seed)
     chosen = random.Random(seed).sample(life.states, 4)
@@ -144,7 +144,7 @@ def chaos(root: Path, seed: int) -> None:
         (directory / "state-change.jsonl").write_text("\n".join(written) + "\n")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_every_state_is_as_a_program_finds_it_that_reads_line_by_line(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
