@@ -55,7 +55,7 @@ def test_a_number_is_digits_and_has_a_limit(text: str, found: int | None) -> Non
 
 @pytest.mark.parametrize("text", ["1,x", "1,,2", "-1", "99999999999", "1" * 5000, "\u0661"])
 def test_bad_replicas_are_named_with_their_option(text: str) -> None:
-    with pytest.raises(PlanError, match=r"--replicas .*: must be broker ids like 1,2,3"):
+    with pytest.raises(PlanError, match=r"--replicas .*: must be broker ids from 0 to 2147483647, as 1,2,3"):
         parse_ids(text, "--replicas")
 
 

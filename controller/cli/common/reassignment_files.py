@@ -94,5 +94,5 @@ def parse_ids(text: str, option: str) -> BrokerIds:
     """``1,2,3``: broker ids, preferred leader first. Raises PlanError naming the option."""
     ids = [number_in(part.strip(), BROKER_ID_MAX) for part in text.split(",")]
     if None in ids:
-        raise PlanError(f"{option} {shown(text)}: must be broker ids like 1,2,3")
+        raise PlanError(f"{option} {shown(text)}: must be broker ids from 0 to {BROKER_ID_MAX}, as 1,2,3")
     return tuple(id_ for id_ in ids if id_ is not None)

@@ -253,9 +253,9 @@ class Controller(Model):
         self._disks()
 
     def _proposed_directories(self, known: Leadership, isr: Ids) -> Ids:
-        """ADR 17: members that stay keep theirs, of a new one the registration tells it."""
+        """ADR 17: members that stay keep theirs; of a new one, and where it is not known, the registration tells it."""
         stayed = dict(zip(known.isr, known.directories, strict=False))
-        return told(stayed.get(b, 0) if b in known.isr else self.registered_directory(b) for b in isr)
+        return told(stayed.get(b) or self.registered_directory(b) for b in isr)
 
     def elect(self, kind: str, chosen: int | None = None) -> None:
         """8.3: ElectLeaders."""

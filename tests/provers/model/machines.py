@@ -278,14 +278,7 @@ class Model:
                 self.take_over()
             case "elect":
                 assert found is not None
-                assert self.stored is not None
-                known = self.stored.kept(found.isr) or (0,) * len(found.isr)
-                if found.unclean:
-                    known = (0,) * len(found.isr)
-                # What is not told is taken from the registrations (ours); who is elected uncleanly begins with what
-                # it has (ADR 17).
-                filled = [d or self.registered_directory(b) for b, d in zip(found.isr, known, strict=True)]
-                self.succeed(found.leader, found.isr, found.recovering, told(filled))
+                self.succeed(found.leader, found.isr, found.recovering, begins_anew=found.unclean)
             case "lisr to recipients":
                 assert found is not None
                 self.lisr(found.recipients)
@@ -410,10 +403,12 @@ class Model:
     def write(self, new: Leadership) -> None:
         self.stored = self.cached = new
 
-    def succeed(self, leader: int, isr: Ids, recovering: bool, directories: Ids | None = None) -> None:
-        """``directories`` None: members keep theirs."""
+    def succeed(self, leader: int, isr: Ids, recovering: bool, *, begins_anew: bool = False) -> None:
+        """Members keep their directories. What is not told is taken from the registrations (ours); who is elected
+        uncleanly ``begins_anew`` with what it has (ADR 17)."""
         held = self.stored
         assert held is not None
+        known = (() if begins_anew else held.kept(isr)) or (0,) * len(isr)
         self.write(
             Leadership(
                 leader,
@@ -422,7 +417,7 @@ class Model:
                 held.partition_epoch + 1,
                 self.controller_epoch,
                 recovering,
-                held.kept(isr) if directories is None else directories,
+                told(d or self.registered_directory(b) for b, d in zip(isr, known, strict=True)),
             )
         )
 

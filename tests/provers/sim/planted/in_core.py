@@ -260,7 +260,7 @@ return StateChange(_p, _c, _n, _e.recipients)
     Fault(
         "queued-moves-forgotten",
         "a move that has waited for its turn never begins",
-        Change(CORE + "reassignment.phases:start_queued", "_l.why_wait(_p, _a) is None", "False"),
+        Change(CORE + "reassignment.phases:_startable", "_l.why_wait(_p, _a) is None", "False"),
     ),
     Fault(
         "leaders-kept-at-shutdown",
