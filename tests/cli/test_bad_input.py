@@ -74,7 +74,11 @@ BAD: list[Row] = [
     ("elect leader 9 --partition=bad-0 --dry-run", 1, "leader = 9: must be one of its replicas [1, 2]"),
     ("reassign execute --topic=bad --partition=0 --replicas=9 --yes", 3, "[9] are not live brokers"),
     ("reassign execute --topic=bad --partition=0 --replicas=9 --dry-run", 3, "[9] are not live brokers"),
-    (f"reassign execute --topic=bad --partition=0 --replicas={HUGE} --yes", 1, "must be broker ids from 0 to 2147483647"),
+    (
+        f"reassign execute --topic=bad --partition=0 --replicas={HUGE} --yes",
+        1,
+        "must be broker ids from 0 to 2147483647",
+    ),
     ("reassign execute --topic=bad --partition=0 --replicas=1,1 --yes", 1, "must be distinct"),
     ("reassign generate --brokers=1,9", 1, "broker 9 is not registered"),
     (f"reassign generate --brokers={HUGE}", 1, "must be broker ids from 0 to 2147483647"),

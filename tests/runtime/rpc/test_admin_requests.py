@@ -289,6 +289,7 @@ async def test_the_cluster_is_described_as_the_controller_knows_it(
 ) -> None:
     async with three(zookeeper, zk, tmp_path) as (active, endpoint):
         term, cluster = active.term, active.term.machine.cluster
+        await until(lambda: not any(term.machine.outbox.pending(b) for b in (1, 2, 3)), "all is told")
         cluster.brokers[1] = msgspec.structs.replace(cluster.brokers[1], rack="r1")
         cluster.flapping[2] = Flapping(losses=3, hold_us=5_900_000)
         cluster.problems["/brokers/topics/x"] = "junk"
