@@ -19,6 +19,7 @@ from controller.core.reassignment.reasons import Notified
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import ReassignmentStep, Rejection
 from controller.core.requests.operator import SetDrain, SetPause
+from controller.core.requests.topics import DeleteTopics, TopicRef
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import (
     active,
@@ -689,6 +690,17 @@ def test_a_waiting_move_that_cannot_begin_waits_on_says_why_and_holds_up_no_othe
     assert not rig.cluster.reassignments.stalled
     join(rig, [1, 2], "u")
     check_moved(rig, ("u", 0), [2])
+
+
+def test_those_behind_one_whose_topic_is_deleted_begin_with_it_dropped() -> None:
+    one = CoreSettings(reassignment_concurrent_moves_max=1)
+    rig = active(1, 2, settings=one, t=[[1]], u=[[1]], v=[[1]])
+    ask(rig, {T: [2], ("u", 0): [2], ("v", 0): [2]})
+    rig.hold_stops = True
+    rig.ask(DeleteTopics([TopicRef("u")]))
+    join(rig, [1, 2])
+    listed = ongoing(rig)
+    assert (list(listed), listed["v-0"].queued) == (["v-0"], False)
 
 
 @pytest.mark.parametrize("how", ["cancelled", "to another"])

@@ -1,7 +1,9 @@
-"""Topic deletion through a whole daemon: asked for by request, refused by a broker at first, tried again."""
+"""What a whole daemon tries again: a deletion that a broker refused at first, a move that could not begin."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.core import backoff
+from controller.core.reassignment import phases
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import SetFreeze
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicRef
 from controller.runtime import state
 from controller.runtime import term as terms
@@ -80,3 +85,37 @@ async def test_a_refused_deletion_is_tried_again_and_told(
         assert {s.leader_epoch for s in orders} == {-2}
         assert {s.leader for s in broker.states("UpdateMetadata")[-PARTITIONS:]} == {-2}
     await broker.stop()
+
+
+async def test_a_waiting_move_that_could_not_begin_begins_without_another_event(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topic's znode does not decode when its turn comes."""
+    monkeypatch.setattr(phases, "RETRY_FIRST_US", 200_000)
+    monkeypatch.setattr(terms, "RETRY_LOOK_S", 0.05)
+    path = "/brokers/topics/t"
+    brokers = [await FakeBroker(n).start() for n in (1, 2)]
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    async with running(daemon):
+        await until(lambda: daemon.active, "the failover")
+        for n, broker in enumerate(brokers, 1):
+            registered = f'{{"version":4,"endpoints":["GRPC://127.0.0.1:{broker.port}"]}}'
+            await asyncio.to_thread(zk.create, f"/brokers/ids/{n}", registered.encode())
+        await asyncio.to_thread(zk.create, path, b'{"version":1,"partitions":{"0":[1]}}')
+        term = daemon.term
+        assert term is not None
+        known = term.machine.cluster.reassignments
+        await until(lambda: any(p.leadership for p in term.machine.cluster.partitions()), "the topic")
+        await term.ask(SetFreeze(True, "r", "a", 2**42))
+        await term.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, (2,))]))
+        assert known.queued
+        stored, _ = await asyncio.to_thread(zk.get, path)
+        await asyncio.to_thread(zk.set, path, b"{")
+        await term.ask(SetFreeze(False, "r", "a", 0))
+        await until(lambda: bool(known.stalled), "it cannot begin")
+        await asyncio.to_thread(zk.set, path, stored)
+        await until(lambda: bool(known.ongoing), "it begins")
+        assert (known.queued, known.stalled) == ({}, {})
+        assert json.loads((await asyncio.to_thread(zk.get, path))[0])["adding_replicas"] == {"0": [2]}
+    for broker in brokers:
+        await broker.stop()
