@@ -6,6 +6,7 @@ And Hypothesis' profiles, by ``HYPOTHESIS_PROFILE``: "gate" takes the same examp
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -115,7 +116,7 @@ LONGEST = (
 #: What needs a server is slow, whether it says so or not.
 SERVERS = {"zookeeper_server", "spark"}
 #: They need no server, and take long: tests of what tests the product, of the work that grows with the input, of each
-#: moment at which a process may die, and of logs with any damage.
+#: moment at which a process may die, of logs with any damage, and of generated messages by another library's reading.
 THOROUGH = (
     "analysis/test_conversion.py",
     "broker_stub/log/test_log_power_cuts.py",
@@ -123,12 +124,14 @@ THOROUGH = (
     "core/reassignment/test_crashes.py",
     "core/topics/test_deletion_crashes.py",
     "linear/",
+    "proto/kafka/test_kio.py",
     "provers/chaos/",
     "provers/fuzz/",
     "provers/mutation/",
     "provers/sim/actors/",
     "provers/sim/odd/",
     "provers/sim/planted/",
+    "workload/",
 )
 
 
@@ -145,6 +148,14 @@ def pytest_collection(session: pytest.Session) -> None:
         # What is wrong with a file is said when its tests are collected.
         with suppress(Exception):
             import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no collection of garbage need look at it. Tests leave little, so it comes
+    seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 @pytest.hookimpl(tryfirst=True)

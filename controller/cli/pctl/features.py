@@ -13,7 +13,7 @@ from controller.cli.common.options import Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import note, print_fields, print_rows
 from controller.cli.common.requests import ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
-from controller.core.names import number_in
+from controller.core.names import number_in, shown
 from controller.core.requests.features import UpgradeType
 from controller.runtime.zookeeper.session import Session
 from proto.gen import features_pb2 as pb
@@ -57,7 +57,7 @@ def parse_levels(texts: Sequence[str]) -> dict[str, int]:
         name, equals, level = text.rpartition("=")
         if not (equals and name and (found := number_in(level, LEVEL_MAX))):
             raise click.UsageError(
-                f"--feature {text!r}: must be NAME=LEVEL, with a level from 1 to {LEVEL_MAX}"
+                f"--feature {shown(text)}: must be NAME=LEVEL, with a level from 1 to {LEVEL_MAX}"
             )
         if name in levels:
             raise click.UsageError(f"--feature {name!r}: named twice")

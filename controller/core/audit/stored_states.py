@@ -15,7 +15,6 @@ ours is under way while an event is handled: what differs was written by somebod
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +25,7 @@ from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadStates, SetState
 from controller.core.events import StatesCheck
 from controller.core.model import EPOCH_MAX, NO_EPOCH, NO_LEADER, RECOVERED, LeaderAndIsr, Partition
+from controller.core.names import counted, name_shown
 from controller.core.partitions import lost_data, partition_state_machine
 from controller.core.partitions.leader_election import OFFLINE
 from controller.core.partitions.leader_epochs import raise_leader_epochs
@@ -144,9 +144,12 @@ def _sort(
 def _way_on(context: EventContext, partition: Partition) -> str:
     """Without its state a partition can neither end a move nor be led anew."""
     name = partition.topic.name
-    if not context.cluster.reassigning(name):
+    moving = context.cluster.reassigning(name)
+    if not moving:
         return "delete the topic to go on"
-    return f"pctl reassign cancel --topic {shlex.quote(name)}, then delete the topic to go on"
+    cancel = f"pctl reassign cancel --topic {name_shown(name)} --partition {moving[0].number}"
+    more = f" (and {counted(len(moving) - 1, 'partition')} more of it)" if len(moving) > 1 else ""
+    return f"{cancel}{more}, then delete the topic to go on"
 
 
 def _believed(known: LeaderAndIsr, found: LeaderAndIsr) -> int:

@@ -12,9 +12,11 @@ from controller.core.reasons import Reason
 
 
 class Ineligible(msgspec.Struct, frozen=True):
-    """Why a deletion of a topic or a stray replica is *ineligible* (reference, section 7.1).
+    """Why a deletion of a topic or a stray replica is *ineligible* (reference, section 7.1), or why a queued
+    reassignment could not begin.
 
-    ``retry_at_us``: when the deletion is retried, on the driver's clock; None: only once a broker or disk is back.
+    ``retry_at_us``: when it is tried again, on the driver's clock; None: a deletion only once a broker or disk is back,
+    a reassignment with the next one that may begin.
     """
 
     reason: Reason
@@ -29,9 +31,9 @@ class Reassignments:
         self.ongoing: dict[Partition, BrokerIds] = {}
         #: Reassignments that wait for the concurrency limit, oldest first: partition to target replicas.
         self.queued: dict[Partition, BrokerIds] = {}
-        #: Queued ones that could not begin, and when they are tried again, on the driver's clock.
-        self.stalled: dict[Partition, int] = {}
-        #: Why the last step of an ongoing reassignment failed, or the first of a stalled one.
+        #: Queued ones that could not begin.
+        self.stalled: dict[Partition, Ineligible] = {}
+        #: Why the last step of an ongoing reassignment failed.
         self.problems: dict[Partition, Reason] = {}
         #: Stray replicas, by broker: outside the assignment, and their deletion is not confirmed.
         self.strays: dict[Partition, dict[int, Ineligible]] = {}
@@ -66,8 +68,12 @@ class Reassignments:
     def dequeue(self, partition: Partition) -> None:
         """A queued reassignment, if there is one, has begun or is dropped."""
         self.queued.pop(partition, None)
-        if self.stalled.pop(partition, None) is not None:
-            self.problems.pop(partition, None)
+        self.stalled.pop(partition, None)
+
+    def in_turn(self) -> list[Partition]:
+        """The queued ones, oldest first, without those that are to be tried later."""
+        held = {p for p, stalled in self.stalled.items() if stalled.retry_at_us is not None}
+        return [p for p in self.queued if p not in held]
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Remove partitions whose topic vanished."""

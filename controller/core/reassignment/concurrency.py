@@ -105,10 +105,12 @@ def pending_reasons(
         running = running or ConcurrencyLimit(cluster, settings)
         limit = cluster.maintenance.suspension or running.why_wait(partition, plan)
         reasons.append(Queued(queued, limit or NextInLine()))
+        if (stalled := reassignments.stalled.get(partition)) is not None:
+            reasons.append(stalled.reason)
     if partition in reassignments.ongoing:
         reasons.extend(_waiting_for(cluster, partition) or _paused(cluster, partition))
-    if (problem := reassignments.problems.get(partition)) is not None:
-        reasons.append(problem)
+        if (problem := reassignments.problems.get(partition)) is not None:
+            reasons.append(problem)
     reasons.extend(
         StrayLeft(broker_id, held.reason if broker_id in cluster.brokers else BrokerAbsent())
         for broker_id, held in reassignments.strays.get(partition, {}).items()

@@ -23,6 +23,7 @@ from controller.core.model import (
     NO_LEADER,
     BrokerIds,
     Cluster,
+    Ineligible,
     Partition,
     PartitionState,
     ReplicaState,
@@ -96,11 +97,11 @@ def reassign(
         if p not in failed
         and not (paused and p.leadership is not None and concurrency.needs_leader(cluster, p))
     )
-    stillborn = yield from _begin(context, plans)
-    if stillborn:
+    not_begun = yield from _begin(context, plans)
+    if not_begun:
         # What waits was queued behind them.
         yield from start_queued(context)
-    failed.update(stillborn)
+    failed.update(not_begun)
     return failed
 
 
@@ -157,16 +158,16 @@ def start_queued(context: EventContext) -> Handler[None]:
     One that cannot be recorded waits on, as its topic's znode says: it is tried again after a while, and holds up no
     others."""
     known = context.cluster.reassignments
-    while known.queued.keys() - known.stalled.keys() and context.cluster.maintenance.suspension is None:
+    while known.in_turn() and context.cluster.maintenance.suspension is None:
         plans, dropped = _startable(context)
         yield from _dequeue(context, dropped)
         failed = yield from _begin(context, plans)
         for partition, why in failed.items():
-            if known.problems.get(partition) != why:
+            before = known.stalled.get(partition)
+            if before is None or before.reason != why:
                 refusal = f"its move is waiting and cannot begin: {why}"
                 context.reject("UNKNOWN_SERVER_ERROR", refusal, partition)
-            known.problems[partition] = why
-            known.stalled[partition] = context.now_us + RETRY_FIRST_US
+            known.stalled[partition] = Ineligible(why, context.now_us + RETRY_FIRST_US)
         if not failed:
             return
 
@@ -178,7 +179,7 @@ def _startable(context: EventContext) -> tuple[dict[Partition, Assignment], list
     limit = concurrency.ConcurrencyLimit(cluster, context.settings)
     plans: dict[Partition, Assignment] = {}
     dropped: list[Partition] = []
-    for partition in concurrency.by_urgency(cluster, [p for p in known.queued if p not in known.stalled]):
+    for partition in concurrency.by_urgency(cluster, known.in_turn()):
         plan = assignment_of(partition).reassign_to(known.queued[partition])
         if cluster.deletion_requested(partition.topic.name):
             context.reject(
@@ -198,13 +199,18 @@ def _startable(context: EventContext) -> tuple[dict[Partition, Assignment], list
 
 def stalled_due(cluster: Cluster, now_us: int) -> list[Partition]:
     """Queued reassignments that could not begin, and are to be tried again."""
-    return [p for p, at_us in cluster.reassignments.stalled.items() if at_us <= now_us]
+    return [
+        p
+        for p, stalled in cluster.reassignments.stalled.items()
+        if stalled.retry_at_us is not None and stalled.retry_at_us <= now_us
+    ]
 
 
 def retry_stalled(context: EventContext) -> Handler[None]:
+    stalled = context.cluster.reassignments.stalled
     due = stalled_due(context.cluster, context.now_us)
     for partition in due:
-        del context.cluster.reassignments.stalled[partition]
+        stalled[partition] = Ineligible(stalled[partition].reason)
     if due:
         yield from start_queued(context)
 

@@ -210,8 +210,8 @@ def test_what_is_moved_while_its_state_is_deleted_is_taken_back_before_its_topic
     rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, (2, 3, 4))]))
     del rig.world.states[("t", 0)]
     check(rig)
-    advice = "somebody deleted it: pctl reassign cancel --topic t, then delete the topic to go on"
-    assert rig.cluster.problems[PATH] == advice
+    cancel = "pctl reassign cancel --topic t --partition 0"
+    assert rig.cluster.problems[PATH] == f"somebody deleted it: {cancel}, then delete the topic to go on"
     rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, None)]))
     rig.ask(DeleteTopics([TopicRef("t")]))
     rig.run()
