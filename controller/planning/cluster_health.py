@@ -134,7 +134,7 @@ def wrong(seen: Seen) -> Iterator[Finding]:
     for id_, lacking in sorted(seen.tally.lacking.items()):
         known = id_ in seen.forgotten
         forgotten = f" and forgotten (pctl brokers decommission {id_} moves them)" if known else ""
-        text = f"broker {id_} is gone{forgotten}: {counted(lacking, 'partition')} lack it"
+        text = f"broker {id_} is gone{forgotten}: {counted(lacking, 'partition')} {'lacks' if lacking == 1 else 'lack'} it"
         yield Finding(Wrong.BROKERS_GONE, 1, text)
     if seen.told is not None and not isinstance(seen.told, str):
         yield from _told(seen.tally.registered, seen.told)

@@ -124,6 +124,11 @@ def test_a_freeze_says_until_when_it_is_meant() -> None:
     assert freeze_text(None) is None
 
 
+def test_one_partition_lacks_a_broker() -> None:
+    now = a_cluster(a_partition(0, state(1, (1, 2), 3, 5), (1, 2, 9)))
+    assert found(now, answer())[Wrong.BROKERS_GONE] == "broker 9 is gone: 1 partition lacks it"
+
+
 def test_what_is_under_way() -> None:
     assert list(unfinished(0, [], (), 0)) == []
     deleting = [f"t{n}" for n in range(7)]
