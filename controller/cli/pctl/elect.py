@@ -42,7 +42,9 @@ def _partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that name partitions, and --dry-run."""
     for option in (
         dry_run_option,
-        click.option("--all", "everything", is_flag=True, help="every partition, but of topics being deleted"),
+        click.option(
+            "--all", "everything", is_flag=True, help="every partition, but of topics being deleted"
+        ),
         click.option(
             "--file",
             "listed",
