@@ -124,6 +124,21 @@ def test_a_freeze_says_until_when_it_is_meant() -> None:
     assert freeze_text(None) is None
 
 
+def test_one_partition_lacks_a_broker() -> None:
+    now = a_cluster(a_partition(0, state(1, (1, 2), 3, 5), (1, 2, 9)))
+    assert found(now, answer())[Wrong.BROKERS_GONE] == "broker 9 is gone: 1 partition lacks it"
+
+
+def test_a_topic_that_is_being_deleted_lacks_its_brokers_and_nothing_else() -> None:
+    now = a_cluster(
+        a_partition(0, state(-1, (1, 2), 3, 5)),
+        a_partition(1, None),
+        a_partition(2, state(1, (1,), 3, 5), (1, 9)),
+    )
+    now.deleting = ["t"]
+    assert found(now, answer()) == {Wrong.BROKERS_GONE: "broker 9 is gone: 1 partition lacks it"}
+
+
 def test_what_is_under_way() -> None:
     assert list(unfinished(0, [], (), 0)) == []
     deleting = [f"t{n}" for n in range(7)]
@@ -189,6 +204,12 @@ def test_why_a_partition_has_no_leader() -> None:
     assert why(now, alive) == "2, 1 of the ISR [2, 1] is alive, but no new leader is elected yet"
     now.maintenance = Maintenance(paused=ANN)
     assert why(now, alive) == "2, 1 of the ISR [2, 1] is alive, but elections are paused by ann: disks"
+    now.deleting = ["s", "t", "u"]
+    assert [why(now, p) for p in (alive, dead, a_partition(0, None))] == ["its topic is being deleted"] * 3
+    led = a_partition(0, state(1, (1,), 3, 5))
+    assert why(now, led) == "out of sync: 2", "its deletion may wait"
+    now.deleting = ["s", "tt"]
+    assert why(now, dead) == "no member of the ISR [8, 9] is alive"
 
 
 @pytest.mark.parametrize(

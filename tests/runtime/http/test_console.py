@@ -138,6 +138,15 @@ def test_each_partition_counts_once_under_the_worst() -> None:
     assert rows == [None, "under_min_isr_partitions", "unavailable_partitions", "unavailable_partitions"]
 
 
+def test_partitions_that_are_being_deleted_are_not_counted_as_wrong() -> None:
+    cluster = a_cluster()
+    cluster.topics_to_delete.add("t")
+    survey = Survey(cluster.brokers, deleting=cluster.topics_to_delete)
+    assert total([survey.count(p, min_isr=2) for p in cluster.partitions()]) == Counts(4, moving=1)
+    assert survey.tally.lacking == {9: 1}, "that broker has to delete it"
+    assert [partition_row(cluster, p, 2)["worst"] for p in cluster.partitions()] == [None] * 4
+
+
 @pytest.mark.parametrize(
     ("cells", "tiles_max", "made"), [(0, 5, 0), (5, 5, 5), (6, 5, 3), (100_000, 1200, 1191)]
 )

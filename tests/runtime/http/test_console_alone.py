@@ -289,6 +289,7 @@ def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.Mon
 
         def __init__(self, cluster: Cluster) -> None:
             self._cluster, self.brokers = cluster, cluster.brokers
+            self.topics_to_delete = cluster.topics_to_delete
 
         @property
         def topics(self) -> Any:

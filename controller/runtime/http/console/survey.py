@@ -72,10 +72,11 @@ class OfBroker:
 
 
 class Survey:
-    """One count. ``names``: sorted; ``topics``: parallel to it; ``changes``: the term's, when it began."""
+    """One count. ``names``: sorted; ``topics``: parallel to it; ``changes``: the term's, when it began; ``deleting``:
+    names of topics that are being deleted."""
 
-    def __init__(self, registered: Collection[int], changes: int = 0) -> None:
-        self.changes = changes
+    def __init__(self, registered: Collection[int], changes: int = 0, deleting: Collection[str] = ()) -> None:
+        self.changes, self.deleting = changes, deleting
         self.tally = Tally(registered)
         self.names: list[str] = []
         self.topics: list[Counts] = []
@@ -84,14 +85,23 @@ class Survey:
 
     def count(self, partition: Partition, min_isr: int) -> Counts:
         moving = bool(partition.adding or partition.removing)
-        return self.count_as(partition, partition.leadership, min_isr, moving=moving)
+        deleting = partition.topic.name in self.deleting
+        return self.count_as(partition, partition.leadership, min_isr, moving=moving, deleting=deleting)
 
     def count_as(
-        self, partition: Partition, state: LeaderAndIsr | None, min_isr: int, *, moving: bool = False
+        self,
+        partition: Partition,
+        state: LeaderAndIsr | None,
+        min_isr: int,
+        *,
+        moving: bool = False,
+        deleting: bool = False,
     ) -> Counts:
         """Count a partition as if this were its leadership."""
         replicas = partition.replicas
-        worst = self.tally.add(partition.topic.name, partition.number, replicas, state, min_isr)
+        worst = self.tally.add(
+            partition.topic.name, partition.number, replicas, state, min_isr, deleting=deleting
+        )
         isr = () if state is None else state.isr
         for broker_id in replicas:
             found = self.brokers.get(broker_id) or self.brokers.setdefault(broker_id, OfBroker())
@@ -125,8 +135,9 @@ class Surveyor:
             if self._last is not None and self._of is term and began_s < self._again_at_s:
                 return self._last
             await self._min_isr.refresh(term)
+            cluster = term.machine.cluster
             self._last = await self._counted(
-                Survey(term.machine.cluster.brokers, term.changes), term.machine.cluster
+                Survey(cluster.brokers, term.changes, cluster.topics_to_delete), cluster
             )
             self._of = term
             self._again_at_s = began_s + max(COUNT_EVERY_S, SHARE * self._worked_s)
