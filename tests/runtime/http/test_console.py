@@ -17,6 +17,7 @@ import aiohttp
 import click
 import msgspec
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from kazoo.client import KazooClient
 
 from controller.cli.pctl.main import main as pctl
@@ -26,7 +27,7 @@ from controller.planning.cluster_health import Unfinished, Wrong
 from controller.planning.context import take
 from controller.planning.scenarios import Terms, broker_loss
 from controller.runtime.config import Settings
-from controller.runtime.http.console.files import HEADERS, INDEX, POLICY, files
+from controller.runtime.http.console.files import HEADERS, INDEX, POLICY, File, files, sender
 from controller.runtime.http.console.survey import Counts, Survey, tiles, total
 from controller.runtime.http.console.views import COMMANDS, explain_command, partition_row
 from controller.runtime.http.server import start_http
@@ -97,6 +98,17 @@ def test_the_commands_on_the_pages_exist(text: str) -> None:
 def test_each_finding_has_a_command() -> None:
     assert set(COMMANDS) | {Wrong.CONTROLLER_SILENT} == {*Wrong, *Unfinished}
     assert explain_command("a b'; rm", 0) == "pctl explain partition 'a b'\"'\"'; rm' 0"
+
+
+async def test_a_browser_asks_each_time_whether_a_file_is_still_the_same() -> None:
+    send = sender(File(b"x", "text/css", '"tag"'))
+    for known, status in (("", 200), ('W/"tag"', 304), ('"a", "tag"', 304)):
+        answer = await send(make_mocked_request("GET", "/ui/x", headers={"If-None-Match": known}))
+        assert (answer.status, answer.headers["Cache-Control"], answer.headers["ETag"]) == (
+            status,
+            "no-cache",
+            '"tag"',
+        )
 
 
 # --- counts --------------------------------------------------------------------------------------------------
