@@ -43,6 +43,7 @@ from proto.gen.kafka.alter_partition_request import (
 from proto.gen.kafka.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
+    ScramCredentialUpsertion,
 )
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import FinalizedFeatureKey, SupportedFeatureKey
@@ -214,6 +215,24 @@ async def test_of_a_partition_that_is_named_twice_the_last_proposal_counts(
     assert [(p.partition_index, p.error_code) for p in told.partitions] == [
         (0, ErrorCode.NONE),
         (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+
+
+async def test_credentials_are_altered_by_the_numbers_of_kafka_s_mechanisms(asked: Asked) -> None:
+    request = AlterUserScramCredentialsRequest(
+        deletions=[
+            ScramCredentialDeletion("a", 1),
+            ScramCredentialDeletion("b", 2),
+            ScramCredentialDeletion("c", 3),
+        ],
+        upsertions=[ScramCredentialUpsertion("d", 1, 8192, b"salt", bytes(32))],
+    )
+    await asked.ask(request)
+    assert [(each.user, each.mechanism) for each in asked.requests[-1].alterations] == [
+        ("a", "SCRAM-SHA-256"),
+        ("b", "SCRAM-SHA-512"),
+        ("c", None),
+        ("d", "SCRAM-SHA-256"),
     ]
 
 

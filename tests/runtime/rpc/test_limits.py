@@ -16,7 +16,7 @@ from controller.runtime.rpc.limits import (
     excess,
 )
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import common_pb2, maintenance_pb2
+from proto.gen import common_pb2, inspection_pb2, maintenance_pb2
 from tests.support.runtime.fuzzed_cluster import METHODS
 from tests.support.runtime.random_messages import Extreme, extremes
 
@@ -49,6 +49,8 @@ def test_each_field_has_a_limit(method: Any, extreme: Extreme, monkeypatch: pyte
 
 
 def test_where_it_is_said() -> None:
+    names = inspection_pb2.DescribeTopicsRequest(topics=["a", "n" * 1001, "b"])
+    assert excess(names) == "topics: has 1001 characters, must have at most 1000"
     topics = [pb.CreatableTopic(name="a"), pb.CreatableTopic(name="n" * 1001)]
     assert excess(pb.CreateTopicsRequest(topics=topics)) == (
         "topics[1].name: has 1001 characters, must have at most 1000"
