@@ -410,7 +410,7 @@ def test_a_broker_is_healthy_that_answers(
 ) -> None:
     asked: list[tuple[str, float]] = []
 
-    class Answer(grpc.RpcError):  # type: ignore[misc]
+    class Answer(grpc.RpcError):
         def code(self) -> grpc.StatusCode:
             return code
 

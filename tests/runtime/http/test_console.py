@@ -56,6 +56,12 @@ SINKS = re.compile(
 def test_the_policy_lets_in_nothing_inline_and_nothing_from_elsewhere() -> None:
     assert "unsafe" not in POLICY
     assert "default-src 'none'" in POLICY
+    assert "frame-ancestors 'none'" in POLICY
+    # Also for browsers that know nothing of policies.
+    assert {name: HEADERS[name] for name in ("X-Frame-Options", "X-Content-Type-Options")} == {
+        "X-Frame-Options": "DENY",
+        "X-Content-Type-Options": "nosniff",
+    }
     page = TEXTS["/ui"]
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)
     named = re.findall(r"(?:src|href)=\"([^#\"]+)\"", page)
@@ -97,6 +103,12 @@ def test_the_commands_on_the_pages_exist(text: str) -> None:
 
 def test_each_finding_has_a_command() -> None:
     assert set(COMMANDS) | {Wrong.CONTROLLER_SILENT} == {*Wrong, *Unfinished}
+    ends = {
+        Wrong.PAUSED: "pctl maintenance resume",
+        Wrong.MAINTENANCE: "pctl maintenance leave",
+        Wrong.FROZEN: "pctl unfreeze",
+    }
+    assert {what: COMMANDS[what] for what in ends} == ends
     assert explain_command("a b'; rm", 0) == "pctl explain partition 'a b'\"'\"'; rm' 0"
 
 

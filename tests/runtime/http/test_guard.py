@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from controller.runtime.http.access import CALLER, MAY_DESCRIBE, OPEN, AsRpc, guard
+from controller.runtime.http.access import CALLER, MAY_DESCRIBE, AsRpc, guard
 from controller.runtime.http.server import STUCK_AFTER_S, is_stuck
 from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principal, Resource
 from proto.security.callers import Callers
@@ -68,11 +68,14 @@ def guarded(may: bool) -> tuple[Any, Authorizer]:
 
 
 @pytest.mark.parametrize("may", [True, False])
-@pytest.mark.parametrize("path", ["/state", "/live", "/live2", "/leader/x", "/absent", "/ui/main.js/x"])
+@pytest.mark.parametrize(
+    "path",
+    ["/state", "/metrics", "/live", "/ready", "/leader", "/live2", "/leader/x", "/absent", "/ui/main.js/x"],
+)
 async def test_only_open_paths_take_no_right_on_the_cluster(path: str, may: bool, certificate: bytes) -> None:
     middleware, authorizer = guarded(may)
     answer = await middleware(request(path, Transport(certificate)), handler)
-    assert answer.status == (200 if may or path in OPEN else 403)
+    assert answer.status == (200 if may or path in ("/live", "/ready", "/leader") else 403)
     assert authorizer.asked == [("CN=reader", Operation.DESCRIBE, CLUSTER)]
     if answer.status == 200:
         assert answer.text == f"CN=reader {may}"
