@@ -255,6 +255,21 @@ async def test_unknown_ids_are_answered_in_versions_whose_names_are_never_null(
     answer.encode(version)
 
 
+async def test_a_leader_that_is_gone_is_none(asked: Asked) -> None:
+    """As of Kafka's brokers: clients would look among the brokers for one that is not there."""
+    request = MetadataRequest(by_name("t"))
+    (led,) = (await asked.ask(request)).topics[0].partitions
+    asked.cluster.brokers.pop(1)
+    (partition,) = (await asked.ask(request)).topics[0].partitions
+    assert (led.error_code, led.leader_id) == (ErrorCode.NONE, 1)
+    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        -1,
+        led.leader_epoch,
+    )
+    assert (partition.replica_nodes, partition.offline_replicas) == ([1, 2], [1])
+
+
 async def test_topics_whose_deletion_has_begun_are_not_listed(asked: Asked) -> None:
     asked.cluster.topics_deletion_started.add("u")
     assert [each.name for each in (await asked.ask(MetadataRequest(None))).topics] == ["t"]
