@@ -232,8 +232,8 @@ def test_every_key_has_one_partition(key: bytes, count: int) -> None:
     assert StickyPartitioner().choose(key, 1, partitions) == found
 
 
-#: Whose exceptions are Kafka's RetriableException, of those that a broker of ours may answer; and a broker that is gone.
-KAFKAS_RETRIABLE = [
+#: Those of Kafka's RetriableException that a broker of ours may answer, and a broker that is gone.
+KAFKAS_RETRIABLE = {
     "CORRUPT_MESSAGE",
     "UNKNOWN_TOPIC_OR_PARTITION",
     "LEADER_NOT_AVAILABLE",
@@ -252,11 +252,11 @@ KAFKAS_RETRIABLE = [
     "OFFSET_NOT_AVAILABLE",
     "UNKNOWN_TOPIC_ID",
     "BROKER_NOT_AVAILABLE",
-]
+}
 
 
 def test_what_is_tried_again_is_what_kafka_s_clients_try_again() -> None:
-    assert {code_name(code) for code in RETRIABLE} == set(KAFKAS_RETRIABLE)
+    assert {code_name(code) for code in RETRIABLE} == KAFKAS_RETRIABLE
     # Both are answers of a broker that is not, or no longer, the group's.
     assert {code_name(code) for code in COORDINATOR_MOVED} == {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"}
     # After these the records may be there.
