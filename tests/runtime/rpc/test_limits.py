@@ -16,7 +16,8 @@ from controller.runtime.rpc.limits import (
     excess,
 )
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import common_pb2, inspection_pb2, maintenance_pb2
+from proto.gen import common_pb2, controller_service_pb2, inspection_pb2, maintenance_pb2
+from proto.limits import MESSAGE_BYTES_MAX, MESSAGE_LIMITS
 from tests.support.runtime.fuzzed_cluster import METHODS
 from tests.support.runtime.random_messages import Extreme, extremes
 
@@ -76,6 +77,17 @@ def test_what_is_as_large_as_allowed() -> None:
         pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name="a")] * 10_000),
     ]
     assert [excess(request) for request in fine] == [None] * 4
+
+
+def test_one_message_may_name_every_partition_of_a_large_cluster() -> None:
+    name = "n" * 100
+    one = controller_service_pb2.AlterPartitionRequest(
+        partitions=[
+            {"topic": name, "partition": 2**31 - 1, "new_isr": [2**31 - 1] * 5, "isr_epochs": [2**60] * 5}
+        ]
+    )
+    assert 200_000 * one.ByteSize() < MESSAGE_BYTES_MAX
+    assert {value for _, value in MESSAGE_LIMITS} == {MESSAGE_BYTES_MAX}
 
 
 def test_the_fields_with_limits_of_their_own_are_there() -> None:
