@@ -91,6 +91,16 @@ def test_topics_that_were_prepared_come_beside_those_that_are_known() -> None:
     assert cluster.topic_by_id("id of prepared") is prepared
 
 
+def test_a_topic_that_goes_leaves_its_id_to_who_has_it_now() -> None:
+    cluster, former, present = Cluster(100, 7), Topic("former", "id"), Topic("present", "id")
+    cluster.add_topic(former)
+    cluster.add_topic(present)
+    cluster.remove_topic("former")
+    assert cluster.topic_by_id("id") is present
+    cluster.remove_topic("present")
+    assert cluster.topic_by_id("id") is None
+
+
 def test_what_is_shared_is_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, limit in ((broker_ids, "_INTERNED_MAX"), (states, "_SHARED_STATES_MAX")):
         monkeypatch.setattr(module, limit, 3)

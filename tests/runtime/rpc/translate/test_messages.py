@@ -38,7 +38,7 @@ from controller.runtime.observe.history_filter import Filter
 from controller.runtime.rpc import dry_run, history_service
 from controller.runtime.rpc.translate import admin, features, inspection, maintenance, plan_data, topics
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import features_pb2, history_pb2, inspection_pb2, maintenance_pb2
+from proto.gen import common_pb2, features_pb2, history_pb2, inspection_pb2, maintenance_pb2
 from tests.support.core.world import a_broker
 from tests.support.planning.clusters import Small
 
@@ -130,6 +130,20 @@ def test_what_is_asked_is_what_stands_there(
 ) -> None:
     monkeypatch.setattr(maintenance, "time", SimpleNamespace(time=lambda: NOW_S))
     assert read(request_) == asked
+
+
+def test_errors_have_the_numbers_that_they_have_on_the_wire() -> None:
+    """Of gRPC, and of Kafka's protocol, which has more."""
+    kafkas = {
+        "UNSUPPORTED_SASL_MECHANISM": 33,
+        "UNSUPPORTED_VERSION": 35,
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": 53,
+        "RESOURCE_NOT_FOUND": 91,
+        "DUPLICATE_RESOURCE": 92,
+        "UNACCEPTABLE_CREDENTIAL": 93,
+    }
+    on_the_wire = dict(common_pb2.ErrorCode.items()) | kafkas
+    assert {error.name: error.value for error in ErrorCode}.items() <= on_the_wire.items()
 
 
 @pytest.mark.parametrize(("given", "batch"), [({}, 1), ({"batch": 0}, 0), ({"batch": 3}, 3)])
