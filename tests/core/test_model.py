@@ -91,6 +91,20 @@ def test_topics_that_were_prepared_come_beside_those_that_are_known() -> None:
     assert cluster.topic_by_id("id of prepared") is prepared
 
 
+def test_replicas_that_leave_one_after_the_other_are_all_known_until_they_are_deleted() -> None:
+    partition = Partition(Topic("t"), 0, (1, 2, 3))
+    partition.set_states((1, 2, 3), ReplicaState.ONLINE)
+    partition.reassign((1, 2))
+    partition.reassign((1,))
+    assert partition.departing == {2: ReplicaState.ONLINE, 3: ReplicaState.ONLINE}
+    partition.set_departing({3: ReplicaState.NON_EXISTENT})
+    assert [partition.replica_state(b) for b in (1, 2, 3)] == [
+        ReplicaState.ONLINE,
+        ReplicaState.ONLINE,
+        ReplicaState.NON_EXISTENT,
+    ]
+
+
 def test_a_topic_that_goes_leaves_its_id_to_who_has_it_now() -> None:
     cluster, former, present = Cluster(100, 7), Topic("former", "id"), Topic("present", "id")
     cluster.add_topic(former)
