@@ -74,12 +74,22 @@ class Tally:
         self._first: dict[Wrong, list[str]] = {kind: [] for kind in _OF_PARTITIONS}
 
     def add(
-        self, topic: str, number: int, replicas: BrokerIds, state: LeaderAndIsr | None, min_isr: int
+        self,
+        topic: str,
+        number: int,
+        replicas: BrokerIds,
+        state: LeaderAndIsr | None,
+        min_isr: int,
+        *,
+        deleting: bool = False,
     ) -> Wrong | None:
-        """Count a partition; the worst that is wrong with it."""
+        """Count a partition; the worst that is wrong with it. ``deleting``: its topic is to be deleted, so that nobody
+        misses a leader or a replica, but brokers that are to delete theirs."""
         registered = self.registered
         if not registered.issuperset(replicas):
             self.lacking.update(b for b in replicas if b not in registered)
+        if deleting:
+            return None
         if state is None or state.leader not in registered:
             return self._found(Wrong.UNAVAILABLE, topic, number)
         worst = None

@@ -101,6 +101,18 @@ def test_a_partition_counts_under_the_worst_and_for_each_broker_it_lacks() -> No
     assert tally.lacking == {8: 1, 9: 1}
 
 
+def test_nobody_misses_a_leader_of_a_topic_that_is_being_deleted() -> None:
+    """But the brokers that are to delete their replicas."""
+    now = a_cluster(
+        a_partition(0, state(-1, (2,), 3, 5)),
+        a_partition(1, None),
+        a_partition(2, state(1, (1,), 3, 5), (1, 9)),
+    )
+    assert len(found(now, answer())) == 4
+    now.deleting = ["t"]
+    assert found(now, answer()) == {Wrong.BROKERS_GONE: "broker 9 is gone: 1 partition lack it"}
+
+
 def test_partitions_beyond_those_that_are_named_are_counted() -> None:
     tally = Tally([1])
     for number in range(8):

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.core.model import Cluster, Flapping, Partition, PartitionState, StopApproval, Topic
+from controller.core.reasons import StateGone
 from controller.core.records import (
     BrokerChange,
     FailoverPhase,
@@ -305,6 +306,7 @@ def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.Mon
 
         def __init__(self, cluster: Cluster) -> None:
             self._cluster, self.brokers = cluster, cluster.brokers
+            self.deletion_requested = cluster.deletion_requested
 
         @property
         def topics(self) -> Any:
@@ -314,6 +316,17 @@ def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.Mon
             return self._cluster.topics
 
     loop.run(run())
+
+
+async def test_nobody_misses_a_leader_of_a_topic_that_is_being_deleted() -> None:
+    cluster = cluster_of("gone", "t", "waiting")
+    for name in ("gone", "t", "waiting"):
+        cluster.topics[name].partitions[0].leadership = None
+    cluster.topics_to_delete, cluster.deletions_waiting = {"gone"}, {"waiting": StateGone()}
+    found = await Surveyor(Settings()).survey(term_of(cluster))
+    assert found.topics == [Counts(2), Counts(2, offline=1), Counts(2)]
+    (finding,) = found.tally.findings()
+    assert finding.text == "1 partition without a leader that is alive: t-0"
 
 
 @pytest.mark.parametrize("whose", ["survey", "replay"])
