@@ -474,13 +474,22 @@ def test_the_ensemble_listens_on_all_interfaces(
     assert not [line for line in configured if line.startswith("clientPort")]
 
 
-def test_a_server_outside_the_ensemble_is_refused(
-    entrypoint: ModuleType, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ZOO_MY_ID", "4", "ZOO_MY_ID = 4: must be 1 to 3, the number of ZOO_SERVERS"),
+        ("ZOO_MY_ID", "zookeeper-1", "ZOO_MY_ID = zookeeper-1: must be 1 to 3, the number of ZOO_SERVERS"),
+        ("ZOO_HEAP_MB", "1g", "ZOO_HEAP_MB = 1g: must be 1 to 1048576, MiB of memory"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(
+    entrypoint: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
 ) -> None:
     monkeypatch.setenv("ZOO_SERVERS", "a b c")
-    monkeypatch.setenv("ZOO_MY_ID", "4")
-    with pytest.raises(SystemExit, match=r"ZOO_MY_ID = 4: must be 1 to 3"):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as refused:
         entrypoint.main()
+    assert refused.value.code == said
 
 
 def test_an_ensemble_with_tls_and_users_has_no_plain_port(
