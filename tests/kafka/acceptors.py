@@ -3,7 +3,7 @@ controllers, whoever's they are.
 
 Run as ``python -m tests.kafka.acceptors CONNECT FIRST_ID COUNT``. Prints ``ready`` and, for each line read from
 standard input, how many control requests were accepted so far and when the last one was (seconds since the epoch).
-``drop N`` ends the session of broker N before that.
+Before that, ``drop N`` ends the session of broker N, ``restore N`` registers it again, and ``bounce N`` does both.
 
 LeaderAndIsr and UpdateMetadata are not decoded, and LeaderAndIsr is answered without naming the partitions, which both
 controllers take for success: that leaves the machine's time to them.
@@ -105,6 +105,8 @@ async def _register(connect: str, broker_id: int, port: int) -> KazooClient:
 async def serve(connect: str, first: int, count: int) -> None:
     accepted = Accepted()
     clients: dict[int, KazooClient] = {}
+    #: The port of each.
+    addresses: dict[int, int] = {}
     servers = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,16 +115,22 @@ async def serve(connect: str, first: int, count: int) -> None:
     for broker_id in range(first, first + count):
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
         servers.append(server)
-        clients[broker_id] = await _register(connect, broker_id, server.sockets[0].getsockname()[1])
+        addresses[broker_id] = server.sockets[0].getsockname()[1]
+        clients[broker_id] = await _register(connect, broker_id, addresses[broker_id])
     print("ready", flush=True)
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 
     def commands() -> None:
         for line in sys.stdin:
-            words = line.split()
-            if words[:1] == ["drop"]:
-                clients[int(words[1])].stop()
+            match line.split():
+                case ["drop" | "bounce", broker_id]:
+                    clients[int(broker_id)].stop()
+                    clients[int(broker_id)].close()
+            match line.split():
+                case ["restore" | "bounce", broker_id]:
+                    again = _register(connect, int(broker_id), addresses[int(broker_id)])
+                    clients[int(broker_id)] = asyncio.run_coroutine_threadsafe(again, loop).result()
             print(accepted.requests, accepted.last_at_s, flush=True)
         loop.call_soon_threadsafe(done.set)
 

@@ -708,13 +708,13 @@ async def test_a_broker_that_stops_hears_what_nobody_else_can_lead(asked: Asked)
     assert (answer.error_code, remaining) == (ErrorCode.NONE, [("t", 0), ("u", 0)])
 
 
-async def test_a_refused_proposal_has_no_state(asked: Asked) -> None:
+async def test_a_refused_proposal_has_defaults_for_a_state_as_from_kafka(asked: Asked) -> None:
     proposals = [PartitionData(partition_index=9, leader_epoch=0, new_isr=[1], partition_epoch=0)]
     topic = TopicData(topic_id=ID_OF_T, partitions=proposals)
     request = AlterPartitionRequest(1, asked.cluster.brokers[1].epoch, [topic])
     ((found,),) = (t.partitions for t in (await asked.ask(request, 2)).topics)
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert (found.leader_id, found.leader_epoch, found.isr, found.partition_epoch) == (-1, -1, [], -1)
+    assert (found.leader_id, found.leader_epoch, found.isr, found.partition_epoch) == (0, 0, [], 0)
 
 
 async def test_what_is_denied_of_acls_is_nothing_else(asked: Asked) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controller.core.model import LeaderAndIsr
 from controller.core.requests.brokers import (
     AllocateProducerIds,
     Altered,
@@ -83,8 +82,10 @@ def _proposal(
 
 
 def _shown(altered: Altered) -> PartitionData:
-    """The result for one partition; a refused one has no state."""
-    state = altered.state or LeaderAndIsr(-1, -1, (), -1, -1)
+    """The result for one partition; a refused one has Kafka's defaults in the place of a state."""
+    state = altered.state
+    if state is None:
+        return PartitionData(partition_index=altered.partition, error_code=altered.error)
     return PartitionData(
         partition_index=altered.partition,
         error_code=altered.error,

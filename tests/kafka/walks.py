@@ -1,0 +1,496 @@
+"""``make kafka-walks``: random operations, one after another, on two clusters, of which Kafka 3.9.1's own controller
+leads one and ours the other. After each, the same must be answered, and the same must stand in ZooKeeper.
+
+The brokers are those of ``tests.kafka.acceptors``: they register, accept every control request and hold nothing. What a
+leader would say is said for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from kazoo.client import KazooClient
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from controller.core import znode_paths
+from controller.embedded_kafka import jars
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+from controller.maven import UnreachableFault
+from proto.gen.kafka.alter_partition_reassignments_request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from proto.gen.kafka.alter_partition_request import AlterPartitionRequest, PartitionData, TopicData
+from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
+from proto.gen.kafka.create_partitions_request import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest, TopicPartitions
+from proto.gen.kafka.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from proto.kafka.apis import Message
+from tests.kafka import znodes
+from tests.kafka.peers import ALTER_PARTITION_VERSION, Contestant, KafkaAcceptors, Kafkas, Ours
+from tests.kafka.requests import ask
+from tests.kafka.run_deviations import unexplained
+
+BROKERS = (0, 1, 2, 3)
+#: So long without a write and without a request to a broker, a step is over.
+QUIET_S = 1.0
+TIMEOUT_S = 60.0
+#: Texts that Kafka words otherwise; what a clock gives; and epochs: Kafka writes states in which nothing changes, for
+#: each replica that a new controller does not find, and ours writes none (docs/performance.md, leaders first).
+_NOT_COMPARED = frozenset({"error_message", "throttle_time_ms", "leader_epoch", "partition_epoch"})
+_EPOCHS = re.compile(r'"(?:controller|leader)_epoch":[E\d]+,?')
+_OF_A_PARTITION = re.compile(rf"{znode_paths.TOPICS}/([^/]+)/partitions/")
+
+
+class Lane:
+    """One cluster."""
+
+    def __init__(self, name: str, stack: ExitStack, directory: Path, make: Callable[..., Contestant]) -> None:
+        self.name = name
+        ensemble = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper", force_sync=False))
+        self._zookeeper = ensemble.servers[0]
+        self.zk = KazooClient(ensemble.connect_string, timeout=60)
+        self.zk.start(30)
+        stack.callback(self.zk.stop)
+        for path in (znode_paths.TOPICS, znode_paths.DELETE_TOPICS, "/config/changes", "/config/topics"):
+            self.zk.ensure_path(path)
+        self.acceptors = KafkaAcceptors(ensemble.connect_string, count=len(BROKERS))
+        stack.callback(self.acceptors.stop)
+        self.contestant = make(ensemble.connect_string, directory)
+        stack.callback(self.contestant.stop)
+        self.contestant.start()
+
+    def settle(self) -> None:
+        last, since, deadline = self._marks(), time.monotonic(), time.monotonic() + TIMEOUT_S
+        while time.monotonic() - since < QUIET_S and time.monotonic() < deadline:
+            time.sleep(0.05)
+            if (now := self._marks()) != last:
+                last, since = now, time.monotonic()
+
+    def _marks(self) -> tuple[Any, ...]:
+        # Any write changes one of these, and any change of a state is told to brokers.
+        trees = tuple(self.zk.get(root)[1].pzxid for root in ("/brokers/topics", "/admin", "/config"))
+        return (*trees, self.acceptors.command(""))
+
+    def state(self, topic: str, number: int) -> tuple[dict[str, Any], int] | None:
+        """The content of a state znode, and its version."""
+        try:
+            data, stat = self.zk.get(znode_paths.state_path(topic, number))
+        except NoNodeError:
+            return None
+        return json.loads(data), stat.version
+
+    def epoch(self, broker: int) -> int:
+        stat = self.zk.exists(znode_paths.broker_path(broker))
+        return -1 if stat is None else stat.czxid
+
+    def ask(self, request: Message, version: int) -> Any:
+        return _comparable(msgspec.to_builtins(ask(self.contestant.address, request, version, TIMEOUT_S)))
+
+    def put(self, path: str, data: bytes) -> str:
+        """Create a znode, or write it."""
+        try:
+            self.zk.create(path, data, makepath=True)
+            return "created"
+        except NodeExistsError:
+            self.zk.set(path, data)
+            return "written"
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _comparable(v) for k, v in sorted(value.items()) if k not in _NOT_COMPARED}
+    if isinstance(value, list):
+        return sorted((_comparable(each) for each in value), key=repr)
+    return value
+
+
+def _compared(found: Mapping[str, str]) -> dict[str, str]:
+    """What is the same under both. Of topics that wait for their deletion, Kafka takes replicas out of the ISR one by
+    one, and ours all at once."""
+    return {
+        path: _EPOCHS.sub("", data)
+        for path, data in found.items()
+        if path != znode_paths.CONTROLLER_EPOCH
+        and (
+            (part := _OF_A_PARTITION.match(path)) is None
+            or f"{znode_paths.DELETE_TOPICS}/{part[1]}" not in found
+        )
+    }
+
+
+Step = Callable[[Lane], Any]
+
+
+class Walk:
+    """Draws steps. What it knows of the clusters it has from the znodes of the first one."""
+
+    def __init__(self, seed: int, first: Lane) -> None:
+        self._random, self._first = random.Random(seed), first
+        self._up = set(BROKERS)
+        self._made = 0
+        self._kinds: Mapping[Callable[[], tuple[str, Step]], int] = {
+            self._create: 5,
+            self._expand: 2,
+            self._expand_by_request: 2,
+            self._delete: 3,
+            self._drop: 6,
+            self._restore: 6,
+            self._bounce: 3,
+            self._elect_by_znode: 2,
+            self._elect: 4,
+            self._reassign_by_znode: 4,
+            self._reassign: 6,
+            self._cancel: 3,
+            self._list: 1,
+            self._propose: 12,
+            self._isr_written: 3,
+            self._shut_down: 4,
+            self._fail_over: 4,
+            self._permit_unclean: 2,
+            self._garbage: 2,
+        }
+
+    def steps(self, count: int) -> Iterator[tuple[str, Step]]:
+        yield self._create()
+        for _ in range(count - 1):
+            (draw,) = self._random.choices([*self._kinds], [*self._kinds.values()])
+            yield draw()
+
+    # what there is
+
+    def _topics(self) -> dict[str, dict[str, Any]]:
+        found = {}
+        for name in sorted(self._first.zk.get_children(znode_paths.TOPICS)):
+            found[name] = json.loads(self._first.zk.get(znode_paths.topic_path(name))[0])
+        return found
+
+    def _partitions(self) -> list[tuple[str, int]]:
+        return [
+            (t, int(n)) for t, told in self._topics().items() for n in sorted(told["partitions"], key=int)
+        ]
+
+    def _some(self) -> list[tuple[str, int]]:
+        known = [*self._partitions(), ("nosuch", 0)]
+        return self._random.sample(known, self._random.randint(1, min(3, len(known))))
+
+    def _replicas(self, most: int = 3) -> list[int]:
+        return self._random.sample(BROKERS, self._random.randint(1, most))
+
+    # what operators do
+
+    def _create(self) -> tuple[str, Step]:
+        name = f"t{self._made}"
+        self._made += 1
+        factor = self._random.randint(1, 3)
+        partitions = {str(n): self._random.sample(BROKERS, factor) for n in range(self._random.randint(1, 3))}
+        told: dict[str, Any] = {"version": self._random.choice([1, 2, 3]), "partitions": partitions}
+        if told["version"] >= 2:
+            told |= {"adding_replicas": {}, "removing_replicas": {}}
+        data = json.dumps(told).encode()
+        return f"create {name} {data.decode()}", lambda lane: lane.put(znode_paths.topic_path(name), data)
+
+    def _expand(self) -> tuple[str, Step]:
+        topics = self._topics()
+        if not topics:
+            return self._create()
+        name = self._random.choice([*topics])
+        added = self._random.sample(BROKERS, len(topics[name]["partitions"]["0"]))
+
+        def step(lane: Lane) -> str:
+            path = znode_paths.topic_path(name)
+            told = json.loads(lane.zk.get(path)[0])
+            told["partitions"][str(len(told["partitions"]))] = added
+            return lane.put(path, json.dumps(told).encode())
+
+        return f"write another partition {added} into {name}", step
+
+    def _expand_by_request(self) -> tuple[str, Step]:
+        topics = self._topics()
+        if not topics:
+            return self._create()
+        name = self._random.choice([*topics, "nosuch"])
+        have = len(topics[name]["partitions"]) if name in topics else 1
+        count = have + self._random.randint(-1, 2)
+        placed = [
+            self._random.sample((*BROKERS, 9), self._random.randint(1, 3))
+            for _ in range(max(0, count - have))
+        ]
+        assignments = [CreatePartitionsAssignment(broker_ids=ids) for ids in placed]
+        request = CreatePartitionsRequest(
+            [CreatePartitionsTopic(name, count, assignments or None)], 5000, validate_only=False
+        )
+        return f"CreatePartitions {name} to {count}: {placed}", lambda lane: lane.ask(request, 3)
+
+    def _delete(self) -> tuple[str, Step]:
+        # One that moves is deleted once it has moved, as Kafka's controller means to: it forgets that at once.
+        moving = {topic for topic, _ in self._moving()}
+        name = self._random.choice([*(topic for topic in self._topics() if topic not in moving), "nosuch"])
+        path = f"{znode_paths.DELETE_TOPICS}/{name}"
+        return f"delete {name}", lambda lane: lane.put(path, b"")
+
+    def _permit_unclean(self) -> tuple[str, Step]:
+        topics = self._topics()
+        if not topics:
+            return self._create()
+        name, value = self._random.choice([*topics]), self._random.choice(["true", "false"])
+        config = {"version": 1, "config": {"unclean.leader.election.enable": value}}
+        told = json.dumps({"version": 2, "entity_path": f"topics/{name}"}).encode()
+
+        def step(lane: Lane) -> None:
+            lane.put(f"/config/topics/{name}", json.dumps(config).encode())
+            lane.zk.create("/config/changes/config_change_", told, sequence=True)
+
+        return f"unclean.leader.election.enable={value} of {name}", step
+
+    def _elect_by_znode(self) -> tuple[str, Step]:
+        chosen = self._some()
+        entries = [{"topic": topic, "partition": number} for topic, number in chosen]
+        data = json.dumps({"version": 1, "partitions": entries}).encode()
+        return f"elect by znode {chosen}", lambda lane: lane.put(znode_paths.PREFERRED_ELECTION, data)
+
+    def _elect(self) -> tuple[str, Step]:
+        chosen, unclean = self._some(), self._random.random() < 0.3
+        named: dict[str, list[int]] = {}
+        for topic, number in chosen:
+            named.setdefault(topic, []).append(number)
+        every = self._random.random() < 0.2
+        request = ElectLeadersRequest(
+            int(unclean), None if every else [TopicPartitions(*entry) for entry in named.items()], 2000
+        )
+        return (
+            f"ElectLeaders {'unclean' if unclean else 'preferred'} {'all' if every else chosen}",
+            lambda lane: lane.ask(request, 2),
+        )
+
+    def _targets(self) -> list[tuple[str, int, list[int]]]:
+        """Of a partition that nobody has led yet, Kafka's controller fails to begin the move, after it was written."""
+        return [
+            (topic, number, self._replicas())
+            for topic, number in self._some()
+            if topic == "nosuch" or self._first.state(topic, number) is not None
+        ]
+
+    def _reassign_by_znode(self) -> tuple[str, Step]:
+        chosen = self._targets()
+        entries = [{"topic": t, "partition": n, "replicas": replicas} for t, n, replicas in chosen]
+        data = json.dumps({"version": 1, "partitions": entries}).encode()
+        return f"reassign by znode {chosen}", lambda lane: lane.put(znode_paths.REASSIGN_PARTITIONS, data)
+
+    def _reassign(self) -> tuple[str, Step]:
+        return self._altered([(t, n, replicas) for t, n, replicas in self._targets()])
+
+    def _moving(self) -> list[tuple[str, int]]:
+        return [
+            (t, int(n))
+            for t, told in self._topics().items()
+            for n in {**told.get("adding_replicas", {}), **told.get("removing_replicas", {})}
+        ]
+
+    def _cancel(self) -> tuple[str, Step]:
+        moving = self._moving()
+        chosen = [self._random.choice(moving)] if moving else self._some()
+        return self._altered([(t, n, None) for t, n in chosen])
+
+    def _altered(self, chosen: Sequence[tuple[str, int, list[int] | None]]) -> tuple[str, Step]:
+        topics: dict[str, list[ReassignablePartition]] = {}
+        for topic, number, replicas in chosen:
+            topics.setdefault(topic, []).append(ReassignablePartition(number, replicas))
+        request = AlterPartitionReassignmentsRequest(
+            5000, [ReassignableTopic(name, entries) for name, entries in topics.items()]
+        )
+        return f"AlterPartitionReassignments {chosen}", lambda lane: lane.ask(request, 0)
+
+    def _list(self) -> tuple[str, Step]:
+        return "ListPartitionReassignments", lambda lane: lane.ask(ListPartitionReassignmentsRequest(5000), 0)
+
+    # what brokers do
+
+    def _drop(self) -> tuple[str, Step]:
+        if not self._up:
+            return self._restore()
+        broker = self._random.choice(sorted(self._up))
+        self._up.discard(broker)
+        return f"broker {broker} ends", lambda lane: lane.acceptors.command(f"drop {broker}") and None
+
+    def _restore(self) -> tuple[str, Step]:
+        down = sorted(set(BROKERS) - self._up)
+        if not down:
+            return self._drop()
+        broker = self._random.choice(down)
+        self._up.add(broker)
+        return f"broker {broker} starts", lambda lane: lane.acceptors.command(f"restore {broker}") and None
+
+    def _bounce(self) -> tuple[str, Step]:
+        if not self._up:
+            return self._restore()
+        broker = self._random.choice(sorted(self._up))
+        return (
+            f"broker {broker} is started anew",
+            lambda lane: lane.acceptors.command(f"bounce {broker}") and None,
+        )
+
+    def _propose(self) -> tuple[str, Step]:
+        """What a leader asks for: that all replicas are in sync, or some."""
+        known = self._partitions()
+        if not known:
+            return self._create()
+        topic, number = self._random.choice(known)
+        told = self._topics()[topic]["partitions"][str(number)]
+        whole = self._random.random() < 0.6
+        isr = list(told) if whole else self._random.sample(told, self._random.randint(1, len(told)))
+        stale = self._random.choice([0, 0, 0, 0, 0, -1, 1])
+
+        def step(lane: Lane) -> Any:
+            found = lane.state(topic, number)
+            if found is None:
+                return "no state"
+            state, version = found
+            leader = state["leader"]
+            if leader < 0:
+                return "no leader"
+            wanted = [leader, *(b for b in isr if b != leader and lane.epoch(b) >= 0)]
+            asked = PartitionData(number, state["leader_epoch"], wanted, partition_epoch=version + stale)
+            request = AlterPartitionRequest(
+                leader, lane.epoch(leader), [TopicData(topic, partitions=[asked])]
+            )
+            return lane.ask(request, ALTER_PARTITION_VERSION)
+
+        return f"the leader of {topic}-{number} proposes ISR {isr}, version {stale:+d}", step
+
+    def _isr_written(self) -> tuple[str, Step]:
+        """As leaders of old versions do it: by themselves, and then they tell."""
+        known = self._partitions()
+        if not known:
+            return self._create()
+        topic, number = self._random.choice(known)
+        told = self._topics()[topic]["partitions"][str(number)]
+        kept = self._random.randint(1, len(told))
+        data = json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": number}]}).encode()
+
+        def step(lane: Lane) -> str | None:
+            found = lane.state(topic, number)
+            if found is None or found[0]["leader"] < 0:
+                return "nobody leads"
+            state = found[0]
+            isr = [state["leader"], *(b for b in told if b != state["leader"] and lane.epoch(b) >= 0)][:kept]
+            lane.put(znode_paths.state_path(topic, number), json.dumps(state | {"isr": isr}).encode())
+            lane.zk.create(f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True, makepath=True)
+            return None
+
+        return f"the leader of {topic}-{number} writes an ISR of {kept}", step
+
+    def _shut_down(self) -> tuple[str, Step]:
+        """Of a broker that then ends, or in the name of an earlier life of it."""
+        if not self._up:
+            return self._restore()
+        broker, old = self._random.choice(sorted(self._up)), self._random.random() < 0.2
+        if not old:
+            self._up.discard(broker)
+
+        def step(lane: Lane) -> Any:
+            answer = lane.ask(ControlledShutdownRequest(broker, lane.epoch(broker) - old), 2)
+            if not old:
+                lane.settle()
+                lane.acceptors.command(f"drop {broker}")
+            return answer
+
+        return f"ControlledShutdown of broker {broker}{', an older one' if old else ', which ends'}", step
+
+    def _fail_over(self) -> tuple[str, Step]:
+        def step(lane: Lane) -> None:
+            lane.contestant.succeed(lane.zk)
+
+        return "the controller is elected anew", step
+
+    def _garbage(self) -> tuple[str, Step]:
+        path, data = self._random.choice(
+            [
+                (f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_", b"[]"),
+                (f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_", b'{"version":1,"partitions":[]}'),
+                (
+                    f"{znode_paths.LOG_DIR_NOTIFICATIONS}/log_dir_event_",
+                    b'{"version":1,"broker":9,"event":1}',
+                ),
+                (f"{znode_paths.LOG_DIR_NOTIFICATIONS}/log_dir_event_", b"nonsense"),
+            ]
+        )
+
+        def step(lane: Lane) -> None:
+            lane.zk.create(path, data, sequence=True, makepath=True)
+
+        return f"{path} {data.decode()}", step
+
+
+def walk(seed: int, count: int, directory: Path, say: Callable[[str], None]) -> list[str]:
+    """Walk until the clusters differ; in what."""
+    with ExitStack() as stack:
+        lanes = [
+            Lane(name, stack, directory / name, make) for name, make in (("kafka", Kafkas), ("ours", _Alone))
+        ]
+        for lane in lanes:
+            lane.settle()
+        for number, (what, step) in enumerate(Walk(seed, lanes[0]).steps(count), 1):
+            say(f"seed {seed}, {number}: {what}")
+            answers = [step(lane) for lane in lanes]
+            for lane in lanes:
+                lane.settle()
+            kafka, ours = (_compared(znodes.snapshot(lane.zk)) for lane in lanes)
+            found = unexplained(kafka, ours, set())
+            if answers[0] != answers[1]:
+                found.insert(0, f"Kafka's controller answers {answers[0]}, ours {answers[1]}")
+            if found:
+                return [f"seed {seed}, step {number}, {what}", *found]
+    return []
+
+
+class _Alone(Ours):
+    """It succeeds itself, as Kafka's does."""
+
+    def succeed(self, zk: KazooClient) -> Any:
+        before = int(zk.get(znode_paths.CONTROLLER_EPOCH)[0])
+        zk.delete(znode_paths.CONTROLLER)
+        deadline = time.monotonic() + TIMEOUT_S
+        while int(zk.get(znode_paths.CONTROLLER_EPOCH)[0]) == before:
+            assert time.monotonic() < deadline, "nobody was elected"
+            time.sleep(0.02)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kafka.walks", description=__doc__)
+    parser.add_argument("--seeds", default="1:4", help="FIRST:BEYOND")
+    parser.add_argument("--steps", type=int, default=40, help="of each walk")
+    options = parser.parse_args(arguments)
+    try:
+        jars.KAFKA.fetch(jars.NEWEST)
+    except UnreachableFault as fault:
+        print(f"SKIPPED: nothing was compared, Kafka's jars are not there. {fault}")
+        return 0
+    first, beyond = map(int, options.seeds.split(":"))
+    failed = 0
+    for seed in range(first, beyond):
+        with tempfile.TemporaryDirectory(prefix="pc-walk-") as directory:
+            found = walk(seed, options.steps, Path(directory), lambda line: print(line, flush=True))
+        failed += bool(found)
+        print("\n   ".join(found or [f"seed {seed}: no difference"]), flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
