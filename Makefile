@@ -212,6 +212,10 @@ up: ## start the cluster in containers (needs docker; see docs/deploy.md)
 down: ## stop the cluster in containers
 	deploy/up.sh --down
 
+.PHONY: kafka-walks
+kafka-walks: java kafka-jars ## random operations under Kafka 3.9.1's own controller and under ours: the same answers and znodes; ARGS: --seeds 1:30, --steps 30
+	$(BIN)/python -m tests.kafka.walks $(ARGS)
+
 .PHONY: containers
 containers: $(READY) ## build the image and start every profile of the compose file on this machine's container engine, with failures; skipped where none answers; the Debian package in a chroot; ARGS as pytest's
 	$(PYTEST) tests/deploy -m containers_long -rP $(ARGS)

@@ -101,7 +101,7 @@ class Lane:
         return -1 if stat is None else stat.czxid
 
     def ask(self, request: Message, version: int) -> Any:
-        return _comparable(msgspec.to_builtins(ask(self.contestant.address, request, version, TIMEOUT_S)))
+        return comparable(msgspec.to_builtins(ask(self.contestant.address, request, version, TIMEOUT_S)))
 
     def put(self, path: str, data: bytes) -> str:
         """Create a znode, or write it."""
@@ -113,15 +113,15 @@ class Lane:
             return "written"
 
 
-def _comparable(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _comparable(v) for k, v in sorted(value.items()) if k not in _NOT_COMPARED}
+        return {k: comparable(v) for k, v in sorted(value.items()) if k not in _NOT_COMPARED}
     if isinstance(value, list):
-        return sorted((_comparable(each) for each in value), key=repr)
+        return sorted((comparable(each) for each in value), key=repr)
     return value
 
 
-def _compared(found: Mapping[str, str]) -> dict[str, str]:
+def compared(found: Mapping[str, str]) -> dict[str, str]:
     """What is the same under both. Of topics that wait for their deletion, Kafka takes replicas out of the ISR one by
     one, and ours all at once."""
     return {
@@ -451,7 +451,7 @@ def walk(seed: int, count: int, directory: Path, say: Callable[[str], None]) -> 
             answers = [step(lane) for lane in lanes]
             for lane in lanes:
                 lane.settle()
-            kafka, ours = (_compared(znodes.snapshot(lane.zk)) for lane in lanes)
+            kafka, ours = (compared(znodes.snapshot(lane.zk)) for lane in lanes)
             found = unexplained(kafka, ours, set())
             if answers[0] != answers[1]:
                 found.insert(0, f"Kafka's controller answers {answers[0]}, ours {answers[1]}")
