@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,8 +46,14 @@ def test_states_of_a_topic_to_be_deleted_are_not_compared_and_its_znodes_are() -
 
 
 def test_answers_are_compared_without_texts_and_order() -> None:
-    entries = [{"partition": 1, "error_code": 0}, {"partition": 0, "error_code": 85, "error_message": "no"}]
-    other = [{"partition": 0, "error_code": 85, "error_message": "none"}, {"partition": 1, "error_code": 0}]
+    entries: list[dict[str, Any]] = [
+        {"partition": 1, "error_code": 0},
+        {"partition": 0, "error_code": 85, "error_message": "no"},
+    ]
+    other: list[dict[str, Any]] = [
+        {"partition": 0, "error_code": 85, "error_message": "none"},
+        {"partition": 1, "error_code": 0},
+    ]
     assert comparable({"throttle_time_ms": 1, "results": entries}) == comparable({"results": other})
     assert comparable({"results": entries}) != comparable({"results": other[:1]})
     assert comparable({"results": entries}) != comparable(
