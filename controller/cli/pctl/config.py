@@ -140,11 +140,6 @@ async def _alter(
     request = pb.AlterConfigsRequest(
         resources=[pb.AlterConfigsResource(resource=resource, configs=configs)], unknown_keys_too=force
     )
-    rows = await _present(options, session, resource, changes)
-    changed = counted(sum(row["changes"] for row in rows), "key")
-    if not any(row["changes"] for row in rows):
-        nothing_to_do(options, f"{_title(resource)} has it so", dry_run=dry_run)
-        return
     if dry_run:
         trial = await run_on_copy(options, session, ("AlterConfigs", request))
         (answer,) = trial.answers[0].responses
@@ -152,15 +147,21 @@ async def _alter(
             sys.exit(code)
         print_dry_run(options, trial)
         _warn_unknown(answer.unknown_keys)
-        note(f"{changed} of {_title(resource)} would be changed")
+        if trial.data["writes"]:
+            note(f"{counted(len(changes), 'key')} of {_title(resource)} would be changed")
+        return
+    rows = await _present(options, session, resource, changes)
+    changed = f"{counted(sum(row['changes'] for row in rows), 'key')} of {_title(resource)}"
+    if not any(row["changes"] for row in rows):
+        nothing_to_do(options, f"{_title(resource)} has it so")
         return
     print_rows(rows, ("key", "present", "source", "new"), options.output)
-    confirm(f"Change {changed} of {_title(resource)} as shown?", yes=yes)
+    confirm(f"Change {changed} as shown?", yes=yes)
     (answer,) = (await ask(options, session, "AlterConfigs", request)).responses
     if code := report(refusals([(_title(resource), answer)])):
         sys.exit(code)
     _warn_unknown(answer.unknown_keys)
-    note(f"{changed} of {_title(resource)} changed")
+    note(f"{changed} changed")
 
 
 async def _present(
