@@ -299,7 +299,8 @@ class Verb(_WithExamples):
                 raise click.UsageError(f"{error.option_name}: {hint}", ctx) from None
             raise
         _check_text(self, ctx, self._raw)
-        _check_once(self, ctx, given)
+        if not ctx.resilient_parsing:
+            _check_once(self, ctx, given)
         return rest
 
 
