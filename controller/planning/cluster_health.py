@@ -83,7 +83,8 @@ class Tally:
         *,
         deleting: bool = False,
     ) -> Wrong | None:
-        """Count a partition; the worst that is wrong with it. ``deleting``: nobody has to lead or follow it."""
+        """Count a partition; the worst that is wrong with it. ``deleting``: its topic is to be deleted, so that nobody
+        misses a leader or a replica, but brokers that are to delete theirs."""
         registered = self.registered
         if not registered.issuperset(replicas):
             self.lacking.update(b for b in replicas if b not in registered)

@@ -72,20 +72,19 @@ class OfBroker:
 
 
 class Survey:
-    """One count. ``names``: sorted; ``topics``: parallel to it; ``changes``: the term's, when it began; ``deleting``:
-    names of topics that are being deleted."""
+    """One count. ``names``: sorted; ``topics``: parallel to it; ``changes``: the term's, when it began."""
 
-    def __init__(self, registered: Collection[int], changes: int = 0, deleting: Collection[str] = ()) -> None:
-        self.changes, self.deleting = changes, deleting
+    def __init__(self, registered: Collection[int], changes: int = 0) -> None:
+        self.changes = changes
         self.tally = Tally(registered)
         self.names: list[str] = []
         self.topics: list[Counts] = []
         self.brokers: dict[int, OfBroker] = {}
         self.total = Counts()
 
-    def count(self, partition: Partition, min_isr: int) -> Counts:
+    def count(self, partition: Partition, min_isr: int, *, deleting: bool = False) -> Counts:
+        """``deleting``: its topic is to be deleted."""
         moving = bool(partition.adding or partition.removing)
-        deleting = partition.topic.name in self.deleting
         return self.count_as(partition, partition.leadership, min_isr, moving=moving, deleting=deleting)
 
     def count_as(
@@ -98,10 +97,8 @@ class Survey:
         deleting: bool = False,
     ) -> Counts:
         """Count a partition as if this were its leadership."""
-        replicas = partition.replicas
-        worst = self.tally.add(
-            partition.topic.name, partition.number, replicas, state, min_isr, deleting=deleting
-        )
+        replicas, name = partition.replicas, partition.topic.name
+        worst = self.tally.add(name, partition.number, replicas, state, min_isr, deleting=deleting)
         isr = () if state is None else state.isr
         for broker_id in replicas:
             found = self.brokers.get(broker_id) or self.brokers.setdefault(broker_id, OfBroker())
@@ -135,9 +132,8 @@ class Surveyor:
             if self._last is not None and self._of is term and began_s < self._again_at_s:
                 return self._last
             await self._min_isr.refresh(term)
-            cluster = term.machine.cluster
             self._last = await self._counted(
-                Survey(cluster.brokers, term.changes, cluster.topics_to_delete), cluster
+                Survey(term.machine.cluster.brokers, term.changes), term.machine.cluster
             )
             self._of = term
             self._again_at_s = began_s + max(COUNT_EVERY_S, SHARE * self._worked_s)
@@ -150,8 +146,9 @@ class Surveyor:
             if (topic := cluster.topics.get(name)) is None:
                 continue
             min_isr, ones = self._min_isr.of(name), []
+            deleting = cluster.deletion_requested(name)
             for partition in list(topic.partitions.values()):
-                ones.append(found.count(partition, min_isr))
+                ones.append(found.count(partition, min_isr, deleting=deleting))
                 since += 1
                 if since >= AT_ONCE:
                     since = 0

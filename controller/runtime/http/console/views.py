@@ -203,7 +203,7 @@ def partition_row(cluster: Cluster, partition: Partition, min_isr: int) -> dict[
         partition.replicas,
         state,
         min_isr,
-        deleting=cluster.is_deleting(partition),
+        deleting=cluster.deletion_requested(partition.topic.name),
     )
     return {
         "partition": partition.number,
