@@ -8,7 +8,6 @@ import pytest
 import structlog
 from kazoo.protocol.connection import ConnectionHandler
 
-from proto import zookeeper_access
 from proto.security.files import FileSettingError
 from proto.zookeeper_access import Client, Handler, ZooKeeperAccess, ZooKeeperSettings
 
