@@ -263,7 +263,9 @@ async def idle(playground: Playground, session: Session) -> None:
     for name in sorted(ended_members - {WORKLOAD}):
         playground.say(f"restart {name}")
         playground.members[name].start()
-    await workload.verdict(session)
+    # Whoever plays may have stopped ZooKeeper for longer than the session lasts.
+    async with cluster_reader.connected(playground.connect, session.negotiated_ms) as fresh:
+        await workload.verdict(fresh)
 
 
 @asynccontextmanager

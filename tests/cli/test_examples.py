@@ -72,7 +72,13 @@ def test_a_script_for_each_shell(shell: str) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "wanted"),
-    [("pctl bro", {"brokers"}), ("pctl brokers de", {"decommission"}), ("pctl completion f", {"fish"})],
+    [
+        ("pctl bro", {"brokers"}),
+        ("pctl brokers de", {"decommission"}),
+        ("pctl completion f", {"fish"}),
+        # What will be refused is completed all the same.
+        ("pctl config get --topic a --topic b --all-b", {"--all-brokers"}),
+    ],
 )
 def test_what_is_completed(typed: str, wanted: set[str]) -> None:
     environment = {

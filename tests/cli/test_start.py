@@ -90,3 +90,19 @@ def test_the_list_says_what_the_command_says(program: Lazy, name: str) -> None:
 def test_an_unknown_verb() -> None:
     refused = CliRunner().invoke(main, ["broker"])
     assert (refused.exit_code, "No such command 'broker'" in refused.output) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["--version"], ["man", "--help"], ["completion", "bash"]])
+def test_what_cannot_be_printed_is_said(arguments: list[str]) -> None:
+    """Where a disk is full."""
+    program = "from controller.cli.pctl.main import main; main()"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "pctl: cannot print: No space left on device\n")

@@ -5,19 +5,25 @@ Its demo is that of ``make run``, line by line: tests/docs/test_readme.py.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from controller.core.model import Broker, Endpoint, LeaderAndIsr
+from controller.playground import scripts
 from controller.playground.cluster import Member, Playground, PlaygroundError, healthy
 from controller.playground.command import fresh_directory
 from controller.playground.gameday import FAULTS, SHORT
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from controller.runtime.zookeeper.session import Session
 from tests.support.runtime.programs import BIN, program, run_to_end
 
 
@@ -153,6 +159,34 @@ def test_a_playground_interrupted_again_ends_without_a_verdict(zookeeper: str, t
         assert running.process.wait(120) == 1
         assert "verdict:" not in running.said()
     assert left_over(tmp_path) == {}
+
+
+@pytest.mark.slow
+def test_an_idle_playground_whose_session_is_over_has_a_verdict(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who plays may stop ZooKeeper for a while."""
+    looked: list[ClusterState] = []
+
+    async def verdict(session: Session) -> None:
+        looked.append(await cluster_reader.look(session))
+
+    async def prepare(_: Any, session: Session) -> tuple[int, Any]:
+        await session.close()
+        return 1, SimpleNamespace(verdict=verdict)
+
+    def say(text: str, _: str = "") -> None:
+        if "Ctrl-C ends the playground" in text:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    async def play() -> None:
+        async with cluster_reader.connected(zookeeper, 10_000) as session:
+            idle: Any = SimpleNamespace(members={}, operator_environment={}, connect=zookeeper, say=say)
+            await scripts.idle(idle, session)
+
+    monkeypatch.setattr(scripts, "prepare", prepare)
+    asyncio.run(play())
+    assert len(looked) == 1
 
 
 @pytest.mark.slow

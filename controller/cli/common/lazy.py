@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -10,7 +13,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from controller.cli.common.options import ListingVerbs, Verbs
+from controller.cli.common.output import fail
 from proto.quick_imports import quick_imports
+
+#: What a file system says that takes no more.
+_UNWRITABLE = (ENOSPC, EDQUOT, EFBIG, EIO)
 
 
 class Later(NamedTuple):
@@ -62,6 +69,17 @@ class LazyVerbs(Lazy, Verbs):
     """Verbs of pctl."""
 
     folder = "controller.cli.pctl"
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Verbs handle the files that they name, and click a reader that is gone."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            # Else the end of the program would try to print what is left, and fail once more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            fail(f"cannot print: {error.strerror}")
 
 
 class LazyListingVerbs(LazyVerbs, ListingVerbs):

@@ -6,6 +6,7 @@ import asyncio
 import io
 import math
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
@@ -237,6 +238,20 @@ def _check_text(command: click.Command, context: click.Context, raw: Collection[
                     raise click.UsageError(f"{shown}: {text!r}: must be UTF-8", context) from None
 
 
+def _check_once(command: click.Command, context: click.Context, args: list[str]) -> None:
+    """Raises UsageError for an option with a value that is given twice: one of both would be passed over in silence.
+    How it is shown, and how often, is no matter."""
+    _, _, given = command.make_parser(context).parse_args(args=args)
+    for parameter, times in Counter(given).items():
+        if (
+            isinstance(parameter, click.Option)
+            and times > 1
+            and parameter.expose_value
+            and not (parameter.multiple or parameter.is_flag)
+        ):
+            raise click.UsageError(f"{parameter.opts[-1]}: is given {times} times, takes one value", context)
+
+
 def _set_output(context: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
         context.find_object(Options).output = value  # type: ignore[union-attr]
@@ -274,6 +289,7 @@ class Verb(_WithExamples):
         self.params.append(_output_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -283,6 +299,8 @@ class Verb(_WithExamples):
                 raise click.UsageError(f"{error.option_name}: {hint}", ctx) from None
             raise
         _check_text(self, ctx, self._raw)
+        if not ctx.resilient_parsing:
+            _check_once(self, ctx, given)
         return rest
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
-from controller.cli.common.confirmation import confirm, dry_run_option, yes_option
+from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_option
 from controller.cli.common.options import BROKER, Options, Verb, Verbs, on_cluster
-from controller.cli.common.output import note, print_rows
+from controller.cli.common.output import Row, note, print_rows
 from controller.cli.common.requests import ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.core.config_keys import shown_value
+from controller.core.names import counted
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 
@@ -139,7 +140,6 @@ async def _alter(
     request = pb.AlterConfigsRequest(
         resources=[pb.AlterConfigsResource(resource=resource, configs=configs)], unknown_keys_too=force
     )
-    many = "s" * (len(changes) > 1)
     if dry_run:
         trial = await run_on_copy(options, session, ("AlterConfigs", request))
         (answer,) = trial.answers[0].responses
@@ -147,36 +147,55 @@ async def _alter(
             sys.exit(code)
         print_dry_run(options, trial)
         _warn_unknown(answer.unknown_keys)
-        note(f"{len(changes)} key{many} of {_title(resource)} would be changed")
+        if trial.data["writes"]:
+            note(f"{counted(len(changes), 'key')} of {_title(resource)} would be changed")
         return
-    await _show_present(options, session, resource, changes)
-    confirm(f"Change {len(changes)} key{many} of {_title(resource)} as shown?", yes=yes)
+    rows = await _present(options, session, resource, changes)
+    changed = f"{counted(sum(row['changes'] for row in rows), 'key')} of {_title(resource)}"
+    if not any(row["changes"] for row in rows):
+        nothing_to_do(options, f"{_title(resource)} has it so")
+        return
+    print_rows(rows, ("key", "present", "source", "new"), options.output)
+    confirm(f"Change {changed} as shown?", yes=yes)
     (answer,) = (await ask(options, session, "AlterConfigs", request)).responses
     if code := report(refusals([(_title(resource), answer)])):
         sys.exit(code)
     _warn_unknown(answer.unknown_keys)
-    note(f"{len(changes)} key{many} of {_title(resource)} changed")
+    note(f"{changed} changed")
 
 
-async def _show_present(
+async def _present(
     options: Options, session: Session, resource: pb.ConfigResource, changes: Mapping[str, str | None]
-) -> None:
-    """Print present and new values of the keys; ends the program if they cannot be read."""
+) -> list[Row]:
+    """Present and new values of the keys, and whether that is a change; ends the program if they cannot be read."""
     request = pb.DescribeConfigsRequest(resources=[resource])
     (answer,) = (await ask(options, session, "DescribeConfigs", request)).results
     if code := report(refusals([(_title(resource), answer)])):
         sys.exit(code)
     present = {c.name: c for c in answer.configs}
-    rows = [
-        {
-            "key": key,
-            "present": present[key].value if key in present else None,
-            "source": present[key].source if key in present else None,
-            "new": None if value is None else shown_value(key, value),
-        }
-        for key, value in changes.items()
-    ]
-    print_rows(rows, ("key", "present", "source", "new"), options.output)
+    own = _entity(resource)
+    rows: list[Row] = []
+    for key, value in changes.items():
+        found = present.get(key)
+        shown = None if value is None else shown_value(key, value)
+        set_here = found.value if found is not None and found.source == own else None
+        rows.append(
+            {
+                "key": key,
+                "present": found.value if found is not None else None,
+                "source": found.source if found is not None else None,
+                "new": shown,
+                # What is not shown may differ.
+                "changes": set_here != value or shown != value,
+            }
+        )
+    return rows
+
+
+def _entity(resource: pb.ConfigResource) -> str:
+    """The source of what is set for the resource itself."""
+    kinds = {pb.TOPIC: "topics", pb.BROKER: "brokers", pb.CONTROLLER: "controllers"}
+    return f"{kinds[resource.resource_type]}/{resource.resource_name or '<default>'}"
 
 
 def _warn_unknown(keys: Iterable[str]) -> None:
@@ -191,5 +210,7 @@ def parse_configs(configs: Sequence[str]) -> dict[str, str]:
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
             raise click.UsageError(f"{text!r}: must be KEY=VALUE")
+        if key.strip() in parsed:
+            raise click.UsageError(f"{key.strip()}: is given twice")
         parsed[key.strip()] = value.strip()
     return parsed

@@ -17,6 +17,7 @@ from controller.cli.common.cluster_state import (
     fail_without_topics,
 )
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_option
+from controller.cli.common.lists import broker_ids
 from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import FILE, PARTITION, Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_rows
@@ -357,7 +358,10 @@ def _kept(info: TopicInfo | None, entry: Any) -> list[int]:
     help="only this topic; may be repeated [default: all]",
 )
 @click.option(
-    "--brokers", "brokers_text", help="place replicas only on these brokers: 1,2,3 [default: all registered]"
+    "--brokers",
+    multiple=True,
+    callback=broker_ids,
+    help="place replicas only on these brokers: 1,2,3 [default: all registered]",
 )
 @click.option(
     "--replication-factor", type=click.IntRange(1, 1000), help="new number of replicas [default: unchanged]"
@@ -380,7 +384,7 @@ async def generate_plan(
     options: Options,
     session: Session,
     topics: tuple[str, ...],
-    brokers_text: str | None,
+    brokers: tuple[int, ...],
     replication_factor: int | None,
     ignore_racks: bool,
     by: str | None,
@@ -393,9 +397,7 @@ async def generate_plan(
     cluster_state = await cluster_reader.look(session, topics=topics or None, states=False)
     for name in topics:
         fail_without_readable_topic(cluster_state, name)
-    chosen = (
-        list(cluster_state.brokers) if brokers_text is None else list(parse_ids(brokers_text, "--brokers"))
-    )
+    chosen = list(brokers or cluster_state.brokers)
     fail_without_brokers(cluster_state, chosen, "--brokers: ")
     current = targets(cluster_state, () if internal else set(INTERNAL_TOPICS) - set(topics))
     sizes = {} if by == "replicas" else await sizes_of(options, session, topics)

@@ -12,7 +12,7 @@ import msgspec
 
 from controller.core.commits import StateChange, refresh, write_states
 from controller.core.config_keys import UNCLEAN
-from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, slices
+from controller.core.context import SLICE_MAX, EventContext, FollowUp, Handler, Pause, slices
 from controller.core.effects import Problem, ReadTopicConfigs
 from controller.core.model import (
     NO_LEADER,
@@ -302,6 +302,12 @@ class _Election:
         unclean = self.chosen_unclean
         if unclean:
             context.cluster.unclean_elections += sum(c.partition in unclean for c in batch)
+            # Whoever is alone in the ISR now may be all that a move waited for.
+            moves = context.cluster.reassignments
+            moving = [c.partition for c in batch if c.partition in unclean and c.partition in moves.ongoing]
+            if moving:
+                moves.in_sync.update(dict.fromkeys(moving))
+                context.later(FollowUp.REASSIGNMENTS)
         reason = self.kind.reason
         by_cleanness: dict[str, list[LeadershipChange]] = {}
         for change in batch:

@@ -12,6 +12,7 @@ from controller.core.model import Endpoint, Ineligible, ReplicaState
 from controller.core.reassignment import alter_reassignments
 from controller.core.reassignment.reasons import Notified
 from controller.core.records import PartitionTransition, ReassignmentStep, Rejection, ReplicaTransition
+from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -322,6 +323,17 @@ def test_replicas_and_whether_there_is_anything_to_cancel_are_judged_before_the_
         "x-3": "NO_REASSIGNMENT_IN_PROGRESS",
         "t-9": "UNKNOWN_TOPIC_OR_PARTITION",
     }
+
+
+def test_a_target_that_an_unclean_election_leaves_alone_in_the_isr_ends_its_move() -> None:
+    rig = active(1, 2, 3, 4, t=[[1, 2], [2, 1]])
+    ask(rig, {T: [3], ("t", 1): [3, 4]})
+    rig.world.broker_down(1, 2)
+    rig.run()
+    assert [rig.stored("t", n)[0] for n in (0, 1)] == [-1, -1]
+    rig.ask(ElectLeaders(ElectionType.UNCLEAN, None))
+    assert (rig.stored("t", 0)[0], rig.stored("t", 0)[2], assigned(rig)) == (3, [3], ([3], [], []))
+    assert list(ongoing(rig)) == ["t-1"], "4 is not in sync"
 
 
 def test_a_dead_broker_may_stay_but_not_be_added() -> None:

@@ -141,6 +141,7 @@ def plan_rack_loss(rack: str) -> Any:
     ),
     click.option(
         "--brokers",
+        multiple=True,
         callback=broker_ids,
         help="only these brokers: 1,2,3",
     ),

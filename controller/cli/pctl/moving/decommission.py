@@ -83,7 +83,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=Verb)
 @click.argument("brokers", nargs=-1, required=True, callback=broker_ids, metavar="BROKER...")
 @click.option(
-    "--to", "to_text", callback=broker_ids, help="move to these brokers: 1,2,3 [default: all others]"
+    "--to",
+    "to_text",
+    multiple=True,
+    callback=broker_ids,
+    help="move to these brokers: 1,2,3 [default: all others]",
 )
 @_options
 @on_cluster
