@@ -229,9 +229,8 @@ def test_every_documented_example_holds_to_the_documents_own_rules(kind: str) ->
 def test_how_long_a_leader_was_silent_is_told_where_it_is_known(
     silent_us: int | None, told: dict[str, int]
 ) -> None:
-    online, offline = PartitionState.ONLINE, PartitionState.OFFLINE
-    moved = PartitionTransition(Partition(Topic("t"), 0, (1,)), online, offline, None, silent_us)
-    (line,) = expand(LogBatch([moved], "", "BrokerChange", 1))
+    moved = PartitionTransition(partition(3), ONLINE, OFFLINE, STATE_3, silent_us)
+    (line,) = records.expand(LogBatch([moved], "why"))
     assert {name: value for name, value in line.items() if name == "silent_us"} == told
 
 
