@@ -17,15 +17,18 @@ from controller.core.handlers import not_controller
 from controller.core.model import Broker, Endpoint, FeatureRange, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.features import UpgradeType
+from controller.core.requests.topics import TopicCreated
 from controller.runtime.config import Settings, load
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.security import server as security_server
 from controller.runtime.kafka.security.scram import format_credential, make_credential
 from controller.runtime.kafka.security.users import PLAIN_MECHANISM
 from controller.runtime.kafka.topic_ids import uuid_text
+from controller.runtime.kafka_api import admission
 from controller.runtime.kafka_api import call as call_module
 from controller.runtime.kafka_api import server as server_module
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
+from controller.runtime.kafka_api.apis import topics as topics_module
 from controller.runtime.kafka_api.call import FORWARDED, FORWARDED_CHANGES, Call, Controller
 from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
 from proto.gen.kafka.alter_configs_request import AlterConfigsResource as AlteredConfigs
@@ -116,6 +119,8 @@ class Asked:
         rig = MachineHarness.active(world)
         rig.run()
         self.cluster, self.rig, self.leads = rig.cluster, rig, True
+        #: What happens once a request is carried out.
+        self.change: Callable[[], None] = lambda: None
         self.daemon = Daemon(Settings(state_log_dir=directory))
         self.authorizer = Authorizer()
         self.daemon.authorizer = self.authorizer
@@ -131,6 +136,7 @@ class Asked:
         if not self.leads:
             return not_controller(request)
         (answer,) = self.rig.ask(request)
+        self.change()
         return answer
 
     def call(self, request: Any, version: int | None = None) -> Call[Any]:
@@ -187,9 +193,10 @@ async def test_a_topic_is_answered_once_however_often_it_is_named(asked: Asked) 
     assert [each.topic_id for each in found.topics] == [ID_OF_T, b"x" * 16]
 
 
+@pytest.mark.parametrize("in_one_topic", [False, True])
 @pytest.mark.parametrize("version", [0, 3])
 async def test_of_a_partition_that_is_named_twice_the_last_proposal_counts(
-    asked: Asked, version: int
+    asked: Asked, version: int, in_one_topic: bool
 ) -> None:
     """As in Kafka, whose controller puts the proposals into a map, and the answers by topic."""
     topic = {"topic_name": "t"} if version < 2 else {"topic_id": ID_OF_T}
@@ -207,10 +214,10 @@ async def test_of_a_partition_that_is_named_twice_the_last_proposal_counts(
             data.new_isr_with_epochs = [BrokerState(1, 1), BrokerState(2, 1)]
         return TopicData(partitions=[data], **topic)
 
-    request = AlterPartitionRequest(
-        1, asked.cluster.brokers[1].epoch, [proposal(-9), proposal(9, 7), proposal(0)]
-    )
-    answer = await asked.ask(request, version)
+    proposals = [proposal(-9), proposal(9, 7), proposal(0)]
+    if in_one_topic:
+        proposals = [TopicData(partitions=[p for each in proposals for p in each.partitions], **topic)]
+    answer = await asked.ask(AlterPartitionRequest(1, asked.cluster.brokers[1].epoch, proposals), version)
     (told,) = answer.topics
     assert [(p.partition_index, p.error_code) for p in told.partitions] == [
         (0, ErrorCode.NONE),
@@ -740,3 +747,111 @@ async def test_only_what_was_begun_is_waited_for(asked: Asked, clock: Clock) -> 
     grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 3)], timeout_ms=60_000)
     assert [r.error_code for r in (await asked.ask(grown)).results] == [ErrorCode.NONE]
     assert clock.pauses == [], "each new partition has a leader already"
+
+
+async def test_a_new_topic_is_not_done_before_all_its_partitions_are_led(asked: Asked, clock: Clock) -> None:
+    new = CreateTopicsRequest([CreatableTopic("new", 2, 1)], 60_000)
+    asked.change = lambda: setattr(asked.rig.partition("new", 1), "leadership", None)
+    (answer,) = (await asked.ask(new)).topics
+    assert (answer.error_code, bool(clock.pauses)) == (ErrorCode.REQUEST_TIMED_OUT, True)
+
+
+async def test_of_several_deletions_only_those_that_nobody_heard_of_timed_out(
+    asked: Asked, clock: Clock
+) -> None:
+    """The brokers hear of t's, and not of u's."""
+
+    known = dict(asked.cluster.topics)
+
+    def heard() -> None:
+        asked.cluster.topics.update(known)
+        asked.cluster.topics_deletion_started = {"t"}
+
+    asked.change = heard
+    answer = await asked.ask(DeleteTopicsRequest(topic_names=["t", "u"], timeout_ms=100), 5)
+    assert {r.name: r.error_code for r in answer.responses} == {
+        "t": ErrorCode.NONE,
+        "u": ErrorCode.REQUEST_TIMED_OUT,
+    }
+    assert clock.pauses
+
+
+def test_secrets_of_a_new_topic_s_configuration_are_not_sent_back() -> None:
+    configs = {"ssl.keystore.password": "hunter2", "retention.ms": "1"}
+    created = TopicCreated("new", ErrorCode.NONE, topic_id=uuid_text(ID_OF_T), assignment={0: (1,)})
+    result = topics_module._created(created, configs)
+    assert [(c.name, c.value, c.is_sensitive) for c in result.configs or ()] == [
+        ("ssl.keystore.password", None, True),
+        ("retention.ms", "1", False),
+    ]
+
+
+async def test_of_a_topic_by_id_nobody_learns_more_than_it_may(asked: Asked) -> None:
+    asked.authorizer.denied = {Operation.DESCRIBE}
+    (shown,) = (await asked.ask(MetadataRequest(by_id(ID_OF_T)))).topics
+    assert (shown.error_code, shown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    deletion = DeleteTopicsRequest([DeleteTopicState(None, ID_OF_T)])
+    (hidden,) = (await asked.ask(deletion)).responses
+    assert (hidden.error_code, hidden.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    asked.authorizer.denied = {Operation.DELETE}
+    (known,) = (await asked.ask(deletion)).responses
+    assert (known.error_code, known.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t")
+
+
+async def test_each_user_is_told_that_this_is_not_the_controller(asked: Asked) -> None:
+    asked.leads = False
+    answer = await asked.ask(
+        AlterUserScramCredentialsRequest([ScramCredentialDeletion("a", 1), ScramCredentialDeletion("b", 1)])
+    )
+    assert [(r.user, r.error_code) for r in answer.results] == [
+        ("a", ErrorCode.NOT_CONTROLLER),
+        ("b", ErrorCode.NOT_CONTROLLER),
+    ]
+
+
+async def test_clients_see_brokers_at_the_addresses_of_their_own_listener(asked: Asked) -> None:
+    endpoints = (Endpoint("INSIDE", "PLAINTEXT", "near", 1), Endpoint("OUTSIDE", "PLAINTEXT", "far", 2))
+    asked.cluster.brokers[1] = Broker(1, 1, endpoints)
+    asked.cluster.brokers[2] = Broker(2, 1, endpoints[:1])
+    asked.daemon.kafka_addresses = {"INSIDE": ("here", 3), "OUTSIDE": ("there", 4)}
+    for listener, seen in (
+        ("INSIDE", [("near", 1), ("near", 1), ("here", 3)]),
+        ("OUTSIDE", [("far", 2), ("there", 4)]),
+    ):
+        call = replace(asked.call(MetadataRequest([])), listener=listener)
+        answer = await SERVED[ApiKey.METADATA].handle(call)
+        assert [(b.host, b.port) for b in answer.brokers] == seen
+
+
+async def test_the_audit_log_hears_of_each_answer_and_which_of_them_change_something(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = list[tuple[str, bool]]()
+
+    def answered(method: str, *about: Any, changes: bool) -> None:
+        heard.append((method, changes))
+
+    monkeypatch.setattr(asked.daemon.audit_log, "answered", answered)
+    async with kafka_server(asked.daemon) as port, calling(port) as caller:
+        await caller.call(ListGroupsRequest())
+        await caller.call(CreateTopicsRequest([CreatableTopic("new", 1, 1)]))
+    assert heard == [("ListGroups", False), ("CreateTopics", True)]
+
+
+@pytest.mark.parametrize("is_broker", [False, True])
+async def test_who_only_says_that_it_is_a_broker_keeps_no_broker_s_place(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, is_broker: bool
+) -> None:
+    monkeypatch.setattr(admission, "PER_ADDRESS_MAX", 1)
+    asked.authorizer.brokers_only = not is_broker
+    async with kafka_server(asked.daemon) as port, calling(port) as first:
+        await first.call(AlterPartitionRequest(1, 1))
+        async with calling(port) as second:
+            await second.call(ListGroupsRequest())
+            async with calling(port) as third:
+                await third.call(ListGroupsRequest())
+                if is_broker:
+                    await first.call(AlterPartitionRequest(1, 1))
+                else:
+                    with pytest.raises(HUNG_UP):
+                        await first.call(AlterPartitionRequest(1, 1))
