@@ -9,7 +9,9 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
+from grpc.aio import Metadata
 
 from controller.cli.common import cluster_state as messages
 from controller.cli.common import output, progress
@@ -354,3 +356,27 @@ def test_a_snapshot_is_that_of_the_active_controller_or_of_the_next(active: bool
     now = cluster()
     now.controller_id = 100 if active else -1
     assert snapshots.snapshot_of(now).controller_epoch == epoch
+
+
+# --- requests without an answer ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "harmless"),
+    [("DescribeCluster", True), ("DryRun", True), ("CheckStoppable", True), ("DeleteTopics", False)],
+)
+@pytest.mark.parametrize("answered", [False, True])
+async def test_what_may_have_been_changed_is_to_be_checked_before_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, method: str, harmless: bool, answered: bool
+) -> None:
+    async def no_answer(*_: object, **__: object) -> Any:
+        if answered:
+            return SimpleNamespace(error_code=common_pb2.NOT_CONTROLLER)
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), "gone")
+
+    monkeypatch.setattr(admin, "open_channel", lambda *_: nullcontext())
+    monkeypatch.setattr(admin, "AdminServiceStub", lambda _: SimpleNamespace(**{method: no_answer}))
+    with pytest.raises(admin.NoAnswerError) as raised:
+        await admin.ask("h:1", method, None, 1.0)
+    assert ("check whether it was carried out" in str(raised.value)) is not harmless
+    assert ("; try again" in str(raised.value)) == (answered and harmless)
