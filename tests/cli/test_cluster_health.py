@@ -13,6 +13,7 @@ from controller.cli.pctl import health as health_verbs
 from controller.cli.pctl.health import _print, wrong_with
 from controller.cli.pctl.main import main
 from controller.cli.pctl.partitions import why
+from controller.client import admin
 from controller.core.model import Attribution, Freeze, LeaderAndIsr, Maintenance
 from controller.planning.cluster_health import (
     Finding,
@@ -25,6 +26,7 @@ from controller.planning.cluster_health import (
     wrong,
 )
 from controller.planning.restrictions import freeze_text
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, maintenance_pb2
@@ -276,10 +278,10 @@ class Controller:
 
         async def nothing(*_: object) -> None: ...
 
-        monkeypatch.setattr(health_verbs.cluster_reader, "look", look)
+        monkeypatch.setattr(cluster_reader, "look", look)
         monkeypatch.setattr(health_verbs, "fail_without_cluster", nothing)
-        monkeypatch.setattr(health_verbs.admin, "describe_cluster", describe)
-        monkeypatch.setattr(health_verbs.admin, "ask", ask)
+        monkeypatch.setattr(admin, "describe_cluster", describe)
+        monkeypatch.setattr(admin, "ask", ask)
 
     async def found(self, *, stable: bool) -> list[str]:
         session: Any = None

@@ -22,7 +22,7 @@ from controller.planning.scenarios import Terms
 from controller.planning.stoppable import CHANGES, Stoppable, Why, stoppable
 from controller.planning.store import Change
 from controller.runtime.rpc.translate.plan_data import plan_data, stoppable_data, write_row
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from tests.support.core.world import a_broker
 from tests.support.planning.clusters import Small
@@ -160,7 +160,7 @@ async def test_approvals_of_this_incarnation_of_a_broker_are_listed(
     async def look(*_: object, **__: object) -> ClusterState:
         return known
 
-    monkeypatch.setattr(stoppable_verb.cluster_reader, "look", look)
+    monkeypatch.setattr(cluster_reader, "look", look)
     session: Any = None
     await stoppable_verb._list(Options("", "json", 1), session)
     assert [(row["broker"], row["broker_epoch"]) for row in json.loads(capsys.readouterr().out)] == [(1, 51)]

@@ -31,6 +31,7 @@ from controller.cli.pctl import history as history_verbs
 from controller.cli.pctl.main import main
 from controller.client import admin
 from controller.runtime.rpc.history_service import _read_filter
+from controller.runtime.zookeeper import cluster_reader
 from proto.gen import history_pb2 as pb
 from proto.statelog.schema import KINDS, QUIET
 from proto.statelog.writer import format_ts
@@ -285,7 +286,7 @@ async def test_the_newest_records_of_all_candidates_are_shown(
     async def ask(endpoint: str, *_: object) -> pb.ListHistoryResponse:
         return pb.ListHistoryResponse(records=kept[endpoint])
 
-    monkeypatch.setattr(history_verbs.cluster_reader, "look", look)
+    monkeypatch.setattr(cluster_reader, "look", look)
     monkeypatch.setattr(history_verbs, "fail_without_cluster", nothing)
     monkeypatch.setattr(admin, "ask", ask)
     options: Any = Options("", "json", 1.0)

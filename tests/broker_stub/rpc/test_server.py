@@ -24,8 +24,6 @@ from proto.gen import common_pb2 as codes
 from proto.security.access import AuthorizerSettings, access_of
 from tests.support.broker.builders import BrokerHarness, leader_state
 
-pytestmark = pytest.mark.slow
-
 #: Everyone may do everything.
 OPEN = Guard(access_of(AuthorizerSettings(), []))
 METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
@@ -177,6 +175,7 @@ def test_an_unexpected_error_dumps_the_state_and_exits_1(
     assert json.loads(text[text.index("\n{") :])["broker_id"] == 1
 
 
+@pytest.mark.slow
 def test_fifty_thousand_partitions_in_one_request() -> None:
     broker = BrokerHarness(broker_id=1)
     states = [
