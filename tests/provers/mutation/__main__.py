@@ -48,6 +48,7 @@ TESTS = {
     #: The world of the core's tests.
     "controller/planning/store.py": ("tests/planning", "tests/core"),
     "controller/runtime": ("tests/runtime", "tests/provers/sim", "tests/linear"),
+    "controller/runtime/config.py": ("tests/runtime/test_config.py",),
     "controller/runtime/zookeeper": (
         "tests/runtime/zookeeper",
         "tests/provers/sim/zookeeper",
