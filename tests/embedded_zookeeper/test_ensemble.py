@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -17,12 +18,14 @@ from kazoo.client import KazooClient
 from controller.embedded_zookeeper import ensemble
 from controller.embedded_zookeeper.ensemble import (
     EmbeddedZooKeeper,
+    Security,
     ZooKeeperServer,
     find_java,
     four_letter_word,
 )
 from controller.errors import EnvironmentFault
 from tests.support.ports import free_port
+from tests.support.runtime.certificates import Authority
 from tests.support.runtime.programs import BIN, program, run_to_end
 
 
@@ -184,6 +187,18 @@ def test_java_that_is_too_old_or_broken_does_not_count(
     monkeypatch.setenv("JAVA_HOME", str(old.parents[1]))
     monkeypatch.setenv("PATH", str(good.parent))
     assert find_java() == str(good)
+
+
+def test_a_look_at_a_server_trusts_its_authority_whatever_host_it_names(tmp_path: Path) -> None:
+    """As it is asked on an address of this machine."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server", hosts=("elsewhere.example",))
+    own = tmp_path / "own.pem"
+    own.write_bytes(certificate.read_bytes() + key.read_bytes())
+    context = Security(certificate=own, ca=authority.cafile).probe_context()
+    assert context is not None
+    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_REQUIRED)
+    assert Security().probe_context() is None
 
 
 @pytest.mark.parametrize("force_sync", [False, True])

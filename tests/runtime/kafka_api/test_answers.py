@@ -13,20 +13,15 @@ from typing import Any
 import pytest
 import structlog
 
-from controller.core.handlers import not_controller
 from controller.core.model import Broker, Endpoint, FeatureRange, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.features import UpgradeType
 from controller.core.requests.topics import TopicCreated
-from controller.runtime.config import Settings, load
+from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from controller.runtime.kafka.security import server as security_server
-from controller.runtime.kafka.security.scram import format_credential, make_credential
-from controller.runtime.kafka.security.users import PLAIN_MECHANISM
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.kafka_api import admission
 from controller.runtime.kafka_api import call as call_module
-from controller.runtime.kafka_api import server as server_module
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
 from controller.runtime.kafka_api.apis import topics as topics_module
 from controller.runtime.kafka_api.call import FORWARDED, FORWARDED_CHANGES, Call, Controller
@@ -67,37 +62,11 @@ from proto.gen.kafka.list_partition_reassignments_request import ListPartitionRe
 from proto.gen.kafka.list_transactions_request import ListTransactionsRequest
 from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
-from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
-from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.kafka.apis import APIS, ApiKey, encode_request
-from proto.security.authorization import LOGGED_DENIALS_MAX, Operation, Principal, Resource
-from tests.provers.sim.environment import loop
-from tests.support.core.harness import MachineHarness
-from tests.support.core.world import World
-from tests.support.runtime.kafka_callers import KafkaCaller, calling, kafka_server
-
-SOMEBODY = Principal("User:somebody", "127.0.0.1:1")
-ID_OF_T = bytes(range(16))
-HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
-
-
-class Authorizer:
-    def __init__(self) -> None:
-        self.allowing, self.brokers_only = True, False
-        self.denied: set[Operation] = set()
-
-    def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        del principal, resource
-        return self.allowing and operation not in self.denied
-
-    def speaks_for(self, principal: Principal, broker_id: int) -> bool:
-        del principal, broker_id
-        return not self.brokers_only
-
-    def is_controller(self, principal: Principal) -> bool:
-        del principal
-        return True
+from proto.security.authorization import LOGGED_DENIALS_MAX, Operation
+from tests.runtime.kafka_api.conftest import HUNG_UP, ID_OF_T, Asked
+from tests.support.runtime.kafka_callers import calling, kafka_server
 
 
 class LookedUp(dict[str, Topic]):
@@ -107,51 +76,6 @@ class LookedUp(dict[str, Topic]):
         raise AssertionError("all topics are looked at")
 
     values = items = keys = __iter__  # type: ignore[assignment]
-
-
-class Asked:
-    """A controller that leads a cluster with the topics t and u. ``leads``: whether its core thinks so too."""
-
-    def __init__(self, directory: Path) -> None:
-        world = World(1, 2)
-        world.create_topic("t", {0: [1, 2]}, topic_id=uuid_text(ID_OF_T))
-        world.create_topic("u", {0: [2, 1]}, topic_id=uuid_text(b"u" * 16))
-        rig = MachineHarness.active(world)
-        rig.run()
-        self.cluster, self.rig, self.leads = rig.cluster, rig, True
-        #: What happens once a request is carried out.
-        self.change: Callable[[], None] = lambda: None
-        self.daemon = Daemon(Settings(state_log_dir=directory))
-        self.authorizer = Authorizer()
-        self.daemon.authorizer = self.authorizer
-        self.requests: list[Any] = []
-        self.daemon.kafka_addresses = {"": ("127.0.0.1", 1)}
-        self.controller = Controller(self.daemon, SERVED_VERSIONS)
-        self.term = SimpleNamespace(
-            machine=rig.machine, kafka=SimpleNamespace(apis={}), brokers_informed=True, ask=self._core
-        )
-
-    async def _core(self, request: Any) -> Any:
-        self.requests.append(request)
-        if not self.leads:
-            return not_controller(request)
-        (answer,) = self.rig.ask(request)
-        self.change()
-        return answer
-
-    def call(self, request: Any, version: int | None = None) -> Call[Any]:
-        return Call(self.controller, request.VERSIONS[-1] if version is None else version, request, SOMEBODY)
-
-    async def ask(self, request: Any, version: int | None = None) -> Any:
-        return await SERVED[ApiKey(request.API_KEY)].handle(self.call(request, version))
-
-
-@pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
-    asked = Asked(tmp_path)
-    monkeypatch.setattr(Controller, "term", asked.term)
-    yield asked
-    asked.daemon.state_log.close()
 
 
 def by_id(*ids: bytes) -> list[MetadataRequestTopic]:
@@ -520,115 +444,6 @@ async def test_a_connection_that_the_caller_closed_ends_its_wait(
         caller.close()
         async with asyncio.timeout(20):
             assert await ended is False
-
-
-# --- logging in ----------------------------------------------------------------------------------------------
-
-PASSWORD = "secret"
-
-
-@pytest.fixture
-def by_plain(asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """Its server lets in alice."""
-    monkeypatch.setattr(security_server, "FAILURE_DELAY_S", 0.001)
-    users = tmp_path / "users.toml"
-    users.write_text(f'[users]\nalice = "{format_credential(make_credential(PLAIN_MECHANISM, PASSWORD))}"\n')
-    users.chmod(0o600)
-    asked.daemon.settings = load(
-        {
-            "state_log_dir": str(tmp_path),
-            "kafka_security_protocol": "SASL_PLAINTEXT",
-            "kafka_sasl_enabled_mechanisms": "PLAIN",
-            "kafka_sasl_users_file": str(users),
-        },
-        environ={},
-    )
-    return asked
-
-
-async def log_in(caller: KafkaCaller, password: str) -> int:
-    assert (await caller.call(SaslHandshakeRequest("PLAIN"), 1)).error_code == ErrorCode.NONE
-    token = f"\0alice\0{password}".encode()
-    return int((await caller.call(SaslAuthenticateRequest(token), 2)).error_code)
-
-
-async def test_who_has_logged_in_is_served(by_plain: Asked) -> None:
-    async with kafka_server(by_plain.daemon) as port, calling(port) as caller:
-        for _ in range(2):
-            assert (await caller.call(ApiVersionsRequest("x", "1"), 3)).error_code == ErrorCode.NONE
-        assert await log_in(caller, PASSWORD) == 0
-        for _ in range(2):
-            assert (await caller.call(ListGroupsRequest())).error_code == ErrorCode.NONE
-
-
-async def test_who_has_not_logged_in_is_told_nothing(by_plain: Asked) -> None:
-    sasl_authentication_failed = 58
-    async with kafka_server(by_plain.daemon) as port:
-        async with calling(port) as caller:
-            with pytest.raises(HUNG_UP):
-                await caller.call(ListGroupsRequest())
-        async with calling(port) as caller:
-            assert await log_in(caller, "wrong") == sasl_authentication_failed
-            with pytest.raises(HUNG_UP):
-                await log_in(caller, PASSWORD)
-        async with calling(port) as caller:
-            await caller.call(SaslHandshakeRequest("PLAIN"), 1)
-            with pytest.raises(HUNG_UP):
-                await caller.call(ApiVersionsRequest("x", "1"), 3)
-        async with calling(port) as caller:
-            for _ in range(100):
-                try:
-                    await caller.call(ApiVersionsRequest("x", "1"), 3)
-                except HUNG_UP:
-                    break
-            else:
-                raise AssertionError("a stranger asks for versions without end")
-
-
-def test_a_failed_login_is_answered_late_and_its_connection_is_closed() -> None:
-    written = list[tuple[float, bytes]]()
-
-    class Failing(server_module._Connection):
-        def __init__(self) -> None:
-            self._slot: Any = SimpleNamespace(busy=False, used_at=0.0)
-            self._writer: Any = self
-
-        async def _frame(self, known: bool) -> bytes | None:
-            assert not known
-            return b"request"
-
-        async def _answer(self, authentication: Any, frame: bytes) -> tuple[bytes, float | None]:
-            return b"no", 7.0
-
-        def write(self, data: bytes) -> None:
-            assert self._slot.busy
-            written.append((asyncio.get_running_loop().time(), data))
-
-        async def drain(self) -> None: ...
-
-    async def run() -> float:
-        began_s = asyncio.get_running_loop().time()
-        connection = Failing()
-        assert await connection._exchange(SimpleNamespace(principal=None)) is False  # type: ignore[arg-type]
-        assert not connection._slot.busy
-        return began_s
-
-    began_s = loop.run(run())
-    assert written == [(began_s + 7.0, b"\0\0\0\2no")]
-
-
-async def test_a_request_may_be_as_long_as_is_allowed(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = ListGroupsRequest()
-    size = len(encode_request(request, request.VERSIONS[-1], 1, "test"))
-    async with kafka_server(asked.daemon) as port:
-        for allowed in (size, size - 1):
-            monkeypatch.setattr(server_module, "request_bytes_max", lambda _, most=allowed: most)
-            async with calling(port) as caller:
-                if allowed == size:
-                    assert (await caller.call(request)).error_code == ErrorCode.NONE
-                else:
-                    with pytest.raises(HUNG_UP):
-                        await caller.call(request)
 
 
 # --- single answers ------------------------------------------------------------------------------------------
