@@ -49,6 +49,11 @@ TESTS = {
     "controller/planning/store.py": ("tests/planning", "tests/core"),
     "controller/runtime": ("tests/runtime", "tests/provers/sim", "tests/linear"),
     "controller/runtime/config.py": ("tests/runtime/test_config.py",),
+    "controller/runtime/state.py": (
+        "tests/runtime/test_state.py",
+        "tests/runtime/test_daemon_requests.py",
+        "tests/runtime/http",
+    ),
     "controller/runtime/zookeeper": (
         "tests/runtime/zookeeper",
         "tests/provers/sim/zookeeper",
