@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from controller.analysis import summary as summary_module
 from controller.analysis.columns import percent
 from controller.analysis.errors import ReportError
 from controller.analysis.local_files import LogFile
@@ -55,6 +56,17 @@ def test_every_key_of_the_summary_is_documented() -> None:
     assert set(failure_data("why", 1)) <= listed
     for problem in Problem:
         assert f"`{problem.value}`" in section
+
+
+@pytest.mark.parametrize(
+    ("slo", "availability", "below"),
+    [(99.9, 99.8, True), (99.9, 99.9, False), (None, 1.0, False), (99.9, None, False), (None, None, False)],
+)
+def test_below_an_slo_is_who_has_one_and_was_seen(
+    slo: float | None, availability: float | None, below: bool
+) -> None:
+    row = {"slo": slo, "availability": availability}
+    assert summary_module._is_below(row) is below
 
 
 def test_durations_are_seconds_and_absent_ones_null() -> None:

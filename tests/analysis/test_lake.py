@@ -15,7 +15,7 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from controller.analysis.errors import ReportError
-from controller.analysis.lake import delta_log, identity, spool, storage
+from controller.analysis.lake import compaction, delta_log, identity, spool, storage
 from controller.analysis.lake.delta_log import (
     LOG_DIR,
     DeltaLog,
@@ -31,6 +31,7 @@ from controller.analysis.lake.loading import taken_files
 from controller.analysis.lake.source import open_snapshot
 from controller.analysis.lake.spool import Piece, Spool
 from controller.analysis.lake.storage import LocalStorage
+from controller.analysis.local_files import LogFile
 from controller.analysis.session import first_line
 
 PARTITION = {"day": "2026-01-14", "kind": "leader"}
@@ -482,3 +483,24 @@ def test_an_unreadable_and_an_empty_log_are_known_and_no_log_is_an_error(taker: 
 def test_what_is_known_of_a_file_survives_as_json() -> None:
     known = TakenFile.new("file:/a/state-change.jsonl", "ab")
     assert msgspec.json.decode(json.dumps(msgspec.to_builtins(known)), type=TakenFile) == known
+
+
+# --- what is put together and what is left alone -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("small", "large", "together"), [(8, 3, 8), (7, 9, 0), (9, 0, 9)])
+def test_small_files_of_one_partition_are_put_together(small: int, large: int, together: int) -> None:
+    sizes = [compaction.SMALL_BYTES - 1] * small + [compaction.SMALL_BYTES] * large
+    snapshot = Snapshot()
+    for number, size in enumerate(sizes):
+        snapshot.apply(add_action(f"f{number}", PARTITION, size))
+    for number in range(compaction.FILES_MAX - 1):
+        snapshot.apply(add_action(f"g{number}", {**PARTITION, "kind": "isr"}, 1))
+    assert [added["path"] for added in compaction.scattered(snapshot)] == [f"f{n}" for n in range(together)]
+
+
+def test_a_file_that_is_being_compressed_is_seen_once(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a.jsonl.gz", "b.jsonl.gz"):
+        (tmp_path / name).write_bytes(b"")
+    files = [LogFile(f"file:{path}", 0) for path in sorted(tmp_path.iterdir())]
+    assert [Path(file.path).name for file in identity.seen(files, [])] == ["a.jsonl", "b.jsonl.gz"]

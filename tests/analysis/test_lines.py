@@ -78,10 +78,11 @@ def test_damaged_and_unreadable_files_end_nothing(tmp_path: Path) -> None:
 
 def test_files_rotated_away_before_the_time_asked_for_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "state-change.20260114T095959.000000Z.jsonl.gz").write_bytes(b"not even gzip")
+    (tmp_path / "state-change.20260114T100000.000000Z.jsonl").write_text(GOOD + "\n")
     (tmp_path / "state-change.20260114T100001.000000Z.jsonl").write_text(GOOD + "\n")
     (tmp_path / "state-change.jsonl").write_text(GOOD + "\n")
     records, bad = read(tmp_path, since_us=ZERO_US)
-    assert (len(records), bad) == (2, [])
+    assert (len(records), bad) == (3, [])
     assert len(read(tmp_path)[1]) == 1
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from click.testing import CliRunner, Result
 from kazoo.client import KazooClient
 
+from controller.cli import check_cluster
 from controller.cli.main import main
+from controller.core.model import Broker, Endpoint
+from controller.runtime.config import Settings
+from controller.runtime.kafka.cluster_check import BrokerFacts, ClusterFacts
 from tests.support.ports import free_port
 
 
@@ -124,3 +128,22 @@ def test_a_chroot_that_is_not_there_is_not_made(zookeeper: str, zk: KazooClient)
     assert result.exit_code == 1
     assert "partition-controller check-cluster:" in result.stderr
     assert zk.get_children("/") == []
+
+
+@pytest.mark.parametrize("takeover", ["fallback", "exclusive"])
+def test_only_a_takeover_for_ever_is_exclusive(takeover: Literal["fallback", "exclusive"]) -> None:
+    settings = Settings(controller_id=9001, kafka_takeover=takeover)
+    assert check_cluster._wanted(settings).exclusive is (takeover == "exclusive")
+
+
+@pytest.mark.parametrize(("problems", "code"), [({}, 0), ({"/controller": "junk"}, 3)])
+@pytest.mark.parametrize("style", ["table", "json"])
+def test_a_cluster_that_cannot_be_led_ends_the_program_with_three(
+    monkeypatch: pytest.MonkeyPatch, problems: dict[str, str], code: int, style: str
+) -> None:
+    async def facts(_: Settings) -> ClusterFacts:
+        known = Broker(1, 1, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),))
+        return ClusterFacts([BrokerFacts(known, unreachable="away")], unreadable=problems)
+
+    monkeypatch.setattr(check_cluster, "_facts", facts)
+    assert check("h:1", "-o", style).exit_code == code

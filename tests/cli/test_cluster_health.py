@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from controller.cli.common.options import Options
+from controller.cli.pctl import health as health_verbs
 from controller.cli.pctl.health import _print, wrong_with
+from controller.cli.pctl.main import main
 from controller.cli.pctl.partitions import why
+from controller.client import admin
 from controller.core.model import Attribution, Freeze, LeaderAndIsr, Maintenance
 from controller.planning.cluster_health import (
     Finding,
@@ -21,8 +26,10 @@ from controller.planning.cluster_health import (
     wrong,
 )
 from controller.planning.restrictions import freeze_text
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2, maintenance_pb2
 from tests.support.core.world import a_broker, state
 
 ANN = Attribution("disks", "ann")
@@ -248,3 +255,62 @@ def test_why_a_partition_has_no_leader() -> None:
 def test_under_replicated_is_what_lacks_an_assigned_replica(isr: tuple[int, ...] | None, under: bool) -> None:
     leadership = None if isr is None else state(isr[0], isr)
     assert a_partition(0, leadership).under_replicated() is under
+
+
+# --- asked of a controller ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["health", "wait"])
+def test_without_zookeeper_nobody_can_tell(verb: str) -> None:
+    done = CliRunner().invoke(main, ["--zookeeper=127.0.0.1:1", "--timeout=0.1", verb])
+    assert (done.exit_code, "127.0.0.1:1" in done.stderr) == (3, True)
+
+
+class Controller:
+    """The one of a cluster that is well. ``described``: what it answers to DescribeCluster."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.described: Any = answer()
+        self.shutting_down: list[int] = []
+        partition = a_partition(0, state(1, (1, 2), 3, 5))
+
+        async def look(*_: object, **__: object) -> ClusterState:
+            now = a_cluster(partition)
+            now.controller_endpoint = "h:1"
+            return now
+
+        async def describe(*_: object) -> Any:
+            return self.described
+
+        async def ask(_endpoint: str, method: str, *_: object) -> Any:
+            if method == "DescribeMaintenance":
+                return maintenance_pb2.DescribeMaintenanceResponse(shutting_down=self.shutting_down)
+            return pb.ListPartitionReassignmentsResponse()
+
+        async def nothing(*_: object) -> None: ...
+
+        monkeypatch.setattr(cluster_reader, "look", look)
+        monkeypatch.setattr(health_verbs, "fail_without_cluster", nothing)
+        monkeypatch.setattr(admin, "describe_cluster", describe)
+        monkeypatch.setattr(admin, "ask", ask)
+
+    async def found(self, *, stable: bool) -> list[str]:
+        session: Any = None
+        return [
+            f.what.value
+            for f in await health_verbs._findings(Options("z:1", "json", 1), session, stable=stable)
+        ]
+
+
+async def test_a_stable_cluster_has_no_work_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller(monkeypatch)
+    assert await controller.found(stable=True) == []
+    controller.described, controller.shutting_down = answer(pending=2), [1]
+    assert await controller.found(stable=False) == []
+    assert await controller.found(stable=True) == [Unfinished.PUSHES.value, Unfinished.SHUTDOWNS.value]
+
+
+async def test_a_controller_that_does_not_lead_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller(monkeypatch)
+    controller.described = pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)
+    assert await controller.found(stable=True) == [Wrong.CONTROLLER_SILENT.value]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from controller.cli.common import lists
-from controller.cli.common.reassignment_files import PlanError, parse_ids
+from controller.cli.common.reassignment_files import PlanError, parse_ids, read_plan, write_plan
 from controller.cli.pctl.features import parse_levels
 from controller.core.names import number_in
 
@@ -74,3 +76,19 @@ def test_bad_levels(text: str) -> None:
 
 def test_a_level_comes_after_the_last_equals_sign() -> None:
     assert parse_levels(["a=b=7", "c=32767"]) == {"a=b": 7, "c": 32767}
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """The first replica is the preferred leader."""
+    path = tmp_path / "plan.json"
+    wanted = {("b", 0): (3, 1, 2), ("a", 10): (2,), ("a", 9): (1, 0)}
+    path.write_text(write_plan(wanted))
+    assert read_plan(path) == wanted
+
+
+def test_a_plan_names_each_partition_once(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    entries = ",".join(f'{{"topic":"t","partition":{n},"replicas":[1]}}' for n in (0, 1, 0))
+    path.write_text(f'{{"partitions":[{entries}]}}')
+    with pytest.raises(PlanError, match="t-0 is named twice"):
+        read_plan(path)

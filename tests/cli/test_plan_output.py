@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import click
 import msgspec
 import pytest
 
@@ -15,12 +16,15 @@ from controller.cli.pctl.decisions import plan
 from controller.cli.pctl.decisions import stoppable as stoppable_verb
 from controller.core.effects import StoredNode
 from controller.core.model import LeaderAndIsr, StopApproval
+from controller.exit_codes import EXIT_REFUSED
 from controller.planning import scenarios
 from controller.planning.scenarios import Terms
 from controller.planning.stoppable import CHANGES, Stoppable, Why, stoppable
 from controller.planning.store import Change
 from controller.runtime.rpc.translate.plan_data import plan_data, stoppable_data, write_row
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState
+from tests.support.core.world import a_broker
 from tests.support.planning.clusters import Small
 
 SMALL = Small((1, 2, 3), {("t", 0): ((1, 2), 1, (1, 2)), ("u", 0): ((3,), 3, (3,))}).snapshot()
@@ -122,9 +126,51 @@ def test_answers_name_who_counts_as_gone(capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
-@pytest.mark.parametrize(("ms", "text"), [(-5, "0 min"), (119_000, "1 min"), (3_600_000 * 26, "26 h 0 min")])
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (-5, "0 min"),
+        (119_000, "1 min"),
+        (3_599_999, "59 min"),
+        (3_600_000, "1 h 0 min"),
+        (3_600_000 * 26, "26 h 0 min"),
+    ],
+)
 def test_an_age_is_shown_in_whole_minutes(ms: int, text: str) -> None:
     assert stoppable_verb._age(ms) == text
+
+
+@pytest.mark.parametrize("style", ["table", "json"])
+def test_a_no_ends_the_program_with_three(capsys: pytest.CaptureFixture[str], style: str) -> None:
+    options = Options("", style, 1)
+    stoppable_verb._show(options, as_json(stoppable_data(stoppable(SMALL, [1], Terms()))))
+    with pytest.raises(SystemExit) as ended:
+        stoppable_verb._show(options, as_json(stoppable_data(stoppable(SMALL, [3], Terms()))))
+    assert ended.value.code == EXIT_REFUSED
+    said = capsys.readouterr().out
+    assert ("no: 3 may not stop" in said) == (style == "table")
+
+
+async def test_approvals_of_this_incarnation_of_a_broker_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approvals = {b: StopApproval(51 if b == 1 else 7, "kernel", "ann", 1) for b in (1, 2, 9)}
+    known = ClusterState(brokers={b: a_broker(b, 50 + b) for b in (1, 2)}, approvals=approvals)
+
+    async def look(*_: object, **__: object) -> ClusterState:
+        return known
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    session: Any = None
+    await stoppable_verb._list(Options("", "json", 1), session)
+    assert [(row["broker"], row["broker_epoch"]) for row in json.loads(capsys.readouterr().out)] == [(1, 51)]
+
+
+@pytest.mark.parametrize(("approving", "withdraw"), [(True, False), (False, True)])
+def test_only_a_controller_records_approvals(approving: bool, withdraw: bool) -> None:
+    with pytest.raises(click.UsageError, match="--offline: only the active controller"):
+        stoppable_verb._check_options([1], approving, withdraw, False, "why", True)
+    stoppable_verb._check_options([1], approving, withdraw, False, "why", False)
 
 
 def test_items_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:

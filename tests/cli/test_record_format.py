@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -21,14 +24,16 @@ from controller.cli.common.record_format import (
     filter_of,
     parse_time,
     record_line,
+    record_row,
     what_happened,
 )
 from controller.cli.pctl import history as history_verbs
 from controller.cli.pctl.main import main
 from controller.client import admin
 from controller.runtime.rpc.history_service import _read_filter
+from controller.runtime.zookeeper import cluster_reader
 from proto.gen import history_pb2 as pb
-from proto.statelog.schema import KINDS
+from proto.statelog.schema import KINDS, QUIET
 from proto.statelog.writer import format_ts
 from tests.support.paths import DOCS
 
@@ -111,6 +116,24 @@ def test_a_filter_arrives_as_it_was_chosen(
 ) -> None:
     wanted = filter_of(topic or None, partition if topic else None, brokers, epoch, kinds, False, since_us)
     assert _read_filter(filter_message(wanted)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("kinds", "all_kinds", "passes"),
+    [((), False, KINDS.keys() - QUIET), ((), True, ()), (["push"], False, ["push"])],
+)
+def test_quiet_kinds_are_left_out_unless_they_are_asked_for(
+    kinds: list[str], all_kinds: bool, passes: Collection[str]
+) -> None:
+    wanted = filter_of(None, None, (), None, kinds, all_kinds)
+    assert wanted.kinds == frozenset(passes), "no kind: each passes"
+
+
+def test_a_record_of_no_event_and_no_epoch_has_blanks() -> None:
+    row = record_row(example("leader"))
+    assert (row["epoch"], row["event"]) == (7, 12)
+    row = record_row(example("leader", event_id=0, controller_epoch=-1))
+    assert (row["epoch"], row["event"]) == (None, None)
 
 
 # --- from log files ------------------------------------------------------------------------------------------
@@ -197,6 +220,11 @@ def test_bad_lines_are_counted_and_named_and_not_fatal(logs: Path) -> None:
         (("--kind", "leaders"), 2, "'leaders' is not one of"),
         (("--since", "1x"), 2, "must be like 30s"),
         (("--since", "10m", "--until", "20m"), 2, "--since must be before --until"),
+        (
+            ("--since", "2026-01-14T10:00:00Z", "--until", "2026-01-14T10:00:00Z"),
+            2,
+            "--since must be before --until",
+        ),
         (("--limit", 0), 2, "0 is not in the range"),
         (("--epoch", 0), 2, "0 is not in the range"),
         (("some-dir",), 2, "directories come after --state-log-dir"),
@@ -218,11 +246,13 @@ async def test_a_stream_that_broke_within_a_batch_goes_on_behind_what_was_printe
     later = line(3, replica=9)
     streams = [[[line(1, replica=8)], batch[:3]], [batch[:2], [batch[2]], [batch[3], later]], [[later]]]
     asked: list[int] = []
+    whole_epochs: list[bool] = []
 
     async def watch(
         _endpoint: str, request: pb.WatchRequest, *_: object
     ) -> AsyncGenerator[pb.WatchResponse, None]:
         asked.append(request.filter.since_us)
+        whole_epochs.append(request.whole_epoch)
         yield pb.WatchResponse(controller_id=1, controller_epoch=7)
         for records in streams.pop(0):
             yield pb.WatchResponse(records=records)
@@ -234,8 +264,33 @@ async def test_a_stream_that_broke_within_a_batch_goes_on_behind_what_was_printe
     printed = [json.loads(text)["replica"] for text in capsys.readouterr().out.splitlines()]
     assert printed == [8, 0, 1, 2, 3, 9]
     assert asked[0] == 0
+    assert whole_epochs == [False, True, True], "a watch begins with what comes"
     assert asked[2] - asked[1] == 1_000_000
 
 
 def line(second: int, **more: object) -> str:
     return json.dumps({"ts": f"2026-01-14T10:00:{second:02}.000000Z", **more})
+
+
+async def test_the_newest_records_of_all_candidates_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = {"a:1": [line(1, replica=1), line(4, replica=4)], "b:1": [line(2, replica=2), line(3, replica=3)]}
+    candidates = [SimpleNamespace(endpoint=endpoint) for endpoint in kept]
+
+    async def look(*_: object, **__: object) -> Any:
+        return SimpleNamespace(controllers=candidates)
+
+    async def nothing(*_: object) -> None: ...
+
+    async def ask(endpoint: str, *_: object) -> pb.ListHistoryResponse:
+        return pb.ListHistoryResponse(records=kept[endpoint])
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    monkeypatch.setattr(history_verbs, "fail_without_cluster", nothing)
+    monkeypatch.setattr(admin, "ask", ask)
+    options: Any = Options("", "json", 1.0)
+    options.connected = lambda: nullcontext()
+    wanted = filter_of(None, None, (), None, (), True)
+    await asyncio.to_thread(history_verbs._from_controller, options, wanted, 3)
+    assert [record["replica"] for record in json.loads(capsys.readouterr().out)] == [2, 3, 4]

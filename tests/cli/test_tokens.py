@@ -27,6 +27,13 @@ def test_a_token_works_from_its_making_to_its_removal(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens"]
 
 
+def test_names_that_begin_alike_are_different(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    kept, _, _ = (tokens("add", name, "--file", str(file)).stdout.strip() for name in ("ann2", "ann", "ann"))
+    assert tokens("remove", "ann", "--file", str(file)).stdout == "removed 2 of ann\n"
+    assert tokens_in(file).current().holder(kept) == "ann2"
+
+
 def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
     absent = tokens("remove", "alice", "--file", str(tmp_path / "tokens"))
     assert (absent.exit_code, "has no token of alice" in absent.stderr) == (1, True)

@@ -7,16 +7,19 @@ import re
 from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import click
+import grpc
 import pytest
+from grpc.aio import Metadata
 
+from controller.cli.common import attribution, output, progress
 from controller.cli.common import cluster_state as messages
-from controller.cli.common import output, progress
 from controller.cli.common.options import Options
 from controller.cli.common.progress import Progress, follow
 from controller.cli.common.requests import Refusal, refusals, report
-from controller.cli.computed import from_brokers, snapshots
+from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
 from controller.cli.pctl import brokers, elect, reassign
 from controller.cli.pctl.moving import decommission
@@ -26,7 +29,9 @@ from controller.client import admin
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance, StopApproval
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2
@@ -354,3 +359,94 @@ def test_a_snapshot_is_that_of_the_active_controller_or_of_the_next(active: bool
     now = cluster()
     now.controller_id = 100 if active else -1
     assert snapshots.snapshot_of(now).controller_epoch == epoch
+
+
+# --- requests without an answer ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "harmless"),
+    [("DescribeCluster", True), ("DryRun", True), ("CheckStoppable", True), ("DeleteTopics", False)],
+)
+@pytest.mark.parametrize("answered", [False, True])
+async def test_what_may_have_been_changed_is_to_be_checked_before_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, method: str, harmless: bool, answered: bool
+) -> None:
+    async def no_answer(*_: object, **__: object) -> Any:
+        if answered:
+            return SimpleNamespace(error_code=common_pb2.NOT_CONTROLLER)
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), "gone")
+
+    monkeypatch.setattr(admin, "open_channel", lambda *_: nullcontext())
+    monkeypatch.setattr(admin, "AdminServiceStub", lambda _: SimpleNamespace(**{method: no_answer}))
+    with pytest.raises(admin.NoAnswerError) as raised:
+        await admin.ask("h:1", method, None, 1.0)
+    assert ("check whether it was carried out" in str(raised.value)) is not harmless
+    assert ("; try again" in str(raised.value)) == (answered and harmless)
+
+
+async def test_what_a_controller_refuses_is_not_answered_from_zookeeper(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But where it cannot tell, as a failover is under way, ZooKeeper can."""
+    refusals = ["OPERATION_NOT_ATTEMPTED", "INVALID_REQUEST"]
+
+    async def look(*_: object, **__: object) -> ClusterState:
+        return cluster()
+
+    async def ask(endpoint: str, method: str, *_: object) -> Any:
+        error = refusals.pop(0)
+        raise admin.RefusedError(endpoint, method, error, f"why: {error}")
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    monkeypatch.setattr(admin, "ask", ask)
+    options, session = Options("", "json", 1.0), cast("Session", None)
+    assert await snapshots.ask_unless_offline(options, session, "Plan", None) is None
+    assert "from ZooKeeper alone (why: OPERATION_NOT_ATTEMPTED)" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        await snapshots.ask_unless_offline(options, session, "Plan", None)
+    assert capsys.readouterr().err == "pctl: why: INVALID_REQUEST\n"
+
+
+def test_a_snapshot_has_what_is_being_deleted_and_what_topics_allow() -> None:
+    now = cluster(moving())
+    now.deleting, now.partitions = ["t"], [PartitionInfo("t", 0, (1, 2), state(-1, (9,), 3, 5))]
+    assert snapshots.snapshot_of(now).deleting == ("t",)
+    now.deleting = []
+
+    def decided(allowed: str) -> Any:
+        now.configs = {"t": {"unclean.leader.election.enable": allowed}}
+        return explanations.of_partition(snapshots.snapshot_of(now), "t", 0, controller_active=True)
+
+    assert decided("true") != decided("false")
+
+
+@pytest.mark.parametrize(
+    ("reason", "yes", "terminal", "asked"),
+    [
+        (None, False, True, True),
+        (None, True, True, False),
+        (None, False, False, False),
+        ("mine", False, True, False),
+    ],
+)
+async def test_a_reason_is_asked_for_at_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, reason: str | None, yes: bool, terminal: bool, asked: bool
+) -> None:
+    sent = list[str]()
+
+    async def ask(_options: Options, _session: Session, method: str, request: Any) -> str:
+        sent.append(request.reason)
+        if len(sent) == 1:
+            raise admin.RefusedError("h:1", method, "INVALID_REQUEST", "reason: must be given")
+        return "done"
+
+    monkeypatch.setattr(attribution, "ask", ask)
+    monkeypatch.setattr(attribution, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: terminal)))
+    monkeypatch.setattr(click, "prompt", lambda *_, **__: " typed ")
+    request = inspection.ApproveStopRequest()
+    with nullcontext() if asked else pytest.raises(admin.RefusedError):
+        await attribution.ask_with_reason(
+            Options("", "json", 1.0), cast("Session", None), "DeleteTopics", request, reason, yes=yes
+        )
+    assert sent == ([reason or ""] if not asked else ["", "typed"])

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -15,9 +16,16 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.embedded_zookeeper import ensemble
-from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, find_java, four_letter_word
+from controller.embedded_zookeeper.ensemble import (
+    EmbeddedZooKeeper,
+    Security,
+    ZooKeeperServer,
+    find_java,
+    four_letter_word,
+)
 from controller.errors import EnvironmentFault
 from tests.support.ports import free_port
+from tests.support.runtime.certificates import Authority
 from tests.support.runtime.programs import BIN, program, run_to_end
 
 
@@ -176,6 +184,37 @@ def test_java_that_is_too_old_or_broken_does_not_count(
         find_java()
     monkeypatch.setenv("JAVA_HOME", str(good.parents[1]))
     assert find_java() == str(good)
+    monkeypatch.setenv("JAVA_HOME", str(old.parents[1]))
+    monkeypatch.setenv("PATH", str(good.parent))
+    assert find_java() == str(good)
+
+
+def test_a_look_at_a_server_trusts_its_authority_whatever_host_it_names(tmp_path: Path) -> None:
+    """As it is asked on an address of this machine."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server", hosts=("elsewhere.example",))
+    own = tmp_path / "own.pem"
+    own.write_bytes(certificate.read_bytes() + key.read_bytes())
+    context = Security(certificate=own, ca=authority.cafile).probe_context()
+    assert context is not None
+    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_REQUIRED)
+    assert Security().probe_context() is None
+
+
+@pytest.mark.parametrize("force_sync", [False, True])
+def test_a_server_is_told_how_safe_its_writes_are_and_how_short_sessions_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force_sync: bool
+) -> None:
+    """As in ZooKeeper, a session lives for two ticks or longer."""
+    monkeypatch.setattr(ensemble, "find_java", lambda: "java")
+    monkeypatch.setattr(ensemble, "classpath", lambda: "jars")
+    launched = list[list[str]]()
+    monkeypatch.setattr(ensemble, "launch", lambda command, *_, **__: launched.append(command))
+    server = ZooKeeperServer(free_port(), tmp_path, force_sync=force_sync, tick_ms=300)
+    server.start()
+    assert f"-Dzookeeper.forceSync={'yes' if force_sync else 'no'}" in launched[0]
+    written = (tmp_path / "zoo.cfg").read_text().splitlines()
+    assert {"tickTime=300", "minSessionTimeout=600", f"clientPort={server.client_port}"} <= set(written)
 
 
 def test_a_pyspark_without_the_jars_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,15 @@ from typing import Any
 import pytest
 
 from controller.core.model import Broker, Endpoint, LeaderAndIsr
-from controller.playground import scripts
+from controller.playground import operations, scripts
 from controller.playground.cluster import Member, Playground, PlaygroundError, healthy
 from controller.playground.command import fresh_directory
 from controller.playground.gameday import FAULTS, SHORT
+from controller.playground.verdict import WorkloadCheck
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
+from controller.workload.history import Begun, Ended, Line
 from tests.support.runtime.programs import BIN, program, run_to_end
 
 
@@ -256,3 +258,66 @@ def test_healthy_means_led_by_somebody_registered() -> None:
     assert healthy(cluster_state)
     cluster_state.partitions.append(PartitionInfo("t", 1, (1,), None))
     assert not healthy(cluster_state)
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> tuple[WorkloadCheck, list[str]]:
+    """Of two partitions, and what it says."""
+    said = list[str]()
+    playground: Any = SimpleNamespace(
+        directory=tmp_path,
+        workload_flags=list,
+        operator_environment={},
+        say=lambda text, _colour: said.append(text),
+    )
+    return WorkloadCheck(playground, "t", 2), said
+
+
+def begun(sequence: int, partition: int, at_us: int) -> Begun:
+    return Begun(0, sequence, "t", partition, 0, at_us)
+
+
+async def test_only_what_was_sent_after_a_failure_shows_that_writes_work(
+    workload: tuple[WorkloadCheck, list[str]],
+) -> None:
+    check, said = workload
+    lines: list[Line] = [
+        begun(1, 0, 900),
+        begun(2, 1, 1_000_000),
+        Ended(0, 2, 1, 1_250_000, offset=5),
+        Ended(0, 1, 1, 1_100_000, offset=6),
+    ]
+    for line in lines:
+        check._counts.add(line)
+    assert check._unwritten(0) == []
+    assert check._unwritten(1000) == [0], "it was sent before and acknowledged after"
+    for sequence, (sent_us, done_us) in enumerate(((1_500_000, 3_500_000), (1_600_000, 9_000_000)), 3):
+        check._counts.add(begun(sequence, 0, sent_us))
+        check._counts.add(Ended(0, sequence, 1, done_us, offset=sequence))
+    check._counts.add(begun(9, 1, 1_700_000))
+    check._counts.add(Ended(0, 9, 3, 1_800_000))
+    check._counts.add(begun(10, 1, 1_900_000))
+    await check.wait_for_writes(1_000_000, "the kill")
+    assert said == [
+        "  writes to all 2 partitions of t are acknowledged 2.50 s after the kill; 4 acknowledged since the last "
+        "report, 1 given up"
+    ]
+    check._counts.add(Ended(0, 10, 1, 2_000_000, offset=11))
+    assert (check._unwritten(0), check._counts.given_up) == ([0], 0), (
+        "unfinished sends count for the next report"
+    )
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+async def test_a_step_that_ends_otherwise_than_expected_ends_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    pctl = tmp_path / "pctl"
+    pctl.write_text(f"#!/bin/sh\necho $3; exit {code}\n")
+    pctl.chmod(0o755)
+    monkeypatch.setattr(operations, "sys", SimpleNamespace(executable=str(tmp_path / "python")))
+    playground: Any = SimpleNamespace(say=lambda *_: None, connect="h:1", operator_environment={})
+    await operations._pctl(playground, "brokers", code)
+    for expected in {0, 1, 3} - {code}:
+        with pytest.raises(PlaygroundError, match=f"pctl brokers ended with {code}, not {expected}: brokers"):
+            await operations._pctl(playground, "brokers", expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,6 @@ def test_a_wait_is_none_that_keeps_the_processor_busy(
             waited.append(timeout_ms)
             return []
 
-    monkeypatch.setattr("proto.zookeeper_access.select.poll", Poll)
+    monkeypatch.setattr(select, "poll", Poll)
     assert Handler().select([], [], [], timeout_s) == ([], [], [])
     assert waited == [waits_ms]

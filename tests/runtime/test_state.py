@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.core.cluster.quarantine import Quarantine, Subject, SubjectKind, Suspect
-from controller.core.model import Partition, Topic
+from controller.core.model import Attribution, Freeze, Maintenance, Partition, Topic
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.runtime import state as module
 from controller.runtime.audit.auditor import BrokerAudit
@@ -19,7 +19,7 @@ from controller.runtime.daemon import Role
 from controller.runtime.election.takeover import Held
 from controller.runtime.observe import loop_lag
 from controller.runtime.push.status import SenderStatus
-from controller.runtime.state import REST, Gauges, attention, census
+from controller.runtime.state import REST, Gauges, _maintenance_gauges, _queue_gauges, attention, census
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
 
@@ -155,6 +155,7 @@ async def test_deletions_are_counted_by_topics_by_replicas_and_by_what_cannot_be
         DeletionStatus("b", DeletionPhase.WAITING, None, 3),
         DeletionStatus("c", DeletionPhase.STARTED, None, 7, 1),
         DeletionStatus("d", DeletionPhase.QUEUED, None, 4),
+        DeletionStatus("e", DeletionPhase.STARTED, None, 0),
     ]
     monkeypatch.setattr(module, "deletions", lambda _: found)
     daemon = leading(a_cluster())
@@ -163,7 +164,7 @@ async def test_deletions_are_counted_by_topics_by_replicas_and_by_what_cannot_be
     names = [
         f"{what}{state}deletecount" for state in ("to", "ineligibleto") for what in ("topics", "replicas")
     ]
-    assert shown(daemon, *names) == [4, 64, 2, 21]
+    assert shown(daemon, *names) == [5, 64, 2, 21]
 
 
 def test_only_what_is_in_quarantine_counts() -> None:
@@ -179,6 +180,44 @@ def test_only_what_is_in_quarantine_counts() -> None:
     )
     assert daemon.term.quarantine.skips(Subject(SubjectKind.TOPIC, "t"))
     assert value("partition_controller_quarantined") == 1
+
+
+@pytest.mark.parametrize(("oldest_us", "age_s"), [(None, 0.0), (7_500_000, 2.5)])
+def test_what_waits_is_summed_up_and_its_age_is_in_seconds(
+    oldest_us: int | None, age_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "now_us", lambda: 10_000_000)
+    pending = {1: 3, 2: 4}
+    outbox = SimpleNamespace(queues=pending, pending=pending.__getitem__)
+    machine = SimpleNamespace(outbox=outbox, queue_size=6, oldest_queued_us=lambda: oldest_us)
+    term = SimpleNamespace(
+        machine=machine, senders=SimpleNamespace(status={}), auditor=SimpleNamespace(brokers={})
+    )
+    daemon: Any = SimpleNamespace(term=term)
+    found = {
+        (name.rpartition("_controller")[2], labels.get("broker_id")): value
+        for name, _, labels, value in _queue_gauges(daemon)
+    }
+    assert found["eventmanager_eventqueuesize", None] == 6
+    assert found["eventmanager_eventqueueage_seconds", None] == age_s
+    assert [found["channelmanager_queuesize", b] for b in ("1", "2")] == [3, 4]
+    assert found["channelmanager_totalqueuesize", None] == 7
+
+
+def test_restrictions_are_gauges_in_seconds() -> None:
+    marks = Maintenance(freeze=Freeze("quiet", "ann", 1_700_000_000_250), drained={1: Attribution("r", "a")})
+    found = {
+        name.removeprefix("partition_controller_"): value for name, _, _, value in _maintenance_gauges(marks)
+    }
+    assert found == {
+        "paused": 0,
+        "in_maintenance": 0,
+        "frozen": 1,
+        "freeze_until_seconds": 1_700_000_000,
+        "maintenance_automatic": 0,
+        "drained_brokers": 1,
+    }
+    assert not any(value for _, _, _, value in _maintenance_gauges(Maintenance()))
 
 
 def test_a_broker_that_refuses_is_told_of_once() -> None:

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from controller.analysis.travel.clocks import EPOCHS, PUSHES, Bound, bounds_of, corrections_of, skew_table
+from controller.analysis.travel.clocks import (
+    EPOCHS,
+    PUSHES,
+    Bound,
+    _by_epochs,
+    bounds_of,
+    corrections_of,
+    skew_table,
+)
+from controller.analysis.travel.moments import Term
 from controller.analysis.travel.terms import terms_of
 from tests.analysis.conftest import Records, rows
 from tests.support.analysis.records import record
@@ -54,6 +63,19 @@ def test_epochs_count_where_requests_do_not_contradict_them() -> None:
     assert corrections_of([later]) in ({C1: 0, C2: 60_000}, {C1: -60_000, C2: 0})
     tight = [Bound(B1, C1, PUSHES, 9, -10, 20), Bound(B1, C2, PUSHES, 9, -10, 20)]
     assert set(corrections_of([*tight, later]).values()) == {0}
+
+
+def test_only_another_controller_s_term_tells_of_its_clock() -> None:
+    terms = [
+        Term(epoch, node, began_us, last_us)
+        for epoch, node, began_us, last_us in (
+            (1, 1, 0, 50),
+            (2, 1, 40, None),
+            (3, 2, 30, 90),
+            (4, 1, 85, 99),
+        )
+    ]
+    assert _by_epochs(terms) == [Bound(C1, C2, EPOCHS, 1, 5)]
 
 
 def test_a_pair_that_contradicts_itself_corrects_nothing() -> None:

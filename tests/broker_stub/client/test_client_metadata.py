@@ -118,6 +118,17 @@ async def test_any_broker_that_answers_will_do() -> None:
     assert (await found.leader(KEY)).address == address(2)
 
 
+async def test_who_gives_up_a_refresh_leaves_it_to_the_others() -> None:
+    cluster = FakeCluster()
+    found = Metadata(cluster, cluster.bootstrap)
+    gives_up, waits = (asyncio.create_task(found.refresh()) for _ in range(2))
+    await asyncio.sleep(0)
+    gives_up.cancel()
+    await waits
+    assert gives_up.cancelled()
+    assert len(cluster.asked("Metadata")) == 1
+
+
 async def test_brokers_take_turns_so_that_one_left_behind_cannot_hide_the_leader() -> None:
     cluster = FakeCluster(brokers=2)
     found = Metadata(cluster, cluster.bootstrap)

@@ -15,8 +15,6 @@ from broker_stub.client.errors import FatalError, UnreachableError
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 
-pytestmark = pytest.mark.slow
-
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
 
 

@@ -577,3 +577,15 @@ def test_a_log_that_fails_as_its_role_changes_is_answered_so() -> None:
 class Failing(NoData):
     def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:
         return {("foo", 0): "no space"}
+
+
+def test_denials_are_recorded_with_how_many_they_stand_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = BrokerHarness()
+    admitted = [1, 0, 0, 3]
+    monkeypatch.setattr(broker.handlers._denials, "admit", lambda: admitted.pop(0))
+    for _ in range(4):
+        broker.handlers.control_denied("LeaderAndIsr", "User:mallory", "192.0.2.1")
+    one, three = broker.log.of_kind("request")
+    assert (one["to"], one["principal"], one["address"]) == ("LeaderAndIsr", "User:mallory", "192.0.2.1")
+    assert one["error"] == "CLUSTER_AUTHORIZATION_FAILED"
+    assert ("count" in one, three["count"]) == (False, 3)

@@ -128,6 +128,9 @@ def test_a_follower_skips_only_what_comes_before() -> None:
     assert [(batch.base_offset, batch.start) for batch in found] == [(5, len(old))]
     with pytest.raises(OutOfSequence):
         checks.for_follower(new + old, 5, 2)
+    older = batches.encode([(None, b"c")], 5, 6, 1)
+    with pytest.raises(OutOfSequence, match="leader_epoch is 1: must be 2 or more"):
+        checks.for_follower(new + older, 5, 1)
 
 
 def test_a_stored_batch_needs_an_epoch() -> None:

@@ -39,6 +39,20 @@ def test_a_clean_end_is_gone_on_from(tmp_path: Path) -> None:
     again.close(again.high_watermarks)
 
 
+def test_recovery_points_of_logs_that_are_not_open_yet_are_kept(tmp_path: Path) -> None:
+    logs = opened(tmp_path, KEY, OTHER)
+    for key, batches_ in ((KEY, 1), (OTHER, 2)):
+        for _ in range(batches_):
+            logs.open(key).append_as_leader(RECORDS, 3)
+    logs.close({KEY: 1, OTHER: 2})
+
+    again = LogDirectory(tmp_path, LogConfig())
+    assert again.recovery_points() == {KEY: 1, OTHER: 2}
+    again.open(KEY)
+    assert again.recovery_points() == {KEY: 1, OTHER: 2}
+    again.close({})
+
+
 def test_what_was_deleted_meanwhile_is_forgotten(tmp_path: Path) -> None:
     logs = opened(tmp_path, KEY, OTHER)
     logs.close({KEY: 0, OTHER: 0})

@@ -159,6 +159,7 @@ async def test_a_fetch_with_a_refusal_does_not_wait() -> None:
     [
         (1, True, 0),
         (2, True, codes.CLUSTER_AUTHORIZATION_FAILED),
+        (0, True, codes.CLUSTER_AUTHORIZATION_FAILED),
         (1, False, codes.CLUSTER_AUTHORIZATION_FAILED),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import grpc
@@ -24,6 +25,7 @@ class Channels:
         self._outcome = outcome
         self.opened: list[str] = []
         self.timeouts: list[float] = []
+        self.retained: list[str] = []
 
     def to(self, address: str) -> Any:
         self.opened.append(address)
@@ -39,6 +41,9 @@ class Channels:
             return self._outcome
 
         return call
+
+    async def retain(self, addresses: Collection[str]) -> None:
+        self.retained = sorted(addresses)
 
     async def close(self) -> None:
         pass
@@ -94,3 +99,11 @@ async def test_who_stops_calls_nobody() -> None:
     with pytest.raises(PeerUnavailable, match="this broker is stopping"):
         await peers.fetch(ADDRESS, data.FetchRequest(), 3.0)
     assert channels.opened == []
+
+
+async def test_channels_to_brokers_that_are_still_there_are_kept() -> None:
+    peers, channels = peers_of(FETCHED.SerializeToString())
+    for address in (ADDRESS, ("gone", 1)):
+        await peers.fetch(address, data.FetchRequest(), 3.0)
+    await peers.retain([ADDRESS, ("::1", 2)])
+    assert channels.retained == ["[::1]:2", "host:9092"]

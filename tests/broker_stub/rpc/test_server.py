@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,8 +24,6 @@ from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
 from proto.security.access import AuthorizerSettings, access_of
 from tests.support.broker.builders import BrokerHarness, leader_state
-
-pytestmark = pytest.mark.slow
 
 #: Everyone may do everything.
 OPEN = Guard(access_of(AuthorizerSettings(), []))
@@ -124,6 +123,26 @@ async def test_a_made_up_controller_epoch_is_looked_up_and_refused(
         await server.stop(0)
 
 
+async def test_control_requests_are_handled_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that wait for a look at who the controller is."""
+    handlers, threads = BrokerHarness().handlers, list[str]()
+    handle = handlers.leader_and_isr
+
+    def noted(*asked: Any) -> wire.LeaderAndIsrResponse:
+        threads.append(threading.current_thread().name)
+        return handle(*asked)
+
+    monkeypatch.setattr(handlers, "leader_and_isr", noted)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="control") as worker:
+        server = BrokerServer(handlers, worker, {}, lambda bug: None, registered(), terms(1), OPEN, None)
+        port = await server.start("127.0.0.1", 0)
+        try:
+            await call(port, wire.LeaderAndIsrRequest(controller_epoch=1).SerializeToString())
+        finally:
+            await server.stop(0)
+    assert threads == ["control_0"] * 2
+
+
 async def test_who_cannot_look_asks_the_controller_to_send_again(control_worker: ThreadPoolExecutor) -> None:
     async def away(_look: int) -> ControllerTerm:
         raise TermUnavailable("no ZooKeeper session")
@@ -177,6 +196,7 @@ def test_an_unexpected_error_dumps_the_state_and_exits_1(
     assert json.loads(text[text.index("\n{") :])["broker_id"] == 1
 
 
+@pytest.mark.slow
 def test_fifty_thousand_partitions_in_one_request() -> None:
     broker = BrokerHarness(broker_id=1)
     states = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -10,6 +11,7 @@ from broker_stub.control.gates import ControllerTerm
 from broker_stub.errors import BrokerError
 from broker_stub.rpc import terms as module
 from broker_stub.rpc.terms import Terms, TermUnavailable
+from tests.provers.sim.environment import loop
 
 
 class ZooKeeper:
@@ -61,6 +63,26 @@ async def test_a_failed_look_fails_all_who_wait_and_not_the_next(monkeypatch: py
     assert zookeeper.looks == 1
     zookeeper.away = False
     assert (await terms.look()).look == 2
+
+
+def test_looks_are_a_pause_apart() -> None:
+    """However many requests name a made-up epoch, ZooKeeper is asked only so often."""
+    began: list[float] = []
+
+    async def read(look: int) -> ControllerTerm:
+        began.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.25)
+        return ControllerTerm(look, 1, 1, 1)
+
+    async def run() -> None:
+        terms = Terms(read)
+        for _ in range(3):
+            await terms.look()
+
+    loop.run(run())
+    assert [later - earlier for earlier, later in pairwise(began)] == pytest.approx(
+        [0.25 + module.PAUSE_S] * 2
+    )
 
 
 async def test_few_wait() -> None:

@@ -11,13 +11,12 @@ import pytest
 from kazoo.client import KazooClient
 from structlog.testing import capture_logs
 
+from broker_stub.zookeeper import codecs as broker_codecs
 from broker_stub.zookeeper.client import ClusterStore, StoreUnavailable
 from broker_stub.zookeeper.codecs import ConfigChange, ConfigKind, MalformedZnode
 from controller.runtime.zookeeper import codecs
 from tests.support.broker.store_harness import CHANGES, change, opened, put, until
 from tests.support.runtime.proxy import Proxy, proxied
-
-pytestmark = pytest.mark.slow
 
 MULTI, CREATE = 14, 1
 
@@ -285,3 +284,17 @@ async def test_a_creation_whose_answer_is_lost(proxy: Proxy, zk: KazooClient) ->
 async def test_a_topic_without_a_place(store: ClusterStore, zk: KazooClient) -> None:
     with pytest.raises(StoreUnavailable, match=r"^creation of /brokers/topics/foo: NoNodeError"):
         await store.create_topic("foo", OFFSETS, {})
+
+
+def test_a_topic_s_replicas_keep_their_order() -> None:
+    """The first one is the preferred leader."""
+    data = broker_codecs.encode_topic("A" * 22, {1: (3, 1, 2), 0: (2, 1)})
+    assert codecs.decode_topic("t", data, 1, 0).partitions == {0: (2, 1), 1: (3, 1, 2)}
+
+
+@pytest.mark.parametrize("name", ["7", "<default>"])
+def test_a_change_may_be_of_one_broker_s_configuration(name: str) -> None:
+    first = json.dumps({"version": 1, "entity_type": "brokers", "entity_name": name})
+    second = json.dumps({"version": 2, "entity_path": f"brokers/{name}"})
+    for data in (first, second):
+        assert broker_codecs.decode_change("/c", data.encode()) == ConfigChange(ConfigKind.BROKER, name)

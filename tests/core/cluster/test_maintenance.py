@@ -16,7 +16,16 @@ from controller.core.records import BrokerChange
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
-from controller.core.requests.operator import CancelShutdown, SetDrain, SetFreeze, SetMaintenance, SetPause
+from controller.core.requests.operator import (
+    AUTHOR_MAX,
+    REASON_MAX,
+    CancelShutdown,
+    SetDrain,
+    SetFreeze,
+    SetMaintenance,
+    SetPause,
+    attribution_problem,
+)
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.znode_paths import MAINTENANCE
 from tests.support.core.harness import Fate, MachineHarness
@@ -364,3 +373,23 @@ def test_who_stays_after_all_keeps_deleting_what_is_to_be_deleted() -> None:
     assert ask(rig, CancelShutdown(2, -1)).error is ErrorCode.NONE
     assert rig.rejects() == []
     assert rig.partition().replica_state(2) is ReplicaState.DELETION_STARTED
+
+
+@pytest.mark.parametrize(
+    ("reason", "author", "reason_needed", "named"),
+    [
+        ("", " ", False, "author: must be given"),
+        ("", "ann", False, None),
+        (" ", "ann", True, "reason and author: must both be given"),
+        ("why", "\t", True, "reason and author: must both be given"),
+        ("w" * (REASON_MAX + 1), "ann", True, f"reason: has {REASON_MAX + 1} characters"),
+        ("why", "a" * (AUTHOR_MAX + 1), True, f"author: has {AUTHOR_MAX + 1} characters"),
+        ("w" * REASON_MAX, "a" * AUTHOR_MAX, True, None),
+    ],
+)
+def test_who_asks_and_why_is_a_text_of_limited_length(
+    reason: str, author: str, reason_needed: bool, named: str | None
+) -> None:
+    problem = attribution_problem(reason, author, reason_needed=reason_needed)
+    assert (problem is None) is (named is None)
+    assert named is None or str(problem).startswith(named)

@@ -35,7 +35,7 @@ from proto.kafka.apis import (
     encode_request,
     encode_response,
 )
-from proto.kafka.primitives import MalformedMessageError, Structure
+from proto.kafka.primitives import STRING_BYTES_MAX, MalformedMessageError, Structure
 from tests.support.proto.kafka_messages import CASES, fields, filled
 
 SAMPLES = 4
@@ -51,6 +51,16 @@ def test_what_is_written_is_read(message: type[Message]) -> None:
             assert message.decode(written, version) == given_
             assert message.decode(memoryview(written), version) == given_
             assert message.decode(message().encode(version), version) == message()
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 127, 128, 16_381, 16_382, 16_383, 32_766, STRING_BYTES_MAX])
+def test_a_string_may_be_as_long_as_any_in_kafka(size: int) -> None:
+    """Also where its length takes one byte more."""
+    for message, version in (
+        (SaslHandshakeRequest("x" * size), 1),
+        (MetadataRequest([MetadataRequestTopic(name="x" * size)]), 12),
+    ):
+        assert type(message).decode(message.encode(version), version) == message
 
 
 def test_the_last_version_has_most_fields() -> None:
@@ -213,6 +223,7 @@ def test_truncated_messages_are_refused(case: tuple[type[Message], int]) -> None
             "000000000000c2b802" + "61" * 40001,
             "of 40001 bytes at byte 6 is longer",
         ),
+        (MetadataRequest, 0, "00000004" + "000161", "a count of 4 at byte 0, with 3 bytes left"),
         (MetadataRequest, 0, "ffffffff", "null at byte 0, where there must be an array or bytes"),
         (MetadataRequest, 10, "020000000000", "a uuid at byte 1, with 5 bytes left"),
         (MetadataRequest, 9, "ffffffffff01", "a varint at byte 0 is longer than 5 bytes"),

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from proto.security import grpc_channels
 from proto.security.files import FileSettingError, FromFiles
 from proto.security.principals import distinguished_name
+from proto.security.settings import TlsSettings
 from proto.security.tls import (
     ClientAuth,
     TlsFiles,
@@ -20,6 +24,7 @@ from proto.security.tls import (
     listening,
     server_contexts,
 )
+from tests.provers.sim.environment import loop
 from tests.support.runtime.certificates import Authority
 
 
@@ -277,3 +282,53 @@ async def test_a_listener_goes_on_with_new_files(authority: Authority, tmp_path:
         for new, file in ((certfile, own.certificate), (keyfile, own.key), (other.cafile, own.ca)):
             file.write_bytes(new.read_bytes())
         assert [await ask(each) for each in (client, former, renewed)] == [b"", b"", b"hello"]
+
+
+@pytest.mark.parametrize(
+    ("of_grpc", "own", "effective"),
+    [
+        ("required", "", ClientAuth.REQUIRED),
+        ("none", "", ClientAuth.NONE),
+        ("required", "requested", ClientAuth.REQUESTED),
+        ("none", "required", ClientAuth.REQUIRED),
+    ],
+)
+def test_http_asks_for_certificates_as_grpc_does_where_nothing_else_is_set(
+    of_grpc: Any, own: Any, effective: ClientAuth
+) -> None:
+    settings = TlsSettings(ssl_client_auth=of_grpc, http_ssl_client_auth=own)
+    assert (settings.client_auth, settings.http_client_auth) == (ClientAuth(of_grpc), effective)
+
+
+def test_a_port_presents_a_certificate_from_its_change_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server")
+    tls = grpc_channels.PemTls(TlsFiles(certificate, key, authority.cafile))
+    presented = tls._presented()
+    changed, another = tls._when_changed(presented), object()
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert changed() is None
+    monkeypatch.setattr(tls, "_presented", lambda: another)
+    assert [changed(), changed()] == [another, None]
+
+
+def test_a_replaced_channel_takes_calls_for_a_while_and_lets_them_finish() -> None:
+    closed: list[tuple[float, float | None]] = []
+
+    async def run() -> None:
+        clock = asyncio.get_running_loop()
+        began_s = clock.time()
+
+        class Channel:
+            async def close(self, grace_s: float | None = None) -> None:
+                closed.append((round(clock.time() - began_s, 3), grace_s))
+
+        await grpc_channels._end(Channel())  # type: ignore[arg-type]
+
+    loop.run(run())
+    assert closed == [
+        (grpc_channels._HANDED_OUT_S, grpc_channels._FINISH_S),
+        (grpc_channels._HANDED_OUT_S, None),
+    ]

@@ -48,6 +48,12 @@ TESTS = {
     #: The world of the core's tests.
     "controller/planning/store.py": ("tests/planning", "tests/core"),
     "controller/runtime": ("tests/runtime", "tests/provers/sim", "tests/linear"),
+    "controller/runtime/config.py": ("tests/runtime/test_config.py",),
+    "controller/runtime/state.py": (
+        "tests/runtime/test_state.py",
+        "tests/runtime/test_daemon_requests.py",
+        "tests/runtime/http",
+    ),
     "controller/runtime/zookeeper": (
         "tests/runtime/zookeeper",
         "tests/provers/sim/zookeeper",
@@ -82,15 +88,28 @@ TESTS = {
     "controller/workload": ("tests/workload",),
     #: The others need a cluster for each file of them.
     "controller/cli": (
-        "tests/cli/test_what_is_shown.py",
+        "tests/cli/test_check_cluster.py",
         "tests/cli/test_cluster_health.py",
         "tests/cli/test_lists.py",
+        "tests/cli/test_offline_brokers.py",
         "tests/cli/test_plan_output.py",
+        "tests/cli/test_record_format.py",
         "tests/cli/test_tables.py",
+        "tests/cli/test_tokens.py",
+        "tests/cli/test_what_is_shown.py",
     ),
+    "controller/client": ("tests/cli/test_bootstrap.py", "tests/cli/test_what_is_shown.py"),
+    "controller/embedded_kafka": ("tests/embedded_kafka",),
+    "controller/embedded_zookeeper": ("tests/embedded_zookeeper", "tests/deploy/test_compose.py"),
+    "controller/playground": ("tests/playground",),
     "broker_stub": ("tests/broker_stub", "tests/provers/sim/environment"),
     "proto/digest.py": ("tests/runtime/audit", "tests/broker_stub/control"),
     "proto/incarnations.py": ("tests/proto",),
+    "proto/kafka": ("tests/proto/kafka",),
+    "proto/library_logs.py": ("tests/proto",),
+    "proto/reload.py": ("tests/proto",),
+    "proto/settings.py": ("tests/runtime/test_config.py", "tests/broker_stub/test_settings.py"),
+    "proto/zookeeper_access.py": ("tests/proto", "tests/runtime/zookeeper"),
     "proto/security": (
         "tests/proto/security",
         "tests/runtime/rpc",

@@ -27,6 +27,13 @@ from controller.runtime.kafka.cluster_check import (
 )
 from controller.runtime.kafka.endpoints import Listeners
 from controller.runtime.zookeeper.session import Session
+from proto.gen.kafka.describe_configs_request import DescribeConfigsRequest
+from proto.gen.kafka.describe_configs_response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from proto.kafka.apis import ApiKey
 
 #: What a broker of 3.9 answers, as far as it matters: by API key.
 APIS_39 = {1: (0, 17), 2: (0, 9), 4: (0, 7), 48: (0, 1), 56: (0, 3), 60: (0, 1), 66: (0, 1), 67: (0, 0)}
@@ -387,9 +394,43 @@ def test_changes_name_what_is_pending() -> None:
     assert "persistent" in changes(cluster(), Wanted(9001, exclusive=True))[0].then
 
 
-@pytest.mark.parametrize("setting", ["create.topic.policy.class.name", "alter.config.policy.class.name"])
-def test_policies_in_brokers_are_named(setting: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "about"),
+    [
+        ("create.topic.policy.class.name", "CreateTopics"),
+        ("alter.config.policy.class.name", "changes of configurations"),
+    ],
+)
+def test_policies_in_brokers_are_named(setting: str, about: str) -> None:
     assert found(cluster(), Check.POLICIES) == []
     facts = cluster(broker(1), broker(2, configs={setting: "com.example.Policy"}))
     assert found(facts, Check.POLICIES) == [(Level.WARNING, 2)]
-    assert any("com.example.Policy" in finding.text for finding in judge(facts, WANTED))
+    (text,) = (each.text for each in judge(facts, WANTED) if each.check is Check.POLICIES)
+    assert "com.example.Policy" in text
+    assert about in text
+
+
+async def test_configurations_are_asked_for_in_the_newest_version_that_both_speak() -> None:
+    asked = list[int]()
+
+    class Connected:
+        versions: Mapping[int, range] = {}
+
+        async def request(self, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponse:
+            asked.append(version)
+            told = [DescribeConfigsResourceResult("a", "1"), DescribeConfigsResourceResult("secret", None)]
+            names = [each.resource_name for each in request.resources]
+            return DescribeConfigsResponse(
+                results=[DescribeConfigsResult(0, None, 4, name, told) for name in names]
+            )
+
+    connected: Any = Connected()
+    for spoken, version in (
+        (range(1, 3), [2]),
+        (range(99), [DescribeConfigsRequest.VERSIONS[-1]]),
+        (range(0), []),
+    ):
+        connected.versions = {ApiKey.DESCRIBE_CONFIGS: spoken}
+        told = await cluster_facts._configs(connected, 1)
+        assert (told, asked) == ({"a": "1"} if version else None, version)
+        asked.clear()

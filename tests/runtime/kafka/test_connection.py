@@ -6,11 +6,13 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from controller.errors import ControllerError
+from controller.runtime.kafka import connection as connection_module
 from controller.runtime.kafka.connection import (
     RESPONSE_BYTES_MAX,
     Connection,
@@ -262,14 +264,13 @@ async def test_refused_authentication_is_a_failure() -> None:
             await connection.request(REQUEST, 8)
 
 
-async def test_an_authenticated_connection_is_replaced_before_the_broker_ends_it() -> None:
-    security = Security(lifetime_s=1000.0)
-    async with connected(security=security) as (peer, connection):
-        await connection.open("127.0.0.1", peer.port)
-        assert peer.connections == 1
-        await connection.close()
-        security.lifetime_s = 0.01
-        await connection.open("127.0.0.1", peer.port)
-        await asyncio.sleep(0.02)
-        await connection.open("127.0.0.1", peer.port)
-        assert peer.connections == 3
+async def test_an_authenticated_connection_is_replaced_before_the_broker_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 5000.0
+    monkeypatch.setattr(connection_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    async with connected(security=Security(lifetime_s=1000.0)) as (peer, connection):
+        for later_s, connections in ((500, 1), (890, 1), (950, 2)):
+            now_s = 5000.0 + later_s
+            await connection.open("127.0.0.1", peer.port)
+            assert peer.connections == connections

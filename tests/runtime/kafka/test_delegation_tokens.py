@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from typing import cast
 
-import pytest
 from kazoo.client import KazooClient
 
 from controller.core.znode_paths import CONTROLLER_EPOCH, DELEGATION_TOKENS, TOKEN_CHANGES
 from controller.runtime.kafka.delegation_tokens import delete_expired
+from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.session import AccessError, Session, Stat
 
-pytestmark = pytest.mark.slow
-
 NOW_MS = 1_000_000
+BAD_VERSION = -103
 
 
 def token(zk: KazooClient, name: str, expires_ms: int, max_ms: int) -> None:
@@ -78,3 +77,37 @@ async def test_a_controller_that_was_succeeded_deletes_none(session: Session, zk
     zk.set(CONTROLLER_EPOCH, b"2")
     assert await delete_expired(session, 0, NOW_MS) == 0
     assert zk.get_children(DELEGATION_TOKENS) == ["expired"]
+
+
+class Renewed:
+    """A session whose token a broker renews between the look at it and the deletion."""
+
+    def __init__(self) -> None:
+        self.operations: list[bytes] = []
+
+    async def children(self, path: str) -> list[str]:
+        del path
+        return ["a"]
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        del path
+        return b'{"expirationTimestamp":1,"maxTimestamp":1}', Stat(7, 0, 0)
+
+    async def ensure(self, path: str) -> None: ...
+
+    def packed_path(self, path: str) -> bytes:
+        return path.encode()
+
+    def op_create_sequential(self, path: str, data: bytes) -> bytes:
+        return path.encode() + data
+
+    async def multi(self, operations: list[bytes]) -> None:
+        self.operations = operations
+        raise jute.MultiError([0, BAD_VERSION, 0])
+
+
+async def test_a_token_that_was_renewed_meanwhile_is_kept() -> None:
+    session = Renewed()
+    assert await delete_expired(cast("Session", session), 5, NOW_MS) == 0
+    path = f"{DELEGATION_TOKENS}/a".encode()
+    assert session.operations[:2] == [jute.op_check(CONTROLLER_EPOCH.encode(), 5), jute.op_delete(path, 7)]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
-import pytest
 from kazoo.client import KazooClient
 
 from controller.core.model import Endpoint
 from controller.runtime.kafka.own_registration import OwnRegistration, withdraw
-from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper import cluster_reader, jute
+from controller.runtime.zookeeper.session import Session
 from tests.support.runtime.sessions import opened
 
-pytestmark = pytest.mark.slow
-
 PATH = "/brokers/ids/9001"
+NODE_EXISTS = -110
 ENDPOINT = Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9192)
 BROKERS = b'{"version":4,"endpoints":["PLAINTEXT://h:1"],"host":"h","port":1}'
 
@@ -61,3 +61,31 @@ async def test_an_earlier_sessions_registration_goes_and_a_brokers_stays(
         zk.create(PATH, BROKERS)
         await withdraw(session, 9001)
         assert zk.get(PATH)[0] == BROKERS
+
+
+class Refusing:
+    """A session whose changes are refused."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+
+    async def exists(self, path: str) -> None:
+        del path
+
+    def packed_path(self, path: str) -> bytes:
+        return path.encode()
+
+    def op_create_ephemeral(self, path: str, data: bytes) -> bytes:
+        return path.encode() + data
+
+    async def multi(self, operations: list[bytes]) -> None:
+        self.attempts += 1
+        raise jute.MultiError([0] * (len(operations) - 1) + [NODE_EXISTS])
+
+
+async def test_a_registration_that_was_refused_is_tried_again() -> None:
+    session = Refusing()
+    own = OwnRegistration(cast("Session", session), 9001, 0)
+    for attempts in (1, 2):
+        await own.update([ENDPOINT], None)
+        assert session.attempts == attempts

@@ -13,19 +13,17 @@ from typing import Any
 import pytest
 import structlog
 
-from controller.core.handlers import not_controller
 from controller.core.model import Broker, Endpoint, FeatureRange, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.features import UpgradeType
-from controller.runtime.config import Settings, load
+from controller.core.requests.topics import TopicCreated
+from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from controller.runtime.kafka.security import server as security_server
-from controller.runtime.kafka.security.scram import format_credential, make_credential
-from controller.runtime.kafka.security.users import PLAIN_MECHANISM
 from controller.runtime.kafka.topic_ids import uuid_text
+from controller.runtime.kafka_api import admission
 from controller.runtime.kafka_api import call as call_module
-from controller.runtime.kafka_api import server as server_module
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
+from controller.runtime.kafka_api.apis import topics as topics_module
 from controller.runtime.kafka_api.call import FORWARDED, FORWARDED_CHANGES, Call, Controller
 from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
 from proto.gen.kafka.alter_configs_request import AlterConfigsResource as AlteredConfigs
@@ -64,37 +62,11 @@ from proto.gen.kafka.list_partition_reassignments_request import ListPartitionRe
 from proto.gen.kafka.list_transactions_request import ListTransactionsRequest
 from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
-from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
-from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.kafka.apis import APIS, ApiKey, encode_request
-from proto.security.authorization import LOGGED_DENIALS_MAX, Operation, Principal, Resource
-from tests.provers.sim.environment import loop
-from tests.support.core.harness import MachineHarness
-from tests.support.core.world import World
-from tests.support.runtime.kafka_callers import KafkaCaller, calling, kafka_server
-
-SOMEBODY = Principal("User:somebody", "127.0.0.1:1")
-ID_OF_T = bytes(range(16))
-HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
-
-
-class Authorizer:
-    def __init__(self) -> None:
-        self.allowing, self.brokers_only = True, False
-        self.denied: set[Operation] = set()
-
-    def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        del principal, resource
-        return self.allowing and operation not in self.denied
-
-    def speaks_for(self, principal: Principal, broker_id: int) -> bool:
-        del principal, broker_id
-        return not self.brokers_only
-
-    def is_controller(self, principal: Principal) -> bool:
-        del principal
-        return True
+from proto.security.authorization import LOGGED_DENIALS_MAX, Operation
+from tests.runtime.kafka_api.conftest import HUNG_UP, ID_OF_T, Asked
+from tests.support.runtime.kafka_callers import calling, kafka_server
 
 
 class LookedUp(dict[str, Topic]):
@@ -104,48 +76,6 @@ class LookedUp(dict[str, Topic]):
         raise AssertionError("all topics are looked at")
 
     values = items = keys = __iter__  # type: ignore[assignment]
-
-
-class Asked:
-    """A controller that leads a cluster with the topics t and u. ``leads``: whether its core thinks so too."""
-
-    def __init__(self, directory: Path) -> None:
-        world = World(1, 2)
-        world.create_topic("t", {0: [1, 2]}, topic_id=uuid_text(ID_OF_T))
-        world.create_topic("u", {0: [2, 1]}, topic_id=uuid_text(b"u" * 16))
-        rig = MachineHarness.active(world)
-        rig.run()
-        self.cluster, self.rig, self.leads = rig.cluster, rig, True
-        self.daemon = Daemon(Settings(state_log_dir=directory))
-        self.authorizer = Authorizer()
-        self.daemon.authorizer = self.authorizer
-        self.requests: list[Any] = []
-        self.daemon.kafka_addresses = {"": ("127.0.0.1", 1)}
-        self.controller = Controller(self.daemon, SERVED_VERSIONS)
-        self.term = SimpleNamespace(
-            machine=rig.machine, kafka=SimpleNamespace(apis={}), brokers_informed=True, ask=self._core
-        )
-
-    async def _core(self, request: Any) -> Any:
-        self.requests.append(request)
-        if not self.leads:
-            return not_controller(request)
-        (answer,) = self.rig.ask(request)
-        return answer
-
-    def call(self, request: Any, version: int | None = None) -> Call[Any]:
-        return Call(self.controller, request.VERSIONS[-1] if version is None else version, request, SOMEBODY)
-
-    async def ask(self, request: Any, version: int | None = None) -> Any:
-        return await SERVED[ApiKey(request.API_KEY)].handle(self.call(request, version))
-
-
-@pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
-    asked = Asked(tmp_path)
-    monkeypatch.setattr(Controller, "term", asked.term)
-    yield asked
-    asked.daemon.state_log.close()
 
 
 def by_id(*ids: bytes) -> list[MetadataRequestTopic]:
@@ -187,9 +117,10 @@ async def test_a_topic_is_answered_once_however_often_it_is_named(asked: Asked) 
     assert [each.topic_id for each in found.topics] == [ID_OF_T, b"x" * 16]
 
 
+@pytest.mark.parametrize("in_one_topic", [False, True])
 @pytest.mark.parametrize("version", [0, 3])
 async def test_of_a_partition_that_is_named_twice_the_last_proposal_counts(
-    asked: Asked, version: int
+    asked: Asked, version: int, in_one_topic: bool
 ) -> None:
     """As in Kafka, whose controller puts the proposals into a map, and the answers by topic."""
     topic = {"topic_name": "t"} if version < 2 else {"topic_id": ID_OF_T}
@@ -207,10 +138,10 @@ async def test_of_a_partition_that_is_named_twice_the_last_proposal_counts(
             data.new_isr_with_epochs = [BrokerState(1, 1), BrokerState(2, 1)]
         return TopicData(partitions=[data], **topic)
 
-    request = AlterPartitionRequest(
-        1, asked.cluster.brokers[1].epoch, [proposal(-9), proposal(9, 7), proposal(0)]
-    )
-    answer = await asked.ask(request, version)
+    proposals = [proposal(-9), proposal(9, 7), proposal(0)]
+    if in_one_topic:
+        proposals = [TopicData(partitions=[p for each in proposals for p in each.partitions], **topic)]
+    answer = await asked.ask(AlterPartitionRequest(1, asked.cluster.brokers[1].epoch, proposals), version)
     (told,) = answer.topics
     assert [(p.partition_index, p.error_code) for p in told.partitions] == [
         (0, ErrorCode.NONE),
@@ -515,115 +446,6 @@ async def test_a_connection_that_the_caller_closed_ends_its_wait(
             assert await ended is False
 
 
-# --- logging in ----------------------------------------------------------------------------------------------
-
-PASSWORD = "secret"
-
-
-@pytest.fixture
-def by_plain(asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """Its server lets in alice."""
-    monkeypatch.setattr(security_server, "FAILURE_DELAY_S", 0.001)
-    users = tmp_path / "users.toml"
-    users.write_text(f'[users]\nalice = "{format_credential(make_credential(PLAIN_MECHANISM, PASSWORD))}"\n')
-    users.chmod(0o600)
-    asked.daemon.settings = load(
-        {
-            "state_log_dir": str(tmp_path),
-            "kafka_security_protocol": "SASL_PLAINTEXT",
-            "kafka_sasl_enabled_mechanisms": "PLAIN",
-            "kafka_sasl_users_file": str(users),
-        },
-        environ={},
-    )
-    return asked
-
-
-async def log_in(caller: KafkaCaller, password: str) -> int:
-    assert (await caller.call(SaslHandshakeRequest("PLAIN"), 1)).error_code == ErrorCode.NONE
-    token = f"\0alice\0{password}".encode()
-    return int((await caller.call(SaslAuthenticateRequest(token), 2)).error_code)
-
-
-async def test_who_has_logged_in_is_served(by_plain: Asked) -> None:
-    async with kafka_server(by_plain.daemon) as port, calling(port) as caller:
-        for _ in range(2):
-            assert (await caller.call(ApiVersionsRequest("x", "1"), 3)).error_code == ErrorCode.NONE
-        assert await log_in(caller, PASSWORD) == 0
-        for _ in range(2):
-            assert (await caller.call(ListGroupsRequest())).error_code == ErrorCode.NONE
-
-
-async def test_who_has_not_logged_in_is_told_nothing(by_plain: Asked) -> None:
-    sasl_authentication_failed = 58
-    async with kafka_server(by_plain.daemon) as port:
-        async with calling(port) as caller:
-            with pytest.raises(HUNG_UP):
-                await caller.call(ListGroupsRequest())
-        async with calling(port) as caller:
-            assert await log_in(caller, "wrong") == sasl_authentication_failed
-            with pytest.raises(HUNG_UP):
-                await log_in(caller, PASSWORD)
-        async with calling(port) as caller:
-            await caller.call(SaslHandshakeRequest("PLAIN"), 1)
-            with pytest.raises(HUNG_UP):
-                await caller.call(ApiVersionsRequest("x", "1"), 3)
-        async with calling(port) as caller:
-            for _ in range(100):
-                try:
-                    await caller.call(ApiVersionsRequest("x", "1"), 3)
-                except HUNG_UP:
-                    break
-            else:
-                raise AssertionError("a stranger asks for versions without end")
-
-
-def test_a_failed_login_is_answered_late_and_its_connection_is_closed() -> None:
-    written = list[tuple[float, bytes]]()
-
-    class Failing(server_module._Connection):
-        def __init__(self) -> None:
-            self._slot: Any = SimpleNamespace(busy=False, used_at=0.0)
-            self._writer: Any = self
-
-        async def _frame(self, known: bool) -> bytes | None:
-            assert not known
-            return b"request"
-
-        async def _answer(self, authentication: Any, frame: bytes) -> tuple[bytes, float | None]:
-            return b"no", 7.0
-
-        def write(self, data: bytes) -> None:
-            assert self._slot.busy
-            written.append((asyncio.get_running_loop().time(), data))
-
-        async def drain(self) -> None: ...
-
-    async def run() -> float:
-        began_s = asyncio.get_running_loop().time()
-        connection = Failing()
-        assert await connection._exchange(SimpleNamespace(principal=None)) is False  # type: ignore[arg-type]
-        assert not connection._slot.busy
-        return began_s
-
-    began_s = loop.run(run())
-    assert written == [(began_s + 7.0, b"\0\0\0\2no")]
-
-
-async def test_a_request_may_be_as_long_as_is_allowed(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = ListGroupsRequest()
-    size = len(encode_request(request, request.VERSIONS[-1], 1, "test"))
-    async with kafka_server(asked.daemon) as port:
-        for allowed in (size, size - 1):
-            monkeypatch.setattr(server_module, "request_bytes_max", lambda _, most=allowed: most)
-            async with calling(port) as caller:
-                if allowed == size:
-                    assert (await caller.call(request)).error_code == ErrorCode.NONE
-                else:
-                    with pytest.raises(HUNG_UP):
-                        await caller.call(request)
-
-
 # --- single answers ------------------------------------------------------------------------------------------
 
 
@@ -740,3 +562,111 @@ async def test_only_what_was_begun_is_waited_for(asked: Asked, clock: Clock) -> 
     grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 3)], timeout_ms=60_000)
     assert [r.error_code for r in (await asked.ask(grown)).results] == [ErrorCode.NONE]
     assert clock.pauses == [], "each new partition has a leader already"
+
+
+async def test_a_new_topic_is_not_done_before_all_its_partitions_are_led(asked: Asked, clock: Clock) -> None:
+    new = CreateTopicsRequest([CreatableTopic("new", 2, 1)], 60_000)
+    asked.change = lambda: setattr(asked.rig.partition("new", 1), "leadership", None)
+    (answer,) = (await asked.ask(new)).topics
+    assert (answer.error_code, bool(clock.pauses)) == (ErrorCode.REQUEST_TIMED_OUT, True)
+
+
+async def test_of_several_deletions_only_those_that_nobody_heard_of_timed_out(
+    asked: Asked, clock: Clock
+) -> None:
+    """The brokers hear of t's, and not of u's."""
+
+    known = dict(asked.cluster.topics)
+
+    def heard() -> None:
+        asked.cluster.topics.update(known)
+        asked.cluster.topics_deletion_started = {"t"}
+
+    asked.change = heard
+    answer = await asked.ask(DeleteTopicsRequest(topic_names=["t", "u"], timeout_ms=100), 5)
+    assert {r.name: r.error_code for r in answer.responses} == {
+        "t": ErrorCode.NONE,
+        "u": ErrorCode.REQUEST_TIMED_OUT,
+    }
+    assert clock.pauses
+
+
+def test_secrets_of_a_new_topic_s_configuration_are_not_sent_back() -> None:
+    configs = {"ssl.keystore.password": "hunter2", "retention.ms": "1"}
+    created = TopicCreated("new", ErrorCode.NONE, topic_id=uuid_text(ID_OF_T), assignment={0: (1,)})
+    result = topics_module._created(created, configs)
+    assert [(c.name, c.value, c.is_sensitive) for c in result.configs or ()] == [
+        ("ssl.keystore.password", None, True),
+        ("retention.ms", "1", False),
+    ]
+
+
+async def test_of_a_topic_by_id_nobody_learns_more_than_it_may(asked: Asked) -> None:
+    asked.authorizer.denied = {Operation.DESCRIBE}
+    (shown,) = (await asked.ask(MetadataRequest(by_id(ID_OF_T)))).topics
+    assert (shown.error_code, shown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    deletion = DeleteTopicsRequest([DeleteTopicState(None, ID_OF_T)])
+    (hidden,) = (await asked.ask(deletion)).responses
+    assert (hidden.error_code, hidden.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    asked.authorizer.denied = {Operation.DELETE}
+    (known,) = (await asked.ask(deletion)).responses
+    assert (known.error_code, known.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t")
+
+
+async def test_each_user_is_told_that_this_is_not_the_controller(asked: Asked) -> None:
+    asked.leads = False
+    answer = await asked.ask(
+        AlterUserScramCredentialsRequest([ScramCredentialDeletion("a", 1), ScramCredentialDeletion("b", 1)])
+    )
+    assert [(r.user, r.error_code) for r in answer.results] == [
+        ("a", ErrorCode.NOT_CONTROLLER),
+        ("b", ErrorCode.NOT_CONTROLLER),
+    ]
+
+
+async def test_clients_see_brokers_at_the_addresses_of_their_own_listener(asked: Asked) -> None:
+    endpoints = (Endpoint("INSIDE", "PLAINTEXT", "near", 1), Endpoint("OUTSIDE", "PLAINTEXT", "far", 2))
+    asked.cluster.brokers[1] = Broker(1, 1, endpoints)
+    asked.cluster.brokers[2] = Broker(2, 1, endpoints[:1])
+    asked.daemon.kafka_addresses = {"INSIDE": ("here", 3), "OUTSIDE": ("there", 4)}
+    for listener, seen in (
+        ("INSIDE", [("near", 1), ("near", 1), ("here", 3)]),
+        ("OUTSIDE", [("far", 2), ("there", 4)]),
+    ):
+        call = replace(asked.call(MetadataRequest([])), listener=listener)
+        answer = await SERVED[ApiKey.METADATA].handle(call)
+        assert [(b.host, b.port) for b in answer.brokers] == seen
+
+
+async def test_the_audit_log_hears_of_each_answer_and_which_of_them_change_something(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = list[tuple[str, bool]]()
+
+    def answered(method: str, *about: Any, changes: bool) -> None:
+        heard.append((method, changes))
+
+    monkeypatch.setattr(asked.daemon.audit_log, "answered", answered)
+    async with kafka_server(asked.daemon) as port, calling(port) as caller:
+        await caller.call(ListGroupsRequest())
+        await caller.call(CreateTopicsRequest([CreatableTopic("new", 1, 1)]))
+    assert heard == [("ListGroups", False), ("CreateTopics", True)]
+
+
+@pytest.mark.parametrize("is_broker", [False, True])
+async def test_who_only_says_that_it_is_a_broker_keeps_no_broker_s_place(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, is_broker: bool
+) -> None:
+    monkeypatch.setattr(admission, "PER_ADDRESS_MAX", 1)
+    asked.authorizer.brokers_only = not is_broker
+    async with kafka_server(asked.daemon) as port, calling(port) as first:
+        await first.call(AlterPartitionRequest(1, 1))
+        async with calling(port) as second:
+            await second.call(ListGroupsRequest())
+            async with calling(port) as third:
+                await third.call(ListGroupsRequest())
+                if is_broker:
+                    await first.call(AlterPartitionRequest(1, 1))
+                else:
+                    with pytest.raises(HUNG_UP):
+                        await first.call(AlterPartitionRequest(1, 1))

@@ -50,7 +50,7 @@ from proto.security.authorization import (
 from tests.support.runtime.kafka_peer import KafkaPeer, response
 
 SOMEBODY = Principal("somebody", "ipv4:127.0.0.1:1")
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 OWN_ID = 9001
 
 
@@ -311,3 +311,20 @@ async def test_a_denial_of_our_own_user_is_not_the_callers(forwarding: Forwardin
         await forwarding.ask(AlterConfigsRequest([Replaced(TOPIC, "t"), Replaced(TOPIC, "denied")])) is None
     )
     assert await forwarding.ask(AlterConfigsRequest([Replaced(TOPIC, "t")])) is not None
+
+
+async def test_of_several_coordinators_some_may_be_seen(forwarding: Forwarding) -> None:
+    forwarding.allow(Operation.DESCRIBE, Resource(ResourceType.GROUP, "g"))
+    answer = await forwarding.ask(FindCoordinatorRequest("", 0, ["h", "g"]))
+    assert {c.key: (c.error_code, c.node_id) for c in answer.coordinators} == {
+        "g": (0, 2),
+        "h": (ErrorCode.GROUP_AUTHORIZATION_FAILED, -1),
+    }
+    assert [request.coordinator_keys for request in forwarding.received()] == [["g"]]
+
+
+async def test_loggers_are_asked_of_their_broker(forwarding: Forwarding) -> None:
+    forwarding.allow(Operation.DESCRIBE_CONFIGS, CLUSTER)
+    named = [(BROKER_LOGGER, "2"), (BROKER_LOGGER, "1")]
+    answer = await forwarding.ask(DescribeConfigsRequest([DescribeConfigsResource(*r, None) for r in named]))
+    assert {r.resource_name: r.error_message for r in answer.results} == {"1": "by 1", "2": "by 2"}

@@ -225,6 +225,15 @@ def test_every_documented_example_holds_to_the_documents_own_rules(kind: str) ->
             assert isinstance(record.get(field, ""), str)
 
 
+@pytest.mark.parametrize(("silent_us", "told"), [(None, {}), (0, {"silent_us": 0}), (7, {"silent_us": 7})])
+def test_how_long_a_leader_was_silent_is_told_where_it_is_known(
+    silent_us: int | None, told: dict[str, int]
+) -> None:
+    moved = PartitionTransition(partition(3), ONLINE, OFFLINE, STATE_3, silent_us)
+    (line,) = records.expand(LogBatch([moved], "why"))
+    assert {name: value for name, value in line.items() if name == "silent_us"} == told
+
+
 def test_a_partition_whose_replicas_are_told_names_them() -> None:
     moved = PartitionTransition(partition(3), ONLINE, OFFLINE, STATE_3, replicas=(1, 2, 3))
     (record,) = records.expand(LogBatch([moved], "why"))

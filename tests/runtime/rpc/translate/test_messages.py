@@ -21,13 +21,7 @@ from controller.core.requests.features import (
     UpdateFeatures,
     UpgradeType,
 )
-from controller.core.requests.operator import (
-    AUTHOR_MAX,
-    REASON_MAX,
-    ForgetBroker,
-    SetDrain,
-    attribution_problem,
-)
+from controller.core.requests.operator import ForgetBroker, SetDrain
 from controller.core.requests.reassignment import (
     AlterPartitionReassignments,
     ListPartitionReassignmentsReply,
@@ -150,26 +144,6 @@ def test_errors_have_the_numbers_that_they_have_on_the_wire() -> None:
     }
     on_the_wire = dict(common_pb2.ErrorCode.items()) | kafkas
     assert {error.name: error.value for error in ErrorCode}.items() <= on_the_wire.items()
-
-
-@pytest.mark.parametrize(
-    ("reason", "author", "reason_needed", "named"),
-    [
-        ("", " ", False, "author: must be given"),
-        ("", "ann", False, None),
-        (" ", "ann", True, "reason and author: must both be given"),
-        ("why", "\t", True, "reason and author: must both be given"),
-        ("w" * (REASON_MAX + 1), "ann", True, f"reason: has {REASON_MAX + 1} characters"),
-        ("why", "a" * (AUTHOR_MAX + 1), True, f"author: has {AUTHOR_MAX + 1} characters"),
-        ("w" * REASON_MAX, "a" * AUTHOR_MAX, True, None),
-    ],
-)
-def test_who_asks_and_why_is_a_text_of_limited_length(
-    reason: str, author: str, reason_needed: bool, named: str | None
-) -> None:
-    problem = attribution_problem(reason, author, reason_needed=reason_needed)
-    assert (problem is None) is (named is None)
-    assert named is None or str(problem).startswith(named)
 
 
 @pytest.mark.parametrize(("given", "batch"), [({}, 1), ({"batch": 0}, 0), ({"batch": 3}, 3)])
