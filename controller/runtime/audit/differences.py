@@ -66,9 +66,11 @@ _NOTHING = "nothing"
 
 
 def differences(cluster: Cluster, broker_id: int, topic: str, held: Held) -> list[Difference]:
-    """What differs, by partition. Topics under deletion are left out, and replicas that may not have been told yet."""
+    """What differs, by partition. Topics under deletion are left out, and replicas that may not have been told yet.
+
+    One whose deletion waits is not: what it waits for, such as the end of a move, may wait for what a broker lacks."""
     known = cluster.topics.get(topic)
-    if known is not None and (cluster.deletion_requested(topic) or known.deleted):
+    if known is not None and (topic in cluster.topics_to_delete or known.deleted):
         return []
     partitions = known.partitions if known is not None else {}
     found: list[Difference] = []
