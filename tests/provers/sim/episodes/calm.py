@@ -59,6 +59,8 @@ class Calm(Asker):
 
     def thwart(self, kinds: Collection[str], rivals: Collection[str] = HARMLESS) -> str:
         """Somebody else writes what is written next, or some time later; who."""
+        # The audit finds what somebody has written.
+        self.cluster.tampered |= "state" in kinds
         rival, kind = self.rng.choice(sorted(rivals)), self.rng.choice(sorted(kinds))
         self.cluster.conflicts.wait_for(
             WRITE, kind, self.rng.choice((1, 1, 1, 2, 3)), self.rng.choice(_TIMES), rival

@@ -45,10 +45,10 @@ async def isr_written_over(asker: Calm) -> None:
 
 
 async def states_made_anew(asker: Calm) -> None:
-    """A state is deleted and made again by hand, as it was or at another epoch; the audit takes it over."""
+    """A state is deleted and made again by hand, as it was: its version begins anew. The audit takes it over."""
     name, rng = asker.name(), asker.rng
     replicas = rng.sample(asker.ids, min(2, len(asker.ids)))
-    await asker.made(name, replicas, replicas[:1])
+    await asker.made(name, replicas, replicas)
     await asker.ask(_elected(name, replicas[-1]))
     await asker.pass_s(0.5)
     path = f"/brokers/topics/{name}/partitions/0/state"
@@ -57,9 +57,7 @@ async def states_made_anew(asker: Calm) -> None:
         return
     asker.cluster.by_hand = asker.cluster.tampered = True
     asker.cluster.ask_zookeeper(Multi((Delete(path), Create(path, data))))
-    if rng.random() < 0.5:
-        asker.edit(path, lambda state: state.update(leader_epoch=rng.choice((0, 7))))
-    asker.thwart(("state",), (*HARMLESS, "bereft", "newer", "shrunk"))
+    asker.thwart(("state",), (*HARMLESS, "bereft", "newer"))
     await asker.pass_s(rng.choice((1.0, 6.0)))
     if rng.random() < 0.5:
         asker.cluster.faults.depose()
@@ -132,7 +130,7 @@ async def cluster_id_gone(asker: Calm) -> None:
 
 
 async def unclean_by_default(asker: Calm) -> None:
-    """The brokers' default permits unclean elections, for a while. While each partition has a leader nothing follows."""
+    """The brokers' default permits unclean elections for a while. Where all have leaders, nothing follows."""
     written = (*DONE, *UNWRITTEN)
     for value in ("true", None):
         await asker.ask(alter(alteration(pb.BROKER, "", (_UNCLEAN, value)), parts=[written]))

@@ -140,7 +140,8 @@ async def given_up(asker: Calm) -> None:
     of it is always written by others, too."""
     rng = asker.rng
     id_, name = rng.choice(asker.ids), asker.name()
-    if not await asker.made(name, *[asker.ids, [id_]][: rng.randint(1, 2)]):
+    whole = [id_, *(b for b in asker.ids if b != id_)][: rng.randint(1, 3)]
+    if not await asker.made(name, whole, whole[::-1]):
         return
     request = maintenance.ForgetBrokerRequest(broker_id=id_, **_SAID)
     with asker.gone(id_):
