@@ -135,6 +135,7 @@ def record_due(cluster: Cluster, now_us: int) -> bool:
 def record(context: EventContext) -> Handler[None]:
     """Remove the mark of brokers that are back and have deleted everything."""
     cluster = context.cluster
+    cluster.record_forgotten_us = None
     done = {b for b, waiting in cluster.leftovers.items() if not waiting and b in cluster.brokers}
     if not done:
         return
@@ -143,7 +144,6 @@ def record(context: EventContext) -> Handler[None]:
         context.reject("CONFLICT", failure)
         cluster.record_forgotten_us = context.now_us + RETRY_FIRST_US
         return
-    cluster.record_forgotten_us = None
     for broker_id in done:
         del cluster.leftovers[broker_id]
     context.log(

@@ -19,7 +19,7 @@ from tests.provers.sim.zookeeper.messages import Set
 #: What may be said where somebody else writes, too.
 UNWRITTEN: Codes = (codes.UNKNOWN_SERVER_ERROR,)
 #: As often as a write is tried, and more.
-_TIMES = (1, 2, 12, 12)
+_TIMES = (1, 12, 12)
 #: Who writes what a request is about and leaves its content as it is.
 HARMLESS = ("touched", "busy", "unanswered")
 _LOOK_S = 0.05

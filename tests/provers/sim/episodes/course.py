@@ -30,6 +30,11 @@ EPISODES: tuple[Callable[[Calm], Awaitable[None]], ...] = (
     hands.cluster_id_gone,
     hands.unclean_by_default,
     hands.maintenance_taken_over,
+    hands.configs_by_hand,
+    hands.illegible_topics,
+    hands.removed_while_deleted,
+    hands.nobody_leads,
+    hands.placed_beside_a_drained_one,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from proto.gen import admin_service_pb2 as pb
@@ -11,6 +12,7 @@ from proto.gen import maintenance_pb2 as maintenance
 from tests.provers.sim.episodes.calm import HARMLESS, UNWRITTEN, Calm
 from tests.provers.sim.odd.asking import DONE, Case
 from tests.provers.sim.odd.configs import alter, alteration
+from tests.provers.sim.odd.topics import creation, topic
 from tests.provers.sim.plans.aims import Aims
 from tests.provers.sim.zookeeper.messages import Create, Delete, Multi
 
@@ -49,8 +51,9 @@ async def states_made_anew(asker: Calm) -> None:
     name, rng = asker.name(), asker.rng
     replicas = rng.sample(asker.ids, min(2, len(asker.ids)))
     await asker.made(name, replicas, replicas)
-    await asker.ask(_elected(name, replicas[-1]))
-    await asker.pass_s(0.5)
+    for leader in (replicas[-1], replicas[0]):
+        await asker.ask(_elected(name, leader))
+        await asker.pass_s(0.5)
     path = f"/brokers/topics/{name}/partitions/0/state"
     data = asker.cluster.stored(path)
     if data is None:
@@ -152,3 +155,96 @@ async def maintenance_taken_over(asker: Calm) -> None:
     if asker.cluster.stored(path):
         lifted = maintenance.SetMaintenanceRequest(entered=False, **said)
         await asker.ask(Case("SetMaintenance", lifted, whole=(*DONE, *UNWRITTEN)))
+
+
+async def configs_by_hand(asker: Calm) -> None:
+    """Configurations are edited into nonsense and announced; so is what nobody here has. Announcements are deleted."""
+    name, cluster = asker.name(), asker.cluster
+    await asker.made(name, asker.ids[:1])
+    path = f"/config/topics/{name}"
+    if asker.rng.random() < 0.5:
+        cluster.faults.scribble_over(path)
+    else:
+        asker.edit(
+            path, lambda found: found.update(config={_UNCLEAN: "perhaps", "min.insync.replicas": "no"})
+        )
+    for entity in (f"topics/{name}", "clients/x", f"topics/{name}", "brokers/<default>"):
+        data = json.dumps({"version": 2, "entity_path": entity}).encode()
+        cluster.ask_zookeeper(Create("/config/changes/config_change_", data, sequential=True))
+        await asker.pass_s(asker.rng.choice((0.0, 0.3)))
+        for child in cluster.nodes_below("/config/changes"):
+            cluster.ask_zookeeper(Delete(f"/config/changes/{child}"))
+    await asker.delete(name)
+
+
+async def illegible_topics(asker: Calm) -> None:
+    """A topic does not decode, or has another's id, when the next controller looks; it is mended or removed."""
+    name, cluster, rng = asker.name(), asker.cluster, asker.rng
+    await asker.made(name, asker.ids[:1])
+    await asker.pass_s(0.5)
+    path = f"/brokers/topics/{name}"
+    if rng.random() < 0.6:
+        cluster.faults.scribble_over(path)
+    else:
+        known = asker.stored_topic(name)
+        partitions = {**known.get("partitions", {}), "1": asker.ids[:1]}
+        fields = {"queued_replicas": {"7": asker.ids[:1]}, "stray_replicas": {"7": asker.ids[:1]}}
+        another = json.dumps({**known, "partitions": partitions, **fields}).encode()
+        cluster.ask_zookeeper(Create(f"{path}-alike", another))
+    if rng.random() < 0.7:
+        cluster.faults.depose()
+        await asker.pass_s(1.0)
+    if rng.random() < 0.5:
+        cluster.ask_zookeeper(Create(f"/admin/delete_topics/{name}"))
+        await asker.pass_s(0.5)
+    cluster.by_hand = True
+    for one in (path, f"{path}-alike"):
+        if rng.random() < 0.5:
+            cluster.conflicts.remove(one)
+        else:
+            cluster.faults.put_back(path)
+        await asker.pass_s(0.3)
+
+
+async def removed_while_deleted(asker: Calm) -> None:
+    """A deletion waits for a broker that is gone. Meanwhile the topic is removed by hand, and may be made anew."""
+    name, rng = asker.name(), asker.rng
+    id_ = rng.choice(asker.ids)
+    await asker.made(name, [id_])
+    await asker.pass_s(0.3)
+    with asker.gone(id_):
+        await asker.pass_s(rng.choice((0.0, 2 * asker.session_s)))
+        await asker.delete(name)
+        await asker.pass_s(rng.choice((0.05, 0.5)))
+        asker.cluster.by_hand = True
+        asker.cluster.conflicts.remove(f"/brokers/topics/{name}")
+        await asker.pass_s(rng.choice((0.0, 0.5)))
+        if rng.random() < 0.7:
+            asker.cluster.operator.begin("create", (name, ((id_,),), True))
+            await asker.pass_s(0.5)
+    await asker.pass_s(1.0)
+
+
+async def nobody_leads(asker: Calm) -> None:
+    """Something that does not decode is where the controller registers; until it is gone, nobody leads."""
+    cluster, path = asker.cluster, "/controller"
+    cluster.ask_zookeeper(Multi((Delete(path), Create(path, b'{"version":2}'))))
+    await asker.pass_s(2.0)
+    if any(c.daemon is not None and c.alive and c.daemon.active for c in cluster.controllers.values()):
+        cluster.violated("somebody leads, and is not registered")
+    cluster.ask_zookeeper(Delete(path))
+
+
+async def placed_beside_a_drained_one(asker: Calm) -> None:
+    """Of partitions that are placed while a broker is drained, none prefers it, if there is another."""
+    drained, name = asker.rng.choice(asker.ids), asker.name()
+    said: dict[str, Any] = {"author": "operator", "reason": "simulated"}
+    request = maintenance.SetDrainRequest(broker_id=drained, drained=True, force=True, **said)
+    granted = await asker.ask(Case("SetDrain", request, whole=(*DONE, *UNWRITTEN, codes.POLICY_VIOLATION)))
+    await asker.ask(creation(topic(name, 3, len(asker.ids)), parts=[(*DONE, *UNWRITTEN)]))
+    first = {replicas[0] for replicas in asker.partitions(name).values()}
+    if granted is not None and not granted.error_code and drained in first and len(asker.ids) > 1:
+        asker.cluster.violated(f"{name} prefers broker {drained}, which is drained: {asker.partitions(name)}")
+    lifted = maintenance.SetDrainRequest(broker_id=drained, author="operator")
+    await asker.ask(Case("SetDrain", lifted, whole=(*DONE, *UNWRITTEN)))
+    await asker.delete(name)

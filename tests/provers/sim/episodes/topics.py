@@ -10,20 +10,29 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2 as codes
 from proto.gen import maintenance_pb2 as maintenance
 from tests.provers.sim.episodes.calm import UNWRITTEN, Calm
-from tests.provers.sim.odd.asking import DONE, Case
+from tests.provers.sim.odd.asking import DONE, INVALID, Case
 from tests.provers.sim.odd.configs import alter, alteration
 from tests.provers.sim.odd.placements import NOT_AVAILABLE, NOT_MOVING, NOT_NEEDED, election, move, moves
 from tests.provers.sim.odd.topics import EXISTS, LISTS, UNKNOWN, creation, lists, topic
+from tests.provers.sim.zookeeper.messages import Delete
 
 _SAID: dict[str, Any] = {"author": "operator", "reason": "simulated"}
 _WHILE_S = (0.0, 0.05, 1.0)
+#: What is written while a topic is created, and by whom.
+_WHILE_CREATED = (
+    ("config", ("busy",)),
+    ("topic", ("created_first", "created_alike", "touched")),
+    ("topic", ("touched",)),
+    ("state", ("created_first", "touched")),
+)
 
 
 async def never_first(asker: Calm) -> None:
     """A topic is created, configured, expanded, led by another and deleted; each time somebody may write before it."""
     rng, name = asker.rng, asker.name()
     replicas = rng.sample(asker.ids, min(2, len(asker.ids)))
-    asker.thwart(("topic", "config", "state"), ("busy", "created_first", "created_alike", "touched"))
+    what, rivals = rng.choice(_WHILE_CREATED)
+    asker.thwart((what,), rivals)
     if rng.random() < 0.5:
         asker.cluster.operator.begin("create", (name, (tuple(replicas),), True))
     else:
@@ -35,8 +44,16 @@ async def never_first(asker: Calm) -> None:
     configured = alteration(pb.TOPIC, name, ("retention.ms", "7200000"))
     if await asker.granted(alter(configured, parts=[(*DONE, *UNWRITTEN, *UNKNOWN)])):
         _check_configured(asker, name)
-    asker.thwart(("topic",))
     count = len(asker.partitions(name))
+    uneven = pb.NewPartitions(
+        name=name,
+        count=count + 1,
+        assignments=[pb.ReplicaList(broker_ids=asker.ids[: len(replicas) % 2 + 1])],
+    )
+    refused = (*LISTS, *UNKNOWN, codes.INVALID_PARTITIONS, *(DONE if len(asker.ids) == 1 else ()))
+    await asker.ask(Case("CreatePartitions", pb.CreatePartitionsRequest(topics=[uneven]), [refused]))
+    count = len(asker.partitions(name))
+    asker.thwart(("topic",))
     grown = pb.NewPartitions(name=name, count=count + 1)
     allowed = (*DONE, *UNWRITTEN, *UNKNOWN, codes.INVALID_PARTITIONS)
     request = pb.CreatePartitionsRequest(topics=[grown])
@@ -46,7 +63,8 @@ async def never_first(asker: Calm) -> None:
     ):
         asker.cluster.violated(f"{name} was to have {count + 1} partitions, and has {asker.partitions(name)}")
     asker.thwart(("state",), ("touched", "led_by_another", "newer", "scribbled", "bereft", "unanswered"))
-    anything = (*DONE, *NOT_NEEDED, *NOT_AVAILABLE, *UNKNOWN, *UNWRITTEN)
+    # By somebody else it may have been given to others.
+    anything = (*DONE, *INVALID, *NOT_NEEDED, *NOT_AVAILABLE, *UNKNOWN, *UNWRITTEN)
     await asker.ask(election(pb.CHOSEN, (name, 0), leader=replicas[-1], parts=[anything]))
     asker.thwart(("topic", "state", "deletion"), ("littered", "touched", "busy"))
     await asker.delete(name)
@@ -93,6 +111,8 @@ async def _something(asker: Calm, name: str, held: int, others: Sequence[int]) -
     what = asker.rng.choice(("again", "elsewhere", "back", "back", "listed", "alone", "deleted"))
     if what == "deleted":
         await asker.delete(name)
+        await asker.pass_s(asker.rng.choice(_WHILE_S))
+        _once_deleted(asker, name)
     elif what == "back":
         await _take_back(asker, name)
     elif what == "alone":
@@ -101,11 +121,26 @@ async def _something(asker: Calm, name: str, held: int, others: Sequence[int]) -
             await asker.pass_s(asker.rng.choice((0.0, 2 * asker.session_s)))
             await _take_back(asker, name)
     elif what == "listed":
+        asker.cluster.operator.begin("reassign", (name, 0, (*others[:2], *others[:1]), True))
+        await asker.pass_s(0.5)
         asker.cluster.operator.begin("reassign", (name, 0, tuple(others[:2]), True))
     else:
         ids = asker.ids
         target = [held] if what == "again" else asker.rng.sample(ids, min(2, len(ids)))
         await _ask_to_move(asker, name, target)
+
+
+def _once_deleted(asker: Calm, name: str) -> None:
+    """While its deletion waits, somebody expands it, or takes the request back."""
+    path = f"/brokers/topics/{name}"
+    if asker.rng.random() < 0.5 or not asker.cluster.stored(path):
+        asker.cluster.ask_zookeeper(Delete(f"/admin/delete_topics/{name}"))
+        return
+
+    def expanded(value: dict[str, Any]) -> None:
+        value["partitions"][str(len(value["partitions"]))] = value["partitions"]["0"]
+
+    asker.edit(path, expanded)
 
 
 async def _ask_to_move(asker: Calm, name: str, target: Sequence[int]) -> None:

@@ -192,7 +192,7 @@ class Conflicts:
         if not topic[1].startswith(VICTIM):
             return False
         self._cluster.by_hand = True
-        return self._ask(Multi(tuple(self._removal(topic[0]))))
+        return self.remove(topic[0])
 
     def scribbled(self, path: str, _: Operation) -> bool:
         """Until somebody puts back what was there; requests are tools' own, and nobody does."""
@@ -496,6 +496,10 @@ class Conflicts:
     def _make_victim(self) -> None:
         if self._cluster.node("/brokers/topics") is not None:
             self._ask(Multi((self._victim(),)))
+
+    def remove(self, path: str) -> bool:
+        """A topic with all that it has."""
+        return self._ask(Multi(tuple(self._removal(path))))
 
     def _removal(self, path: str) -> Iterator[Delete]:
         node = self._cluster.node(path)

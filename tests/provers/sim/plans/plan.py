@@ -143,7 +143,7 @@ HANDOVERS = 0.5
 #: Share of the seeds with interruptions, of those with two brokers or more.
 INTERRUPTIONS = 0.5
 #: Share of the seeds with episodes, of those in which all topics can be asked for.
-EPISODES = 0.4
+EPISODES = 0.5
 #: Share of the seeds with brokers of several disks.
 SEVERAL_DISKS = 0.25
 #: With ``held_up``, of those with a broker to send to.
