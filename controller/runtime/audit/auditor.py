@@ -18,7 +18,7 @@ from controller.core.events import TellAgain
 from controller.core.model import Broker, Cluster, ControlProtocol, Partition, Topic
 from controller.core.records import AuditFinding
 from controller.runtime.audit.asking import Asking
-from controller.runtime.audit.differences import Difference, Held, Remedy, Side, differences, is_unread
+from controller.runtime.audit.differences import Difference, Held, Remedy, Side, differences
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.kafka_look import AskKafka, KafkaLook
 from controller.runtime.observe.metrics import ControllerMetrics
@@ -337,7 +337,7 @@ class _Look:
     async def _differs(self, name: str, held: dict[str, tuple[int, int]]) -> bool:
         topic = self._cluster.topics.get(name)
         if topic is None:
-            return held.get(name, (0, 0)) != (0, 0) and not is_unread(self._cluster, name)
+            return held.get(name, (0, 0)) != (0, 0)
         if name in self._cluster.topics_to_delete:
             return False
         expected = await self._expected.topic(topic)

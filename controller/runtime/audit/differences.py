@@ -66,11 +66,6 @@ class Held:
 _NOTHING = "nothing"
 
 
-def is_unread(cluster: Cluster, topic: str) -> bool:
-    """Whether there is such a topic, and nobody knows what it is like: brokers go on as they were told by others."""
-    return topic not in cluster.topics and topic_path(topic) in cluster.problems
-
-
 def differences(cluster: Cluster, broker_id: int, topic: str, held: Held) -> list[Difference]:
     """What differs, by partition. Topics under deletion are left out, and replicas that may not have been told yet.
 
@@ -78,7 +73,8 @@ def differences(cluster: Cluster, broker_id: int, topic: str, held: Held) -> lis
     known = cluster.topics.get(topic)
     if known is not None and (topic in cluster.topics_to_delete or known.deleted):
         return []
-    if is_unread(cluster, topic):
+    if known is None and topic_path(topic) in cluster.problems:
+        # Nobody knows what it is like: brokers go on as they were told by others.
         return []
     partitions = known.partitions if known is not None else {}
     found: list[Difference] = []
