@@ -15,6 +15,7 @@ With the argument ``serving``: exit code 0 if the server of this container serve
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ from controller.errors import ControllerError
 CLIENT_PORT, QUORUM_PORT, ELECTION_PORT = 2181, 2888, 3888
 #: Connections that one address may have: ZooKeeper's own default.
 CONNECTIONS_MAX = 60
+HEAP_MB_MAX = 1 << 20
 
 _LOG4J2 = """\
 status = error
@@ -110,13 +112,20 @@ def serving(environment: Mapping[str, str]) -> bool:
     return "Mode:" in four_letter_word(CLIENT_PORT, "srvr", host=host, context=context)
 
 
+def number(name: str, default: int, last: int, what: str) -> int:
+    """A number of the environment, from 1 to ``last``. Exits with a message for any other text."""
+    text = os.environ.get(name, str(default))
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= last:
+        sys.exit(f"{name} = {text[:50]}: must be 1 to {last}, {what}")
+    return int(text)
+
+
 def main() -> None:
     if sys.argv[1:] == ["serving"]:
         sys.exit(not serving(os.environ))
     hosts = os.environ.get("ZOO_SERVERS", "localhost").split()
-    my_id = int(os.environ.get("ZOO_MY_ID", "1"))
-    if not 1 <= my_id <= len(hosts):
-        sys.exit(f"ZOO_MY_ID = {my_id}: must be 1 to {len(hosts)}, the number of ZOO_SERVERS")
+    my_id = number("ZOO_MY_ID", 1, len(hosts), "the number of ZOO_SERVERS")
+    heap_mb = number("ZOO_HEAP_MB", 512, HEAP_MB_MAX, "MiB of memory")
     data_dir = Path(os.environ.get("ZOO_DATA_DIR", "/var/lib/partition-controller/zookeeper"))
     data_dir.mkdir(parents=True, exist_ok=True)
     (data_dir / "myid").write_text(f"{my_id}\n")
@@ -137,7 +146,7 @@ def main() -> None:
         sys.exit(f"zookeeper_entrypoint: {error}")
     command = [
         java,
-        f"-Xmx{int(os.environ.get('ZOO_HEAP_MB', '512'))}m",
+        f"-Xmx{heap_mb}m",
         "-XX:+UseParallelGC",
         "-XX:+ExitOnOutOfMemoryError",
         f"-Djute.maxbuffer={JUTE_MAXBUFFER}",

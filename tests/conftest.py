@@ -76,7 +76,6 @@ LONGEST = (
     "integration/test_leadership.py",
     "integration/test_replication.py",
     "runtime/election/test_takeover.py",
-    "tools/test_kafka_utils.py",
     "attack/test_poison.py",
     "integration/test_watchers.py",
     "tools/test_zk_shell.py",
@@ -110,6 +109,7 @@ LONGEST = (
     "provers/durability/test_crashes.py",
     "provers/durability/test_upgrade.py",
     "provers/soak/test_soak.py",
+    "tools/test_kafka_utils.py",
 )
 
 

@@ -74,12 +74,22 @@ class Tally:
         self._first: dict[Wrong, list[str]] = {kind: [] for kind in _OF_PARTITIONS}
 
     def add(
-        self, topic: str, number: int, replicas: BrokerIds, state: LeaderAndIsr | None, min_isr: int
+        self,
+        topic: str,
+        number: int,
+        replicas: BrokerIds,
+        state: LeaderAndIsr | None,
+        min_isr: int,
+        *,
+        deleting: bool = False,
     ) -> Wrong | None:
-        """Count a partition; the worst that is wrong with it."""
+        """Count a partition; the worst that is wrong with it. ``deleting``: its topic is to be deleted, so that nobody
+        misses a leader or a replica, but brokers that are to delete theirs."""
         registered = self.registered
         if not registered.issuperset(replicas):
             self.lacking.update(b for b in replicas if b not in registered)
+        if deleting:
+            return None
         if state is None or state.leader not in registered:
             return self._found(Wrong.UNAVAILABLE, topic, number)
         worst = None
@@ -134,7 +144,8 @@ def wrong(seen: Seen) -> Iterator[Finding]:
     for id_, lacking in sorted(seen.tally.lacking.items()):
         known = id_ in seen.forgotten
         forgotten = f" and forgotten (pctl brokers decommission {id_} moves them)" if known else ""
-        text = f"broker {id_} is gone{forgotten}: {counted(lacking, 'partition')} lack it"
+        lack = "lacks" if lacking == 1 else "lack"
+        text = f"broker {id_} is gone{forgotten}: {counted(lacking, 'partition')} {lack} it"
         yield Finding(Wrong.BROKERS_GONE, 1, text)
     if seen.told is not None and not isinstance(seen.told, str):
         yield from _told(seen.tally.registered, seen.told)

@@ -169,9 +169,9 @@ def add_port(server: grpc.aio.Server, address: str, tls: GrpcTls | None) -> int:
 
 def details_of(error: grpc.aio.AioRpcError, tls: GrpcTls | None) -> str:
     """Why a call failed, for people. An unavailable server may have ended the connection because the two sides disagree
-    about TLS; gRPC does not tell."""
+    about TLS; gRPC does not tell, but where nobody listens."""
     said = error.details() or "no details"
-    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+    if error.code() is not grpc.StatusCode.UNAVAILABLE or "Connection refused" in said:
         return said
     if tls is None:
         return f"{said} (called without TLS: does the server want it?)"

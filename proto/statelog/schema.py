@@ -20,7 +20,7 @@ TS_MIN, TS_END = "2000-01-01", "2100-01-01"
 #: The field of lines that are traced; the report does not read it.
 TRACE_ID = "trace_id"
 
-#: Characters kept of a string field; our nodes never write longer values.
+#: Characters kept of a string field; of what our nodes write only the reason of a request may be longer.
 TEXT_CHARS_MAX = {
     "role": 16,
     "cause": 100,

@@ -1,7 +1,8 @@
 """The state-change log: its writer, shared by controllers and brokers (format: docs/state-change-log.md).
 
 ``append`` only queues records; a separate thread encodes and writes them. Records that cannot be written (disk
-full, queue limit) are counted in ``dropped`` and reported by a ``log`` record when writing works again.
+full, queue limit) are counted in ``dropped`` and reported by a ``log`` record when writing works again. A rotation that
+fails is tried again as long as it is due, and reported once for each reason.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ class StateLogWriter:
         self._queue: deque[_Entry] = deque()
         self._queued = 0
         self._unreported: tuple[int, str] = (0, "")
+        #: Why the last rotation failed, and whether a record says so.
+        self._not_rotated: tuple[str, bool] = ("", True)
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._idle = threading.Event()
@@ -178,8 +181,8 @@ class StateLogWriter:
                 self._write_some()
                 self._rotate_if_due()
             self._leave_moved_file()
-            self._report_dropped()
             self._rotate_if_due()
+            self._report()
             with self._lock:
                 if not self._queue:
                     self._idle.set()
@@ -299,18 +302,24 @@ class StateLogWriter:
                 self._file.close()
             self._file = None
 
-    def _report_dropped(self) -> None:
+    def _report(self) -> None:
+        """Write what became of earlier records and rotations, which nobody has been told."""
         with self._lock:
             count, why = self._unreported
             self._unreported = (0, "")
-        if count:
-            report = {"kind": "log", "to": "dropped", "count": count, "reason": why}
-            entry = _Entry(time.time_ns() // 1000, -1, 0, "StateLog", (), 0)
-            lost, _ = self._write_lines([self._encoder.encode({**self._envelope(entry), **report})])
-            if lost:
-                with self._lock:
-                    # The report itself does not count as lost; the next report includes records lost since.
-                    self._unreported = (self._unreported[0] + count, why)
+        if count and not self._write_report({"to": "dropped", "count": count, "reason": why}):
+            with self._lock:
+                # The report itself does not count as lost; the next report includes records lost since.
+                self._unreported = (self._unreported[0] + count, why)
+        why, said = self._not_rotated
+        if not said:
+            self._not_rotated = (why, self._write_report({"to": "rotation_failed", "reason": why}))
+
+    def _write_report(self, fields: Record) -> bool:
+        """Write a ``log`` record; whether it could be written."""
+        entry = _Entry(time.time_ns() // 1000, -1, 0, "StateLog", (), 0)
+        line = self._encoder.encode({**self._envelope(entry), "kind": "log", **fields})
+        return self._write_lines([line])[0] == 0
 
     def _rotate_if_due(self) -> None:
         if self._file is None:
@@ -328,9 +337,10 @@ class StateLogWriter:
                 _compress(rotated)
             for old in sorted(self.directory.glob("state-change.*.jsonl.gz"))[: -self._rotation.files_kept]:
                 old.unlink()
+            self._not_rotated = ("", True)
         except OSError as error:
-            with self._lock:
-                self._drop(0, f"rotation failed: {error}")
+            if (why := str(error.strerror or error)) != self._not_rotated[0]:
+                self._not_rotated = (why, False)
 
 
 def _next_stamp(names: Iterable[str]) -> str:

@@ -287,7 +287,9 @@ def keyed(rows: list[Any], keys: int) -> dict[Any, Any]:
     return {row[:keys]: row[keys] if len(row) == keys + 1 else row[keys:] for row in rows}
 
 
-@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.long), 2, 3])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(1, marks=pytest.mark.long), 2, pytest.param(3, marks=pytest.mark.long)]
+)
 def test_every_table_is_as_counted_line_by_line(
     spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

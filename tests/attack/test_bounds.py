@@ -133,6 +133,7 @@ def test_a_reassignment_to_thousands_of_brokers_that_there_are_not(attacked: Att
     assert "10000 replicas: must be at most 1000" in attacked.running.said()
 
 
+@pytest.mark.long
 def test_one_partition_fifty_thousand_times_in_one_alter_partition(attacked: Attacked) -> None:
     answer = attacked.alter([0] * 50_000)
     assert answer.error_code == codes.NONE
@@ -149,6 +150,7 @@ def test_a_hundred_thousand_unknown_partitions_in_one_alter_partition(attacked: 
     attacked.check()
 
 
+@pytest.mark.long
 def test_a_creation_of_ten_thousand_topics_that_is_only_validated(attacked: Attacked) -> None:
     topics = [
         pb.CreatableTopic(name=f"n{n}", num_partitions=100, replication_factor=3) for n in range(10_000)
@@ -216,6 +218,7 @@ def test_thousands_of_unreadable_topics_come_and_go(attacked: Attacked) -> None:
     attacked.running.until(lambda: attacked.state()["problems_count"] == 0, 60)
 
 
+@pytest.mark.long
 def test_tables_of_pctl_with_a_value_of_300_kilobytes(
     attacked: Attacked, tmp_path: Path, zookeeper: str
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_directory_comes_back_empty_while_nobody_is_the_controller(
             running.until(lambda: state(zk, 0)["isr"] == [2, 1])
 
 
+@pytest.mark.long
 def test_a_directory_cannot_be_used_at_a_start_and_later_it_can(
     zookeeper: str, zk: KazooClient, tmp_path: Path
 ) -> None:

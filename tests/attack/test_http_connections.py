@@ -61,7 +61,14 @@ def test_half_requests_beyond_the_descriptors(zookeeper: str, tmp_path: Path, wh
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", HALF, b"POST /ready HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx"]
+    "sent",
+    [
+        pytest.param(b"", marks=pytest.mark.long),
+        HALF,
+        pytest.param(
+            b"POST /ready HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx", marks=pytest.mark.long
+        ),
+    ],
 )
 def test_what_is_never_finished_is_ended(zookeeper: str, tmp_path: Path, sent: bytes) -> None:
     with program(few_descriptors(zookeeper, 1024), tmp_path) as running:

@@ -232,7 +232,7 @@ def nothing(running: Cluster) -> int:
             id="part of failover",
             marks=pytest.mark.long,
         ),
-        pytest.param(REQUEST, asks_for_poison, "request/CreateTopics", id="request"),
+        pytest.param(REQUEST, asks_for_poison, "request/CreateTopics", id="request", marks=pytest.mark.long),
         pytest.param(
             REBALANCE, nothing, "event/AutoPreferredReplicaLeaderElection", id="timer", marks=pytest.mark.long
         ),

@@ -92,6 +92,34 @@ def test_who_is_registered_is_lacked_by_nobody() -> None:
     assert tally.lacking == {9: 1}
 
 
+def test_a_partition_counts_under_the_worst_and_for_each_broker_it_lacks() -> None:
+    tally = Tally([1, 2])
+    assert tally.add("t", 0, (1, 2), state(1, (1,)), 2) is Wrong.UNDER_MIN_ISR
+    assert tally.add("t", 1, (1, 2), state(1, (1,)), 1) is Wrong.UNDER_REPLICATED
+    assert tally.add("t", 2, (8, 9), state(-1, (8,)), 1) is Wrong.UNAVAILABLE
+    assert tally.add("t", 3, (1, 2), state(1, (2, 1)), 2) is None
+    assert tally.lacking == {8: 1, 9: 1}
+
+
+def test_partitions_beyond_those_that_are_named_are_counted() -> None:
+    tally = Tally([1])
+    for number in range(8):
+        tally.add("t", number, (1,), state(-1, (1,)), 1)
+    (found,) = tally.findings()
+    assert found.text == "8 partitions without a leader that is alive: t-0, t-1, t-2, t-3, t-4 and 3 more"
+
+
+def test_one_thing_that_is_wrong_hides_no_other() -> None:
+    now = a_cluster(a_partition(0, state(1, (1,), 3, 5), (1, 9)))
+    now.maintenance = Maintenance(paused=ANN, freeze=Freeze("quiet", "ann", 10**15))
+    assert {Wrong.CONTROLLER_SILENT, Wrong.BROKERS_GONE, Wrong.PAUSED, Wrong.FROZEN} <= found(
+        now, "why"
+    ).keys()
+    told = {1: Told("asleep", losses=4, hold_s=60)}
+    seen = Seen(0, Tally([1]), told, (), Maintenance(), ())
+    assert [f.what for f in wrong(seen)] == [Wrong.PUSH_PROBLEM, Wrong.FLAPPING]
+
+
 def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
     now = a_cluster()
     assert found(now, "UNAVAILABLE: refused") == {
@@ -122,6 +150,23 @@ def test_a_freeze_says_until_when_it_is_meant() -> None:
     past = "by ann: quiet (until 2023-11-14T22:13:20Z, overdue: pctl unfreeze ends it)"
     assert freeze_text(Freeze("quiet", "ann", 1_700_000_000_000)) == past
     assert freeze_text(None) is None
+
+
+def test_one_partition_lacks_a_broker() -> None:
+    now = a_cluster(a_partition(0, state(1, (1, 2), 3, 5), (1, 2, 9)))
+    assert found(now, answer())[Wrong.BROKERS_GONE] == "broker 9 is gone: 1 partition lacks it"
+
+
+def test_a_topic_that_is_being_deleted_lacks_its_brokers_and_nothing_else() -> None:
+    """Brokers that are gone have replicas to delete."""
+    now = a_cluster(
+        a_partition(0, state(-1, (1, 2), 3, 5)),
+        a_partition(1, None),
+        a_partition(2, state(1, (1,), 3, 5), (1, 9)),
+    )
+    assert len(found(now, answer())) == 4
+    now.deleting = ["t"]
+    assert found(now, answer()) == {Wrong.BROKERS_GONE: "broker 9 is gone: 1 partition lacks it"}
 
 
 def test_what_is_under_way() -> None:
@@ -189,6 +234,12 @@ def test_why_a_partition_has_no_leader() -> None:
     assert why(now, alive) == "2, 1 of the ISR [2, 1] is alive, but no new leader is elected yet"
     now.maintenance = Maintenance(paused=ANN)
     assert why(now, alive) == "2, 1 of the ISR [2, 1] is alive, but elections are paused by ann: disks"
+    now.deleting = ["s", "t", "u"]
+    assert [why(now, p) for p in (alive, dead, a_partition(0, None))] == ["its topic is being deleted"] * 3
+    led = a_partition(0, state(1, (1,), 3, 5))
+    assert why(now, led) == "out of sync: 2", "its deletion may wait"
+    now.deleting = ["s", "tt"]
+    assert why(now, dead) == "no member of the ISR [8, 9] is alive"
 
 
 @pytest.mark.parametrize(

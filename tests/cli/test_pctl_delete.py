@@ -127,7 +127,7 @@ def test_what_holds_it_up_is_said(operator: Operator) -> None:
         "1 of 1 topics are still there (heldup: replica 98 of heldup-0: its broker or disk is not online"
         in failed.stderr
     )
-    assert "1 replicas left" in failed.stderr
+    assert "1 replica left" in failed.stderr
     assert "continues in the background" in failed.stderr
 
 

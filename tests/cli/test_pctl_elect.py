@@ -59,3 +59,16 @@ def test_without_any_replica_alive_it_is_refused(operator: Operator) -> None:
         operator.topic_by_hand("allgone", [98, 99], 98, [98])
     refused = operator.run("elect", "unclean", "--topic=allgone", "--yes")
     assert (refused.exit_code, "no replica of any of them could lead" in refused.stderr) == (3, True)
+
+
+def test_all_partitions_are_not_those_of_a_topic_that_is_being_deleted(operator: Operator) -> None:
+    operator.ok("topics", "create", "stays", "--replica-assignment=1:2")
+    operator.ok("elect", "leader", "2", "--topic=stays")
+    with operator.controller_away():
+        operator.topic_by_hand("goes", [97, 1], 97, [97])
+        operator.zk.create("/admin/delete_topics/goes")
+    everywhere = operator.run("elect", "preferred", "--all")
+    assert ("stays-0" in everywhere.output, "goes-0" in everywhere.output) == (True, False)
+    assert operator.state("stays", 0)["leader"] == 1
+    named = operator.run("elect", "preferred", "--topic=goes")
+    assert (named.exit_code, "INVALID_TOPIC_EXCEPTION" in named.stderr) == (3, True)

@@ -39,6 +39,30 @@ def test_of_a_topic_that_vanished_no_reassignment_is_known_any_more() -> None:
     assert known.abandoned == {("gone", 0)}
 
 
+def test_queued_moves_begin_in_the_order_in_which_they_were_asked_for() -> None:
+    known = Reassignments()
+    topic = Topic("t")
+    moves = [Partition(topic, number, (1, 2)) for number in (7, 3, 10, 1)]
+    known.queued = dict.fromkeys(moves, (3,))
+    known.stalled = {moves[1]: Ineligible(CreatedAnew(), 9), moves[2]: Ineligible(CreatedAnew())}
+    assert known.in_turn() == [moves[0], moves[2], moves[3]], "but for those that are tried later"
+
+
+def test_a_stray_replica_that_is_gone_was_never_refused() -> None:
+    known = Reassignments()
+    for broker_id in (4, 5):
+        known.keep_stray(KEPT, broker_id, Ineligible(CreatedAnew()))
+        known.refusals[KEPT, broker_id] = 3
+    assert [known.drop_stray(KEPT, 4), known.drop_stray(KEPT, 4), known.strays_of(KEPT)] == [
+        True,
+        False,
+        (5,),
+    ]
+    assert known.refusals == {(KEPT, 5): 3}
+    assert known.drop_stray(KEPT, 5)
+    assert not known.strays
+
+
 @pytest.mark.parametrize("count", [2, 40])
 def test_who_is_assigned_again_is_not_departing(count: int) -> None:
     """Of few replicas and of many."""
@@ -57,10 +81,38 @@ def test_topics_that_were_prepared_come_beside_those_that_are_known() -> None:
     cluster = Cluster(100, 7)
     known, prepared = Topic("known", "id of known"), Topic("prepared", "id of prepared")
     cluster.add_topic(known)
-    cluster.adopt({"prepared": prepared}, {"id of prepared": prepared})
+    # One that was made anew since: what has been read now counts.
+    former = Topic("known", "former id")
+    cluster.adopt(
+        {"prepared": prepared, "known": former}, {"id of prepared": prepared, "id of known": former}
+    )
     assert cluster.topics == {"known": known, "prepared": prepared}
     assert cluster.topic_by_id("id of known") is known
     assert cluster.topic_by_id("id of prepared") is prepared
+
+
+def test_replicas_that_leave_one_after_the_other_are_all_known_until_they_are_deleted() -> None:
+    partition = Partition(Topic("t"), 0, (1, 2, 3))
+    partition.set_states((1, 2, 3), ReplicaState.ONLINE)
+    partition.reassign((1, 2))
+    partition.reassign((1,))
+    assert partition.departing == {2: ReplicaState.ONLINE, 3: ReplicaState.ONLINE}
+    partition.set_departing({3: ReplicaState.NON_EXISTENT})
+    assert [partition.replica_state(b) for b in (1, 2, 3)] == [
+        ReplicaState.ONLINE,
+        ReplicaState.ONLINE,
+        ReplicaState.NON_EXISTENT,
+    ]
+
+
+def test_a_topic_that_goes_leaves_its_id_to_who_has_it_now() -> None:
+    cluster, former, present = Cluster(100, 7), Topic("former", "id"), Topic("present", "id")
+    cluster.add_topic(former)
+    cluster.add_topic(present)
+    cluster.remove_topic("former")
+    assert cluster.topic_by_id("id") is present
+    cluster.remove_topic("present")
+    assert cluster.topic_by_id("id") is None
 
 
 def test_what_is_shared_is_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

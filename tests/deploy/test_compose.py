@@ -7,15 +7,21 @@ import json
 import os
 import re
 import shutil
+import ssl
 import stat
 import subprocess
 import sys
+import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import grpc
 import pytest
 import yaml  # type: ignore[import-untyped]
 from kazoo.exceptions import NoAuthError
@@ -29,6 +35,7 @@ from proto.security.authorization import Principal
 from proto.security.grpc_channels import daemon_tls
 from proto.zookeeper_access import OPEN_ACCESS, Client, ZooKeeperSettings
 from tests.support.paths import ROOT
+from tests.support.runtime.certificates import Authority
 from tests.support.runtime.programs import BIN, run_to_end
 from tests.tools.installation import REQUIREMENTS, IndexOutOfReachError, install
 
@@ -320,14 +327,132 @@ def test_up_makes_the_report_and_fetches_its_page(up: Callable[..., tuple[int, s
     assert started < made < asked.index("/report/report.html ../build/report.html")
 
 
-@pytest.fixture
-def entrypoint() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("zookeeper_entrypoint", DEPLOY / "zookeeper_entrypoint.py")
+def program(name: str) -> ModuleType:
+    """One that the image runs."""
+    spec = importlib.util.spec_from_file_location(name, DEPLOY / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def entrypoint() -> ModuleType:
+    return program("zookeeper_entrypoint")
+
+
+# --- health checks -------------------------------------------------------------------------------------------
+
+
+class Page(BaseHTTPRequestHandler):
+    """Ready, and nothing else: what is not asked for is refused."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/ready" else 503)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def page() -> Iterator[HTTPServer]:
+    """A daemon's page on this machine; its socket may be wrapped for TLS before it is asked."""
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        serving = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
+        serving.start()
+        yield server
+        server.shutdown()
+        serving.join()
+
+
+def test_a_controller_is_healthy_that_could_lead(page: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    health = program("health")
+    url = f"127.0.0.1:{page.server_port}"
+    monkeypatch.setenv("PARTITION_CONTROLLER_HTTP_LISTEN", url)
+    assert health.controller() is None
+    assert "503" in health.http(f"http://{url}/live")
+    monkeypatch.setattr(health.sys, "argv", ["health.py", "page", str(page.server_port)])
+    assert "503" in health.main()
+    monkeypatch.setattr(health.sys, "argv", ["health.py"])
+    assert health.main() == health.__doc__
+
+
+def test_a_controller_s_page_is_asked_as_its_settings_say(
+    page: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("controller")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.cafile)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(certificate, key)
+    page.socket = context.wrap_socket(page.socket, server_side=True)
+    health, prefix = program("health"), "PARTITION_CONTROLLER"
+    monkeypatch.setenv(f"{prefix}_HTTP_LISTEN", f"127.0.0.1:{page.server_port}")
+    for name, file in (("CA", authority.cafile), ("CERTIFICATE", certificate), ("KEY", key)):
+        monkeypatch.setenv(f"{prefix}_SSL_{name}", str(file))
+    assert health.controller() is None
+    stranger = Authority(tmp_path / "other")
+    monkeypatch.setenv(f"{prefix}_SSL_CA", str(stranger.cafile))
+    assert "certificate verify failed" in health.controller()
+
+
+@pytest.mark.parametrize(
+    ("code", "well"),
+    [
+        (grpc.StatusCode.UNIMPLEMENTED, True),
+        (grpc.StatusCode.UNAVAILABLE, False),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, False),
+    ],
+)
+def test_a_broker_is_healthy_that_answers(
+    code: grpc.StatusCode, well: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, float]] = []
+
+    class Answer(grpc.RpcError):
+        def code(self) -> grpc.StatusCode:
+            return code
+
+        def details(self) -> str:
+            return "why"
+
+    class Channel(AbstractContextManager[None]):
+        def __init__(self, address: str) -> None:
+            self.address = address
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def unary_unary(self, _: str) -> Any:
+            def call(_: bytes, timeout: float) -> None:
+                asked.append((self.address, timeout))
+                raise Answer
+
+            return call
+
+    monkeypatch.setattr(grpc, "insecure_channel", Channel)
+    monkeypatch.setenv("BROKER_STUB_LISTEN", "0.0.0.0:9292")
+    monkeypatch.setenv("BROKER_STUB_ADVERTISED_HOST", "broker-1")
+    health = program("health")
+    assert health.broker() == (None if well else f"broker-1:9292: {code.name} why")
+    assert asked == [("broker-1:9292", health.TIMEOUT_S)]
+
+
+def test_the_archive_for_spark_has_every_source_and_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = program("spark_archive")
+    monkeypatch.setattr(archive, "PACKAGES", ("proto/statelog",))
+    archive.write(tmp_path)
+    with zipfile.ZipFile(tmp_path / "partition-controller.zip") as made:
+        sources = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "proto/statelog").glob("*.py"))
+        assert made.namelist() == sources
+        assert {entry.date_time for entry in made.infolist()} == {archive.TIME}
+    assert (tmp_path / "report.py").read_bytes() == archive.JOB.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["partition-controller.zip", "report.py"]
+
+
+# --- ZooKeeper's servers -------------------------------------------------------------------------------------
 
 
 def test_the_ensemble_listens_on_all_interfaces(
@@ -344,16 +469,27 @@ def test_the_ensemble_listens_on_all_interfaces(
     configured = (tmp_path / "zoo.cfg").read_text().splitlines()
     assert configured[-3:] == [f"server.{n}=zookeeper-{n}:2888:3888" for n in (1, 2, 3)]
     assert {"quorumListenOnAllIPs=true", "sslQuorum=true", "secureClientPortAddress=0.0.0.0"} <= {*configured}
+    assert "autopurge.purgeInterval=1" in configured, "snapshots are not kept for ever"
+    assert f"-Djute.maxbuffer={entrypoint.JUTE_MAXBUFFER}" in ran[0]
     assert not [line for line in configured if line.startswith("clientPort")]
 
 
-def test_a_server_outside_the_ensemble_is_refused(
-    entrypoint: ModuleType, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ZOO_MY_ID", "4", "ZOO_MY_ID = 4: must be 1 to 3, the number of ZOO_SERVERS"),
+        ("ZOO_MY_ID", "zookeeper-1", "ZOO_MY_ID = zookeeper-1: must be 1 to 3, the number of ZOO_SERVERS"),
+        ("ZOO_HEAP_MB", "1g", "ZOO_HEAP_MB = 1g: must be 1 to 1048576, MiB of memory"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(
+    entrypoint: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
 ) -> None:
     monkeypatch.setenv("ZOO_SERVERS", "a b c")
-    monkeypatch.setenv("ZOO_MY_ID", "4")
-    with pytest.raises(SystemExit, match=r"ZOO_MY_ID = 4: must be 1 to 3"):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as refused:
         entrypoint.main()
+    assert refused.value.code == said
 
 
 def test_an_ensemble_with_tls_and_users_has_no_plain_port(
@@ -361,7 +497,7 @@ def test_an_ensemble_with_tls_and_users_has_no_plain_port(
 ) -> None:
     ran: list[list[str]] = []
     users = tmp_path / "users"
-    users.write_text("kafka=secret\n")
+    users.write_text("kafka=sec=ret\n")
     monkeypatch.setattr(entrypoint.os, "execv", lambda _, command: ran.append(command))
     for name, value in {
         "ZOO_SERVERS": "a b c",
@@ -380,6 +516,7 @@ def test_an_ensemble_with_tls_and_users_has_no_plain_port(
     assert {"secureClientPort=2181", "ssl.clientAuth=need", "enforce.auth.schemes=sasl,x509"} <= {*configured}
     assert f"-Djava.security.auth.login.config={tmp_path / 'jaas.conf'}" in ran[0]
     assert (tmp_path / "jaas.conf").stat().st_mode & 0o077 == 0
+    assert 'user_kafka="sec=ret"' in (tmp_path / "jaas.conf").read_text()
     users.write_text('kafka="secret"\n')
     with pytest.raises(SystemExit, match="line 1: must be NAME=PASSWORD"):
         entrypoint.main()

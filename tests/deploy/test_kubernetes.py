@@ -179,7 +179,7 @@ def test_a_pod_waits_until_its_broker_may_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [pytest.param(VERSIONS[0], marks=pytest.mark.long), *VERSIONS[1:]])
 def test_the_schemas_of_kubernetes_accept_the_manifests(version: str, tmp_path: Path) -> None:
     try:
         tool = install(REQUIREMENTS / "kubernetes-validate.txt")

@@ -34,6 +34,8 @@ async def test_three_of_five_brokers_are_killed_and_return(
 ) -> None:
     # What a controller out of maintenance would do.
     monkeypatch.setenv("PARTITION_CONTROLLER_UNCLEAN_LEADER_ELECTION_ENABLE", "true")
+    # It ends with the last one that returns, whatever event comes upon that, or not at all.
+    monkeypatch.setenv("PARTITION_CONTROLLER_MAINTENANCE_HEALTHY_SECONDS", "1000000")
     cluster = start_cluster(brokers=5)
     first, _ = await cluster.active(session)
     await cluster.until(session, "registered", lambda s: len(s.brokers) == 5)
@@ -96,7 +98,6 @@ async def test_three_of_five_brokers_are_killed_and_return(
             await asyncio.sleep(0.1)
     assert [r["to"] for r in records] == ["maintenance", "left_maintenance"]
     assert records[0]["cause"] == "BrokerChange"
-    assert records[1]["cause"] == "BrokerChange", "at once, with the last one that returns"
 
 
 def _in_sync(cluster_state: ClusterState) -> bool:

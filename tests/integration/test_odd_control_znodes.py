@@ -20,16 +20,18 @@ pytestmark = pytest.mark.slow
 PATHS = (
     "/controllers/maintenance",
     "/controllers/approvals",
-    "/controllers/quarantine",
     "/feature",
-    "/latest_producer_id_block",
     "/cluster/id",
     "/config/brokers/<default>",
+    "/brokers/ids/77",
+    "/log_dir_event_notification/log_dir_event_0000000001",
+)
+MORE = (
+    "/controllers/quarantine",
+    "/latest_producer_id_block",
     "/config/changes/config_change_0000009999",
     "/controllers/ids/77",
-    "/brokers/ids/77",
     "/isr_change_notification/isr_change_0000000001",
-    "/log_dir_event_notification/log_dir_event_0000000001",
 )
 #: Names that nobody gives, beside those above.
 ODD_NAMES = (
@@ -111,7 +113,7 @@ def works(operator: Operator, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*PATHS, *(pytest.param(path, marks=pytest.mark.long) for path in ODD_NAMES)]
+    "path", [*PATHS, *(pytest.param(path, marks=pytest.mark.long) for path in (*MORE, *ODD_NAMES))]
 )
 def test_while_it_runs_and_at_failover(operator: Operator, path: str) -> None:
     kept = operator.zk.get(path)[0] if operator.zk.exists(path) else None

@@ -15,6 +15,7 @@ from controller.core.effects import FeatureAnswer
 from controller.core.explain.partitions import PartitionExplanation, explain_partition
 from controller.core.explain.remedies import Remedy
 from controller.core.model import Attribution, FeatureRange, Freeze, Maintenance
+from controller.planning import advice as module
 from controller.planning.advice import checked, of_partition
 from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
@@ -159,3 +160,12 @@ def test_of_a_partition_all_is_kept_and_nothing_of_others() -> None:
     assert (found.deleting, found.maintenance) == (("t",), Maintenance(entered=ANN))
     assert found.settings == CoreSettings(delete_topic_enable=False)
     assert found.brokers == whole.brokers
+
+
+def test_a_broker_that_registers_again_is_as_it_was_or_has_its_own_data() -> None:
+    snapshot = Small((1, 2), {("t", 0): ((1, 9), 1, (1,))}).snapshot()
+    brokers = {b: msgspec.structs.replace(known, directories=(b,)) for b, known in snapshot.brokers.items()}
+    snapshot = replace(snapshot, brokers=brokers)
+    assert module._broker(snapshot, 1) is brokers[1]
+    returned = module._broker(snapshot, 9)
+    assert (returned.id, returned.directories, returned.endpoints) == (9, (), brokers[1].endpoints)

@@ -52,6 +52,25 @@ def test_a_default_set_for_all_brokers_goes_before_the_one_configured(dynamic: b
     assert unclean_allowed(taken(rig), "t") is (dynamic is not False)
 
 
+def test_what_the_znode_of_brokers_defaults_says_counts_as_the_controller_took_it() -> None:
+    """Which may be another than stands there now."""
+    rig = rig_of(THREE)
+    written = {"unclean.leader.election.enable": "true", "min.insync.replicas": "2"}
+    for dynamic, told in ((None, {}), (False, {"unclean.leader.election.enable": "false"})):
+        rig.cluster.unclean_default = dynamic
+        snapshot = take(rig.cluster, rig.settings).snapshot({}, written, {})
+        assert snapshot.broker_defaults == {"min.insync.replicas": "2", **told}
+
+
+def test_what_was_taken_stays_as_it_was() -> None:
+    rig = rig_of(THREE)
+    kept = take(rig.cluster, rig.settings)
+    before = set(kept.brokers)
+    rig.cluster.brokers.pop(1)
+    rig.cluster.problems["/x"] = "odd"
+    assert (set(kept.brokers), kept.problems) == (before, {})
+
+
 def lose_disk(rig: MachineHarness, broker_id: int, *numbers: int) -> None:
     lost = [rig.partition("t", n) for n in numbers]
     report = DiskReport(broker_id, rig.world.brokers[broker_id].epoch, lost)

@@ -25,6 +25,7 @@ from controller.planning.snapshot import (
     min_isr_of,
     representatives,
     unclean_allowed,
+    unclean_by,
 )
 from controller.planning.store import Change, Store
 from tests.support.core.harness import MachineHarness
@@ -364,6 +365,37 @@ def test_each_step_tells_what_is_of_it() -> None:
     assert step.pushes == planner.executor.take_pushes()
 
 
+def test_what_a_restart_moves_is_told_of_its_middle() -> None:
+    """Afterwards it leads again, and nothing seems to have moved."""
+    small = Small((1, 2), {("t", 0): ((1,), 1, (1,))})
+    (step,) = scenarios.rolling_restart(small.snapshot(), TERMS, broker_ids=[1]).steps
+    assert step.moved == (scenarios.Moved("t", 0, 1, -1, False),)
+    assert step.after.partitions["t", 0].leader == 1
+
+
+def test_brokers_that_stop_together_are_lost_in_one_event() -> None:
+    snapshot = HEALTHY.snapshot()
+    planner = scenarios.Planner(snapshot, TERMS)
+    for broker_id in (1, 2):
+        planner.drain(broker_id)
+    planner.executor.lose([1, 2])
+    assert scenarios.stopped(snapshot, [1, 2], TERMS).pushes == planner.executor.take_pushes()
+
+
+def test_what_is_written_when_brokers_are_back_is_written_in_their_step() -> None:
+    (step,) = scenarios.rolling_restart(HEALTHY.snapshot(), TERMS, broker_ids=[1]).steps
+    last = {change.path: change.new for change in step.writes if isinstance(change.new, LeaderAndIsr)}
+    assert last
+    assert {frozenset(new.isr) for new in last.values()} == {frozenset({1, 2, 3})}
+
+
+def test_disks_of_brokers_that_are_gone_are_of_no_interest() -> None:
+    """When such a broker is back, it tells anew what it lacks."""
+    lost = frozenset({("t", 0)})
+    snapshot = replace(HEALTHY.snapshot(), offline_dirs={1: lost, 9: lost})
+    assert Executor(snapshot).machine.cluster.offline_dirs.keys() == {1}
+
+
 def test_health_is_told_in_the_order_of_brokers() -> None:
     snapshot = HEALTHY.snapshot()
     mixed = replace(snapshot, brokers={b: snapshot.brokers[b] for b in (3, 1, 2)})
@@ -432,6 +464,8 @@ def test_a_topic_s_own_setting_wins_over_the_brokers_default() -> None:
     small = Small((1,), {("t", 0): ((1,), 1, (1,)), ("u", 0): ((1,), 1, (1,))}, own)
     snapshot = replace(small.snapshot(), broker_defaults={"unclean.leader.election.enable": "true"})
     assert [unclean_allowed(snapshot, topic) for topic in "tu"] == [False, True]
+    for text, allowed in ((" TRUE ", True), ("true", True), ("yes", False), ("", False)):
+        assert unclean_by({"unclean.leader.election.enable": text}, default=not allowed) is allowed
 
 
 def test_pushes_are_taken_once() -> None:

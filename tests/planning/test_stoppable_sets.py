@@ -186,3 +186,20 @@ def test_who_is_not_there_is_named_and_who_is_leaving_is_in_order() -> None:
     assert [(r.why, r.brokers) for r in answer.reasons if r.why is Why.UNKNOWN_BROKER] == [
         (Why.UNKNOWN_BROKER, (9,))
     ]
+
+
+@pytest.mark.parametrize(
+    ("why", "word"),
+    [
+        (Why.OFFLINE, "give the partition a replica elsewhere"),
+        (Why.UNDER_MIN_ISR, "lower min.insync.replicas"),
+        (Why.UNCLEAN, "unclean.leader.election.enable=false"),
+        (Why.UNDER_REPLICATED, "--tolerate-under-replicated"),
+        (Why.UNREADABLE, "repair or delete that znode"),
+        (Why.NO_CONTROLLER, "pctl controllers"),
+        (Why.UNKNOWN_BROKER, "pctl brokers"),
+    ],
+)
+def test_each_reason_has_what_removes_it(why: Why, word: str) -> None:
+    assert [other for other, change in module.CHANGES.items() if word in change] == [why]
+    assert module.Reason(why, "").change == module.CHANGES[why]

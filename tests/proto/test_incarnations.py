@@ -48,6 +48,15 @@ def test_a_directory_has_one_process(tmp_path: Path) -> None:
     os.close(incarnations.lock(tmp_path))
 
 
+def test_a_directory_names_its_process_and_nothing_of_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / incarnations.LOCK).write_text("4194304999\n")
+    descriptor = incarnations.lock(tmp_path)
+    try:
+        assert (tmp_path / incarnations.LOCK).read_text() == f"{os.getpid()}\n"
+    finally:
+        os.close(descriptor)
+
+
 def test_who_finds_a_directory_in_use_keeps_nothing_open(tmp_path: Path) -> None:
     descriptor = incarnations.lock(tmp_path)
     before = os.listdir("/proc/self/fd")

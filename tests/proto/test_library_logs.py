@@ -46,6 +46,16 @@ def test_a_flood_is_counted() -> None:
     assert lines.got[LINES_MAX]["count"] == 7
 
 
+def test_one_library_s_flood_hides_nothing_of_another() -> None:
+    lines = Lines()
+    for _ in range(LINES_MAX):
+        lines.logger.warning("again")
+    other = logging.Logger("another.library")
+    other.addHandler(lines.logger.handlers[0])
+    other.warning("heard")
+    assert (lines.got[-1]["library"], lines.got[-1]["message"]) == ("another.library", "heard")
+
+
 def test_a_record_that_cannot_be_formatted_and_one_below_warning() -> None:
     lines = Lines()
     lines.logger.info("nothing")

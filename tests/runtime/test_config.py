@@ -233,6 +233,9 @@ def test_the_source_of_a_bad_value_is_told(file: Path) -> None:
     ("key", "value", "effective"),
     [
         ("controller_id", " 7 ", 7),
+        ("delete_topic_enable", "on", True),
+        ("delete_topic_enable", "OFF", False),
+        ("delete_topic_enable", "False", False),
         ("kafka_security_protocol", "sasl_ssl", "SASL_SSL"),
         ("kafka_authorizer", "ACL", "acl"),
         ("controller_id", 0, 0),

@@ -22,7 +22,7 @@ from tests.support.cli.operator import Operator
 from tests.tools.installation import Tool
 from tests.tools.topic import Topic, topic
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 #: Broker 4 has nothing.
 BEFORE = [[1, 2], [2, 3], [3, 1], [1, 3], [2, 1], [3, 2]]

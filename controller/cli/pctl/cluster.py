@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from controller.core.cluster.term_history import TermRecord
 from controller.core.effects import Problem
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader, single_codecs
-from controller.runtime.zookeeper.cluster_reader import ClusterState
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from proto.gen import maintenance_pb2 as pb
 
@@ -39,7 +39,9 @@ async def cluster(options: Options, session: Session) -> None:
     """Show the active controller and the state of the cluster."""
     cluster_state = await cluster_reader.look(session, configs=True)
     await fail_without_cluster(options.zookeeper, session, cluster_state)
-    gone, spare = cluster_state.gone, _spare(cluster_state)
+    deleting = frozenset(cluster_state.deleting)
+    staying = [p for p in cluster_state.partitions if p.topic not in deleting]
+    gone, spare = cluster_state.gone, _spare(cluster_state, staying)
     registered = len(cluster_state.brokers)
     of_all = f" of {registered + len(gone)}" if gone else ""
     fields: dict[str, Any] = {
@@ -51,12 +53,12 @@ async def cluster(options: Options, session: Session) -> None:
         "brokers_gone": gone,
         "topics": len(cluster_state.topics),
         "partitions": len(cluster_state.partitions),
-        "unavailable_partitions": sum(not p.available for p in cluster_state.partitions),
-        "under_replicated_partitions": sum(p.under_replicated() for p in cluster_state.partitions),
+        "unavailable_partitions": sum(not p.available for p in staying),
+        "under_replicated_partitions": sum(p.under_replicated() for p in staying),
         "under_min_isr_partitions": sum(n < 0 for n in spare),
         "at_min_isr_partitions": sum(n == 0 for n in spare),
         "not_on_preferred_leader": sum(
-            p.available and p.state.leader != p.replicas[0] for p in cluster_state.partitions if p.state
+            p.available and p.state.leader != p.replicas[0] for p in staying if p.state
         ),
         "topics_being_deleted": cluster_state.deleting,
         "unreadable_znodes": len(cluster_state.problems),
@@ -86,9 +88,9 @@ async def cluster(options: Options, session: Session) -> None:
     note_problems(cluster_state)
 
 
-def _spare(cluster_state: ClusterState) -> list[int]:
+def _spare(cluster_state: ClusterState, partitions: Iterable[PartitionInfo]) -> list[int]:
     """How many replicas in sync each partition with a state has beyond min.insync.replicas."""
-    found = (p.spare_in_sync(cluster_state.min_isr(p.topic)) for p in cluster_state.partitions)
+    found = (p.spare_in_sync(cluster_state.min_isr(p.topic)) for p in partitions)
     return [n for n in found if n is not None]
 
 

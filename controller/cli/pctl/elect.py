@@ -42,7 +42,9 @@ def _partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that name partitions, and --dry-run."""
     for option in (
         dry_run_option,
-        click.option("--all", "everything", is_flag=True, help="every partition"),
+        click.option(
+            "--all", "everything", is_flag=True, help="every partition, but of topics being deleted"
+        ),
         click.option(
             "--file",
             "listed",
@@ -205,7 +207,9 @@ async def _named_partitions(
         n for n in names if n not in by_name
     ]:
         fail(f"no topic or partition {unknown!r}")
-    return cluster_state, [p for n, p in by_name.items() if everything or p.topic in topics or n in names]
+    every = set(cluster_state.topics).difference(cluster_state.deleting) if everything else set()
+    wanted = every.union(topics)
+    return cluster_state, [p for n, p in by_name.items() if p.topic in wanted or n in names]
 
 
 def _row(partition: PartitionInfo) -> dict[str, Any]:

@@ -77,6 +77,8 @@ def why(cluster_state: ClusterState, partition: PartitionInfo) -> str:
     """Why a partition is unavailable or under-replicated, as text; empty if it is neither."""
     state, registered = partition.state, cluster_state.brokers.keys()
     offline = [b for b in partition.replicas if b not in registered]
+    if (state is None or state.leader < 0) and cluster_state.is_deleting(partition.topic):
+        return "its topic is being deleted"
     if state is None:
         return f"no state yet: replicas {offline} are offline" if offline else "no state yet"
     if state.leader < 0:

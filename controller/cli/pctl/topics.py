@@ -388,7 +388,7 @@ async def _deletion_progress(options: Options, session: Session, names: list[str
         return Progress(0, len(names))
     answer = await ask(options, session, "ListTopicDeletions", pb.ListTopicDeletionsRequest())
     reasons = [
-        f"{d.name}: {d.pending_reason or 'waits for its brokers'}, {d.replicas_left} replicas left"
+        f"{d.name}: {d.pending_reason or 'waits for its brokers'}, {counted(d.replicas_left, 'replica')} left"
         for d in answer.topics
         if d.name in left
     ]

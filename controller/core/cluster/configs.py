@@ -135,15 +135,15 @@ def _purge(context: EventContext) -> Handler[None]:
 
 
 def _topics(context: EventContext, names: Sequence[str]) -> Handler[None]:
-    """Elect leaders for topics whose own configuration permits unclean election now; none while elections are
-    paused."""
+    """Elect leaders for topics that may elect unclean ones now, also because they forbid it no more and the default
+    permits it; none while elections are paused."""
     found = yield from context.read(ReadNodes([topic_config_path(name) for name in names]))
     for name, node in zip(names, found, strict=True):
         if isinstance(node, Problem):
             context.problem(node)
             continue
         config = node.value if node is not None else {}
-        permitted = partition_state_machine.permits_unclean(context, name, config) and UNCLEAN in config
+        permitted = partition_state_machine.permits_unclean(context, name, config)
         if permitted and context.cluster.maintenance.paused is None:
             topic = context.cluster.topics[name]
             waiting = [

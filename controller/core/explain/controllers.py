@@ -46,8 +46,8 @@ def explain_controller(
         summary = f"controller {controller_id} is active since {epoch}"
         if controller_id not in candidates:
             summary += "; it is not registered as a candidate: another implementation, or about to go"
-        after = " or ".join(map(str, others)) if others else "nobody (there is no other candidate)"
-        changes.append(
-            f"when it resigns or its session ends, {after} takes over, as controller epoch {controller_epoch + 1}"
-        )
+        after = "nobody takes over: there is no other candidate"
+        if others:
+            after = f"{' or '.join(map(str, others))} takes over, as controller epoch {controller_epoch + 1}"
+        changes.append(f"when it resigns or its session ends, {after}")
     return ControllerExplanation(controller_id, controller_epoch, tuple(candidates), summary, tuple(changes))

@@ -347,8 +347,12 @@ def validate_expansion(
     first = info.partitions[min(info.partitions)]
     if expansion.assignment:
         batch.check(count - present)
-        return _by_hand(cluster, expansion, present, len(first))
-    return _assigned(cluster, count - present, len(first), batch, present, first[0])
+        added = _by_hand(cluster, expansion, present, len(first))
+    else:
+        added = _assigned(cluster, count - present, len(first), batch, present, first[0])
+    # A topic that somebody wrote may leave numbers out: those that there are keep their replicas.
+    free = (number for number in range(count) if number not in info.partitions)
+    return dict(zip(free, added.values(), strict=False))
 
 
 def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) -> dict[int, BrokerIds]:

@@ -100,6 +100,8 @@ _RECORDED = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
 }
 
 SERVED: Mapping[ApiKey, Served] = {

@@ -84,9 +84,9 @@ def _names(message: Any) -> Iterator[str]:
 
 
 def _name_of(entry: Any) -> str:
-    """A topic or partition in an entry of a list; empty: it is none."""
+    """A topic or partition, or what else has a name, in an entry of a list; empty: it is none."""
     resource = entry.resource if _has_resource(entry) else entry
-    for field in ("topic", "name", "topic_name", "resource_name"):
+    for field in ("topic", "name", "topic_name", "resource_name", "resource_name_filter"):
         found = getattr(resource, field, None)
         if found:
             number = getattr(entry, "partition", None)

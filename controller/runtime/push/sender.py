@@ -52,7 +52,8 @@ class Senders:
     """All senders of one term.
 
     ``require_lease`` raises LeadershipError when nothing may be sent any more. ``record`` takes log batches.
-    ``suspect`` is called when a broker knows a newer controller epoch, with that epoch, 0 where it does not say.
+    ``suspect`` is called when a broker refuses a push as stale, with the controller epoch that it knows, 0 where it
+    does not say.
     ``on_disks`` receives the partitions on failed disks, and for a broker that reported such before, also those on
     healthy disks. ``on_stops`` receives the result for every partition that a StopReplica request was to delete.
     ``on_bug`` receives the exception of a sender. ``heard`` is called with the broker's id at each answer, ``idle``
@@ -316,7 +317,7 @@ class Senders:
             known_epoch=answer.controller_epoch or None,
         )
         if stale:
-            self._suspect(f"broker {push.broker.id} knows a newer controller epoch", answer.controller_epoch)
+            self._suspect(f"broker {push.broker.id} refused a push as stale", answer.controller_epoch)
 
     def _report_refusals(self, push: Push, refused: Mapping[Partition, str]) -> None:
         """Record each partition once, until the broker accepts it."""

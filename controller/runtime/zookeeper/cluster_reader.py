@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -76,6 +77,7 @@ class ClusterState:
     controllers: list[ControllerInfo] = field(default_factory=list)
     brokers: dict[int, Broker] = field(default_factory=dict)
     topics: dict[str, TopicInfo] = field(default_factory=dict)
+    #: Topics, sorted.
     deleting: list[str] = field(default_factory=list)
     #: None: absent or unreadable.
     feature: FeatureAnswer | None = None
@@ -100,6 +102,10 @@ class ClusterState:
         """There is no cluster, and never was one."""
         there = (self.controllers, self.brokers, self.topics, self.deleting, self.problems)
         return self.controller_id < 0 and self.controller_epoch < 0 and not any(there)
+
+    def is_deleting(self, topic: str) -> bool:
+        place = bisect_left(self.deleting, topic)
+        return self.deleting[place : place + 1] == [topic]
 
     @property
     def gone(self) -> list[int]:

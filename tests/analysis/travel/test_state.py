@@ -57,7 +57,7 @@ def test_what_is_told_of_any_event_of_a_life_is_true(spark: SparkSession, tmp_pa
         check(logs, {f"{epoch}:{event}": state for epoch, event, _, state in chosen})
 
 
-@pytest.mark.parametrize("skew_us", [0, 3_600_000_000, -3_600_000_000])
+@pytest.mark.parametrize("skew_us", [0, pytest.param(3_600_000_000, marks=pytest.mark.long), -3_600_000_000])
 def test_a_clock_that_is_wrong_does_not_mix_epochs(spark: SparkSession, tmp_path: Path, skew_us: int) -> None:
     """Of controller 2. The order of epochs holds, and what it proves of the clock corrects the times nearly."""
     life = Life(tmp_path, 9, {2: skew_us})

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from broker_stub.client import metadata
 from broker_stub.client.errors import (
+    COORDINATOR_MOVED,
+    NOT_APPENDED,
+    RETRIABLE,
     FatalError,
     GaveUpError,
     MemberError,
@@ -227,6 +230,42 @@ def test_every_key_has_one_partition(key: bytes, count: int) -> None:
     found = partition_for_key(key, partitions)
     assert found in partitions
     assert StickyPartitioner().choose(key, 1, partitions) == found
+
+
+#: Those of Kafka's RetriableException that a broker of ours may answer, and a broker that is gone.
+KAFKAS_RETRIABLE = {
+    "CORRUPT_MESSAGE",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_OR_FOLLOWER",
+    "REQUEST_TIMED_OUT",
+    "REPLICA_NOT_AVAILABLE",
+    "NETWORK_EXCEPTION",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+    "NOT_ENOUGH_REPLICAS",
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    "KAFKA_STORAGE_ERROR",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE",
+    "UNKNOWN_TOPIC_ID",
+    "BROKER_NOT_AVAILABLE",
+}
+
+
+def test_what_is_tried_again_is_what_kafka_s_clients_try_again() -> None:
+    assert {code_name(code) for code in RETRIABLE} == KAFKAS_RETRIABLE
+    # Both are answers of a broker that is not, or no longer, the group's.
+    assert {code_name(code) for code in COORDINATOR_MOVED} == {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"}
+    # After these the records may be there.
+    assert {code_name(code) for code in RETRIABLE - NOT_APPENDED} >= {
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "REQUEST_TIMED_OUT",
+        "NETWORK_EXCEPTION",
+        "NOT_LEADER_OR_FOLLOWER",
+    }
 
 
 def test_error_codes_say_whether_to_ask_again() -> None:

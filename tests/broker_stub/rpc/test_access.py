@@ -15,6 +15,7 @@ from proto.security.access import Access, Openness
 from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principal, Resource, ResourceType
 from proto.security.callers import Callers
 from proto.security.principals import PrincipalRules
+from tests.support.paths import DOCS
 
 ALICE = Principal("alice", "ipv4:192.0.2.1:4")
 
@@ -64,6 +65,27 @@ def test_every_method_has_a_rule() -> None:
     )
     data, controls = ({method.name for method in service.methods} for service in services)
     assert (set(RULES), set(OF_CONTROLLERS)) == (data, controls)
+
+
+def test_the_rules_are_those_of_the_documented_table() -> None:
+    text = (DOCS / "adr/0007-authorization.md").read_text().split("**The broker's table** (")[1]
+    on_group: dict[str, str] = {}
+    on_topics: dict[str, str] = {}
+    as_replica: set[str] = set()
+    for row in text.split("|---|---|---|\n")[1].split("\n\n")[0].splitlines():
+        names, operations, on = (cell.strip() for cell in row.strip("|").split("|"))
+        if " with a `replica_id`" in names:
+            as_replica.update(names.removesuffix(" with a `replica_id`").split(", "))
+            continue
+        for some, operation in zip(names.split("; "), operations.split("; "), strict=True):
+            for name in some.split(", "):
+                if "the group" in on:
+                    on_group[name] = operation
+                if "each topic" in on:
+                    on_topics[name] = operation
+    assert {name: rule.group.name for name, rule in RULES.items() if rule.group} == on_group
+    assert {name: rule.topics.name for name, rule in RULES.items() if rule.topics} == on_topics
+    assert {name for name, rule in RULES.items() if rule.of_replica} == as_replica
 
 
 @pytest.mark.parametrize("method", sorted(OF_CONTROLLERS))

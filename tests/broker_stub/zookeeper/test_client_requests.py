@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,18 @@ from kazoo.client import KazooState
 
 from broker_stub.control.gates import ControllerTerm
 from broker_stub.zookeeper.client import ClusterStore
+from broker_stub.zookeeper.codecs import PERSISTENT_PATHS
+from tests.support.paths import DOCS
+
+
+def test_what_brokers_make_before_they_register_is_what_kafka_s_make() -> None:
+    line = next(
+        line for line in (DOCS / "reference.md").read_text().splitlines() if "Brokers pre-create" in line
+    )
+    named = {*re.findall(r"`(/[^`]+)`", line)} - {"/config/<type>"}
+    assert {*PERSISTENT_PATHS} == named | {
+        f"/config/{kind}" for kind in ("topics", "clients", "users", "brokers", "ips")
+    }
 
 
 class Result:

@@ -158,6 +158,11 @@ def test_the_default_of_all_brokers_permits_it() -> None:
     rig.run()
     assert rig.stored("t") == (2, 6, [2])
     assert rig.stored("u")[0] == -1
+    # A topic that forbids it no more has the default.
+    rig.world.put_node("/config/topics/u", {})
+    rig.world.notify_config("topics/u")
+    rig.run()
+    assert rig.stored("u") == (2, 6, [2])
     # Said again it is no flip; taken back it holds for the next death.
     rig.forget()
     rig.world.notify_config("brokers/<default>")

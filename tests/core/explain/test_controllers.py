@@ -12,7 +12,7 @@ def test_a_controller_is_explained_by_its_epoch_and_candidates() -> None:
         "would change it: when it resigns or its session ends, 2 or 3 takes over, as controller epoch 5",
     ]
     alone = explain_controller(1, 4, [1])
-    assert "nobody (there is no other candidate)" in alone.changes[0]
+    assert alone.changes[0].endswith("nobody takes over: there is no other candidate")
     assert "not registered as a candidate" in explain_controller(5, 4, [1]).summary
     nobody = explain_controller(-1, 4, [2])
     assert nobody.summary == "no controller is active; the last was of controller epoch 4"

@@ -15,10 +15,12 @@ from controller.core.explain.partitions import (
     explain_move,
     explain_partition,
 )
+from controller.core.explain.remedies import Remedy
 from controller.core.model import (
     RECOVERING,
     Attribution,
     Cluster,
+    Flapping,
     Ineligible,
     LeaderAndIsr,
     Maintenance,
@@ -128,6 +130,20 @@ def test_a_partition_that_is_well() -> None:
     assert found.changes == ()
 
 
+def test_the_leader_s_disk_counts_whoever_is_preferred() -> None:
+    cluster, partition = cluster_with((1, 2), state(2, (1, 2), 3, 5), (1, 2))
+    cluster.offline_dirs[1] = {partition}
+    assert explain_partition(cluster, partition, unclean_allowed=False).summary == "2 leads it"
+    cluster.offline_dirs = {2: {partition}}
+    found = explain_partition(cluster, partition, unclean_allowed=False).summary
+    assert found == "its leader 2 has lost the disk it is on"
+
+
+def test_who_is_gone_and_was_not_in_sync_does_not_lead_at_once() -> None:
+    found = explained((1, 2, 3), state(-1, (2,), 3, 5), (3,))
+    assert found.changes[0] == "the return of any of [2] (ISR [2]): it leads at once, nothing is lost"
+
+
 def test_no_leader_and_what_would_give_one() -> None:
     found = explained((1, 2, 3), state(-1, (2, 1), 3, 5), (3,))
     assert found.summary == "it has no leader"
@@ -144,6 +160,16 @@ def test_no_leader_and_what_would_give_one() -> None:
     )
     permitted = explained((1, 2, 3), state(-1, (2, 1), 3, 5), (3,), unclean=True)
     assert permitted.changes == ("an election: 3 qualifies uncleanly, and the controller will elect it",)
+
+
+def test_advice_ends_all_that_keeps_the_controller_from_acting() -> None:
+    cluster, partition = cluster_with((1, 2), None, ())
+    who = Attribution("why", "who")
+    for paused, entered in product((None, who), repeat=2):
+        cluster.maintenance = Maintenance(paused=paused, entered=entered)
+        advice = explain_partition(cluster, partition, unclean_allowed=False).advice
+        ends = {Remedy.RESUME: paused, Remedy.LEAVE: entered}
+        assert advice[-1].steps == {Remedy.RETURN, *(step for step, mark in ends.items() if mark)}
 
 
 def test_without_a_controller_nothing_changes_until_one_is_elected() -> None:
@@ -289,6 +315,32 @@ def test_a_broker_is_explained_by_what_it_leads_and_holds() -> None:
     assert found.lacks[0].text == "t-0 prefers it but is led by 2: 1 is shutting down"
     cluster.offline_dirs[2] = {partition}
     assert "t-0 is on a disk that failed" in [lack.text for lack in explain_broker(cluster, 2).lacks]
+
+
+def test_a_broker_s_leaderships_and_deficits_are_told_topic_by_topic() -> None:
+    """What it leads though it prefers another is not led by preference."""
+    cluster, _ = cluster_with((1, 2), state(1, (1, 2), 3, 5), (1, 2))
+    for name, count in (("u", 1), ("v", 2)):
+        topic = Topic(name, f"id of {name}", 1)
+        cluster.add_topic(topic)
+        for number in range(count):
+            partition = topic.partitions[number] = Partition(topic, number, (2, 1))
+            partition.leadership = state(1, (1,), 3, 5)
+    one, two = explain_broker(cluster, 1), explain_broker(cluster, 2)
+    assert (one.leads, one.preferred, one.leads_preferred, one.lacks) == (4, 1, 1, ())
+    assert [line for line in two.words() if line.startswith("lacks: ")] == [
+        "lacks: u-0: its replica is not in the ISR [1]",
+        "lacks: v: 2 partitions have its replica out of sync",
+    ]
+
+
+def test_a_broker_flaps_from_its_second_loss_on() -> None:
+    cluster, _ = cluster_with((1,), state(1, (1,), 3, 5), (1,))
+    for losses, told in ((1, 0), (2, 1)):
+        cluster.flapping = {1: Flapping(losses, 0, 300_000_000)}
+        notes = explain_broker(cluster, 1).notes
+        assert len(notes) == told
+    assert notes[0].endswith("once it is up for 300 s")
 
 
 def test_unknown_brokers() -> None:

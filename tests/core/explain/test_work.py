@@ -171,7 +171,10 @@ def test_a_failed_disk_and_a_refusal_hold_a_deletion() -> None:
         "broker 1, which could not delete it: t-0",
         "broker 2, which has it on a disk that failed: t-0",
     )
-    assert "the failed disks of brokers 2 are repaired or replaced, and these restarted" in found.changes
+    assert found.changes[:2] == (
+        "the failed disks of brokers 2 are repaired or replaced, and these restarted",
+        "brokers 1 answer that theirs are deleted",
+    )
 
 
 def test_a_waiting_topic_that_is_unreadable_or_moved_already() -> None:
@@ -361,6 +364,10 @@ def test_a_broker_with_everything() -> None:
         "the disks of 1 replicas are repaired or replaced, and it is restarted",
         "1 replicas catch up with their leaders, which then propose them for the ISR",
     )
+    assert [lack.text for lack in found.lacks] == [
+        "t-0 is on a disk that failed",
+        "t-1 prefers it but is led by 2: 1 is kept free of leaderships by ann: new disks",
+    ]
     assert set(found.notes) <= set(found.words())
     assert f"would change it: {found.changes[0]}" in found.words()
     cluster.shutting_down.add(1)
@@ -386,6 +393,8 @@ def test_what_the_controller_goes_by() -> None:
         "moves at once: no cap, per broker: no cap",
         "leadership returns automatically: on, above 10 % of a broker's partitions",
     )
+    cluster.unclean_default = False
+    assert controller_notes(cluster, SETTINGS)[0].endswith(": off (by /config/brokers/<default>)")
     cluster.unclean_default = True
     cluster.maintenance = Maintenance(MARK, {2: MARK})
     cluster.shutting_down.add(1)
@@ -402,6 +411,29 @@ def test_what_the_controller_goes_by() -> None:
         "broker 2 has 1 replicas on failed disks",
     )
     assert replace(explain_controller(1, 4, [1]), notes=notified).words()[2:-1] == list(notified)
+
+
+def test_a_move_waits_for_no_replica_that_it_removes() -> None:
+    cluster, partition = cluster_of(1, 2, 3)
+    partition.assign((1, 3, 2), (3,), (2,))
+    partition.leadership = state(1, (1,), 3, 5)
+    assert explain_reassignment(cluster, SETTINGS, partition).changes == (
+        "the replica on 3 catches up with 1, which then proposes it for the ISR",
+        "pctl reassign cancel --topic t --partition 0 takes it back",
+    )
+
+
+def test_a_move_that_waits_names_both_limits() -> None:
+    cluster, partition = cluster_of(1, 2, 3)
+    cluster.reassignments.queued[partition] = (3, 1)
+    for moves, each, told in ((5, 2, ("(5)", "(2)")), (0, 2, ("(none)", "(2)")), (5, 0, ("(5)", "(none)"))):
+        limits = CoreSettings(
+            reassignment_concurrent_moves_max=moves, reassignment_concurrent_moves_per_broker_max=each
+        )
+        (found,) = (c for c in explain_reassignment(cluster, limits, partition).changes if "makes room" in c)
+        assert found.endswith(
+            f"reassignment_concurrent_moves_max {told[0]} or reassignment_concurrent_moves_per_broker_max {told[1]}"
+        )
 
 
 def test_what_is_not_moving_waits_for_nobody() -> None:

@@ -161,6 +161,15 @@ def test_what_waits_already_is_told_once_beside_everything() -> None:
     assert [s for s in shape(net.drain(2)) if s[0] == "LeaderAndIsr"] == [("LeaderAndIsr", [0, 1, 2])]
 
 
+def test_what_is_to_stop_is_not_told_to_go_on_beside_everything() -> None:
+    net = Net()
+    net.stop(2, 1)
+    net.outbox.everything_to([2], net.cluster.topics, ())
+    net.outbox.compared(net.cluster.brokers[2], None)
+    told = shape(net.drain(2))
+    assert [s for s in told if s[0] != "UpdateMetadata"] == [("LeaderAndIsr", [0, 2]), ("StopReplica", [1])]
+
+
 def test_everything_is_told_also_where_it_is_listed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the comparison, within it, and of another incarnation or an unknown broker: nothing."""
     monkeypatch.setattr(whole_state, "LISTED_MAX", 1)

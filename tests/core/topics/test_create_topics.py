@@ -282,6 +282,22 @@ def test_new_partitions_go_on_from_the_first_and_get_leaders(rig: MachineHarness
     assert rig.stored("old_one", 1) == (3, 0, [3, 1])
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_new_partitions_take_the_free_numbers_of_a_topic_that_leaves_some_out(
+    rig: MachineHarness, by_hand: bool
+) -> None:
+    there = {3: (1,), 0: (2,), 7: (3,)}
+    rig.world.create_topic("holes", there)
+    rig.run()
+    before = {n: rig.stored("holes", n) for n in there}
+    given = ((2,), (3,), (1,)) if by_hand else ()
+    (answer,) = expand(rig, Expansion("holes", 6, given))
+    assert answer.assignment == {1: (2,), 2: (3,), 4: (1,)}
+    assert rig.world.topics["holes"].partitions == {**there, **answer.assignment}
+    assert {n: rig.stored("holes", n) for n in there} == before
+    assert [rig.stored("holes", n)[0] for n in (1, 2, 4)] == [2, 3, 1]
+
+
 def test_validating_an_expansion_writes_nothing(rig: MachineHarness) -> None:
     rig.forget()
     (answer,) = expand(rig, Expansion("t", 2), validate_only=True)

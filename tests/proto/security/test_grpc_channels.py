@@ -121,6 +121,8 @@ async def test_a_client_believes_only_its_authorities_and_the_host_that_it_diall
         await refused(port, PemTls(TlsFiles(*authority.issue("client"), other.cafile)))
     async with serving(None) as port:
         await refused(port, client)
+    # Where nobody listens no TLS was asked for.
+    assert "TLS" not in await refused(port, None)
 
 
 @pytest.mark.parametrize(

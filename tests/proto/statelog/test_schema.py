@@ -15,6 +15,7 @@ from proto.statelog.schema import (
     READY,
     STRING_FIELDS,
     STRINGS_REQUIRED,
+    TEXT_CHARS_MAX,
     TRACE_ID,
 )
 from proto.statelog.writer import envelope
@@ -57,3 +58,9 @@ def test_phases_are_those_of_the_document_and_of_a_failover() -> None:
     timed = [done.phase for done in rig.recorded(FailoverPhase)]
     # The first is the runtime's: the machine is only made once it is over.
     assert ("election", *timed) == (*PHASES, READY)
+
+
+def test_values_are_cut_where_the_report_s_document_says() -> None:
+    said = re.search(r"a topic at (\d+) characters, a reason at (\d+)", (ROOT / "docs/report.md").read_text())
+    assert said is not None
+    assert (TEXT_CHARS_MAX["topic"], TEXT_CHARS_MAX["reason"]) == (int(said[1]), int(said[2]))

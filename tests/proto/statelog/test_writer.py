@@ -223,12 +223,12 @@ def test_rotation_cut_short_by_a_kill_doubles_nothing(open_log: OpenLog, state_l
 def test_rotation_that_fails_is_said_and_loses_nothing(
     open_log: OpenLog, state_log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing = [True]
+    failing = [1, 2]
     copy = shutil.copyfileobj
 
     def full(*args: Any) -> None:
         if failing:
-            failing.clear()
+            failing.pop()
             raise OSError(28, "No space left on device")
         copy(*args)
 
@@ -239,7 +239,11 @@ def test_rotation_that_fails_is_said_and_loses_nothing(
         assert writer.flush()
     writer.close()
     assert not failing
-    assert [row["partition"] for row in lines(state_log_dir) if "partition" in row] == [0, 1, 2]
+    written = lines(state_log_dir)
+    assert [row["partition"] for row in written if "partition" in row] == [0, 1, 2]
+    told = [row for row in written if row["kind"] == "log"]
+    # Once, however often it fails in the same way.
+    assert [(row["to"], row["reason"]) for row in told] == [("rotation_failed", "No space left on device")]
     assert writer.dropped == 0
 
 

@@ -66,7 +66,11 @@ TESTS = {
         "tests/provers/sim/zookeeper/contract/test_leading_in_memory.py",
         "tests/provers/sim/zookeeper/contract/test_runtime_in_memory.py",
     ),
-    "controller/runtime/http": ("tests/runtime/http", "tests/runtime/observe/test_observing.py"),
+    "controller/runtime/http": (
+        "tests/runtime/http",
+        "tests/runtime/observe/test_observing.py",
+        "tests/runtime/observe/test_counting.py",
+    ),
     "controller/runtime/kafka_api": ("tests/runtime/kafka_api", "tests/runtime/kafka"),
     "controller/runtime/observe": ("tests/runtime/observe", "tests/runtime/rpc/test_history_service.py"),
     "controller/runtime/rpc": (

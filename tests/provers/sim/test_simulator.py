@@ -20,8 +20,8 @@ from tests.provers.sim.plans.plan import AIM, APART, FAULTS, MOMENTS, OPERATIONS
 from tests.provers.sim.simulate import Outcome, simulate
 from tests.support.paths import ROOT
 
-#: Beyond those that anybody has looked at: 20 or so cost as much as a small test of processes.
-SHORT = range(1, int(os.environ.get("SIM_SEEDS", "25")) + 1)
+#: Few: they cost as much as a small test of processes.
+SHORT = range(1, int(os.environ.get("SIM_SEEDS", "15")) + 1)
 
 
 @functools.cache
@@ -49,12 +49,12 @@ def test_seeds() -> None:
 @pytest.mark.slow
 def test_seeds_of_a_cluster_whose_brokers_would_elect_a_controller() -> None:
     epochs = 0
-    for seed in range(1, 7):
+    for seed in range(1, 5):
         known = plan(seed)
         outcome = simulate(replace(known, options=replace(known.options, takeover=True)))
         assert not outcome.violations, f"seed {seed}: {outcome.violations[0]}"
         epochs += outcome.figures["controller epochs"]
-    assert epochs > 12
+    assert epochs > 8
 
 
 _TRACES = """
@@ -64,7 +64,7 @@ test_simulator.print_traces()
 
 
 def print_traces() -> None:
-    for seed in (4, 11, 37):
+    for seed in (4, 11):
         outcome = known(seed)
         print(seed, outcome.trace, outcome.settled_s, sorted(outcome.figures.items()))
 
@@ -80,7 +80,7 @@ def test_a_seed_is_the_same_run_in_every_process(capsys: pytest.CaptureFixture[s
     ).stdout
     print_traces()
     assert capsys.readouterr().out == alone
-    assert len(alone.splitlines()) == 3
+    assert len(alone.splitlines()) == 2
 
 
 def test_a_story_ends_in_the_same_trace_told_or_not() -> None:
@@ -174,7 +174,7 @@ def test_what_ends_early_says_what_it_has_found(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_ends_it_without_a_traceback(signum: signal.Signals) -> None:
     code = (
         "import sys, tests.provers.sim.__main__ as sim; sim.PROGRESS_S = 0.2; "

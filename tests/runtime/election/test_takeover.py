@@ -252,6 +252,7 @@ def test_one_that_was_stopped_writes_nothing_when_it_goes_on(
             assert (brokers.absences, brokers.wins) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_stopped_leader_without_standby_keeps_brokers_out_while_its_holder_lives(
     brokers: Brokers, zk: KazooClient, start: Start
 ) -> None:
@@ -266,7 +267,7 @@ def test_a_stopped_leader_without_standby_keeps_brokers_out_while_its_holder_liv
         assert (holder(zk), brokers.absences, brokers.wins) == (9001, 0, 0)
 
 
-@pytest.mark.parametrize("standby", [True, False])
+@pytest.mark.parametrize("standby", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_sigterm_hands_over_to_a_standby_else_to_brokers_at_once(
     brokers: Brokers, zk: KazooClient, start: Start, standby: bool
 ) -> None:
@@ -326,6 +327,7 @@ def test_resigning_and_claiming(zookeeper: str, brokers: Brokers, zk: KazooClien
             assert (idle.exit_code, "nothing to do" in idle.output) == (0, True)
 
 
+@pytest.mark.long
 def test_exclusive_hands_back_on_request(
     zookeeper: str, brokers: Brokers, zk: KazooClient, start: Start
 ) -> None:
@@ -382,7 +384,7 @@ def state(zk: KazooClient) -> Any:
         return json.load(answer)
 
 
-@pytest.mark.parametrize("standby", [False, True])
+@pytest.mark.parametrize("standby", [pytest.param(False, marks=pytest.mark.long), True])
 def test_it_stops_while_zookeeper_is_away(tmp_path: Path, standby: bool) -> None:
     with EmbeddedZooKeeper(tmp_path / "zookeeper", force_sync=False) as embedded:
         (server,) = embedded.servers

@@ -17,6 +17,7 @@ import aiohttp
 import click
 import msgspec
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from kazoo.client import KazooClient
 
 from controller.cli.pctl.main import main as pctl
@@ -26,7 +27,7 @@ from controller.planning.cluster_health import Unfinished, Wrong
 from controller.planning.context import take
 from controller.planning.scenarios import Terms, broker_loss
 from controller.runtime.config import Settings
-from controller.runtime.http.console.files import HEADERS, INDEX, POLICY, files
+from controller.runtime.http.console.files import HEADERS, INDEX, POLICY, File, files, sender
 from controller.runtime.http.console.survey import Counts, Survey, tiles, total
 from controller.runtime.http.console.views import COMMANDS, explain_command, partition_row
 from controller.runtime.http.server import start_http
@@ -55,6 +56,12 @@ SINKS = re.compile(
 def test_the_policy_lets_in_nothing_inline_and_nothing_from_elsewhere() -> None:
     assert "unsafe" not in POLICY
     assert "default-src 'none'" in POLICY
+    assert "frame-ancestors 'none'" in POLICY
+    # Also for browsers that know nothing of policies.
+    assert {name: HEADERS[name] for name in ("X-Frame-Options", "X-Content-Type-Options")} == {
+        "X-Frame-Options": "DENY",
+        "X-Content-Type-Options": "nosniff",
+    }
     page = TEXTS["/ui"]
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)
     named = re.findall(r"(?:src|href)=\"([^#\"]+)\"", page)
@@ -96,7 +103,24 @@ def test_the_commands_on_the_pages_exist(text: str) -> None:
 
 def test_each_finding_has_a_command() -> None:
     assert set(COMMANDS) | {Wrong.CONTROLLER_SILENT} == {*Wrong, *Unfinished}
+    ends = {
+        Wrong.PAUSED: "pctl maintenance resume",
+        Wrong.MAINTENANCE: "pctl maintenance leave",
+        Wrong.FROZEN: "pctl unfreeze",
+    }
+    assert {what: COMMANDS[what] for what in ends} == ends
     assert explain_command("a b'; rm", 0) == "pctl explain partition 'a b'\"'\"'; rm' 0"
+
+
+async def test_a_browser_asks_each_time_whether_a_file_is_still_the_same() -> None:
+    send = sender(File(b"x", "text/css", '"tag"'))
+    for known, status in (("", 200), ('W/"tag"', 304), ('"a", "tag"', 304)):
+        answer = await send(make_mocked_request("GET", "/ui/x", headers={"If-None-Match": known}))
+        assert (answer.status, answer.headers["Cache-Control"], answer.headers["ETag"]) == (
+            status,
+            "no-cache",
+            '"tag"',
+        )
 
 
 # --- counts --------------------------------------------------------------------------------------------------
@@ -136,6 +160,16 @@ def test_each_partition_counts_once_under_the_worst() -> None:
     assert survey.tally.lacking == {9: 1}
     rows = [partition_row(cluster, p, 2)["worst"] for p in cluster.partitions()]
     assert rows == [None, "under_min_isr_partitions", "unavailable_partitions", "unavailable_partitions"]
+
+
+def test_partitions_that_are_being_deleted_are_not_counted_as_wrong() -> None:
+    cluster = a_cluster()
+    cluster.topics_to_delete.add("t")
+    survey = Survey(cluster.brokers)
+    counted = [survey.count(p, min_isr=2, deleting=True) for p in cluster.partitions()]
+    assert total(counted) == Counts(4, moving=1)
+    assert survey.tally.lacking == {9: 1}, "that broker has to delete it"
+    assert [partition_row(cluster, p, 2)["worst"] for p in cluster.partitions()] == [None] * 4
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer, make_mocked_request
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.core.model import Cluster, Partition, PartitionState, Topic
+from controller.core.model import Cluster, Flapping, Partition, PartitionState, StopApproval, Topic
+from controller.core.reasons import StateGone
 from controller.core.records import (
     BrokerChange,
     FailoverPhase,
@@ -25,9 +27,20 @@ from controller.core.records import (
     StateRecord,
 )
 from controller.core.requests.errors import ErrorCode
+from controller.planning.cluster_health import Told
 from controller.runtime.http.access import CALLER
 from controller.runtime.http.connections import ASKING
-from controller.runtime.http.console import asking, controllers, events, replay, survey, views, work
+from controller.runtime.http.console import (
+    asking,
+    changes,
+    controllers,
+    events,
+    replay,
+    survey,
+    views,
+    whatif,
+    work,
+)
 from controller.runtime.http.console.asking import RefusedError, number_in, number_of
 from controller.runtime.http.console.controllers import Controllers
 from controller.runtime.http.console.events import Events
@@ -39,6 +52,7 @@ from controller.runtime.observe.history import Recent
 from controller.runtime.push.status import SenderStatus
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ControllerInfo
+from proto.gen import inspection_pb2
 from proto.security.authorization import AllowAll, Principal
 from tests.provers.sim.environment import loop
 from tests.support.core.world import a_broker, state
@@ -208,6 +222,8 @@ def test_a_request_names_one_host() -> None:
         ("http://ours.example:8080", "same-origin", "plain"),
         ("https://OURS.example:8080", "same-origin", "both"),
         ("https://ours.example", "same-origin", ""),
+        ("http://ours.example:8080.evil.example", "same-origin", ""),
+        ("https://ours.example:80800", "same-origin", ""),
         ("null", "same-origin", ""),
         ("https://ours.example:8080", "same-site", ""),
         ("https://ours.example:8080", "cross-site", ""),
@@ -261,7 +277,7 @@ def test_a_topic_is_well_without_trouble(troubled: str) -> None:
 
 def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Again after a second, or when it has taken long after ten times of that, and for another term at once."""
-    worked_s = 0.0
+    worked_s, slow = 0.0, term_of(None)
 
     async def run() -> None:
         nonlocal worked_s
@@ -277,8 +293,9 @@ def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.Mon
         again = await surveyor.survey(term)
         assert again is not first
         await asyncio.sleep(survey.COUNT_EVERY_S * 1.1)
-        slow = term_of(Slow(cluster_of("a", "b")))
+        slow.machine.cluster = Slow(cluster_of("a", "b"))
         once = await surveyor.survey(slow)
+        assert (once.changes, slow.changes) == (3, 6), "what changed meanwhile is not in the count"
         await asyncio.sleep(survey.SHARE * 0.9)
         assert await surveyor.survey(slow) is once
         await asyncio.sleep(survey.SHARE * 0.2)
@@ -289,14 +306,27 @@ def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.Mon
 
         def __init__(self, cluster: Cluster) -> None:
             self._cluster, self.brokers = cluster, cluster.brokers
+            self.deletion_requested = cluster.deletion_requested
 
         @property
         def topics(self) -> Any:
             nonlocal worked_s
             worked_s += 1 / 3
+            slow.changes += 1
             return self._cluster.topics
 
     loop.run(run())
+
+
+async def test_nobody_misses_a_leader_of_a_topic_that_is_being_deleted() -> None:
+    cluster = cluster_of("gone", "t", "waiting")
+    for name in ("gone", "t", "waiting"):
+        cluster.topics[name].partitions[0].leadership = None
+    cluster.topics_to_delete, cluster.deletions_waiting = {"gone"}, {"waiting": StateGone()}
+    found = await Surveyor(Settings()).survey(term_of(cluster))
+    assert found.topics == [Counts(2), Counts(2, offline=1), Counts(2)]
+    (finding,) = found.tally.findings()
+    assert finding.text == "1 partition without a leader that is alive: t-0"
 
 
 @pytest.mark.parametrize("whose", ["survey", "replay"])
@@ -344,6 +374,29 @@ def test_what_a_broker_takes_no_pushes_for(unreachable: str, refused: Any, shown
     status = SenderStatus(7, unreachable=unreachable, not_led=refused)
     term: Any = SimpleNamespace(senders=SimpleNamespace(status={1: status}))
     assert (views._push_problem(term, 1), views._push_problem(term, 2)) == (shown, "")
+
+
+def test_brokers_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "_push_problem", lambda _, id_: "asleep" if id_ == 2 else "")
+    cluster = cluster_of("t")
+    cluster.topics["t"].partitions[0].assign((1, 9))
+    cluster.approvals = {1: StopApproval(51, "w", "a", 1), 2: StopApproval(1, "of a former life", "a", 1)}
+    cluster.flapping = {2: Flapping(3, 0, 300_000_000)}
+    term = term_of(cluster)
+    term.auditor, term.machine.outbox = SimpleNamespace(brokers={}), SimpleNamespace(pending=lambda _: 4)
+    counted = survey.Survey(cluster.brokers)
+    for partition in cluster.partitions():
+        counted.count(partition, 1)
+    shown = [
+        [row[name] for name in ("id", "gone", "may_stop", "replicas", "led", "problem")]
+        for row in views._brokers(term, counted)
+    ]
+    assert shown == [
+        [1, False, True, 2, 2, ""],
+        [2, False, False, 1, 0, "asleep"],
+        [9, True, False, 1, 0, ""],
+    ]
+    assert [views._told(term, id_) for id_ in (1, 2)] == [Told(), Told("asleep", 3, 300)]
 
 
 # --- moments of the past -------------------------------------------------------------------------------------
@@ -538,6 +591,47 @@ def test_records_that_come_one_by_one_are_told_of_together(monkeypatch: pytest.M
     assert b'"total":30' in told[-1]
 
 
+def test_one_message_serves_all_streams_and_none_misses_what_came_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream, made, read = Stream(monkeypatch), 0, Recent.backwards
+
+    def counted(*given: Any) -> Any:
+        nonlocal made
+        made += 1
+        return read(*given)
+
+    monkeypatch.setattr(Recent, "backwards", counted)
+
+    async def story() -> None:
+        other: Any = type(
+            "Request", (dict,), {"transport": SimpleNamespace(is_closing=lambda: stream.closing)}
+        )
+        heard: list[bytes] = []
+
+        async def write(data: bytes) -> None:
+            heard.append(data)
+
+        listening: Any = SimpleNamespace(write=write)
+        await asyncio.sleep(events.PAUSE_S / 2)
+        serving = asyncio.create_task(stream.events._send(other(stream.request), listening))
+        await asyncio.sleep(5)
+        stream.recent.add(batch(BrokerChange(1, "online")), 7, 1)
+        await asyncio.sleep(5)
+        assert made == 1
+        # Each has heard of the first and then of this one, though it came while no message was made.
+        stream.recent.add(batch(BrokerChange(2, "online")), 7, 2)
+        await asyncio.sleep(events.PAUSE_S * 0.6)
+        stream.recent.add(batch(BrokerChange(3, "online")), 7, 3)
+        await asyncio.sleep(5)
+        for told in (heard, [data for _, data in stream.heard]):
+            assert b'"total":3' in b"".join(told)
+        stream.closing = True
+        await asyncio.wait_for(serving, 2)
+
+    stream.listen(story, 20)
+
+
 def test_a_stream_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(monkeypatch)
 
@@ -643,3 +737,62 @@ def test_of_a_move_it_is_counted_what_has_caught_up() -> None:
     }
     move.topic = "gone"
     assert work._move(term_of(cluster_of("t")), move)["synced"] == 0
+
+
+async def test_replicas_leave_a_broker_for_where_they_are_to_be_and_who_asks_may_see() -> None:
+    cluster, hidden = cluster_of("hidden", "t"), "hidden"
+    cluster.brokers[3] = a_broker(3, 53)
+    first, second = cluster.topics["t"].partitions.values()
+    cluster.reassignments.queued[second] = (2, 3)
+    assert (await work._targets(term_of(cluster)))["t", 1] == (2, 3)
+    asked: Any = SimpleNamespace(
+        leading=lambda: term_of(cluster), may_see=lambda _, name: name != hidden, daemon=None
+    )
+    found = await work.Work(asked)._vacate(make_mocked_request("GET", "/?broker=1"))
+    assert found == {"moves": [{"topic": "t", "partition": first.number, "replicas": (3, 2)}], "of": 3}
+
+
+def test_lists_of_a_plan_are_cut_and_counted_whole() -> None:
+    step = {name: [0] * whatif.NAMED_MAX for name in whatif._LISTS} | {"offline": [0] * 99, "step": "s"}
+    cut = whatif._cut(step)
+    assert (len(cut["offline"]), cut["counts"]["offline"], cut["step"]) == (whatif.NAMED_MAX, 99, "s")
+    assert cut["counts"]["moved"] == whatif.NAMED_MAX
+
+
+@pytest.mark.parametrize(
+    ("asked", "named", "everything"),
+    [
+        (changes.Elect(), 0, True),
+        (changes.Elect(topic="t"), 2, False),
+        (changes.Elect(topic="bare"), 0, False),
+        (changes.Elect(partitions=[changes.Named("t", 1)]), 1, False),
+    ],
+    ids=["of all", "of a topic", "of a topic without partitions", "of one"],
+)
+def test_an_election_is_of_all_only_where_nothing_is_named(
+    asked: changes.Elect, named: int, everything: bool
+) -> None:
+    cluster = cluster_of("t")
+    cluster.add_topic(Topic("bare"))
+    leading: Any = SimpleNamespace(leading=lambda: term_of(cluster), daemon=None)
+    request = changes.Changes(leading, None)._election(asked, "why")  # type: ignore[arg-type]
+    assert (len(request.topic_partitions), request.all_partitions) == (named, everything)
+
+
+async def test_a_dry_run_counts_all_writes_and_shows_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = changes.Changes(SimpleNamespace(daemon=None), None)  # type: ignore[arg-type]
+    written = {"writes": [{"path": "/x" * 400}] * (changes.WRITES_MAX + 1), "pushes": {}, "notes": ["n"] * 99}
+    answer = inspection_pb2.DryRunResponse(dry_run=msgspec.json.encode(written).decode())
+
+    async def given(*_: Any) -> Any:
+        return answer
+
+    monkeypatch.setattr(made, "_read", given)
+    monkeypatch.setattr(made, "_rpc", given)
+    monkeypatch.setattr(made, "_steps", lambda *_: [])
+    monkeypatch.setattr(made, "_sessions", SimpleNamespace(ticket=lambda *_: "ticket"))
+    monkeypatch.setattr(changes, "_digested", lambda _: b"")
+    found = await made._try(make_mocked_request("POST", "/"))
+    assert (len(found["writes"]), found["writes_count"]) == (changes.WRITES_MAX, changes.WRITES_MAX + 1)
+    assert len(found["writes"][0]["path"]) == changes.SHOWN_MAX + len("...")
+    assert (len(found["notes"]), found["ticket"]) == (changes.NAMED_MAX, "ticket")

@@ -6,6 +6,7 @@ Over real connections: ``test_access``.
 from __future__ import annotations
 
 import ssl
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from controller.runtime.http.access import CALLER, MAY_DESCRIBE, OPEN, AsRpc, guard
+from controller.runtime.http.access import CALLER, MAY_DESCRIBE, AsRpc, guard
+from controller.runtime.http.server import STUCK_AFTER_S, is_stuck
 from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principal, Resource
 from proto.security.callers import Callers
 from proto.security.principals import PrincipalRules
@@ -66,11 +68,14 @@ def guarded(may: bool) -> tuple[Any, Authorizer]:
 
 
 @pytest.mark.parametrize("may", [True, False])
-@pytest.mark.parametrize("path", ["/state", "/live", "/live2", "/leader/x", "/absent", "/ui/main.js/x"])
+@pytest.mark.parametrize(
+    "path",
+    ["/state", "/metrics", "/live", "/ready", "/leader", "/live2", "/leader/x", "/absent", "/ui/main.js/x"],
+)
 async def test_only_open_paths_take_no_right_on_the_cluster(path: str, may: bool, certificate: bytes) -> None:
     middleware, authorizer = guarded(may)
     answer = await middleware(request(path, Transport(certificate)), handler)
-    assert answer.status == (200 if may or path in OPEN else 403)
+    assert answer.status == (200 if may or path in ("/live", "/ready", "/leader") else 403)
     assert authorizer.asked == [("CN=reader", Operation.DESCRIBE, CLUSTER)]
     if answer.status == 200:
         assert answer.text == f"CN=reader {may}"
@@ -91,6 +96,14 @@ async def test_published_files_ask_for_nothing() -> None:
     assert ((await middleware(forged, file)).status, authorizer.asked) == (200, [])
 
 
+async def test_a_token_from_another_machine_is_believed_over_tls_only() -> None:
+    middleware, _ = guarded(True)
+    answer = await middleware(
+        request("/state", Transport(encrypted=False), Authorization="Bearer x"), handler
+    )
+    assert (answer.status, answer.text) == (401, "tokens are accepted over TLS only\n")
+
+
 def test_the_guard_of_rpcs_is_told_what_the_connection_proved(certificate: bytes) -> None:
     callers = Callers(PrincipalRules())
     assert callers.of_rpc(AsRpc(request("/", Transport(certificate)))) == ("CN=reader", "ipv4:192.0.2.1:4")
@@ -100,3 +113,22 @@ def test_the_guard_of_rpcs_is_told_what_the_connection_proved(certificate: bytes
         told = AsRpc(request("/", Transport(encrypted=encrypted), **token))
         assert told.auth_context() == ({"transport_security_type": [b"ssl"]} if encrypted else {})
         assert list(told.invocation_metadata()) == [("authorization", "Bearer x")]
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "handles", "connected", "stuck"),
+    [
+        (STUCK_AFTER_S + 1, True, True, True),
+        (STUCK_AFTER_S - 1, True, True, False),
+        (STUCK_AFTER_S + 1, False, True, False),
+        (STUCK_AFTER_S + 1, True, False, False),
+    ],
+)
+def test_a_controller_is_stuck_whose_event_makes_no_step(
+    silent_s: float, handles: bool, connected: bool, stuck: bool
+) -> None:
+    machine = SimpleNamespace(current_event=object() if handles else None)
+    session = SimpleNamespace(connected=connected)
+    term = SimpleNamespace(machine=machine, session=session, last_progress=time.monotonic() - silent_s)
+    daemon: Any = SimpleNamespace(term=term)
+    assert is_stuck(daemon) is stuck

@@ -30,15 +30,15 @@ class Leading:
         term = SimpleNamespace(machine=self.machine, session=None)
         daemon: Any = SimpleNamespace(active=True, term=term, registry=CollectorRegistry())
         self.daemon = daemon
-        self.now_s, self.reads = 0.0, 0
+        self.now_s, self.reads = 1.0, 0
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         monkeypatch.setattr(cluster_reader, "read_configs", self.read)
         self.gauges = MinIsrGauges(daemon, MinIsr())
 
     async def read(self, _session: object, names: list[str]) -> tuple[object, object, object]:
-        assert names == ["t"]
+        assert names == list(self.machine.cluster.topics)
         self.reads += 1
-        return {"t": {"min.insync.replicas": "2"}}, {}, {}
+        return {"t": {"min.insync.replicas": "2"}}, {"min.insync.replicas": "3"}, {}
 
     def shown(self) -> tuple[float | None, float | None]:
         registry = self.daemon.registry
@@ -59,11 +59,13 @@ async def test_each_is_counted_once_and_only_while_it_leads(monkeypatch: pytest.
 
 async def test_settings_are_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     leading, settings = Leading(monkeypatch), MinIsr()
+    assert settings.of("t") == 1
     for now_s, reads in ((0, 1), (READ_EVERY_S - 1, 1), (READ_EVERY_S, 2), (READ_EVERY_S + 1, 2)):
         leading.now_s = now_s
+        leading.machine.cluster.add_topic(Topic(f"made at {now_s}"))
         await settings.refresh(leading.daemon.term)
         assert leading.reads == reads
-    assert (settings.of("t"), settings.of("u")) == (2, 1)
+    assert (settings.of("t"), settings.of("u")) == (2, 3), "a topic's own setting goes before the default"
     assert COUNT_EVERY_S <= READ_EVERY_S
 
 

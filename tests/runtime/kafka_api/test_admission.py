@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka_api import admission
 from controller.runtime.kafka_api.admission import (
+    CLUSTER_ACTIONS,
     CONNECTIONS_MAX,
     CROWDED_IDLE_S,
     GROWING_REQUEST_BYTES_MAX,
@@ -27,7 +29,7 @@ from controller.runtime.kafka_api.api_table import SERVED
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.list_groups_request import ListGroupsRequest
-from proto.kafka.apis import ApiKey, encode_request
+from proto.kafka.apis import APIS, ApiKey, encode_request
 from tests.support.runtime.kafka_callers import calling, kafka_server
 
 HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
@@ -114,6 +116,30 @@ def test_only_requests_about_partitions_may_be_long() -> None:
     assert ApiKey.ALTER_PARTITION in long
     assert {request_bytes_max(key) for key in set(SERVED) - long} == {REQUEST_BYTES_MAX}
     assert request_bytes_max(999) == REQUEST_BYTES_MAX
+
+
+def test_what_only_brokers_send_makes_a_connection_a_broker_s() -> None:
+    assert {key.name for key in CLUSTER_ACTIONS} == {
+        "ALTER_PARTITION",
+        "CONTROLLED_SHUTDOWN",
+        "ALLOCATE_PRODUCER_IDS",
+    }
+
+
+def test_whatever_changes_something_is_recorded() -> None:
+    """But for what has records of its own."""
+    reading = ("DESCRIBE_", "LIST_", "FIND_", "API_VERSIONS", "METADATA")
+    changing = {key for key in SERVED if not key.name.startswith(reading)}
+    assert {key for key, served in SERVED.items() if served.recorded} == changing - {ApiKey.ALTER_PARTITION}
+
+
+@pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name)
+def test_what_a_bug_stopped_is_not_answered_as_done(key: ApiKey) -> None:
+    # Later versions have no error but those of the coordinators.
+    version = 3 if key is ApiKey.FIND_COORDINATOR else APIS[key].versions[-1]
+    answer = SERVED[key].fail(SimpleNamespace(version=version, request=APIS[key].request()))  # type: ignore[arg-type]
+    assert type(answer) is APIS[key].response
+    assert getattr(answer, "error_code", -1) == -1
 
 
 def beginning(key: int, size: int) -> bytes:

@@ -43,6 +43,7 @@ from proto.gen.kafka.alter_partition_request import (
 from proto.gen.kafka.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
+    ScramCredentialUpsertion,
 )
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import FinalizedFeatureKey, SupportedFeatureKey
@@ -217,6 +218,24 @@ async def test_of_a_partition_that_is_named_twice_the_last_proposal_counts(
     ]
 
 
+async def test_credentials_are_altered_by_the_numbers_of_kafka_s_mechanisms(asked: Asked) -> None:
+    request = AlterUserScramCredentialsRequest(
+        deletions=[
+            ScramCredentialDeletion("a", 1),
+            ScramCredentialDeletion("b", 2),
+            ScramCredentialDeletion("c", 3),
+        ],
+        upsertions=[ScramCredentialUpsertion("d", 1, 8192, b"salt", bytes(32))],
+    )
+    await asked.ask(request)
+    assert [(each.user, each.mechanism) for each in asked.requests[-1].alterations] == [
+        ("a", "SCRAM-SHA-256"),
+        ("b", "SCRAM-SHA-512"),
+        ("c", None),
+        ("d", "SCRAM-SHA-256"),
+    ]
+
+
 async def test_few_denials_of_one_request_are_logged(asked: Asked) -> None:
     asked.authorizer.allowing = False
     with structlog.testing.capture_logs() as logged:
@@ -234,6 +253,21 @@ async def test_unknown_ids_are_answered_in_versions_whose_names_are_never_null(
     answer = await asked.ask(MetadataRequest(by_id(b"x" * 16)), version)
     assert [(each.error_code, each.name) for each in answer.topics] == [(ErrorCode.UNKNOWN_TOPIC_ID, "")]
     answer.encode(version)
+
+
+async def test_a_leader_that_is_gone_is_none(asked: Asked) -> None:
+    """As of Kafka's brokers: clients would look among the brokers for one that is not there."""
+    request = MetadataRequest(by_name("t"))
+    (led,) = (await asked.ask(request)).topics[0].partitions
+    asked.cluster.brokers.pop(1)
+    (partition,) = (await asked.ask(request)).topics[0].partitions
+    assert (led.error_code, led.leader_id) == (ErrorCode.NONE, 1)
+    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        -1,
+        led.leader_epoch,
+    )
+    assert (partition.replica_nodes, partition.offline_replicas) == ([1, 2], [1])
 
 
 async def test_topics_whose_deletion_has_begun_are_not_listed(asked: Asked) -> None:

@@ -17,6 +17,8 @@ from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as brokers
 from proto.gen.kafka.controlled_shutdown_response import ControlledShutdownResponse
+from proto.gen.kafka.create_acls_request import AclCreation, CreateAclsRequest
+from proto.gen.kafka.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from proto.gen.kafka.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from proto.statelog.denials import RECORDED_MAX, WINDOW_S, DenialLimit
@@ -158,6 +160,8 @@ def test_what_denials_left_out_is_told_once(audited: Audited) -> None:
         ),
         (DeleteTopicsRequest(topic_names=["a", "b"]), "a, b"),
         (DeleteTopicsRequest(topics=[DeleteTopicState(name="a")]), "a"),
+        (CreateAclsRequest([AclCreation(2, "a"), AclCreation(4, "kafka-cluster")]), "a, kafka-cluster"),
+        (DeleteAclsRequest([DeleteAclsFilter(2, "a"), DeleteAclsFilter(2, None)]), "a"),
     ],
 )
 def test_what_a_request_is_about(request_: Any, subject: str) -> None:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from controller.core.events import EventKind
 from controller.runtime.observe.metrics import (
     IDLE,
+    ZOOKEEPER,
     ControllerMetrics,
     GaugeSource,
     ZooKeeperMetrics,
@@ -62,6 +63,11 @@ WITHOUT_STATE = {
 def test_an_event_is_idle_only_where_that_is_decided() -> None:
     assert state_of(None) == IDLE
     assert {kind for kind in EventKind if state_of(kind) == IDLE} == WITHOUT_STATE
+
+
+def test_the_migration_state_is_kafka_s_of_a_cluster_that_keeps_to_zookeeper() -> None:
+    """``ZkMigrationState.ZK``; 3 would be a migration that is finalized: to KRaft."""
+    assert ZOOKEEPER == 4
 
 
 def test_every_state_is_one_of_the_originals() -> None:

@@ -252,7 +252,7 @@ async def test_newer_controller_epoch_at_the_broker_is_suspect_and_final() -> No
         harness.senders.sync(deciding=False)
         await until(lambda: bool(harness.suspicions), "suspicion")
         # As Kafka's, this answer does not say which epoch the broker knows.
-        assert harness.suspicions == [("broker 1 knows a newer controller epoch", 0)]
+        assert harness.suspicions == [("broker 1 refused a push as stale", 0)]
         assert harness.rows("ack")[0]["error"] == "STALE_CONTROLLER_EPOCH"
         assert harness.counted(1, "UpdateMetadata", "STALE_CONTROLLER_EPOCH") == 1
         await asyncio.sleep(0.05)

@@ -187,6 +187,14 @@ def test_every_request_of_the_core_has_its_row_and_the_machine_s_rpcs_their_requ
         assert row.read(request).__class__ in requests
 
 
+def test_what_changes_something_is_recorded() -> None:
+    """But for what has records of its own, and for dry runs."""
+    reading = ("Describe", "List", "Explain", "Plan", "CheckStoppable", "Audit", "Watch", "DryRun")
+    for service, named in methods.METHODS.items():
+        changing = {name for name in named if not name.startswith(reading)} - {"AlterPartition"}
+        assert {name for name, rpc in named.items() if rpc.recorded} == changing, service
+
+
 def test_changes_need_more_than_looking() -> None:
     looking = {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
     may = {m for rows in methods.METHODS.values() for m, row in rows.items() if row.rule.operation in looking}

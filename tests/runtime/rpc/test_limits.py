@@ -16,7 +16,8 @@ from controller.runtime.rpc.limits import (
     excess,
 )
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import common_pb2, maintenance_pb2
+from proto.gen import common_pb2, controller_service_pb2, inspection_pb2, maintenance_pb2
+from proto.limits import MESSAGE_BYTES_MAX, MESSAGE_LIMITS
 from tests.support.runtime.fuzzed_cluster import METHODS
 from tests.support.runtime.random_messages import Extreme, extremes
 
@@ -49,6 +50,8 @@ def test_each_field_has_a_limit(method: Any, extreme: Extreme, monkeypatch: pyte
 
 
 def test_where_it_is_said() -> None:
+    names = inspection_pb2.DescribeTopicsRequest(topics=["a", "n" * 1001, "b"])
+    assert excess(names) == "topics: has 1001 characters, must have at most 1000"
     topics = [pb.CreatableTopic(name="a"), pb.CreatableTopic(name="n" * 1001)]
     assert excess(pb.CreateTopicsRequest(topics=topics)) == (
         "topics[1].name: has 1001 characters, must have at most 1000"
@@ -74,6 +77,17 @@ def test_what_is_as_large_as_allowed() -> None:
         pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name="a")] * 10_000),
     ]
     assert [excess(request) for request in fine] == [None] * 4
+
+
+def test_one_message_may_name_every_partition_of_a_large_cluster() -> None:
+    name = "n" * 100
+    one = controller_service_pb2.AlterPartitionRequest(
+        partitions=[
+            {"topic": name, "partition": 2**31 - 1, "new_isr": [2**31 - 1] * 5, "isr_epochs": [2**60] * 5}
+        ]
+    )
+    assert 200_000 * one.ByteSize() < MESSAGE_BYTES_MAX
+    assert {value for _, value in MESSAGE_LIMITS} == {MESSAGE_BYTES_MAX}
 
 
 def test_the_fields_with_limits_of_their_own_are_there() -> None:

@@ -106,12 +106,13 @@ class Api:
         wanted = number_in(request, "tiles", 1, TILES_MAX, TILES_MAX)
         cells: list[tuple[str | int, Counts]]
         if name is not None:
-            found, survey = self._asking.named(request, term, name), Survey(term.machine.cluster.brokers)
+            found, cluster = self._asking.named(request, term, name), term.machine.cluster
+            survey, deleting = Survey(cluster.brokers), cluster.deletion_requested(name)
             first = number_in(request, "from", 0, BROKER_ID_MAX, 0)
             last = number_in(request, "to", 0, BROKER_ID_MAX, BROKER_ID_MAX)
             min_isr = self._min_isr.of(name)
             cells = [
-                (number, survey.count(partition, min_isr))
+                (number, survey.count(partition, min_isr, deleting=deleting))
                 for number, partition in sorted(found.partitions.items())
                 if first <= number <= last
             ]

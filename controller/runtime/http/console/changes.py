@@ -233,7 +233,7 @@ class Changes:
         return admin_service_pb2.ElectLeadersRequest(
             election_type=admin_service_pb2.PREFERRED,
             topic_partitions=[{"topic": name, "partition": number} for name, number in named],
-            all_partitions=not named,
+            all_partitions=not (change.partitions or change.topic),
             reason=reason,
         )
 

@@ -82,16 +82,23 @@ class Survey:
         self.brokers: dict[int, OfBroker] = {}
         self.total = Counts()
 
-    def count(self, partition: Partition, min_isr: int) -> Counts:
+    def count(self, partition: Partition, min_isr: int, *, deleting: bool = False) -> Counts:
+        """``deleting``: its topic is to be deleted."""
         moving = bool(partition.adding or partition.removing)
-        return self.count_as(partition, partition.leadership, min_isr, moving=moving)
+        return self.count_as(partition, partition.leadership, min_isr, moving=moving, deleting=deleting)
 
     def count_as(
-        self, partition: Partition, state: LeaderAndIsr | None, min_isr: int, *, moving: bool = False
+        self,
+        partition: Partition,
+        state: LeaderAndIsr | None,
+        min_isr: int,
+        *,
+        moving: bool = False,
+        deleting: bool = False,
     ) -> Counts:
         """Count a partition as if this were its leadership."""
-        replicas = partition.replicas
-        worst = self.tally.add(partition.topic.name, partition.number, replicas, state, min_isr)
+        replicas, name = partition.replicas, partition.topic.name
+        worst = self.tally.add(name, partition.number, replicas, state, min_isr, deleting=deleting)
         isr = () if state is None else state.isr
         for broker_id in replicas:
             found = self.brokers.get(broker_id) or self.brokers.setdefault(broker_id, OfBroker())
@@ -139,8 +146,9 @@ class Surveyor:
             if (topic := cluster.topics.get(name)) is None:
                 continue
             min_isr, ones = self._min_isr.of(name), []
+            deleting = cluster.deletion_requested(name)
             for partition in list(topic.partitions.values()):
-                ones.append(found.count(partition, min_isr))
+                ones.append(found.count(partition, min_isr, deleting=deleting))
                 since += 1
                 if since >= AT_ONCE:
                     since = 0

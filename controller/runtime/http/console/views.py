@@ -198,7 +198,12 @@ def partition_row(cluster: Cluster, partition: Partition, min_isr: int) -> dict[
     """One partition; ``worst``: what is wrong with it, None: nothing."""
     state = partition.leadership
     worst = Tally(cluster.brokers).add(
-        partition.topic.name, partition.number, partition.replicas, state, min_isr
+        partition.topic.name,
+        partition.number,
+        partition.replicas,
+        state,
+        min_isr,
+        deleting=cluster.deletion_requested(partition.topic.name),
     )
     return {
         "partition": partition.number,

@@ -140,7 +140,7 @@ def _partition(term: Term, partition: Partition) -> MetadataResponsePartition:
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.number,
-        leader_id=state.leader,
+        leader_id=state.leader if led else NO_LEADER,
         leader_epoch=state.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(state.isr),

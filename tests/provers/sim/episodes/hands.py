@@ -127,9 +127,7 @@ async def cluster_id_gone(asker: Calm) -> None:
     else:
         cluster.faults.scribble_over(path)
     cluster.faults.depose()
-    await asker.pass_s(1.0)
-    if not cluster.stored(path):
-        cluster.violated("the cluster has no id, and nobody gives it one")
+    await asker.until("the cluster has an id", 20.0, lambda: bool(cluster.stored(path)))
 
 
 async def unclean_by_default(asker: Calm) -> None:

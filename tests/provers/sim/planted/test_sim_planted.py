@@ -20,7 +20,7 @@ KINDS = ("core", "driver", "broker")
 QUICK = (
     ("leader-epoch-not-raised", "has two leaders"),
     ("broker-watch-not-rearmed", "not settled"),
-    ("read-beyond-high-watermark", "read uncommitted"),
+    pytest.param("read-beyond-high-watermark", "read uncommitted", marks=pytest.mark.long),
 )
 #: Several times as many as they take, whatever plans come to be like.
 QUICK_SEEDS = range(1, 31)

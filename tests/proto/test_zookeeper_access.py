@@ -1,0 +1,99 @@
+"""Who may access the znodes that we make: without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import structlog
+from kazoo.protocol.connection import ConnectionHandler
+
+from proto import zookeeper_access
+from proto.security.files import FileSettingError
+from proto.zookeeper_access import Client, Handler, ZooKeeperAccess, ZooKeeperSettings
+
+CREATOR, ANYONE = ("auth", 31), ("world", 31)
+READER = ("world", 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/brokers/topics/t", [CREATOR, READER]),
+        ("/config/topics/t", [CREATOR, READER]),
+        ("/config/users", [CREATOR]),
+        ("/config/users/alice", [CREATOR]),
+        ("/config/brokers/1", [CREATOR]),
+        ("/delegation_token/tokens/x", [CREATOR]),
+        ("/delegation_token/tokenauth", [CREATOR, READER]),
+        # Old consumers write below it.
+        ("/consumers", [ANYONE]),
+        ("/consumers/group", [CREATOR, READER]),
+    ],
+)
+def test_only_who_made_a_znode_may_change_it_and_nobody_else_reads_what_is_secret(
+    path: str, allowed: list[tuple[str, int]]
+) -> None:
+    def told(access: ZooKeeperAccess) -> list[tuple[str, int]]:
+        return [(acl.id.scheme, acl.perms) for acl in access.acl(path)]
+
+    assert told(ZooKeeperAccess(set_acl=True)) == allowed
+    assert told(ZooKeeperAccess()) == [ANYONE]
+
+
+def test_a_client_knows_the_timeout_that_the_server_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kazoo tells two thirds of it, and the timeout of an attempt to connect."""
+    monkeypatch.setattr(ConnectionHandler, "_connect", lambda *_: (4000.0, 100.0))
+    client = Client(hosts="127.0.0.1:1")
+    assert client.negotiated_ms == 0
+    assert client._connection._connect() == (4000.0, 100.0)
+    assert client.negotiated_ms == 6000
+
+
+def test_a_password_is_read_anew_for_each_session(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    settings = ZooKeeperSettings(zookeeper_sasl_username="kafka", zookeeper_sasl_password_file=file)
+    file.write_text("first\n")
+    access = settings.zookeeper_access()
+    told = [access.client_options()["sasl_options"]["password"]]
+    file.write_text("the second\n")
+    told.append(access.client_options()["sasl_options"]["password"])
+    assert told == ["first", "the second"]
+
+
+def test_znodes_that_nobody_would_own_are_refused(tmp_path: Path) -> None:
+    """A certificate owns nothing that is not shown."""
+    with pytest.raises(FileSettingError) as refused:
+        ZooKeeperSettings(zookeeper_set_acl=True).zookeeper_access()
+    assert refused.value.key == "zookeeper_set_acl"
+    with pytest.raises(FileSettingError) as refused:
+        ZooKeeperSettings(
+            zookeeper_ssl_certificate=tmp_path / "c.pem", zookeeper_set_acl=True
+        ).zookeeper_access()
+    assert refused.value.key == "zookeeper_ssl_certificate"
+
+
+def test_a_problem_of_tls_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    handler = Handler()
+    for problem in ("expired", "expired", "unknown", "expired"):
+        with structlog.testing.capture_logs() as logs:
+            handler._failed(OSError(problem))
+        told += [line["problem"] for line in logs]
+    assert told == [f"TLS to ZooKeeper failed: {problem}" for problem in ("expired", "unknown", "expired")]
+
+
+@pytest.mark.parametrize(("timeout_s", "waits_ms"), [(0.0004, 1), (0.0, 0), (1.5, 1500), (None, None)])
+def test_a_wait_is_none_that_keeps_the_processor_busy(
+    timeout_s: float | None, waits_ms: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int | None] = []
+
+    class Poll:
+        def poll(self, timeout_ms: int | None) -> list[tuple[int, int]]:
+            waited.append(timeout_ms)
+            return []
+
+    monkeypatch.setattr(zookeeper_access.select, "poll", Poll)
+    assert Handler().select([], [], [], timeout_s) == ([], [], [])
+    assert waited == [waits_ms]

@@ -1,0 +1,265 @@
+"""What stands in messages is what the core and the planner get, and what they say stands there: field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.core.context import CoreSettings
+from controller.core.model import Broker, Cluster, FeatureRange, Freeze, Maintenance, StopApproval
+from controller.core.reasons import StateGone
+from controller.core.requests.configs import AlterConfigs, ConfigAlteration, ConfigChange, ConfigResource
+from controller.core.requests.configs import ConfigScope as Scope
+from controller.core.requests.elections import ElectionType, ElectLeaders
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.features import (
+    DescribeFeaturesReply,
+    FeatureUpdate,
+    UpdateFeatures,
+    UpgradeType,
+)
+from controller.core.requests.operator import (
+    AUTHOR_MAX,
+    REASON_MAX,
+    ForgetBroker,
+    SetDrain,
+    attribution_problem,
+)
+from controller.core.requests.reassignment import (
+    AlterPartitionReassignments,
+    ListPartitionReassignmentsReply,
+    Ongoing,
+    PartitionReassignment,
+)
+from controller.planning import scenarios
+from controller.planning.dry_run import DryRunTrace, Phase
+from controller.planning.scenarios import Terms
+from controller.planning.snapshot import Snapshot
+from controller.planning.stoppable import Stoppable
+from controller.planning.store import Change
+from controller.runtime.observe.history_filter import Filter
+from controller.runtime.rpc import dry_run, history_service
+from controller.runtime.rpc.translate import admin, features, inspection, maintenance, plan_data, topics
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2, features_pb2, history_pb2, inspection_pb2, maintenance_pb2
+from tests.support.core.world import a_broker
+from tests.support.planning.clusters import Small
+
+PREFERRED: dict[str, Any] = {"election_type": pb.PREFERRED, "all_partitions": True}
+NOW_S = 1_700_000_000.25
+
+
+@pytest.mark.parametrize(
+    ("read", "request_", "asked"),
+    [
+        (
+            admin.read_election,
+            pb.ElectLeadersRequest(**PREFERRED, leader=0),
+            ElectLeaders(ElectionType.PREFERRED, None, 0),
+        ),
+        (
+            admin.read_election,
+            pb.ElectLeadersRequest(**PREFERRED),
+            ElectLeaders(ElectionType.PREFERRED, None, None),
+        ),
+        (
+            admin.read_reassignment,
+            pb.AlterPartitionReassignmentsRequest(
+                partitions=[
+                    {"topic": "t", "partition": 0, "replicas": {"broker_ids": [2, 1]}},
+                    {"topic": "t", "partition": 1, "replicas": {}},
+                    {"topic": "t", "partition": 2},
+                ]
+            ),
+            AlterPartitionReassignments(
+                [
+                    PartitionReassignment("t", 0, (2, 1)),
+                    PartitionReassignment("t", 1, ()),
+                    PartitionReassignment("t", 2, None),
+                ]
+            ),
+        ),
+        (
+            features.read_update,
+            features_pb2.UpdateFeaturesRequest(
+                updates=[
+                    {"name": "f", "max_version_level": 2, "upgrade_type": features_pb2.UPGRADE},
+                    {"name": "g", "max_version_level": 0, "upgrade_type": 77},
+                ],
+                validate_only=True,
+            ),
+            UpdateFeatures([FeatureUpdate("f", 2, UpgradeType.UPGRADE), FeatureUpdate("g", 0, None)], True),
+        ),
+        (
+            maintenance.read_drain,
+            maintenance_pb2.SetDrainRequest(broker_id=3, drained=True, reason="r", author="a", force=True),
+            SetDrain(3, True, "r", "a", True),
+        ),
+        (
+            maintenance.read_forgetting,
+            maintenance_pb2.ForgetBrokerRequest(broker_id=3, reason="r", author="a"),
+            ForgetBroker(3, "r", "a", 1_700_000_000_250),
+        ),
+        (
+            topics.read_alteration,
+            pb.AlterConfigsRequest(
+                resources=[
+                    {
+                        "resource": {"resource_type": pb.TOPIC, "resource_name": "t"},
+                        "configs": [{"name": "k", "value": ""}, {"name": "gone"}],
+                    }
+                ],
+                unknown_keys_too=True,
+            ),
+            AlterConfigs(
+                [
+                    ConfigAlteration(
+                        ConfigResource(Scope.TOPIC, "t"), [ConfigChange("k", ""), ConfigChange("gone", None)]
+                    )
+                ],
+                False,
+                False,
+            ),
+        ),
+        (
+            history_service._read_filter,
+            history_pb2.HistoryFilter(topic="t", brokers=[0, 2], since_us=5, until_us=9),
+            Filter("t", None, frozenset({0, 2}), None, frozenset(), 5, 9),
+        ),
+    ],
+)
+def test_what_is_asked_is_what_stands_there(
+    read: Callable[[Any], Any], request_: Any, asked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "time", SimpleNamespace(time=lambda: NOW_S))
+    assert read(request_) == asked
+
+
+def test_errors_have_the_numbers_that_they_have_on_the_wire() -> None:
+    """Of gRPC, and of Kafka's protocol, which has more."""
+    kafkas = {
+        "UNSUPPORTED_SASL_MECHANISM": 33,
+        "UNSUPPORTED_VERSION": 35,
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": 53,
+        "RESOURCE_NOT_FOUND": 91,
+        "DUPLICATE_RESOURCE": 92,
+        "UNACCEPTABLE_CREDENTIAL": 93,
+    }
+    on_the_wire = dict(common_pb2.ErrorCode.items()) | kafkas
+    assert {error.name: error.value for error in ErrorCode}.items() <= on_the_wire.items()
+
+
+@pytest.mark.parametrize(
+    ("reason", "author", "reason_needed", "named"),
+    [
+        ("", " ", False, "author: must be given"),
+        ("", "ann", False, None),
+        (" ", "ann", True, "reason and author: must both be given"),
+        ("why", "\t", True, "reason and author: must both be given"),
+        ("w" * (REASON_MAX + 1), "ann", True, f"reason: has {REASON_MAX + 1} characters"),
+        ("why", "a" * (AUTHOR_MAX + 1), True, f"author: has {AUTHOR_MAX + 1} characters"),
+        ("w" * REASON_MAX, "a" * AUTHOR_MAX, True, None),
+    ],
+)
+def test_who_asks_and_why_is_a_text_of_limited_length(
+    reason: str, author: str, reason_needed: bool, named: str | None
+) -> None:
+    problem = attribution_problem(reason, author, reason_needed=reason_needed)
+    assert (problem is None) is (named is None)
+    assert named is None or str(problem).startswith(named)
+
+
+@pytest.mark.parametrize(("given", "batch"), [({}, 1), ({"batch": 0}, 0), ({"batch": 3}, 3)])
+def test_as_many_brokers_restart_at_once_as_is_asked(
+    given: Any, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(scenarios, "rolling_restart", lambda *named: asked.append(named))
+    request = inspection_pb2.PlanRequest(rolling_restart={"broker_ids": [2]}, **given)
+    snapshot, terms = Snapshot(1, 7, {}, {}, {}), Terms()
+    inspection.read_scenario(request)(snapshot, terms)
+    assert asked == [(snapshot, terms, batch, (2,))]
+
+
+def test_moves_and_features_are_told_as_they_are() -> None:
+    move = Ongoing("t", 3, (1, 2, 4), (4,), (1,), True, (StateGone(),))
+    (shown,) = admin.show_listing(ListPartitionReassignmentsReply(ErrorCode.NONE, [move])).partitions
+    assert (list(shown.replicas), list(shown.adding_replicas), list(shown.removing_replicas)) == (
+        [1, 2, 4],
+        [4],
+        [1],
+    )
+    assert (shown.topic, shown.partition, shown.queued, list(shown.reasons)) == (
+        "t",
+        3,
+        True,
+        ["its state znode is gone"],
+    )
+    reply = DescribeFeaturesReply(ErrorCode.NONE, "", [FeatureRange("f", 1, 2)], [FeatureRange("f", 0, 3)], 9)
+    told = features.show_description(reply)
+    assert [(f.min_version_level, f.max_version_level) for f in (*told.finalized, *told.supported)] == [
+        (1, 2),
+        (0, 3),
+    ]
+
+
+@pytest.mark.parametrize(("margin", "shown"), [(None, -1), (0, 0), (2, 2)])
+def test_no_margin_is_not_the_same_as_no_answer(margin: int | None, shown: int) -> None:
+    assert inspection.show_stoppable(Stoppable((1,), (), margin, (1,), True)).margin == shown
+
+
+def test_a_freeze_is_told_with_its_end() -> None:
+    cluster = Cluster(1)
+    assert maintenance.describe(cluster, CoreSettings()).frozen_until_ms == 0
+    cluster.maintenance = Maintenance(freeze=Freeze("why", "who", 1_700_000_000_250))
+    told = maintenance.describe(cluster, CoreSettings())
+    assert (told.frozen.reason, told.frozen.author, told.frozen_until_ms) == (
+        "why",
+        "who",
+        1_700_000_000_250,
+    )
+
+
+def test_a_plan_tells_of_the_middle_of_a_step_and_of_its_ends() -> None:
+    """A broker restarts that alone has a partition: meanwhile it is offline."""
+    snapshot = Small((1, 2), {("t", 0): ((1,), 1, (1,)), ("t", 1): ((2, 1), 2, (2, 1))}).snapshot()
+    made = scenarios.rolling_restart(snapshot, Terms(), broker_ids=[1])
+    (step,) = plan_data.plan_data(made, writes=False)["steps"]
+    assert (step["offline_before"], step["offline"], step["offline_after"]) == ([], ["t-0"], [])
+    assert step["under_replicated"] == ["t-0", "t-1"]
+    assert plan_data._leaders({1: 5, 2: 0}, {2: 5}) == {
+        "1": {"before": 5, "after": None},
+        "2": {"before": 0, "after": 5},
+    }
+
+
+def test_a_dry_run_adds_up_what_its_phases_push_and_tells_when_each_writes() -> None:
+    phases = tuple(
+        Phase(when, (Change("/x", None, None),), {2: {"LeaderAndIsr": count}, 10: {"StopReplica": 1}})
+        for when, count in (("at once", 3), ("later", 4))
+    )
+    data = dry_run._data(DryRunTrace((), phases, ("n",)))
+    assert data["pushes"] == {"2": {"LeaderAndIsr": 7}, "10": {"StopReplica": 2}}
+    assert [row["when"] for row in data["writes"]] == ["at once", "later"]
+
+
+def test_an_approval_names_the_approvals_that_its_verdict_counted() -> None:
+    """Not those of former incarnations."""
+    brokers: dict[int, Broker] = {b: a_broker(b, 50 + b) for b in (1, 2, 3)}
+    approvals = {
+        2: StopApproval(52, "r", "a", 1),
+        3: StopApproval(1, "r", "a", 1),
+        9: StopApproval(59, "r", "a", 1),
+    }
+    snapshot = Snapshot(1, 7, brokers, {}, {}, approvals=approvals)
+    request = inspection_pb2.ApproveStopRequest(reason="why", author="who")
+    made = dry_run.approval(snapshot, Stoppable((1,), (), 0, (1,), True), request)
+    assert (made.brokers, made.counted, made.reason, made.author) == (
+        {1: 51},
+        frozenset({(2, 52)}),
+        "why",
+        "who",
+    )
