@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import select
 from pathlib import Path
 
 import pytest
 import structlog
 from kazoo.protocol.connection import ConnectionHandler
 
-from proto import zookeeper_access
 from proto.security.files import FileSettingError
 from proto.zookeeper_access import Client, Handler, ZooKeeperAccess, ZooKeeperSettings
 
@@ -94,6 +94,6 @@ def test_a_wait_is_none_that_keeps_the_processor_busy(
             waited.append(timeout_ms)
             return []
 
-    monkeypatch.setattr(zookeeper_access.select, "poll", Poll)
+    monkeypatch.setattr(select, "poll", Poll)
     assert Handler().select([], [], [], timeout_s) == ([], [], [])
     assert waited == [waits_ms]

@@ -169,7 +169,7 @@ def test_advice_ends_all_that_keeps_the_controller_from_acting() -> None:
         cluster.maintenance = Maintenance(paused=paused, entered=entered)
         advice = explain_partition(cluster, partition, unclean_allowed=False).advice
         ends = {Remedy.RESUME: paused, Remedy.LEAVE: entered}
-        assert advice[-1].steps == {Remedy.RETURN, *(step for step, mark in ends.items() if mark)}
+        assert advice[-1].steps == frozenset((Remedy.RETURN, *(step for step, mark in ends.items() if mark)))
 
 
 def test_without_a_controller_nothing_changes_until_one_is_elected() -> None:
