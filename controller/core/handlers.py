@@ -192,6 +192,7 @@ def _deletions_retried(context: EventContext) -> Handler[None]:
     yield from deletion.retry(context)
     yield from stray_replicas.retry_overdue(context)
     yield from stray_replicas.record(context)
+    yield from forgotten.record(context)
     yield from retry_stalled(context)
 
 

@@ -41,6 +41,7 @@ from controller.core.records import (
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.brokers import BrokerRequest
 from controller.core.requests.errors import ErrorCode
+from controller.core.topics import forgotten
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
@@ -284,7 +285,8 @@ class Term:
                 self.verify()
             if not self.machine.ready:
                 continue
-            if retry_due(cluster, now) or stray_replicas.due(cluster, now) or stalled_due(cluster, now):
+            due = retry_due(cluster, now) or forgotten.record_due(cluster, now)
+            if due or stray_replicas.due(cluster, now) or stalled_due(cluster, now):
                 self.enqueue(Event(EventKind.TOPIC_DELETION_RETRY))
             if purge_due(cluster, now):
                 self.enqueue(Event(EventKind.CONFIG_CHANGE))

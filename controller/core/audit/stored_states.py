@@ -76,13 +76,15 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
             context.solved_state(partition)
             if isinstance(found, LeaderAndIsr) and context.cluster.without_data(found):
                 edited.lacking[partition] = found
+            elif _was_given_up(context, partition, found):
+                edited.unknown.append(partition)
     if edited.lacking:
         yield from lost_data.take_out(context, edited.lacking)
         yield from _elect_where_offline(
             context, [p for p, found in edited.lacking.items() if p.leadership is not found]
         )
     if edited.unknown:
-        # Creation reads a state that is there already, and adopts it.
+        # Creation reads a state that is there already, and adopts it; an election is held again.
         yield from partition_state_machine.bring_online(context, edited.unknown)
     if edited.by_leader:
         changed = yield from refresh(context, edited.by_leader, FOUND)
@@ -105,6 +107,15 @@ def _lacks_its_first(context: EventContext, partition: Partition) -> bool:
         partition.leadership is None
         and path not in cluster.problems
         and any(cluster.online_replicas(partition))
+    )
+
+
+def _was_given_up(context: EventContext, partition: Partition, found: LeaderAndIsr | None) -> bool:
+    """Whether its election was, after too many attempts, although a member of its ISR could lead it."""
+    return (
+        found is not None
+        and partition.state is partition_state_machine.OFFLINE
+        and any(context.cluster.is_online(partition, b) for b in found.isr)
     )
 
 

@@ -210,6 +210,9 @@ def _changes(
         else:
             yield Change("the controller, which creates the state of a partition once it has seen its topic")
         return
+    if not partition.replicas:
+        yield Change("nothing: its replicas are deleted, and what is left of its topic will be")
+        return
     leads = state.leader in cluster.brokers and partition not in cluster.offline_dirs.get(state.leader, ())
     if not leads:
         yield from _ways_to_a_leader(cluster, partition, state, rules, unclean_allowed)

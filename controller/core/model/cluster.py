@@ -79,6 +79,8 @@ class Cluster:
         #: Brokers that will not return, by id; and of those that did, the replicas that they are still to delete.
         self.forgotten: dict[int, Forgotten] = {}
         self.leftovers: dict[int, dict[Partition, None]] = {}
+        #: When to record again that such brokers are back, on the driver's clock; None: there is nothing to record.
+        self.record_forgotten_us: int | None = None
         #: Brokers that were lost without a clean stop.
         self.flapping: dict[int, Flapping] = {}
         #: Since when few enough brokers are offline to leave maintenance mode, and the time of the next check; on the

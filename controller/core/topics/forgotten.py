@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
+from controller.core.backoff import RETRY_FIRST_US
 from controller.core.commits import change_node, load_node
 from controller.core.context import EventContext, FollowUp, Handler
 from controller.core.events import StopReport
@@ -126,15 +127,22 @@ def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
             context.later(FollowUp.DELETIONS)
 
 
+def record_due(cluster: Cluster, now_us: int) -> bool:
+    """Whether ``record`` failed, and is to be tried again."""
+    return cluster.record_forgotten_us is not None and cluster.record_forgotten_us <= now_us
+
+
 def record(context: EventContext) -> Handler[None]:
     """Remove the mark of brokers that are back and have deleted everything."""
     cluster = context.cluster
+    cluster.record_forgotten_us = None
     done = {b for b, waiting in cluster.leftovers.items() if not waiting and b in cluster.brokers}
     if not done:
         return
     failure = yield from _change(context, lambda before: {b: m for b, m in before.items() if b not in done})
     if failure:
         context.reject("CONFLICT", failure)
+        cluster.record_forgotten_us = context.now_us + RETRY_FIRST_US
         return
     for broker_id in done:
         del cluster.leftovers[broker_id]

@@ -338,7 +338,7 @@ class _Look:
         topic = self._cluster.topics.get(name)
         if topic is None:
             return held.get(name, (0, 0)) != (0, 0)
-        if self._cluster.deletion_requested(name):
+        if name in self._cluster.topics_to_delete:
             return False
         expected = await self._expected.topic(topic)
         return held.get(name, (0, 0)) != (expected.hosted.get(self._broker.id, 0), expected.metadata)

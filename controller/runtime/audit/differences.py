@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from controller.core.model import NO_EPOCH, Cluster, LeaderAndIsr, Partition, ReplicaState
+from controller.core.znode_paths import topic_path
 from proto.gen import broker_control_pb2 as pb
 
 
@@ -66,9 +67,14 @@ _NOTHING = "nothing"
 
 
 def differences(cluster: Cluster, broker_id: int, topic: str, held: Held) -> list[Difference]:
-    """What differs, by partition. Topics under deletion are left out, and replicas that may not have been told yet."""
+    """What differs, by partition. Topics under deletion are left out, and replicas that may not have been told yet.
+
+    One whose deletion waits is not: what it waits for, such as the end of a move, may wait for what a broker lacks."""
     known = cluster.topics.get(topic)
-    if known is not None and (cluster.deletion_requested(topic) or known.deleted):
+    if known is not None and (topic in cluster.topics_to_delete or known.deleted):
+        return []
+    if known is None and topic_path(topic) in cluster.problems:
+        # Nobody knows what it is like: brokers go on as they were told by others.
         return []
     partitions = known.partitions if known is not None else {}
     found: list[Difference] = []

@@ -118,7 +118,7 @@ class KafkaLook:
         return pages, not names and len(pages) <= 1
 
     def _going(self, name: str) -> bool:
-        return self._cluster.deletion_requested(name)
+        return name in self._cluster.topics_to_delete
 
     # asking
 

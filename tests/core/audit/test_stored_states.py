@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 
 from controller.core.audit.stored_states import RESERVE
-from controller.core.effects import CreateState
+from controller.core.effects import CreateState, SetState
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
-from controller.core.model import EPOCH_MAX, RECOVERED, RECOVERING, LeaderAndIsr, PartitionState
+from controller.core.model import (
+    EPOCH_MAX,
+    RECOVERED,
+    RECOVERING,
+    Attribution,
+    LeaderAndIsr,
+    Maintenance,
+    PartitionState,
+)
 from controller.core.records import AuditFinding, LeadershipChange, PartitionTransition, Rejection
 from controller.core.requests.operator import SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -256,6 +264,35 @@ def test_a_creation_that_was_given_up_is_tried_again() -> None:
     check(rig)
     assert rig.partition().state is PartitionState.ONLINE
     rig.check_converged()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_an_election_that_was_given_up_is_held_again(paused: bool) -> None:
+    """Nobody else comes back to it: its broker is there, and nothing changes any more."""
+    rig = cluster(1, 2)
+    rig.world.broker_down(1)
+    rig.world.broker_down(2)
+    rig.run()
+    rig.fate = lambda effect: Fate.LOST if isinstance(effect.writes[0], SetState) else Fate.ANSWERED
+    rig.world.broker_up(2)
+    rig.run()
+    assert (rig.partition().state, rig.stored()[0]) == (PartitionState.OFFLINE, -1)
+    rig.fate = lambda _: Fate.ANSWERED
+    if paused:
+        rig.cluster.maintenance = Maintenance(paused=Attribution("test", "me"))
+    check(rig)
+    assert (rig.partition().state is PartitionState.ONLINE) is not paused
+    assert (rig.stored()[0] in rig.cluster.brokers) is not paused
+
+
+def test_a_partition_whose_isr_is_gone_waits_without_a_word() -> None:
+    rig = cluster(1, 2)
+    rig.world.broker_down(1)
+    rig.world.broker_down(2)
+    rig.run()
+    rig.forget()
+    check(rig)
+    assert (rig.commits(), rig.rejects()) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -350,3 +350,10 @@ def test_unknown_brokers() -> None:
     assert explain_broker(cluster, 9).summary == "it is not registered, and no partition is assigned to it"
     cluster.problems["/brokers/ids/9"] = "port = 0"
     assert explain_broker(cluster, 9).summary == "its registration cannot be used: port = 0"
+
+
+@pytest.mark.parametrize("leader", [1, -1])
+def test_of_a_partition_whose_replicas_are_deleted_it_is_said_that_nothing_helps(leader: int) -> None:
+    """Its znodes are still there: they could not be deleted yet."""
+    found = explained([], state(leader, [1], 5, 7), [1])
+    assert list(found.changes) == ["nothing: its replicas are deleted, and what is left of its topic will be"]

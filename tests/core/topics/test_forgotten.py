@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from controller.core.backoff import RETRY_FIRST_US
 from controller.core.events import Event, EventKind
 from controller.core.model import Forgotten
 from controller.core.records import Rejection
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import ForgetBroker
+from controller.core.topics import forgotten
 from controller.core.znode_paths import FORGOTTEN
 from tests.support.core.deletions import active, check_gone
 from tests.support.core.harness import Fate, MachineHarness
@@ -243,3 +245,21 @@ def test_it_is_told_of_what_one_that_is_back_cannot_delete() -> None:
         ("t", 1)
     ]
     assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1)}
+
+
+def test_that_it_is_back_is_recorded_later_where_somebody_else_writes_all_the_time() -> None:
+    """Otherwise it would count as forgotten until the next controller."""
+    world, rig = waiting()
+    ask(rig, FORGET)
+    rig.fate = lambda effect: Fate.LOST if FORGOTTEN in str(effect.writes) else Fate.ANSWERED
+    world.broker_up(2)
+    rig.run()
+    assert 2 in world.nodes[FORGOTTEN].value
+    assert not forgotten.record_due(rig.cluster, rig.now_us)
+    rig.now_us += RETRY_FIRST_US
+    assert forgotten.record_due(rig.cluster, rig.now_us)
+    rig.fate = lambda _: Fate.ANSWERED
+    world.events.append(Event(EventKind.TOPIC_DELETION_RETRY))
+    rig.run()
+    assert world.nodes[FORGOTTEN].value == {}
+    assert not forgotten.record_due(rig.cluster, rig.now_us + RETRY_FIRST_US)

@@ -71,6 +71,8 @@ class SimulatedCluster:
         self.tampered = False
         #: The victim's znodes were removed by hand: brokers were told nothing of it, and keep what they hold.
         self.by_hand = False
+        #: An operator had a broker stay that was about to be let go.
+        self.shutdown_undone = any(action.kind == "cancel_shutdown" for action in plan.actions)
         self._trace = blake2b(digest_size=16)
         self.ended = asyncio.Event()
         self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
@@ -249,8 +251,7 @@ class SimulatedCluster:
         asked = self._standing(broker)
 
         def let_go() -> None:
-            undone = any(action.kind == "cancel_shutdown" for action in self.plan.actions)
-            if undone or asked is None or asked != self._standing(broker):
+            if self.shutdown_undone or asked is None or asked != self._standing(broker):
                 return
             deleted = self.nodes_below("/admin/delete_topics")
             for (name, number), state in self.ledger.states.items():

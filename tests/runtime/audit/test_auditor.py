@@ -20,6 +20,7 @@ from controller.core.events import TellAgain
 from controller.core.handlers import event_of
 from controller.core.model import Broker, LeaderAndIsr, Partition, Topic
 from controller.core.records import AuditFinding
+from controller.core.topics.reasons import BeingReassigned
 from controller.errors import LeadershipError
 from controller.runtime.audit import auditor as module
 from controller.runtime.audit import expected as expected_module
@@ -140,6 +141,29 @@ def test_forgotten_metadata_is_found_recorded_and_mended() -> None:
     rig.mend()
     assert rig.verdicts() == [Verdict.EQUAL] * 3
     assert [(f.broker_id, f.to) for f in rig.findings] == [(2, "differs"), (2, "told_again"), (2, "agrees")]
+
+
+@pytest.mark.parametrize(("begun", "verdict"), [(False, Verdict.DIFFERENT), (True, Verdict.EQUAL)])
+def test_a_topic_whose_deletion_waits_is_looked_at(begun: bool, verdict: Verdict) -> None:
+    rig = Rig()
+    cluster = rig.core.cluster
+    cluster.deletions_waiting["t"] = BeingReassigned("t-0", 1)
+    if begun:
+        cluster.topics_to_delete.add("t")
+    rig.handlers(2).metadata._remove(("t", 1))
+    assert rig.verdicts() == [Verdict.EQUAL, verdict, Verdict.EQUAL]
+
+
+@pytest.mark.parametrize(("unread", "verdict"), [(False, Verdict.DIFFERENT), (True, Verdict.EQUAL)])
+def test_brokers_keep_a_topic_that_the_controller_cannot_read(unread: bool, verdict: Verdict) -> None:
+    """Otherwise nobody would find its leaders any more, who go on leading."""
+    rig = Rig()
+    cluster = rig.core.cluster
+    rig.core.failover()
+    cluster.remove_topic("t")
+    if unread:
+        cluster.problems["/brokers/topics/t"] = "it does not decode"
+    assert rig.verdicts() == [verdict] * 3
 
 
 def replace_replica(rig: Rig, id_: int, number: int, **changes: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from controller.core.model import NO_EPOCH, Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
 from controller.core.outbox import PushKind
+from controller.core.topics.reasons import BeingReassigned
 from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
 from controller.runtime.audit.differences import (
@@ -82,6 +83,32 @@ def test_of_a_topic_that_is_not_there_only_what_is_served_is_told(role: str, fou
     holding = Held("id", hosted={4: replica}, known={3: item})
     sides = [(d.partition, d.side, d.remedy) for d in differences(cluster, 1, "absent", holding)]
     assert sides == [(3, Side.METADATA, Remedy.FORGET), (4, Side.HOSTED, Remedy.NONE)][: 1 + found]
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_of_a_topic_that_cannot_be_read_nothing_is_told(unread: bool) -> None:
+    """Its leaders go on leading, and clients find them."""
+    cluster, _ = a_partition()
+    holding = Held("id", known={0: pb.KnownPartition(partition=0, leader=1)})
+    if unread:
+        cluster.problems["/brokers/topics/other"] = "it does not decode"
+    assert len(differences(cluster, 1, "other", holding)) == (0 if unread else 1)
+    # What is known of it was read before.
+    cluster.controller_epoch = STATE.controller_epoch
+    cluster.problems["/brokers/topics/t"] = "it does not decode"
+    assert len(differences(cluster, 3, "t", held(partition_epoch=6))) == 1
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_topic_whose_deletion_waits_is_compared(begun: bool) -> None:
+    """What it waits for may wait for what its leader lacks: a state that somebody has touched, for example."""
+    cluster, _ = a_partition()
+    cluster.controller_epoch = STATE.controller_epoch
+    cluster.deletions_waiting["t"] = BeingReassigned("t-0", 1)
+    if begun:
+        cluster.topics_to_delete.add("t")
+    found = differences(cluster, 3, "t", held(partition_epoch=6))
+    assert len(found) == (0 if begun else 1)
 
 
 def test_differences_are_told_in_order_of_their_numbers() -> None:

@@ -12,6 +12,7 @@ from controller.core.explain.work import NONE, controller_notes, explain_reassig
 from controller.core.model import NO_LEADER, Cluster, Partition
 from controller.runtime.term import Term
 from tests.provers.sim.actors.controllers import SimController
+from tests.provers.sim.checks.refusals import NOBODY
 
 
 def unexplained(controllers: Iterable[SimController]) -> Iterator[str]:
@@ -26,8 +27,8 @@ def unexplained(controllers: Iterable[SimController]) -> Iterator[str]:
 def _of_term(term: Term) -> Iterator[str]:
     cluster, settings = term.machine.cluster, term.machine.settings
     controller_notes(cluster, settings)
-    for broker_id in cluster.brokers:
-        explain_broker(cluster, broker_id, [p for p in cluster.partitions() if broker_id in p.replicas])
+    for broker_id in (*cluster.brokers, *cluster.forgotten, NOBODY):
+        explain_broker(cluster, broker_id)
     for name in {*cluster.topics, *cluster.topics_to_delete}:
         deletion = explain_topic_deletion(cluster, settings, name)
         if deletion is None:

@@ -131,11 +131,20 @@ class Edits:
 
 
 class Asker:
-    """Sends what one scenario asks for. ``serial``: no other scenario of the run has it. ``edits``: of all of them."""
+    """Sends what one scenario asks for. ``serial``: no other scenario of the run has it. ``edits``: of all of them.
+    ``calm``: it asks once nothing goes wrong any more."""
 
     def __init__(
-        self, cluster: OddCluster, operator: Operator, edits: Edits, serial: int, rng: Random
+        self,
+        cluster: OddCluster,
+        operator: Operator,
+        edits: Edits,
+        serial: int,
+        rng: Random,
+        *,
+        calm: bool = False,
     ) -> None:
+        self._calm = calm
         self.cluster, self.operator, self.serial, self.rng = cluster, operator, serial, rng
         self.edits, self._edits_itself = edits, False
 
@@ -154,7 +163,7 @@ class Asker:
         """The answer, judged; None: there is none to judge, or nobody has decided. ``tidying``: sent whatever is over.
 
         Raises OverError."""
-        if self.cluster.over and not tidying:
+        if self.too_late(tidying=tidying):
             raise OverError
         method = METHODS[case.method]
         self.operator.asked += 1
@@ -169,6 +178,9 @@ class Asker:
         for finding in findings(case, answer):
             self.cluster.violated(f"{case.method} {finding}: {case.request}")
         return answer
+
+    def too_late(self, *, tidying: bool) -> bool:
+        return self.cluster.over and not (tidying or self._calm)
 
     async def pass_s(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

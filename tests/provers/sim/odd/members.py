@@ -37,7 +37,7 @@ REBALANCE_S, SESSION_S = 1.0, 2.0
 SESSION_MS = int(SESSION_S * 1000)
 
 
-class _Group:
+class Group:
     """One group, asked of its coordinator."""
 
     def __init__(self, asker: Asker, name: str) -> None:
@@ -46,7 +46,7 @@ class _Group:
     async def ask(self, method: str, request: Any, allowed: Codes, *, tidying: bool = False) -> Any:
         """The answer; None: there is none, or the group is elsewhere. Raises OverError."""
         cluster = self._asker.cluster
-        if cluster.over and not tidying:
+        if self._asker.too_late(tidying=tidying):
             raise OverError
         address = self._address()
         if address is None:
@@ -86,7 +86,7 @@ class _Group:
         return broker.address if broker is not None else None
 
 
-def _join(group: str, member: str = "", timeout_ms: int = SESSION_MS, kind: str = "odd", *names: str) -> Any:
+def join(group: str, member: str = "", timeout_ms: int = SESSION_MS, kind: str = "odd", *names: str) -> Any:
     return wire.JoinGroupRequest(
         group_id=group,
         member_id=member,
@@ -98,57 +98,57 @@ def _join(group: str, member: str = "", timeout_ms: int = SESSION_MS, kind: str 
     )
 
 
-def _commit(group: str, generation: int, member: str, *offsets: wire.CommittedOffset) -> Any:
+def commit(group: str, generation: int, member: str, *offsets: wire.CommittedOffset) -> Any:
     return wire.OffsetCommitRequest(
         group_id=group, generation_id=generation, member_id=member, offsets=offsets
     )
 
 
-def _offset(topic: str, offset: int, leader_epoch: int = -1, metadata: str = "") -> wire.CommittedOffset:
+def committed(topic: str, offset: int, leader_epoch: int = -1, metadata: str = "") -> wire.CommittedOffset:
     return wire.CommittedOffset(topic=topic, offset=offset, leader_epoch=leader_epoch, metadata=metadata)
 
 
 async def refused_members(asker: Asker) -> None:
     """Of a group that nobody is in, and of none."""
-    group = _Group(asker, f"odd-{asker.serial}-none")
+    group = Group(asker, f"odd-{asker.serial}-none")
     name = group.name
     await group.served()
     await _refused_offsets(asker, group)
     for method, request, allowed in (
-        ("JoinGroup", _join("", "", SESSION_MS, "odd", "range"), _NO_GROUP),
+        ("JoinGroup", join("", "", SESSION_MS, "odd", "range"), _NO_GROUP),
         ("SyncGroup", wire.SyncGroupRequest(), _NO_GROUP),
         ("Heartbeat", wire.HeartbeatRequest(), _NO_GROUP),
         ("LeaveGroup", wire.LeaveGroupRequest(), _NO_GROUP),
-        ("OffsetCommit", _commit("", -1, ""), _NO_GROUP),
+        ("OffsetCommit", commit("", -1, ""), _NO_GROUP),
         ("OffsetFetch", wire.OffsetFetchRequest(), _NO_GROUP),
         ("FindCoordinator", wire.FindCoordinatorRequest(), _NO_GROUP),
-        ("JoinGroup", _join(name, "", 1, "odd", "range"), (codes.INVALID_SESSION_TIMEOUT,)),
-        ("JoinGroup", _join(name, "", 10**9, "odd", "range"), (codes.INVALID_SESSION_TIMEOUT,)),
-        ("JoinGroup", _join(name, REFUSED, SESSION_MS, "odd", "range"), _NO_MEMBER),
-        ("JoinGroup", _join(name, "", SESSION_MS, "", "range"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
-        ("JoinGroup", _join(name, "", SESSION_MS, "odd"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+        ("JoinGroup", join(name, "", 1, "odd", "range"), (codes.INVALID_SESSION_TIMEOUT,)),
+        ("JoinGroup", join(name, "", 10**9, "odd", "range"), (codes.INVALID_SESSION_TIMEOUT,)),
+        ("JoinGroup", join(name, REFUSED, SESSION_MS, "odd", "range"), _NO_MEMBER),
+        ("JoinGroup", join(name, "", SESSION_MS, "", "range"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+        ("JoinGroup", join(name, "", SESSION_MS, "odd"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
         ("SyncGroup", wire.SyncGroupRequest(group_id=name, member_id=REFUSED), (*_NO_MEMBER, *_BALANCING)),
         ("Heartbeat", wire.HeartbeatRequest(group_id=name, member_id=REFUSED), (*_NO_MEMBER, *_DONE)),
         ("LeaveGroup", wire.LeaveGroupRequest(group_id=name, member_id=REFUSED), _NO_MEMBER),
-        ("OffsetCommit", _commit(name, 5, REFUSED, _offset("t0", 1)), _GENERATION),
+        ("OffsetCommit", commit(name, 5, REFUSED, committed("t0", 1)), _GENERATION),
     ):
         await group.ask(method, request, allowed)
 
 
-async def _refused_offsets(asker: Asker, group: _Group) -> None:
+async def _refused_offsets(asker: Asker, group: Group) -> None:
     """Each offset is judged by itself, and none of them is kept."""
     there = "t0" in asker.cluster.ledger.topics
     wrong: Sequence[tuple[wire.CommittedOffset, Codes]] = (
-        (_offset(f"{REFUSED}-{NOBODY}", 1), (codes.UNKNOWN_TOPIC_OR_PARTITION,)),
-        (_offset("t0", -5), (codes.INVALID_REQUEST, codes.UNKNOWN_TOPIC_OR_PARTITION)),
-        (_offset("t0", 5, -7), (codes.INVALID_REQUEST, codes.UNKNOWN_TOPIC_OR_PARTITION)),
+        (committed(f"{REFUSED}-{NOBODY}", 1), (codes.UNKNOWN_TOPIC_OR_PARTITION,)),
+        (committed("t0", -5), (codes.INVALID_REQUEST, codes.UNKNOWN_TOPIC_OR_PARTITION)),
+        (committed("t0", 5, -7), (codes.INVALID_REQUEST, codes.UNKNOWN_TOPIC_OR_PARTITION)),
         (
-            _offset("t0", 5, 0, "m" * 5000),
+            committed("t0", 5, 0, "m" * 5000),
             (codes.OFFSET_METADATA_TOO_LARGE, codes.UNKNOWN_TOPIC_OR_PARTITION),
         ),
     )
     for offset, allowed in wrong:
-        answer = await group.ask("OffsetCommit", _commit(group.name, -1, "", offset), (*_DONE, *allowed))
+        answer = await group.ask("OffsetCommit", commit(group.name, -1, "", offset), (*_DONE, *allowed))
         found = [p.error_code for p in answer.partition_errors] if answer is not None else []
         if any(code not in (*allowed, *_ELSEWHERE) for code in found):
             asker.cluster.violated(f"an offset that cannot be was taken: {offset}: {found}")
@@ -159,12 +159,12 @@ async def _refused_offsets(asker: Asker, group: _Group) -> None:
 
 async def life_of_a_group(asker: Asker) -> None:
     """One member, and what is said to others and to what it says at the wrong time."""
-    group = _Group(asker, f"odd-{asker.serial}")
+    group = Group(asker, f"odd-{asker.serial}")
     name = group.name
     await group.served()
     joined_at = _Since(group)
     joined = await group.ask(
-        "JoinGroup", _join(name, "", SESSION_MS, "odd", "range", "sticky"), (*_DONE, *_BALANCING)
+        "JoinGroup", join(name, "", SESSION_MS, "odd", "range", "sticky"), (*_DONE, *_BALANCING)
     )
     if joined is None or joined.error_code:
         return
@@ -174,16 +174,20 @@ async def life_of_a_group(asker: Asker) -> None:
         for method, request, allowed in (
             (
                 "JoinGroup",
-                _join(name, "", SESSION_MS, "other", "range"),
+                join(name, "", SESSION_MS, "other", "range"),
                 (codes.INCONSISTENT_GROUP_PROTOCOL,),
             ),
-            ("JoinGroup", _join(name, "", SESSION_MS, "odd", "none"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
-            ("JoinGroup", _join(name, REFUSED, SESSION_MS, "odd", "range"), _NO_MEMBER),
-            ("Heartbeat", _heartbeat(name, generation + _FAR, member), (*_GENERATION, *late)),
-            ("Heartbeat", _heartbeat(name, generation, REFUSED), _NO_MEMBER),
-            ("SyncGroup", _sync(name, generation + _FAR, member), (*_GENERATION, *late)),
-            ("SyncGroup", _sync(name, generation, REFUSED), _NO_MEMBER),
-            ("OffsetCommit", _commit(name, generation, member, _offset("t0", 1)), (*_BALANCING, *_NO_MEMBER)),
+            ("JoinGroup", join(name, "", SESSION_MS, "odd", "none"), (codes.INCONSISTENT_GROUP_PROTOCOL,)),
+            ("JoinGroup", join(name, REFUSED, SESSION_MS, "odd", "range"), _NO_MEMBER),
+            ("Heartbeat", heartbeat(name, generation + _FAR, member), (*_GENERATION, *late)),
+            ("Heartbeat", heartbeat(name, generation, REFUSED), _NO_MEMBER),
+            ("SyncGroup", sync(name, generation + _FAR, member), (*_GENERATION, *late)),
+            ("SyncGroup", sync(name, generation, REFUSED), _NO_MEMBER),
+            (
+                "OffsetCommit",
+                commit(name, generation, member, committed("t0", 1)),
+                (*_BALANCING, *_NO_MEMBER),
+            ),
             ("LeaveGroup", wire.LeaveGroupRequest(group_id=name, member_id=REFUSED), _NO_MEMBER),
         ):
             answer = await group.ask(method, request, (*allowed, *_MOVED, *_DONE))
@@ -201,7 +205,7 @@ async def life_of_a_group(asker: Asker) -> None:
 class _Since:
     """A moment, and who coordinated the group then."""
 
-    def __init__(self, group: _Group) -> None:
+    def __init__(self, group: Group) -> None:
         self._group, self._coordinator = group, group.coordinator()
         self._loop = asyncio.get_running_loop()
         self._at_s = self._loop.time()
@@ -218,38 +222,38 @@ class _Since:
         return passed_s is not None and passed_s < REBALANCE_S
 
 
-async def _while_it_lives(asker: Asker, group: _Group, joined: _Since) -> None:
+async def _while_it_lives(asker: Asker, group: Group, joined: _Since) -> None:
     """Nobody else commits while it is a member."""
-    request = _commit(group.name, -1, "", _offset("t0", 1))
+    request = commit(group.name, -1, "", committed("t0", 1))
     answer = await group.ask("OffsetCommit", request, (*_DONE, *_NO_MEMBER, *_GENERATION))
     if answer is not None and not answer.error_code and joined.has_its_member:
         asker.cluster.violated(f"{group.name}: offsets of nobody are committed while it has a member")
 
 
-async def _stable(asker: Asker, group: _Group, member: str, generation: int) -> None:
+async def _stable(asker: Asker, group: Group, member: str, generation: int) -> None:
     """It gets its assignment, joins again with the same, and then says nothing until it is left out."""
     anything = (*_DONE, *_MOVED, *_BALANCING)
     assignments = [wire.GroupAssignment(member_id=member, assignment=b"all")]
-    request = _sync(group.name, generation, member)
+    request = sync(group.name, generation, member)
     request.assignments.extend(assignments)
     synced = await group.ask("SyncGroup", request, anything)
     if synced is not None and not synced.error_code and synced.assignment != b"all":
         asker.cluster.violated(f"{member} was assigned {synced.assignment!r}")
-    await group.ask("Heartbeat", _heartbeat(group.name, generation, member), anything)
-    again = _join(group.name, member, SESSION_MS, "odd", "range", "sticky")
+    await group.ask("Heartbeat", heartbeat(group.name, generation, member), anything)
+    again = join(group.name, member, SESSION_MS, "odd", "range", "sticky")
     await group.ask("JoinGroup", again, anything)
     if asker.rng.random() < 0.5:
         # Neither the sync that the coordinator waits for, nor any sign of life.
         silent = _Since(group)
         await asker.pass_s(2 * SESSION_S)
-        answer = await group.ask("Heartbeat", _heartbeat(group.name, generation, member), anything)
+        answer = await group.ask("Heartbeat", heartbeat(group.name, generation, member), anything)
         if answer is not None and not answer.error_code and silent.undisturbed_s is not None:
             asker.cluster.violated(f"{member} is in its group after twice its session timeout")
 
 
-def _heartbeat(group: str, generation: int, member: str) -> Any:
+def heartbeat(group: str, generation: int, member: str) -> Any:
     return wire.HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
 
 
-def _sync(group: str, generation: int, member: str) -> Any:
+def sync(group: str, generation: int, member: str) -> Any:
     return wire.SyncGroupRequest(group_id=group, generation_id=generation, member_id=member)

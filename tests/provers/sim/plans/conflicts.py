@@ -54,6 +54,12 @@ KINDS = {
     "kafka_id": re.compile(r"/controllers/kafka_ids/\d+\Z"),
     "broker": re.compile(r"/brokers/ids/(\*|\d+)\Z"),
 }
+#: What says nothing, by the beginning of the path.
+_EMPTY = (
+    ("/config/", b'{"version":1,"config":{}}'),
+    ("/controllers/forgotten", b'{"version":1,"brokers":{}}'),
+    ("/controllers/maintenance", b'{"version":1,"drained":{}}'),
+)
 #: Who writes and reads: nobody else's conflicts are of interest.
 _ACTORS = ("controller-", "broker-")
 #: Which controller this is, nobody knows.
@@ -112,11 +118,15 @@ class Conflicts:
         """Wait for the count-th such moment; ``provoked``, with the arguments ``how``, brings it about."""
         if not self._cluster.node(f"/brokers/topics/{VICTIM}"):
             self._make_victim()
-        self._waiting.append(_Conflict(moment, kind, count, times, rival))
+        self.wait_for(moment, kind, count, times, rival)
         if provoked in FAULTS:
             self._cluster.faults.begin(provoked, how)
         else:
             self._cluster.operator.begin(provoked, how)
+
+    def wait_for(self, moment: str, kind: str, count: int, times: int, rival: str) -> None:
+        """As above, whatever brings it about."""
+        self._waiting.append(_Conflict(moment, kind, count, times, rival))
 
     def forget(self) -> None:
         """Nobody comes in between any more."""
@@ -163,6 +173,13 @@ class Conflicts:
         """As it was, in a new version."""
         return self._edit(path, lambda data: data)
 
+    def busy(self, path: str, op: Operation) -> bool:
+        """As it was, or empty, where it was not: in any case there is another version."""
+        if self.touched(path, op):
+            return True
+        empty = next((data for start, data in _EMPTY if path.startswith(start)), b"")
+        return bool(empty) and self._cluster.node(path) is None and self._ask(Create(path, empty))
+
     def unanswered(self, _path: str, op: Operation) -> bool:
         """Whoever writes never hears of it: the connection breaks before the answer."""
         self._cluster.faults.lose_commit(self._client, "reply")
@@ -175,7 +192,7 @@ class Conflicts:
         if not topic[1].startswith(VICTIM):
             return False
         self._cluster.by_hand = True
-        return self._ask(Multi(tuple(self._removal(topic[0]))))
+        return self.remove(topic[0])
 
     def scribbled(self, path: str, _: Operation) -> bool:
         """Until somebody puts back what was there; requests are tools' own, and nobody does."""
@@ -256,7 +273,7 @@ class Conflicts:
         topic = _TOPIC.match(path)
         if topic is None or not topic[1].startswith(VICTIM):
             return False
-        return self._ask(Create(f"{path}/litter"))
+        return self._ask(Create(f"{path}/litter{self.made}"))
 
     def departed(self, path: str, _: Operation) -> bool:
         """A broker's session ends, by whose registration it is known."""
@@ -377,6 +394,12 @@ class Conflicts:
 
     # controllers
 
+    def taken_over(self, path: str, _: Operation) -> bool:
+        """An operator has made a maintenance his own that a controller entered by itself."""
+        if path != "/controllers/maintenance":
+            return False
+        return self._edit(path, lambda data: json.dumps({**json.loads(data), "automatic": False}).encode())
+
     def superseded(self, path: str, _: Operation) -> bool:
         """By one that has raised the epoch, and is gone."""
         return self._edit(path, lambda data: str(int(data) + 1).encode())
@@ -473,6 +496,10 @@ class Conflicts:
     def _make_victim(self) -> None:
         if self._cluster.node("/brokers/topics") is not None:
             self._ask(Multi((self._victim(),)))
+
+    def remove(self, path: str) -> bool:
+        """A topic with all that it has."""
+        return self._ask(Multi(tuple(self._removal(path))))
 
     def _removal(self, path: str) -> Iterator[Delete]:
         node = self._cluster.node(path)

@@ -128,6 +128,8 @@ class Options:
     handovers: int = 0
     #: After those, so many times a broker goes and comes while other things happen (`tests.provers.sim.interruptions`).
     interruptions: int = 0
+    #: And after those, so many episodes of a cluster in which nothing else goes wrong (`tests.provers.sim.episodes`).
+    episodes: int = 0
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
@@ -140,6 +142,8 @@ TAKEOVERS, SECURED, STRANGERS, NAMESAKES, POISONS = 0.15, 0.3, 0.3, 0.2, 0.1
 HANDOVERS = 0.5
 #: Share of the seeds with interruptions, of those with two brokers or more.
 INTERRUPTIONS = 0.5
+#: Share of the seeds with episodes, of those in which all topics can be asked for.
+EPISODES = 0.5
 #: Share of the seeds with brokers of several disks.
 SEVERAL_DISKS = 0.25
 #: With ``held_up``, of those with a broker to send to.
@@ -211,6 +215,7 @@ def _options(seed: int, rng: Random) -> Options:
         options,
         handovers=_handovers(Random(f"{seed}:handovers"), options),
         interruptions=_interruptions(Random(f"{seed}:interruptions"), options),
+        episodes=_episodes(Random(f"{seed}:episodes"), options),
     )
 
 
@@ -224,6 +229,11 @@ def _handovers(rng: Random, options: Options) -> int:
 def _interruptions(rng: Random, options: Options) -> int:
     apart = options.takeover or options.poison or options.oversized or options.maintenance_min == 1
     return rng.randint(1, 3) if rng.random() < INTERRUPTIONS and options.brokers > 1 and not apart else 0
+
+
+def _episodes(rng: Random, options: Options) -> int:
+    apart = options.takeover or options.poison or options.oversized
+    return rng.randint(1, 3) if rng.random() < EPISODES and not apart else 0
 
 
 def _drawn(

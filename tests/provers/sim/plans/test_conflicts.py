@@ -174,6 +174,35 @@ def test_an_answer_is_lost_of_who_writes(cluster: Any) -> None:
     assert lost == [("controller-2", "reply"), ("controller-1", "reply")]
 
 
+def test_who_keeps_a_znode_busy_makes_it_first(cluster: Any) -> None:
+    for path in ("/config", "/config/topics"):
+        cluster.ask_zookeeper(Create(path))
+    path = "/config/topics/t"
+    conflicts = armed(cluster, "write", "config", "busy", times=2)
+    for version in (0, 1):
+        conflicts.arrives("controller-1", Create(path, b"ours"))
+        assert stored(cluster, path) == ({"version": 1, "config": {}}, version)
+
+
+def test_each_piece_of_litter_is_another_one(cluster: Any) -> None:
+    """As a controller that deletes a topic finds the former ones, and deletes them."""
+    conflicts = armed(cluster, "write", "topic", "littered", times=3)
+    for count in (1, 2, 3):
+        conflicts.arrives("controller-1", Delete(TOPIC))
+        assert len(cluster.node(TOPIC).children) == count
+
+
+def test_a_maintenance_is_taken_over_by_an_operator(cluster: Any) -> None:
+    cluster.ask_zookeeper(Create("/controllers"))
+    path = "/controllers/maintenance"
+    cluster.ask_zookeeper(Create(path, b'{"version":1,"automatic":true}'))
+    conflicts = armed(cluster, "write", "ours", "taken_over")
+    conflicts.arrives("controller-1", Set("/controllers/forgotten", b"", 0))
+    assert conflicts.made == 0
+    conflicts.arrives("controller-1", Set(path, b"", 0))
+    assert stored(cluster, path) == ({"version": 1, "automatic": False}, 1)
+
+
 def test_all_that_plans_name_is_there() -> None:
     kinds = {what.rpartition(" ")[2] for what in RIVALS}
     assert kinds == KINDS.keys()
