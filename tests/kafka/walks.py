@@ -305,7 +305,8 @@ class Walk:
 
     def _cancel(self) -> tuple[str, Step]:
         moving = self._moving()
-        chosen = [self._random.choice(moving)] if moving else self._some()
+        known = [key for key in self._some() if key[0] != "nosuch"]
+        chosen = [self._random.choice(moving)] if moving else known
         return self._altered([(t, n, None) for t, n in chosen])
 
     def _altered(self, chosen: Sequence[tuple[str, int, list[int] | None]]) -> tuple[str, Step]:

@@ -121,8 +121,7 @@ class Validation:
 
 
 def validate(cluster: Cluster, asked: PartitionReassignment, *, mixed: bool) -> Refusal | None:
-    """Why a request for one partition is refused, in the original's order: replicas first, then whether there is
-    anything to cancel, then the partition.
+    """Why a request for one partition is refused, in the original's order: replicas first, then the partition.
 
     A dead target is refused only where it would be added. ``replicas`` None cancels, also a reassignment that delays
     the deletion of its topic.
@@ -140,13 +139,13 @@ def validate(cluster: Cluster, asked: PartitionReassignment, *, mixed: bool) -> 
         if dead:
             why = f"{ids_shown(dead)} are not live brokers: cannot be added"
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
-    known = cluster.reassignments
-    if asked.replicas is None and partition not in known.ongoing and partition not in known.queued:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned"
     if partition is None:
         return _UNKNOWN
     if unknown:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic is being deleted"
+    known = cluster.reassignments
+    if asked.replicas is None and partition not in known.ongoing and partition not in known.queued:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned"
     return _unsafe(cluster, partition, asked.replicas, mixed=mixed)
 
 

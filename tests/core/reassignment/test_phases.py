@@ -314,13 +314,13 @@ def test_refusals_of_a_known_partition(target: list[int] | None, error: str, wor
     assert rig.rejects() == [error]
 
 
-def test_replicas_and_whether_there_is_anything_to_cancel_are_judged_before_the_partition() -> None:
+def test_replicas_are_judged_before_the_partition() -> None:
     rig = active(1, 2, t=[[1, 2]])
     assert ask(rig, {("x", 0): [], ("x", 1): [7], ("x", 2): [1], ("x", 3): None, ("t", 9): [1]}) == {
         "x-0": "INVALID_REPLICA_ASSIGNMENT",
         "x-1": "INVALID_REPLICA_ASSIGNMENT",
         "x-2": "UNKNOWN_TOPIC_OR_PARTITION",
-        "x-3": "NO_REASSIGNMENT_IN_PROGRESS",
+        "x-3": "UNKNOWN_TOPIC_OR_PARTITION",
         "t-9": "UNKNOWN_TOPIC_OR_PARTITION",
     }
 
