@@ -280,14 +280,20 @@ class Walk:
         )
 
     def _targets(self) -> list[tuple[str, int, list[int]]]:
-        """Of a partition that nobody has led yet, Kafka's controller fails to begin the move, after it was written."""
-        return [
-            (topic, number, self._replicas())
-            for topic, number in self._some()
-            if topic == "nosuch" or self._first.state(topic, number) is not None
-        ]
+        """With a replica that is in sync: ours refuses to move from all of them, where Kafka's loses their data.
+        Of a partition that nobody has led yet, Kafka's controller fails to begin the move, after it was written."""
+        found = [("nosuch", 0, self._replicas())]
+        for topic, number in self._some():
+            if (known := self._first.state(topic, number)) is not None:
+                kept = self._random.choice(known[0]["isr"])
+                moved = [kept, *(b for b in self._replicas() if b != kept)]
+                found.append((topic, number, self._random.sample(moved, len(moved))))
+        return found[self._random.random() < 0.8 and len(found) > 1 :]
 
     def _reassign_by_znode(self) -> tuple[str, Step]:
+        if self._first.zk.exists(znode_paths.REASSIGN_PARTITIONS):
+            # Kafka's controller does not look at what is written over one that is being carried out.
+            return self._reassign()
         chosen = self._targets()
         entries = [{"topic": t, "partition": n, "replicas": replicas} for t, n, replicas in chosen]
         data = json.dumps({"version": 1, "partitions": entries}).encode()
