@@ -48,10 +48,11 @@ def test_a_flood_is_counted() -> None:
 
 def test_one_library_s_flood_hides_nothing_of_another() -> None:
     lines = Lines()
-    for _ in range(LINES_MAX):
-        lines.logger.warning("again")
     other = logging.Logger("another.library")
     other.addHandler(lines.logger.handlers[0])
+    other.warning("first")
+    for _ in range(LINES_MAX):
+        lines.logger.warning("again")
     other.warning("heard")
     assert (lines.got[-1]["library"], lines.got[-1]["message"]) == ("another.library", "heard")
 

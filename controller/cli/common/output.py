@@ -73,7 +73,7 @@ def print_tsv(columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def _print_data_tsv(data: Any) -> None:
-    """Rows as rows, whose columns are the keys of the first; else a line for each field."""
+    """Rows as rows, whose columns are the keys of any; else a line for each field."""
     if isinstance(data, list):
         rows = [row if isinstance(row, dict) else {"value": row} for row in data]
         print_tsv(list(dict.fromkeys(key for row in rows for key in row)), rows)
