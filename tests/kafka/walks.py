@@ -310,9 +310,16 @@ class Walk:
         ]
 
     def _cancel(self) -> tuple[str, Step]:
-        moving = self._moving()
-        known = [key for key in self._some() if key[0] != "nosuch"]
-        chosen = [self._random.choice(moving)] if moving else known
+        """Of a move from one replica: of several, ours gives the order back that they had, which Kafka's forgets."""
+        topics = self._topics()
+        alone = [
+            (t, n)
+            for t, n in self._moving()
+            if len(topics[t]["partitions"][str(n)]) - len(topics[t]["adding_replicas"].get(str(n), ())) == 1
+        ]
+        moving = set(self._moving())
+        known = [key for key in self._some() if key[0] != "nosuch" and key not in moving]
+        chosen = [self._random.choice(alone)] if alone else known
         return self._altered([(t, n, None) for t, n in chosen])
 
     def _altered(self, chosen: Sequence[tuple[str, int, list[int] | None]]) -> tuple[str, Step]:
