@@ -266,11 +266,14 @@ class Walk:
         return f"elect by znode {chosen}", lambda lane: lane.put(znode_paths.PREFERRED_ELECTION, data)
 
     def _elect(self) -> tuple[str, Step]:
-        chosen, unclean = self._some(), self._random.random() < 0.3
+        """Kafka's controller does not answer for a partition that nobody has led yet."""
+        new = {key for key in self._partitions() if self._first.state(*key) is None}
+        chosen = [key for key in self._some() if key not in new]
+        unclean = self._random.random() < 0.3
         named: dict[str, list[int]] = {}
         for topic, number in chosen:
             named.setdefault(topic, []).append(number)
-        every = self._random.random() < 0.2
+        every = not new and self._random.random() < 0.2
         request = ElectLeadersRequest(
             int(unclean), None if every else [TopicPartitions(*entry) for entry in named.items()], 2000
         )
