@@ -124,11 +124,11 @@ def test_cancelled_and_verified_moves_leave_no_throttle(
         assert [len(found) for found in limits(zk)] == [3, 2, 2, 2]
         done(zookeeper, "reassign", "cancel", "--topic=slow", "--partition=0", "--yes", "--no-wait")
         assert [len(found) for found in limits(zk)] == [1, 2, 2, 2], "fast is still being moved"
-        slow = ("reassign", "execute", "--topic=slow", "--partition=0", "--yes", "--throttle=1000")
-        assert pctl(zookeeper, *slow, "--replicas=9").exit_code == 3, "there is no broker 9"
+        slow = ("reassign", "execute", "--topic=slow", "--yes", "--throttle=1000")
+        assert pctl(zookeeper, *slow, "--partition=0", "--replicas=9").exit_code == 3, "there is no broker 9"
         assert [len(found) for found in limits(zk)] == [1, 2, 2, 2], "nothing of what was refused"
         done(zookeeper, "topics", "alter", "slow", "--partitions=2", "--replica-assignment=1", "--yes")
-        done(zookeeper, *slow, "--replicas=2", "--no-wait")
+        done(zookeeper, *slow, "--partition=0", "--replicas=2", "--no-wait")
         done(zookeeper, *slow, "--partition=1", "--replicas=2", "--no-wait")
         of_both = {"0:1,1:1", "0:2,1:2"}
         assert of_both == {v for k, v in limits(zk)[0].items() if k.endswith(".throttled.replicas")}

@@ -121,7 +121,7 @@ class Fuzzed:
     epochs: dict[int, int] = field(default_factory=dict)
 
     @contextmanager
-    def start(self, controller_id: int, session_timeout_ms: int = 6000) -> Iterator[Candidate]:
+    def start(self, controller_id: int, session_timeout_ms: int = 12_000) -> Iterator[Candidate]:
         command = [
             str(BIN / "partition-controller"),
             "run",
