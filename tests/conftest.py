@@ -125,12 +125,7 @@ THOROUGH = (
     "core/topics/test_deletion_crashes.py",
     "linear/",
     "proto/kafka/test_kio.py",
-    "provers/chaos/",
-    "provers/fuzz/",
-    "provers/mutation/",
-    "provers/sim/actors/",
-    "provers/sim/odd/",
-    "provers/sim/planted/",
+    "provers/",
     "workload/",
 )
 
