@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from io import BufferedWriter
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -202,7 +203,8 @@ class Tail:
             return []
         with self._path.open("rb") as file:
             file.seek(self._position)
-            found = [text for text in file if text.endswith(b"\n")]
+            # What follows an unfinished line is its rest: the writer has gone on meanwhile.
+            found = list(takewhile(lambda text: text.endswith(b"\n"), file))
         self._position += sum(map(len, found))
         return [_decode(str(self._path), text) for text in found]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -138,3 +140,24 @@ def test_what_another_process_appends_is_read_once_and_whole(tmp_path: Path) -> 
     assert tail.new_lines() == lines[2:3]
     path.write_bytes(b"".join(texts))
     assert tail.new_lines() == lines[3:]
+
+
+def test_the_rest_of_a_line_is_none_where_its_writer_goes_on_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lines = tmp_path / "history", [Noted("first", 1), Noted("second", 2), Noted("third", 3)]
+    whole = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    path.write_bytes(whole)
+
+    class Growing(BytesIO):
+        """The end of what is there is in the second line, and then further on."""
+
+        def __iter__(self) -> Iterator[bytes]:
+            first, second, third = whole.splitlines(keepends=True)
+            return iter([first, second[:9], second[9:], third])
+
+    tail = Tail(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda *_: Growing(whole))
+        assert tail.new_lines() == lines[:1]
+    assert tail.new_lines() == lines[1:]
