@@ -87,6 +87,9 @@ def read(
                         yield _decode(line)
                     except ValueError as error:
                         on_bad(BadLine(file.shown, number, str(error)))
+                    if not line.endswith(b"\n"):
+                        # What follows is its rest: the writer has gone on meanwhile.
+                        break
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             on_bad(BadLine(file.shown, number + 1, f"damaged gzip, the rest is left out: {error}"))
         except OSError as error:

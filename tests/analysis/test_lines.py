@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
+from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,22 @@ def test_a_bad_line_is_named_by_file_line_and_field(
 
 def _spelled(fields: dict[str, object]) -> dict[str, object]:
     return {"from" if name == "old" else name: value for name, value in fields.items()}
+
+
+def test_a_log_that_is_written_meanwhile_ends_at_its_unfinished_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rest is no line, and nor is what comes then read without it."""
+    (tmp_path / "state-change.jsonl").write_text(f"{GOOD}\n")
+    written = [f"{GOOD}\n".encode(), GOOD[:9].encode(), f"{GOOD[9:]}\n".encode()]
+
+    class Growing(BytesIO):
+        def __iter__(self) -> Iterator[bytes]:
+            return iter(written)
+
+    monkeypatch.setattr(lines, "_open", lambda _: Growing())
+    records, bad = read(tmp_path)
+    assert (len(records), [(b.number, b.problem) for b in bad]) == (1, [(2, "torn")])
 
 
 def test_damaged_and_unreadable_files_end_nothing(tmp_path: Path) -> None:
