@@ -217,6 +217,12 @@ class KafkaAcceptors(Acceptors):
         return last_s
 
 
+def zxid(port: int) -> str:
+    """The last write of the server on a port, as its ``srvr`` tells it."""
+    answer = four_letter_word(port, "srvr")
+    return next((line for line in answer.splitlines() if line.startswith("Zxid")), "")
+
+
 class Node(NamedTuple):
     """A znode's data, and when it was last written, seconds since the epoch."""
 
@@ -408,16 +414,12 @@ class Bench:
         with ThreadPoolExecutor(len(by_leader)) as pool:
             list(pool.map(say, by_leader))
 
-    def _zxid(self) -> str:
-        answer = four_letter_word(self._port, "srvr")
-        return next((line for line in answer.splitlines() if line.startswith("Zxid")), "")
-
     def _settle(self) -> None:
         """Until nothing was written for a while."""
-        last, since = self._zxid(), time.monotonic()
+        last, since = zxid(self._port), time.monotonic()
         while time.monotonic() - since < QUIET_S:
             time.sleep(0.1)
-            if (now := self._zxid()) != last:
+            if (now := zxid(self._port)) != last:
                 last, since = now, time.monotonic()
 
     def _until(self, reached: Callable[[], T | None]) -> T:

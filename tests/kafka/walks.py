@@ -43,7 +43,7 @@ from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest, TopicPart
 from proto.gen.kafka.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from proto.kafka.apis import Message
 from tests.kafka import znodes
-from tests.kafka.peers import ALTER_PARTITION_VERSION, Contestant, KafkaAcceptors, Kafkas, Ours
+from tests.kafka.peers import ALTER_PARTITION_VERSION, Contestant, KafkaAcceptors, Kafkas, Ours, zxid
 from tests.kafka.requests import ask
 from tests.kafka.run_deviations import unexplained
 
@@ -64,9 +64,10 @@ class Lane:
     def __init__(self, name: str, stack: ExitStack, directory: Path, make: Callable[..., Contestant]) -> None:
         self.name = name
         ensemble = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper", force_sync=False))
-        self._zookeeper = ensemble.servers[0]
+        self._port = ensemble.servers[0].client_port
         self.zk = KazooClient(ensemble.connect_string, timeout=60)
         self.zk.start(30)
+        stack.callback(self.zk.close)
         stack.callback(self.zk.stop)
         for path in (znode_paths.TOPICS, znode_paths.DELETE_TOPICS, "/config/changes", "/config/topics"):
             self.zk.ensure_path(path)
@@ -77,16 +78,26 @@ class Lane:
         self.contestant.start()
 
     def settle(self) -> None:
+        """Until the step is over. Raises TimeoutError."""
         last, since, deadline = self._marks(), time.monotonic(), time.monotonic() + TIMEOUT_S
-        while time.monotonic() - since < QUIET_S and time.monotonic() < deadline:
+        while time.monotonic() - since < QUIET_S:
             time.sleep(0.05)
             if (now := self._marks()) != last:
                 last, since = now, time.monotonic()
+            if since > deadline:
+                raise TimeoutError(f"{self.name}: a step does not end")
 
     def _marks(self) -> tuple[Any, ...]:
-        # Any write changes one of these, and any change of a state is told to brokers.
-        trees = tuple(self.zk.get(root)[1].pzxid for root in ("/brokers/topics", "/admin", "/config"))
-        return (*trees, self.acceptors.command(""))
+        return zxid(self._port), self.acceptors.command("")
+
+    def fail_over(self) -> None:
+        """The controller is elected anew. Raises TimeoutError."""
+        before, deadline = self.zk.get(znode_paths.CONTROLLER_EPOCH)[0], time.monotonic() + TIMEOUT_S
+        self.zk.delete(znode_paths.CONTROLLER)
+        while self.zk.get(znode_paths.CONTROLLER_EPOCH)[0] == before:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name}: nobody was elected")
+            time.sleep(0.02)
 
     def state(self, topic: str, number: int) -> tuple[dict[str, Any], int] | None:
         """The content of a state znode, and its version."""
@@ -185,6 +196,13 @@ class Walk:
         return [
             (t, int(n)) for t, told in self._topics().items() for n in sorted(told["partitions"], key=int)
         ]
+
+    def _drawn(self) -> tuple[str, int, list[int]] | None:
+        """A partition with its replicas; None: there is none."""
+        if not (known := self._partitions()):
+            return None
+        topic, number = self._random.choice(known)
+        return topic, number, self._topics()[topic]["partitions"][str(number)]
 
     def _some(self) -> list[tuple[str, int]]:
         known = [*self._partitions(), ("nosuch", 0)]
@@ -365,11 +383,9 @@ class Walk:
 
     def _propose(self) -> tuple[str, Step]:
         """What a leader asks for: that all replicas are in sync, or some."""
-        known = self._partitions()
-        if not known:
+        if (drawn := self._drawn()) is None:
             return self._create()
-        topic, number = self._random.choice(known)
-        told = self._topics()[topic]["partitions"][str(number)]
+        topic, number, told = drawn
         whole = self._random.random() < 0.6
         isr = list(told) if whole else self._random.sample(told, self._random.randint(1, len(told)))
         stale = self._random.choice([0, 0, 0, 0, 0, -1, 1])
@@ -393,11 +409,9 @@ class Walk:
 
     def _isr_written(self) -> tuple[str, Step]:
         """As leaders of old versions do it: by themselves, and then they tell."""
-        known = self._partitions()
-        if not known:
+        if (drawn := self._drawn()) is None:
             return self._create()
-        topic, number = self._random.choice(known)
-        told = self._topics()[topic]["partitions"][str(number)]
+        topic, number, told = drawn
         kept = self._random.randint(1, len(told))
         data = json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": number}]}).encode()
 
@@ -431,10 +445,7 @@ class Walk:
         return f"ControlledShutdown of broker {broker}{', an older one' if old else ', which ends'}", step
 
     def _fail_over(self) -> tuple[str, Step]:
-        def step(lane: Lane) -> None:
-            lane.contestant.succeed(lane.zk)
-
-        return "the controller is elected anew", step
+        return "the controller is elected anew", Lane.fail_over
 
     def _garbage(self) -> tuple[str, Step]:
         path, data = self._random.choice(
@@ -459,7 +470,7 @@ def walk(seed: int, count: int, directory: Path, say: Callable[[str], None]) -> 
     """Walk until the clusters differ; in what."""
     with ExitStack() as stack:
         lanes = [
-            Lane(name, stack, directory / name, make) for name, make in (("kafka", Kafkas), ("ours", _Alone))
+            Lane(name, stack, directory / name, make) for name, make in (("kafka", Kafkas), ("ours", Ours))
         ]
         for lane in lanes:
             lane.settle()
@@ -475,18 +486,6 @@ def walk(seed: int, count: int, directory: Path, say: Callable[[str], None]) -> 
             if found:
                 return [f"seed {seed}, step {number}, {what}", *found]
     return []
-
-
-class _Alone(Ours):
-    """It succeeds itself, as Kafka's does."""
-
-    def succeed(self, zk: KazooClient) -> Any:
-        before = int(zk.get(znode_paths.CONTROLLER_EPOCH)[0])
-        zk.delete(znode_paths.CONTROLLER)
-        deadline = time.monotonic() + TIMEOUT_S
-        while int(zk.get(znode_paths.CONTROLLER_EPOCH)[0]) == before:
-            assert time.monotonic() < deadline, "nobody was elected"
-            time.sleep(0.02)
 
 
 def main(arguments: list[str]) -> int:

@@ -39,8 +39,7 @@ async def cluster(options: Options, session: Session) -> None:
     """Show the active controller and the state of the cluster."""
     cluster_state = await cluster_reader.look(session, configs=True)
     await fail_without_cluster(options.zookeeper, session, cluster_state)
-    deleting = frozenset(cluster_state.deleting)
-    staying = [p for p in cluster_state.partitions if p.topic not in deleting]
+    staying = [p for p in cluster_state.partitions if not cluster_state.is_deleting(p.topic)]
     gone, spare = cluster_state.gone, _spare(cluster_state, staying)
     registered = len(cluster_state.brokers)
     of_all = f" of {registered + len(gone)}" if gone else ""

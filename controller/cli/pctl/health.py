@@ -90,10 +90,10 @@ async def _wrong(options: Options) -> list[Finding]:
 def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
     """Everything that is wrong. ``described``: the controller's DescribeCluster response; as text why it did not
     answer; None: there is no controller to ask."""
-    tally, deleting = Tally(now.brokers), frozenset(now.deleting)
+    tally = Tally(now.brokers)
     for p in now.partitions:
-        going = p.topic in deleting
-        tally.add(p.topic, p.partition, p.replicas, p.state, now.min_isr(p.topic), deleting=going)
+        min_isr, deleting = now.min_isr(p.topic), now.is_deleting(p.topic)
+        tally.add(p.topic, p.partition, p.replicas, p.state, min_isr, deleting=deleting)
     told: dict[int, Told] | str | None
     if described is None or isinstance(described, str):
         told = described
