@@ -48,7 +48,7 @@ SLICE_MAX = 5000
 PASSED_MAX = 20_000
 #: Replicas of a part of a long event; and partitions that wait for a leader: they go first, and a part ends with the
 #: answer to its last write.
-PART_MAX = 5000
+PART_MAX = 2000
 ELECTED_PART_MAX = 20_000
 
 

@@ -113,8 +113,10 @@ FOLLOW_UPS: dict[FollowUp, EventKind] = {
 }
 
 
-#: Events that are handled in parts, between which they give way to prompt ones (docs/adr/0022).
+#: Events that are handled in parts, and give way to prompt ones (docs/adr/0022). An AlterPartition of more than
+#: ``SMALL_MAX`` partitions is long, too.
 LONG = frozenset({EventKind.BROKER_CHANGE, EventKind.CONTROLLED_SHUTDOWN})
+SMALL_MAX = 100
 #: What somebody waits for, and what changes no brokers and takes no partition from anybody.
 PROMPT = frozenset(
     {
@@ -145,6 +147,10 @@ def skip(context: EventContext, event: Event) -> Handler[None]:
     """Handle nothing of an event whose kind is in quarantine."""
     context.reject("QUARANTINED", f"{event.kind.value}: this kind of event is in quarantine")
     yield Pause.YIELD
+
+
+def is_long(event: Event) -> bool:
+    return event.kind in LONG or (event.kind is EventKind.ALTER_PARTITION and event.size > SMALL_MAX)
 
 
 def gathers(event: Event) -> bool:

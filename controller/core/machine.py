@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
 
-from controller.core.context import CoreSettings, EventContext, Handler, Pause, with_dynamic
+from controller.core.context import PART_MAX, CoreSettings, EventContext, Handler, Pause, with_dynamic
 from controller.core.effects import Effect, Outcome
 from controller.core.events import Event, EventKind, Finished
-from controller.core.handlers import FOLLOW_UPS, LONG, PROMPT, gathers, handle, skip
+from controller.core.handlers import FOLLOW_UPS, PROMPT, gathers, handle, is_long, skip
 from controller.core.model import Cluster
 from controller.core.outbox import Outbox
 from controller.core.records import LogBatch
@@ -47,6 +47,8 @@ class _Handling:
     began_us: int
     context: EventContext
     handler: Handler[None]
+    #: When it gave way for the last time.
+    gave_way_us: int = 0
 
 
 class Machine:
@@ -72,9 +74,8 @@ class Machine:
         #: Never reused within a term, so that a late outcome is never taken for another effect's.
         self._effect_ids = count(1)
         self._current: _Handling | None = None
-        #: A long event that has given way to the current one and those that had arrived by then, and when it did.
-        self._giving_way: _Handling | None = None
-        self._gave_way_us = 0
+        #: Long events that have given way, each to the next one, the last to the current one.
+        self._giving_way: list[_Handling] = []
         #: True once the failover is done: only then is this controller active.
         self.ready = False
 
@@ -124,8 +125,9 @@ class Machine:
         if self._current is not None:
             pause = self._advance(self._current, outcome, now_us, ready)
             if pause is Pause.GIVE_WAY:
-                self._gave_way_us = now_us
-                self._let_in(self._current, now_us)
+                self._current.gave_way_us = now_us
+                self._giving_way.append(self._current)
+                self._let_in(now_us)
         another = self._current is not None or bool(self._inbox)
         ready.more = another if pause is None else pause is not Pause.WAIT
         return ready
@@ -137,18 +139,22 @@ class Machine:
             self._waiting.add(event)
             self._inbox.append((event, now_us))
 
-    def _let_in(self, long: _Handling, now_us: int) -> None:
-        """Begin the next prompt event that had arrived when the long one gave way; else, go on with that one."""
-        waits = bool(self._inbox) and self._inbox[0][1] <= self._gave_way_us
-        if waits and self._inbox[0][0].kind in PROMPT:
-            self._giving_way = long
-            self._current = self._begin(now_us)
-        else:
-            self._giving_way, self._current = None, long
+    def _let_in(self, now_us: int) -> None:
+        """Begin the next prompt event that had arrived when the last one gave way; else, go on with that one."""
+        place = self._first_let_in(self._giving_way[-1])
+        self._current = self._giving_way.pop() if place is None else self._begin(now_us, place)
 
-    def _begin(self, now_us: int) -> _Handling:
-        event, arrived_us = self._inbox.popleft()
-        self._waiting.discard(event)
+    def _first_let_in(self, long: _Handling) -> int | None:
+        """Its place in the queue. Long requests wait for one another, and others may overtake them."""
+        for place, (event, arrived_us) in enumerate(self._inbox):
+            if event.kind not in PROMPT or arrived_us > long.gave_way_us:
+                break
+            if not (long.event.kind in PROMPT and is_long(event)):
+                return place
+        return None
+
+    def _begin(self, now_us: int, place: int = 0) -> _Handling:
+        event, arrived_us = self._taken(place)
         self._event_id += 1
         context = EventContext(
             cluster=self.cluster,
@@ -160,28 +166,36 @@ class Machine:
             cause=event.kind.value,
             now_us=now_us,
             skipped=self._skipped,
-            gives_way=event.kind in LONG,
+            gives_way=is_long(event),
         )
-        gathered = self._gathered(event)
+        gathered = self._gathered(event, place)
         skipped = event.kind in self._skipped
         handler = skip(context, event) if skipped else handle(context, event, gathered)
         return _Handling(event, arrived_us, now_us, context, handler)
 
-    def _gathered(self, first: Event) -> list[Event]:
+    def _taken(self, place: int) -> tuple[Event, int]:
+        """An event out of the queue, and when it arrived."""
+        event, arrived_us = self._inbox[place]
+        del self._inbox[place]
+        self._waiting.discard(event)
+        return event, arrived_us
+
+    def _gathered(self, first: Event, place: int) -> list[Event]:
         """The events to handle together, the first one first: they share one round of reads and writes."""
         if first.kind is EventKind.PARTITION_MODIFICATIONS:
             return self._all_waiting_like(first)
-        return self._right_behind(first) if gathers(first) else [first]
+        return self._right_behind(first, place) if gathers(first) else [first]
 
-    def _right_behind(self, first: Event) -> list[Event]:
-        """The events of this type that directly follow: another event in between may change later results."""
+    def _right_behind(self, first: Event, place: int) -> list[Event]:
+        """The events of this type that directly follow, of long ones up to a part: another event in between may change
+        later results."""
         together, size = [first], first.size
-        while self._inbox and size < GATHERED_MAX:
-            event, _ = self._inbox[0]
-            if type(event.body) is not type(first.body):
+        most = PART_MAX if is_long(first) else GATHERED_MAX
+        while len(self._inbox) > place and size < most:
+            event, _ = self._inbox[place]
+            if type(event.body) is not type(first.body) or is_long(event) is not is_long(first):
                 break
-            self._inbox.popleft()
-            self._waiting.discard(event)
+            self._taken(place)
             together.append(event)
             size += event.size
         return together
@@ -207,8 +221,8 @@ class Machine:
             queued_us, took_us = current.began_us - current.arrived_us, now_us - current.began_us
             ready.finished.append(Finished(event.kind, context.event_id, queued_us, took_us))
             self._current = None
-            if self._giving_way is not None:
-                self._let_in(self._giving_way, now_us)
+            if self._giving_way:
+                self._let_in(now_us)
         for follow_up in context.follow_ups:
             self.enqueue(Event(FOLLOW_UPS[follow_up]), now_us)
         context.follow_ups.clear()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from controller.core import context as context_module
+from controller.core import handlers, machine
 from controller.core.brokers import changes as broker_changes
 from controller.core.context import EventContext, Handler
 from controller.core.effects import ReadTopicNames
@@ -25,6 +26,8 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context_module, "PART_MAX", 1)
     monkeypatch.setattr(context_module, "ELECTED_PART_MAX", 1)
     monkeypatch.setattr(broker_changes, "SLICE_MAX", 1)
+    monkeypatch.setattr(machine, "PART_MAX", 2)
+    monkeypatch.setattr(handlers, "SMALL_MAX", 1)
 
 
 def led_by_one() -> MachineHarness:
@@ -64,6 +67,74 @@ def test_leaders_are_answered_while_a_broker_failure_is_handled() -> None:
     assert rig.replies[serial].partitions[0].error is ErrorCode.NONE  # type: ignore[attr-defined]
     assert [rig.stored("t", n)[0] for n in range(PARTITIONS)] == [2] * PARTITIONS
     rig.check_converged()
+
+
+def many(rig: MachineHarness, isr: list[int]) -> AlterPartition:
+    """A long request: of all partitions of ``t``, each of them a part."""
+    return rig.alter(1, *(rig.proposal(isr, number=number) for number in range(PARTITIONS)))
+
+
+def test_who_asks_about_few_partitions_overtakes_who_asks_about_many() -> None:
+    rig = led_by_one()
+    held = rig.send(AllocateProducerIds(3, rig.world.brokers[3].epoch))
+    long, behind, few = rig.send(many(rig, [1])), rig.send(many(rig, [1])), rig.send(shrink(rig))
+    rig.run()
+    assert list(rig.replies) == [held, few, long, behind]
+    answers = [rig.replies[serial].partitions for serial in (long, few)]  # type: ignore[attr-defined]
+    assert {p.error for found in answers for p in found} == {ErrorCode.NONE}
+    assert [rig.stored("t", n)[2] for n in range(PARTITIONS)] == [[1]] * PARTITIONS
+
+
+def test_a_long_request_gives_way_between_its_parts_and_is_answered_once() -> None:
+    rig = led_by_one()
+    long = rig.send(many(rig, [1]))
+    handled_at: list[int] = []
+    while long not in rig.replies:
+        assert rig.advance()
+        if not rig.machine.queue_size and not rig.world.events:
+            rig.send(AllocateProducerIds(3, rig.world.brokers[3].epoch))
+        written = sum(found.isr == (1,) for found in rig.world.states.values())
+        handled_at += [written] * (len(rig.finished) - len(handled_at))
+    assert {1, 2, 3} <= set(handled_at)
+    assert len(rig.replies[long].partitions) == PARTITIONS  # type: ignore[attr-defined]
+
+
+def test_a_long_request_that_is_let_in_gives_way_too() -> None:
+    rig = led_by_one()
+    rig.world.broker_down(2)
+    while rig.machine.current_event is None or not rig.outstanding:
+        assert rig.advance()
+    long = rig.send(many(rig, [1]))
+    while not (current := rig.machine.current_event) or current.kind is not EventKind.ALTER_PARTITION:
+        assert rig.advance()
+    few = rig.send(shrink(rig))
+    rig.run()
+    assert list(rig.replies) == [few, long]
+    assert order(rig.finished)[-3:] == ["AlterPartitionReceived", "AlterPartitionReceived", "BrokerChange"]
+    rig.check_converged()
+
+
+def test_long_requests_are_handled_together_up_to_a_part() -> None:
+    rig = led_by_one()
+    rig.send(AllocateProducerIds(3, rig.world.brokers[3].epoch))
+    pairs = [[rig.proposal([1], number=n) for n in (at, at + 1)] for at in (0, 2)]
+    for two in pairs:
+        rig.send(rig.alter(1, *two))
+    rig.run()
+    assert order(rig.finished)[1:] == ["AlterPartitionReceived"] * 2
+
+
+def test_of_a_topic_that_vanishes_within_a_long_request_the_rest_is_refused() -> None:
+    rig = led_by_one()
+    long = rig.send(many(rig, [1]))
+    while sum(found.isr == (1,) for found in rig.world.states.values()) < 1:
+        assert rig.advance()
+    rig.world.delete_topic("t")
+    rig.run()
+    errors = [p.error for p in rig.replies[long].partitions]  # type: ignore[attr-defined]
+    assert errors[0] is ErrorCode.NONE
+    assert errors[-1] is ErrorCode.UNKNOWN_TOPIC_ID
+    assert order(rig.finished)[-1] == "AlterPartitionReceived"
 
 
 def test_each_part_is_followed_by_what_waited_at_its_end() -> None:

@@ -273,13 +273,11 @@ def alter_partitions(context: EventContext, calls: Sequence[tuple[int, AlterPart
             context.reply(serial, AlterPartitionReply(ErrorCode.STALE_BROKER_EPOCH))
         else:
             answers.append((serial, (yield from _items(request))))
-    waiting = yield from _resolved(context, [item for _, items in answers for item in items])
-    named = tuple(waiting)
-    # Several requests may name a partition: that takes several writes, one after the other.
-    while waiting:
-        yield from _round(context, {partition: items.popleft() for partition, items in waiting.items()})
-        waiting = {partition: items for partition, items in waiting.items() if items}
-    context.push_metadata(named)
+    named: list[Partition] = []
+    for part in context.parts([item for _, items in answers for item in items]):
+        if context.gives_way:
+            yield from context.give_way()
+        named += yield from _altered(context, part)
     _record_refusals(context, [item for _, items in answers for item in items])
     for serial, items in answers:
         altered: list[Altered] = []
@@ -288,6 +286,18 @@ def alter_partitions(context: EventContext, calls: Sequence[tuple[int, AlterPart
             yield Pause.YIELD
         context.reply(serial, AlterPartitionReply(ErrorCode.NONE, altered))
     isr_changed(context, named)
+
+
+def _altered(context: EventContext, items: Sequence[_Item]) -> Handler[Iterable[Partition]]:
+    """Decide, write and tell; the partitions that are named."""
+    waiting = yield from _resolved(context, items)
+    named = waiting.keys()
+    # Several requests may name a partition: that takes several writes, one after the other.
+    while waiting:
+        yield from _round(context, {partition: asked.popleft() for partition, asked in waiting.items()})
+        waiting = {partition: asked for partition, asked in waiting.items() if asked}
+    context.push_metadata(named)
+    return named
 
 
 def _items(request: AlterPartition) -> Handler[list[_Item]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 import structlog
+from kazoo.protocol.states import EventType
 
 from controller.core import znode_paths
 from controller.core.effects import (
@@ -338,9 +339,11 @@ class Store:
         if self._prepared_by is not None:
             self._prepared_by.release()
 
-    def _changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        """Every watch queues the event that reads the path again; a deletion, too, because it removes the watch."""
-        self._enqueue(change_of(path))
+    def _changed(self, kind: str, path: str) -> None:
+        """Every watch queues the event that reads the path again; a deletion, too, because it removes the watch. But
+        that of a registration changes the list of brokers: one event is enough."""
+        if not (kind == EventType.DELETED and znode_paths.is_below(znode_paths.BROKER_IDS, path)):
+            self._enqueue(change_of(path))
 
     # commits
 

@@ -440,6 +440,19 @@ async def test_watches_say_look_again(harness: StoreHarness, zk: KazooClient) ->
     )
 
 
+async def test_a_registration_that_goes_is_one_event(harness: StoreHarness, zk: KazooClient) -> None:
+    """Its list and its znode are both watched."""
+    zk.create("/brokers/ids/1", b"{}")
+    await harness.read(effects.ReadBrokers())
+    await harness.read(effects.ReadTopicNames())
+    zk.delete("/brokers/ids/1")
+    # Events come in their order.
+    zk.create("/brokers/topics/t", b"")
+    expected = [Event(EventKind.BROKER_CHANGE), Event(EventKind.TOPIC_CHANGE)]
+    await until(lambda: harness.events[-1:] == expected[-1:], "the topic")
+    assert harness.events == expected
+
+
 # --- lost replies ------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from unittest import mock
 
 from broker_stub.group import replay
 from broker_stub.replication import isr, manager
-from controller.core import commits, context, failover, machine
+from controller.core import commits, context, failover, handlers, machine
 from controller.core.brokers import changes as broker_changes
 from controller.core.elections import elect_leaders
 from controller.core.outbox import whole_state
@@ -55,6 +55,8 @@ _PARTS: tuple[tuple[ModuleType, str], ...] = (
     (context, "PART_MAX"),
     (context, "ELECTED_PART_MAX"),
     (broker_changes, "SLICE_MAX"),
+    (handlers, "SMALL_MAX"),
+    (machine, "PART_MAX"),
 )
 
 
