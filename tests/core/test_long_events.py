@@ -14,6 +14,7 @@ from controller.core.effects import ReadTopicNames
 from controller.core.events import EventKind, Finished
 from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
 
@@ -74,12 +75,19 @@ def many(rig: MachineHarness, isr: list[int]) -> AlterPartition:
     return rig.alter(1, *(rig.proposal(isr, number=number) for number in range(PARTITIONS)))
 
 
-def test_who_asks_about_few_partitions_overtakes_who_asks_about_many() -> None:
+@pytest.mark.parametrize("part", [2, 5])
+def test_who_asks_about_few_partitions_overtakes_who_asks_about_many(
+    monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    monkeypatch.setattr(machine, "PART_MAX", part)
     rig = led_by_one()
     held = rig.send(AllocateProducerIds(3, rig.world.brokers[3].epoch))
-    long, behind, few = rig.send(many(rig, [1])), rig.send(many(rig, [1])), rig.send(shrink(rig))
+    long, few, behind = rig.send(many(rig, [1])), rig.send(shrink(rig)), rig.send(many(rig, [1]))
+    also = [rig.send(shrink(rig)) for _ in range(2)]
     rig.run()
-    assert list(rig.replies) == [held, few, long, behind]
+    assert list(rig.replies) == [held, few, *also, long, behind]
+    # The last two are handled together.
+    assert len(rig.finished) == 5
     answers = [rig.replies[serial].partitions for serial in (long, few)]  # type: ignore[attr-defined]
     assert {p.error for found in answers for p in found} == {ErrorCode.NONE}
     assert [rig.stored("t", n)[2] for n in range(PARTITIONS)] == [[1]] * PARTITIONS
@@ -97,6 +105,14 @@ def test_a_long_request_gives_way_between_its_parts_and_is_answered_once() -> No
         handled_at += [written] * (len(rig.finished) - len(handled_at))
     assert {1, 2, 3} <= set(handled_at)
     assert len(rig.replies[long].partitions) == PARTITIONS  # type: ignore[attr-defined]
+
+
+def test_a_move_that_any_part_of_a_long_request_ends_is_ended() -> None:
+    rig = led_by_one()
+    rig.ask(AlterPartitionReassignments([PartitionReassignment("t", n, (1, 3)) for n in range(PARTITIONS)]))
+    rig.send(many(rig, [1, 2, 3]))
+    rig.run()
+    assert not rig.cluster.reassignments.ongoing
 
 
 def test_a_long_request_that_is_let_in_gives_way_too() -> None:
