@@ -69,6 +69,8 @@ class SimulatedCluster:
         self.ended_early: set[int] = set()
         #: Somebody edited a state znode, or a broker forgot something: the audit has something to find.
         self.tampered = False
+        #: Partitions whose states somebody wrote as they were.
+        self.touched: set[tuple[str, int]] = set()
         #: The victim's znodes were removed by hand: brokers were told nothing of it, and keep what they hold.
         self.by_hand = False
         #: An operator had a broker stay that was about to be let go.
@@ -324,7 +326,8 @@ class SimulatedCluster:
         state = self.ledger.states.get((found["topic"], found["partition"]))
         leads = state is not None and state.leader == found["replica"]
         of_leadership = str(found["reason"]).startswith("LeaderAndIsr")
-        late = options.lost > 0 or not {"pause_broker", "isolate"}.isdisjoint(options.faults)
+        touched = (found["topic"], found["partition"]) in self.touched
+        late = touched or options.lost > 0 or not {"pause_broker", "isolate"}.isdisjoint(options.faults)
         return late and found["to"] == "differs" and leads and of_leadership
 
     # the trace

@@ -76,6 +76,7 @@ class ConflictedCluster(Protocol):
     ledger: Ledger
     tools: Tools
     tampered: bool
+    touched: set[tuple[str, int]]
     by_hand: bool
     faults: Faults
     operator: Operator
@@ -170,7 +171,9 @@ class Conflicts:
     # what anybody may do to any znode; each says whether it was done
 
     def touched(self, path: str, _: Operation) -> bool:
-        """As it was, in a new version."""
+        """As it was, in a new version: of a state it is not its leader's any more, whom nobody tells."""
+        if (state := STATE_PATH.match(path)) is not None:
+            self._cluster.touched.add((state[1], int(state[2])))
         return self._edit(path, lambda data: data)
 
     def busy(self, path: str, op: Operation) -> bool:
@@ -188,7 +191,8 @@ class Conflicts:
     def removed(self, path: str, _: Operation) -> bool:
         """A topic with all that it has, and only the victim."""
         if (topic := _TOPIC.match(path)) is None:
-            return self._ask(Delete(path))
+            # What somebody edits into nonsense, and judges, nobody removes.
+            return not self._cluster.oddities.edits.present and self._ask(Delete(path))
         if not topic[1].startswith(VICTIM):
             return False
         self._cluster.by_hand = True
