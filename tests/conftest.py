@@ -96,7 +96,6 @@ LONGEST = (
     "runtime/zookeeper/test_secured_ensemble.py",
     "provers/durability/test_durability.py",
     # By their names these would be among the last.
-    "provers/model/test_transition_tables.py",
     "test_architecture.py",
     "runtime/test_process.py",
     "tools/test_installation.py",

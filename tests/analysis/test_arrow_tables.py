@@ -161,6 +161,7 @@ def test_arrow_and_spark_make_the_same_of_a_cluster(
     assert all(rows[name] for name in (*arrow_intervals.NAMES, "edges", "moved", "condensed"))
 
 
+@pytest.mark.long
 def test_arrow_and_spark_make_the_same_of_no_partition(spark: SparkSession, tmp_path: Path) -> None:
     log = tmp_path / "logs" / "state-change.jsonl"
     log.parent.mkdir()

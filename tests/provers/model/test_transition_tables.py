@@ -34,6 +34,7 @@ def compared(assigned: Ids, situations: Iterable[Situation]) -> int:
     return count
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_transition() -> None:
     """Nothing in the tables is left unused."""
