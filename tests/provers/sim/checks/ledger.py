@@ -57,6 +57,8 @@ Partition = tuple[str, int]
 
 #: What an operator's hand writes that does not decode.
 SCRIBBLE = b"{"
+#: What one writes who watches that nobody writes over it: no other hand touches it.
+NONSENSE = b'{"version":'
 
 
 class State(NamedTuple):

@@ -10,13 +10,13 @@ from proto.gen import common_pb2 as codes
 from proto.gen import controller_service_pb2 as service
 from proto.gen import features_pb2 as features
 from proto.gen import maintenance_pb2 as maintenance
+from tests.provers.sim.checks.ledger import NONSENSE
 from tests.provers.sim.odd.asking import INVALID, Asker, Case, Codes
 from tests.provers.sim.odd.configs import HARMLESS, alter, alteration, resource_of
 from tests.provers.sim.odd.topics import CONFIG, UNKNOWN
 from tests.provers.sim.plans.plan import TOPICS
 from tests.provers.sim.zookeeper.messages import Create, Delete, Exists, Set, Stat
 
-_NONSENSE = b'{"version":'
 _UNREADABLE: Codes = (codes.UNKNOWN_SERVER_ERROR,)
 _UNTIL_MS = 4_102_444_800_000
 
@@ -89,7 +89,7 @@ def _edited(asker: Asker) -> Edited:
 async def edited_into_nonsense(asker: Asker) -> None:
     """One at a time of each: two editors would put back what the other one has written."""
     edited = _edited(asker)
-    if asker.cluster.stored(edited.path) != _NONSENSE:
+    if asker.cluster.stored(edited.path) != NONSENSE:
         with asker.editing():
             await _edit(asker, edited)
 
@@ -98,16 +98,16 @@ async def _edit(asker: Asker, edited: Edited) -> None:
     """While ZooKeeper has no leader nobody edits anything."""
     cluster, cases = asker.cluster, edited.cases(asker)
     before = cluster.stored(edited.path)
-    edit = Create(edited.path, _NONSENSE) if before is None else Set(edited.path, _NONSENSE)
+    edit = Create(edited.path, NONSENSE) if before is None else Set(edited.path, NONSENSE)
     if cluster.ask_zookeeper(edit) is None:
         return
     try:
         for case in cases:
             await asker.ask(case)
             # A topic that is deleted, and made anew, has a configuration of its own.
-            if cluster.stored(edited.path) != _NONSENSE and not edited.path.startswith("/config/topics"):
+            if cluster.stored(edited.path) != NONSENSE and not edited.path.startswith("/config/topics"):
                 cluster.violated(f"{edited.path} was written over, which did not decode")
     finally:
         undo = Delete(edited.path) if before is None else Set(edited.path, before)
-        while cluster.stored(edited.path) == _NONSENSE and cluster.ask_zookeeper(undo) is None:
+        while cluster.stored(edited.path) == NONSENSE and cluster.ask_zookeeper(undo) is None:
             await asker.pass_s(0.1)

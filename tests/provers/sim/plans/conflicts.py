@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tests.provers.sim.actors.operators import Operator
-from tests.provers.sim.checks.ledger import SCRIBBLE, STATE_PATH, Ledger
+from tests.provers.sim.checks.ledger import NONSENSE, SCRIBBLE, STATE_PATH, Ledger
 from tests.provers.sim.checks.tools import REASSIGNMENT, Tools
 from tests.provers.sim.odd.scenarios import Oddities
 from tests.provers.sim.plans.faults import Faults
@@ -191,8 +191,7 @@ class Conflicts:
     def removed(self, path: str, _: Operation) -> bool:
         """A topic with all that it has, and only the victim."""
         if (topic := _TOPIC.match(path)) is None:
-            # What somebody edits into nonsense, and judges, nobody removes.
-            return not self._cluster.oddities.edits.present and self._ask(Delete(path))
+            return self._stored(path, empty=True) is not None and self._ask(Delete(path))
         if not topic[1].startswith(VICTIM):
             return False
         self._cluster.by_hand = True
@@ -476,7 +475,7 @@ class Conflicts:
 
     def _stored(self, path: str, *, empty: bool = False) -> tuple[bytes, int] | None:
         found = self._cluster.ask_zookeeper(Get(path))
-        if not isinstance(found, Data) or not (found.data or empty):
+        if not isinstance(found, Data) or not (found.data or empty) or found.data == NONSENSE:
             return None
         return found.data or b"", found.stat.version
 
