@@ -1,0 +1,69 @@
+"""Controllers' ids that Kafka's brokers take for brokers', where topics name them and nobody, or few, could take their
+place; and an id of a controller that is a broker's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from controller.core.znode_paths import KAFKA_IDS
+from tests.provers.sim.episodes.calm import HARMLESS, Calm
+from tests.provers.sim.odd.znodes import Lists, topic_of
+from tests.provers.sim.zookeeper.messages import Create
+
+#: What is written when topics are repaired.
+_REPAIRS = ("topic", "state", "kafka_id")
+
+
+async def topics_on_controllers(asker: Calm) -> None:
+    """Brokers die, or all of them; topics are made on a controller's id alone, or move from a broker to it or back; the
+    next controller repairs them, while somebody else writes, too."""
+    rng, cluster = asker.rng, asker.cluster
+    led = cluster.nodes_below(KAFKA_IDS)
+    if not led:
+        return
+    phantom, first = int(rng.choice(led)), asker.ids[0]
+    made: Sequence[tuple[Lists, dict[str, Lists]]] = (
+        ({"0": [phantom]}, {}),
+        ({"0": [first, phantom]}, {"adding_replicas": {"0": [phantom]}, "removing_replicas": {"0": [first]}}),
+        ({"0": [phantom, first]}, {"adding_replicas": {"0": [first]}, "removing_replicas": {"0": [phantom]}}),
+        ({"0": [first]}, {"queued_replicas": {"0": [phantom]}}),
+        ({"0": [first]}, {"stray_replicas": {"0": [phantom, *asker.ids[1:]]}}),
+    )
+    with ExitStack() as gone:
+        for id_ in rng.choice((asker.ids, asker.ids[1:], [])):
+            gone.enter_context(asker.gone(id_))
+        await asker.pass_s(rng.choice((0.0, 2 * asker.session_s)))
+        for number, (partitions, fields) in enumerate(rng.sample(made, 3)):
+            cluster.ask_zookeeper(topic_of(asker.name(str(number)), partitions, fields))
+        if rng.random() < 0.6:
+            asker.thwart(_REPAIRS)
+        await asker.pass_s(rng.choice((0.0, 1.0)))
+        await _led_anew(asker)
+
+
+async def broker_taken_for_a_controller(asker: Calm) -> None:
+    """A controller has led with the id of a broker: that id is not replaced, and not taken for a controller's again."""
+    cluster, rng = asker.cluster, asker.rng
+    id_ = rng.choice(asker.ids)
+    path = f"{KAFKA_IDS}/{id_}"
+    cluster.ask_zookeeper(Create(path))
+    asker.thwart(("kafka_id",), (*HARMLESS, "removed"))
+    await _led_anew(asker)
+    # What could not be deleted is, with the next change of brokers.
+    with asker.gone(rng.choice(asker.ids)):
+        await asker.pass_s(0.1)
+    await asker.until(f"{path} is deleted", 20.0, lambda: cluster.node(path) is None)
+
+
+async def _led_anew(asker: Calm) -> None:
+    """Who claims again and again over brokers of Kafka's waits for longer each time."""
+    epoch = asker.cluster.ledger.controller_epoch
+    asker.cluster.faults.depose()
+
+    def led() -> bool:
+        active = asker.cluster.active().daemon
+        return asker.cluster.ledger.controller_epoch > epoch and active is not None and active.active
+
+    await asker.until("somebody leads again", 60.0, led)
+    await asker.pass_s(1.0)
