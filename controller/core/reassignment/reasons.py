@@ -33,10 +33,10 @@ class BrokerAbsent(Reason, frozen=True):
 
 
 class AloneInSync(Reason, frozen=True):
-    """It left the assignment, and nobody else is in the ISR."""
+    """It left the assignment, and nobody who is assigned is in the ISR."""
 
     def __str__(self) -> str:
-        return "it alone is in sync: to go on, assign it again, or elect another uncleanly"
+        return "none of those assigned is in sync: to go on, assign it again, or elect one of them uncleanly"
 
 
 class StrayLeft(Reason, frozen=True):

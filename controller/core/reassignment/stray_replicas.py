@@ -40,7 +40,7 @@ NOT_AWAITED = "it left the assignment; its broker has not answered yet"
 
 def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
     """Set replicas outside the assignment Offline, then delete them without waiting for the response; not one that is
-    alone in sync, as its leader may have just written."""
+    in sync while nobody who is assigned is, as its leader may have just written."""
     going: dict[Partition, list[int]] = {}
     for partition, broker_id in replicas:
         going.setdefault(partition, []).append(broker_id)
@@ -59,7 +59,8 @@ def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
         yield from partition_state_machine.bring_online(context)
     left: list[Replica] = []
     for partition, broker_id in (r for r in replicas if r[0] not in failed):
-        if partition.leadership is not None and broker_id in partition.leadership.isr:
+        isr = members(partition.leadership.isr) if partition.leadership is not None else ()
+        if broker_id in isr and not any(b in isr for b in partition.replicas):
             context.cluster.reassignments.keep_stray(
                 partition, broker_id, Ineligible(AloneInSync(), context.now_us + RETRY_FIRST_US)
             )

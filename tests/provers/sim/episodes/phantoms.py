@@ -3,10 +3,12 @@ place; and an id of a controller that is a broker's."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 
 from controller.core.znode_paths import KAFKA_IDS
+from tests.provers.sim.actors.kafka_controller import BROKER_ID
 from tests.provers.sim.episodes.calm import HARMLESS, Calm
 from tests.provers.sim.odd.znodes import Lists, topic_of
 from tests.provers.sim.zookeeper.messages import Create
@@ -58,12 +60,15 @@ async def broker_taken_for_a_controller(asker: Calm) -> None:
 
 async def _led_anew(asker: Calm) -> None:
     """Who claims again and again over brokers of Kafka's waits for longer each time."""
-    epoch = asker.cluster.ledger.controller_epoch
-    asker.cluster.faults.depose()
+    cluster = asker.cluster
+    former = cluster.node("/controller")
+    cluster.faults.depose()
 
     def led() -> bool:
-        active = asker.cluster.active().daemon
-        return asker.cluster.ledger.controller_epoch > epoch and active is not None and active.active
+        node, active = cluster.node("/controller"), cluster.active().daemon
+        if node is None or former is None or node.czxid == former.czxid or active is None:
+            return False
+        return json.loads(node.data or b"{}").get("brokerid") != BROKER_ID and active.active
 
-    await asker.until("somebody leads again", 60.0, led)
+    await asker.until("somebody of ours leads again", 60.0, led)
     await asker.pass_s(1.0)
