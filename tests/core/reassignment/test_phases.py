@@ -15,7 +15,7 @@ from controller.core.reassignment.reasons import AloneInSync, Notified
 from controller.core.records import PartitionTransition, ReassignmentStep, Rejection, ReplicaTransition
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
-from controller.core.requests.operator import SetPause
+from controller.core.requests.operator import SetFreeze, SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.znode_paths import REASSIGN_PARTITIONS
 from tests.support.core.harness import Fate, MachineHarness
@@ -551,6 +551,18 @@ def test_a_topic_that_somebody_writes_all_the_time_does_not_hold_up_others() -> 
     ask(rig, {("busy", 0): [2], T: [2]})
     rig.run()
     assert assigned(rig) == ([2, 1], [2], [1]), "it has begun"
+
+
+def test_a_move_that_waits_and_cannot_be_taken_back_waits_on() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.ask(SetFreeze(True, "r", "ann", 10**15))
+    ask(rig, {T: [2]})
+    rig.fate = lambda effect: Fate.LOST if isinstance(effect.writes[0], SetTopic) else Fate.ANSWERED
+    assert ask(rig, {T: None}) == {"t-0": "UNKNOWN_SERVER_ERROR"}
+    assert rig.cluster.reassignments.queued == {rig.partition(*T): (2,)}
+    rig.fate = lambda _: Fate.ANSWERED
+    assert ask(rig, {T: None}) == {"t-0": "NONE"}
+    assert rig.cluster.reassignments.queued == {}
 
 
 def test_a_list_that_cannot_be_made_shorter_is_told_of() -> None:
