@@ -27,6 +27,7 @@ EPISODES: tuple[Callable[[Calm], Awaitable[None]], ...] = (
     moves.last_in_sync_was_added,
     moves.never_led,
     moves.asked_to_leave_twice,
+    moves.while_paused,
     groups.two_members,
     groups.moved_in_the_midst,
     groups.moved_in_the_midst,

@@ -110,3 +110,33 @@ async def asked_to_leave_twice(asker: Calm) -> None:
     await asker.ask(Case("CancelShutdown", stays, whole=(*DONE, *UNWRITTEN, codes.STALE_BROKER_EPOCH)))
     await asker.pass_s(1.0)
     await asker.delete(name)
+
+
+async def while_paused(asker: Calm) -> None:
+    """Elections are paused while moves are listed, a leader dies, a state is edited, and a topic is to be deleted.
+    All of that is done once they are resumed."""
+    rng, cluster = asker.rng, asker.cluster
+    replicas = rng.sample(asker.ids, min(2, len(asker.ids)))
+    name, other = asker.name("a"), asker.name("b")
+    await asker.made(name, replicas)
+    await asker.made(other, replicas[::-1])
+    await asker.ask(_pause(paused=True))
+    cluster.operator.begin("reassign", (name, 0, tuple(replicas[::-1]), True))
+    await asker.pass_s(0.3)
+    with asker.gone(replicas[0]):
+        await asker.pass_s(2 * asker.session_s + 0.2)
+        cluster.operator.begin("reassign", (name, 0, tuple(replicas), True))
+        cluster.faults.edit_state(other, 0, rng.random() < 0.5)
+        await asker.pass_s(rng.choice((0.3, 3.0)))
+        await asker.delete(other)
+        if rng.random() < 0.5:
+            cluster.operator.begin("reassign", (other, 0, tuple(replicas[:1]), True))
+        await asker.pass_s(0.3)
+    await asker.ask(_pause(paused=False))
+    await asker.pass_s(1.0)
+    await asker.delete(name)
+
+
+def _pause(*, paused: bool) -> Case:
+    request = maintenance.SetPauseRequest(paused=paused, author="operator", reason="simulated")
+    return Case("SetPause", request, whole=(*DONE, *UNWRITTEN))

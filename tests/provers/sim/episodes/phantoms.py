@@ -10,11 +10,18 @@ from contextlib import ExitStack
 from controller.core.znode_paths import KAFKA_IDS
 from tests.provers.sim.actors.kafka_controller import BROKER_ID
 from tests.provers.sim.episodes.calm import HARMLESS, Calm
-from tests.provers.sim.odd.znodes import Lists, topic_of
-from tests.provers.sim.zookeeper.messages import Create
+from tests.provers.sim.odd.znodes import Lists, state_of, topic_of
+from tests.provers.sim.plans.plan import WRITE
+from tests.provers.sim.zookeeper.messages import Create, Multi
 
-#: What is written when topics are repaired.
-_REPAIRS = ("topic", "state", "kafka_id")
+#: What is written when topics are repaired, and who always writes before.
+_REPAIRS = (
+    ("topic", "touched"),
+    ("topic", "littered"),
+    ("state", "touched"),
+    ("kafka_id", "created_alike"),
+    ("kafka_id", "unanswered"),
+)
 
 
 async def topics_on_controllers(asker: Calm) -> None:
@@ -37,10 +44,20 @@ async def topics_on_controllers(asker: Calm) -> None:
             gone.enter_context(asker.gone(id_))
         await asker.pass_s(rng.choice((0.0, 2 * asker.session_s)))
         for number, (partitions, fields) in enumerate(rng.sample(made, 3)):
-            cluster.ask_zookeeper(topic_of(asker.name(str(number)), partitions, fields))
-        if rng.random() < 0.6:
-            asker.thwart(_REPAIRS)
+            name = asker.name(str(number))
+            cluster.ask_zookeeper(topic_of(name, partitions, fields))
+            if first in partitions["0"] and rng.random() < 0.5:
+                path = f"/brokers/topics/{name}/partitions"
+                led_by = (Create(path), Create(f"{path}/0"), Create(f"{path}/0/state", state_of(first)))
+                cluster.ask_zookeeper(Multi(led_by))
         await asker.pass_s(rng.choice((0.0, 1.0)))
+        kind, rival = rng.choice(_REPAIRS)
+        cluster.tampered |= kind == "state"
+        cluster.conflicts.wait_for(WRITE, kind, 1, 12, rival)
+        await _led_anew(asker)
+    if cluster.conflicts.made:
+        # What could not be written stays as it is until somebody else leads.
+        cluster.conflicts.forget()
         await _led_anew(asker)
 
 
@@ -59,9 +76,12 @@ async def broker_taken_for_a_controller(asker: Calm) -> None:
 
 
 async def _led_anew(asker: Calm) -> None:
-    """Who claims again and again over brokers of Kafka's waits for longer each time."""
+    """Who claims again and again over brokers of Kafka's waits for longer each time, unless an operator asks him to."""
     cluster = asker.cluster
     former = cluster.node("/controller")
+    for controller in cluster.controllers.values():
+        if controller.daemon is not None:
+            controller.daemon.claimant.forget_claims()
     cluster.faults.depose()
 
     def led() -> bool:

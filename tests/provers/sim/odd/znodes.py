@@ -20,7 +20,7 @@ def topic_of(name: str, partitions: Lists, fields: Mapping[str, Lists]) -> Creat
     return Create(f"/brokers/topics/{name}", json.dumps(value).encode())
 
 
-def _state(leader: int) -> bytes:
+def state_of(leader: int) -> bytes:
     state = {"controller_epoch": 1, "leader": leader, "version": 1, "leader_epoch": 0, "isr": [leader]}
     return json.dumps(state).encode()
 
@@ -64,5 +64,5 @@ async def topics_on_controllers(asker: Asker) -> None:
     made = [topic_of(name, {"0": replicas, "1": replicas[:1] if others else [phantom]}, fields)]
     if others and rng.random() < 0.5:
         path = f"/brokers/topics/{name}/partitions"
-        made += [Create(path), Create(f"{path}/0"), Create(f"{path}/0/state", _state(others[0]))]
+        made += [Create(path), Create(f"{path}/0"), Create(f"{path}/0/state", state_of(others[0]))]
     asker.cluster.ask_zookeeper(Multi(tuple(made)))
