@@ -297,6 +297,19 @@ def test_an_answer_of_a_former_incarnation_counts_for_nothing() -> None:
     assert states(rig, "t") == {1: {ReplicaState.DELETION_STARTED}}
 
 
+def test_two_answers_of_one_replica_count_once() -> None:
+    """It was told as a stray replica, and again with its topic; it may have refused the first time."""
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    first, second = rig.stops
+    again = StopReport(2, second.broker_epoch, [], [(p, "KAFKA_STORAGE_ERROR") for p in second.deleted])
+    rig.do(lambda context: deletion.answered(context, [first, again, first, second]))
+    assert states(rig, "t") == {b: {ReplicaState.DELETION_SUCCESSFUL} for b in (1, 2)}
+    assert rig.rejects() == []
+
+
 def test_a_disk_fails_during_deletion_and_comes_back() -> None:
     world, rig = active(1, 2, t=[[1, 2]], other=[[2]])
     rig.hold_stops = True
@@ -324,6 +337,18 @@ def test_only_what_was_asked_for_counts() -> None:
     rig.run()
     assert rig.partition().replica_state(1) is ReplicaState.ONLINE
     assert rig.rejects() == []
+
+
+def test_a_refusal_that_comes_after_the_answer_changes_nothing() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.slow.add(2)
+    world.mark_for_deletion("t")
+    rig.run()
+    late = StopReport(1, world.brokers[1].epoch, [], [(rig.partition(), "KAFKA_STORAGE_ERROR")])
+    assert rig.partition().replica_state(1) is ReplicaState.DELETION_SUCCESSFUL
+    world.events.append(Event(EventKind.STOP_REPLICA_RESPONSE, body=late, serial=1))
+    rig.run()
+    assert rig.partition().replica_state(1) is ReplicaState.DELETION_SUCCESSFUL
 
 
 def test_a_slow_broker_hears_of_the_deletion_before_it_hears_of_the_new_topic() -> None:
