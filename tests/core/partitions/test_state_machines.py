@@ -225,6 +225,8 @@ def test_offline_without_a_state_znode_fails_and_keeps_the_replica_state() -> No
     assert rig.partition("t").replica_state(2) is R.ONLINE
     assert rig.partition("u").replica_state(2) is R.OFFLINE
     assert rig.stored("u") == (1, 1, [1])
+    # Whoever is leaving stops, whatever is stored.
+    assert [line.split()[2] for line in rig.lines("SR")] == ["t-0", "u-0"]
 
 
 @pytest.mark.parametrize(

@@ -104,12 +104,13 @@ def test_disabled_markers_are_erased_with_a_word() -> None:
 
 def test_created_and_marked_before_anybody_looked() -> None:
     """The marker is not taken for one of a topic that does not exist."""
-    world, rig = active(1)
+    world, rig = active(1, known=[[1]])
     rig.world.watches.discard("/brokers/topics")
     world.create_topic("t", {0: [1]})
-    world.mark_for_deletion("t")
+    world.mark_for_deletion("t", "known")
     rig.run()
     check_gone(world, rig, "t")
+    check_gone(world, rig, "known")
     assert rig.rejects() == []
     assert [line for line in rig.lines("LISR") if " new" in line]
 
