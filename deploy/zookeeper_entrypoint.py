@@ -99,7 +99,7 @@ def zoo_cfg(data_dir: Path, hosts: list[str], secured: Security, listen: str = "
         ]
     lines += [
         f"server.{n}={host}:{QUORUM_PORT}:{ELECTION_PORT}"
-        + ("" if not secured.tls else f";{listen or everywhere}:{CLIENT_PORT}")
+        + ("" if secured.tls else f";{listen or everywhere}:{CLIENT_PORT}")
         for n, host in enumerate(hosts, start=1)
     ]
     return "\n".join([*lines, ""])

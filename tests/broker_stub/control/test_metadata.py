@@ -74,10 +74,17 @@ def test_a_topic_keeps_its_id_until_a_request_names_another_or_none() -> None:
 
 def test_endpoints_and_rack_are_kept() -> None:
     broker = BrokerHarness()
-    endpoint = wire.Endpoint(listener="GRPC", security_protocol="PLAINTEXT", host="h", port=9)
-    broker.update(live_brokers=[wire.LiveBroker(broker_id=4, endpoints=[endpoint], rack="r1")])
-    known = broker.handlers.metadata.live_brokers[4]
-    assert known.endpoints == (Endpoint("GRPC", "PLAINTEXT", "h", 9),)
+    endpoints = [
+        wire.Endpoint(listener=listener, security_protocol="PLAINTEXT", host="h", port=port)
+        for listener, port in (("CLIENTS", 8), ("GRPC", 9))
+    ]
+    broker.update(live_brokers=[wire.LiveBroker(broker_id=4, endpoints=endpoints, rack="r1")])
+    cache = broker.handlers.metadata
+    known = cache.live_brokers[4]
+    assert known.endpoints == tuple(
+        Endpoint(name, "PLAINTEXT", "h", port) for name, port in (("CLIENTS", 8), ("GRPC", 9))
+    )
+    assert [cache.address(4, name) for name in ("GRPC", "CLIENTS", "OTHER")] == [("h", 9), ("h", 8), None]
     assert known.rack == "r1"
     assert broker.handlers.metadata.describe()["brokers"][4]["rack"] == "r1"
 
