@@ -170,6 +170,17 @@ def test_the_present_replicas_get_the_state_anew(by_znode: bool) -> None:
     check_moved(rig, T, [1, 2])
 
 
+def test_a_listed_move_ends_with_its_topic() -> None:
+    """Tools wait until it is listed no more."""
+    rig = active(1, 2, t=[[1]], u=[[1]])
+    rig.world.ask_reassignment({T: [2], ("u", 0): [2]})
+    rig.run()
+    rig.world.delete_topic("t")
+    rig.run()
+    assert rig.world.reassignment is not None
+    assert rig.world.reassignment.entries == (("u", 0, (2,)),)
+
+
 def test_the_present_replicas_elect_where_the_leader_is_gone() -> None:
     rig = active(1, 2, t=[[1]])
     rig.world.broker_down(1)

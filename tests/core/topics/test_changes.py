@@ -526,6 +526,11 @@ def test_an_id_that_somebody_gives_a_topic_without_one_is_known() -> None:
     world.create_topic("t", {0: [1]}, topic_id="")
     rig = MachineHarness.active(world)
     assert rig.cluster.topics["t"].id == ""
+    world.create_topic("other", {0: [1]}, topic_id="another's")
+    world.edit_topic("t", topic_id="another's")
+    rig.run()
+    assert rig.cluster.topics["t"].id == ""
+    assert rig.cluster.topic_by_id("another's") is rig.cluster.topics["other"]
     world.edit_topic("t", topic_id="theirs")
     rig.run()
     assert rig.cluster.topic_by_id("theirs") is rig.cluster.topics["t"]

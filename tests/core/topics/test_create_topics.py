@@ -13,7 +13,14 @@ from controller.core.effects import Commit, CreateTopic, DeleteNode, Read, ReadT
 from controller.core.model import Broker, Cluster, Endpoint
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
-from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
+from controller.core.requests.topics import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    Expansion,
+    NewTopic,
+    TopicRef,
+)
 from controller.core.topics import create_topics
 from controller.core.topics.create_topics import Batch, TopicRefusedError, validate_creation
 from tests.support.core.harness import Fate, MachineHarness
@@ -118,18 +125,24 @@ def test_configuration_and_topic_are_one_write_and_leaders_follow(rig: MachineHa
     assert all(len(set(ids)) == 2 for ids in stored.partitions.values())
 
 
-def test_the_next_request_finds_what_was_created_and_added(rig: MachineHarness) -> None:
+@pytest.mark.parametrize("registration", [4, 5], ids=["without topic ids", "with topic ids"])
+def test_the_next_request_finds_what_was_created_and_added(rig: MachineHarness, registration: int) -> None:
     """They wait in line before the watches' events."""
+    endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "h", 1)
+    rig.cluster.brokers[4] = rig.world.brokers[4] = Broker(4, 50, (endpoint,), registration=registration)
     elect = ElectLeaders(ElectionType.PREFERRED, [("t", 1)])
-    created, colliding, expanded, elected = rig.ask(
-        CreateTopics([NewTopic("a.b")]),
-        CreateTopics([NewTopic("a_b")]),
-        CreatePartitions([Expansion("t", 2)]),
+    created, colliding, expanded, twice, elected = rig.ask(
+        CreateTopics([NewTopic("a.b", assignment={0: (1,)}), NewTopic("t")]),
+        CreateTopics([NewTopic("a_b", assignment={0: (1,)})]),
+        CreatePartitions([Expansion("t", 2, ((2, 3),))]),
+        DeleteTopics([TopicRef("a.b")]),
         elect,
     )
-    assert [r.topics[0].error.name for r in (created, colliding, expanded)] == [
+    assert bool(created.topics[0].topic_id) is (registration == 5)
+    assert [r.topics[0].error.name for r in (created, colliding, expanded, twice)] == [
         "NONE",
         "INVALID_TOPIC_EXCEPTION",
+        "NONE",
         "NONE",
     ]
     assert [p.error.name for p in elected.partitions] == ["ELECTION_NOT_NEEDED"]
@@ -193,16 +206,17 @@ def test_a_write_that_is_lost_is_tried_again_but_not_for_ever(rig: MachineHarnes
     assert "attempts" in answer.message
 
 
-def test_somebody_who_creates_it_meanwhile_wins(rig: MachineHarness) -> None:
+@pytest.mark.parametrize("replicas", [[3], [1]], ids=["others", "the very replicas that were asked for"])
+def test_somebody_who_creates_it_meanwhile_wins(rig: MachineHarness, replicas: list[int]) -> None:
     def fate(commit: Commit) -> Fate:
         if any(isinstance(w, CreateTopic) for w in commit.writes) and "n" not in rig.world.topics:
-            rig.world.create_topic("n", {0: [3]})
+            rig.world.create_topic("n", {0: replicas})
         return Fate.ANSWERED
 
     rig.fate = fate
-    (answer,) = create(rig, NewTopic("n", configs={"a": "b"}))
+    (answer,) = create(rig, NewTopic("n", assignment={0: (1,)}, configs={"a": "b"}))
     assert (answer.error.name, "meanwhile" in answer.message) == ("TOPIC_ALREADY_EXISTS", True)
-    assert rig.world.topics["n"].partitions == {0: (3,)}
+    assert rig.world.topics["n"].partitions == {0: tuple(replicas)}
     assert "/config/topics/n" not in rig.world.nodes
 
 
