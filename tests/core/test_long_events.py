@@ -9,7 +9,7 @@ import pytest
 from controller.core import context as context_module
 from controller.core.brokers import changes as broker_changes
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Outcome, ReadTopicNames
+from controller.core.effects import Outcome, ReadTopicNames, SetState
 from controller.core.events import Event, EventKind, Finished
 from controller.core.machine import Ready
 from controller.core.model import ReplicaState
@@ -180,8 +180,8 @@ def test_after_a_broker_that_is_back_the_failure_of_another_gives_way() -> None:
     assert order(rig.finished)[:2] == ["AllocateProducerIds", "BrokerChange"]
 
 
-def made_anew_at(moment: int) -> MachineHarness:
-    """While broker 1 goes, ``t`` is made anew with other replicas, at so many steps from the beginning."""
+def made_anew_at(moment: int, *, let_go: bool = False) -> MachineHarness:
+    """While broker 1 goes, or is let go, ``t`` is made anew with other replicas, so many steps after its beginning."""
     rig = led_by_one()
     left, one_step = iter(range(moment, -1, -1)), rig.one_step
 
@@ -194,7 +194,10 @@ def made_anew_at(moment: int) -> MachineHarness:
             rig.forget()
         return one_step(stimulus)
 
-    rig.world.broker_down(1)
+    if let_go:
+        rig.send(ControlledShutdown(1, rig.world.brokers[1].epoch))
+    else:
+        rig.world.broker_down(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rig, "one_step", step)
         rig.run()
@@ -208,6 +211,20 @@ def test_of_a_topic_that_is_made_anew_meanwhile_no_replica_goes_but_in_the_part_
         if "TopicChange" in order(rig.finished)
     ]
     assert set(gone) == {0, 1}
+
+
+def test_of_a_topic_that_is_made_anew_meanwhile_no_leadership_goes_but_in_the_part_under_way() -> None:
+    tried = [
+        sum(
+            isinstance(w, SetState) and w.partition.replicas == (1, 2)
+            for c in rig.commits()
+            for w in c.writes
+        )
+        for rig in (made_anew_at(moment, let_go=True) for moment in range(40))
+        if "TopicChange" in order(rig.finished)
+    ]
+    assert set(tried) <= {0, 1}
+    assert len(tried) > 5
 
 
 def test_nobody_decides_by_the_absence_of_a_broker_that_is_back() -> None:

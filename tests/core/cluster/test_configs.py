@@ -21,6 +21,7 @@ from controller.core.requests.configs import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.core.znode_paths import SETTINGS
+from controller.core.znode_sizes import ZNODE_BYTES_MAX
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import CONFIG_CHANGED, World, state
 
@@ -49,6 +50,28 @@ def alter(
     (reply,) = rig.ask(AlterConfigs([ConfigAlteration(resource, listed)], validate_only))
     assert reply.error is ErrorCode.NONE
     return reply.resources[0]
+
+
+def test_a_configuration_that_is_too_large_can_be_made_smaller() -> None:
+    rig = MachineHarness.active(World(1))
+    rig.world.create_topic("t", {0: [1]})
+    rig.run()
+    large = {"a": "x" * ZNODE_BYTES_MAX, "b": "x" * 9}
+    rig.world.put_node("/config/topics/t", large)
+    refused = alter(rig, T, c="y")
+    assert (refused.error, "must take at most" in refused.message) == (ErrorCode.INVALID_CONFIG, True)
+    assert alter(rig, T, b=None).error is ErrorCode.NONE
+    assert rig.world.nodes["/config/topics/t"].value == {"a": large["a"]}
+
+
+def test_a_secret_of_a_key_that_nobody_knows_is_not_shown() -> None:
+    rig = MachineHarness.active(World(1))
+    rig.world.create_topic("t", {0: [1]})
+    rig.world.put_node("/config/topics/t", {"of.others.password": "x", "of.others": "y"})
+    rig.run()
+    (reply,) = rig.ask(DescribeConfigs([T]))
+    shown = {entry.key: entry.value for entry in reply.resources[0].entries}
+    assert shown == {"of.others.password": "[hidden]", "of.others": "y"}
 
 
 # --- old notifications -------------------------------------------------------------------------------------

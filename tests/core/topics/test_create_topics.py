@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from controller.core.effects import Commit, CreateTopic, DeleteNode, Read, ReadTopics, SetTopic, WriteNode
 from controller.core.model import Broker, Cluster, Endpoint
 from controller.core.requests.elections import ElectionType, ElectLeaders
+from controller.core.requests.operator import SetDrain
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import (
     CreatePartitions,
@@ -380,6 +381,14 @@ def test_kafka_brokers_and_brokers_led_by_grpc_share_no_partition() -> None:
         assert moved.partitions[0].error.name == "INVALID_REPLICA_ASSIGNMENT"
     (moved,) = rig.ask(AlterPartitionReassignments([PartitionReassignment("kafkas", 0, (4,))]))
     assert moved.partitions[0].error.name == "NONE"
+
+
+def test_where_drained_brokers_must_be_used_leaderships_are_spread_over_the_others() -> None:
+    rig = MachineHarness.active(World(1, 2, 3))
+    rig.ask(SetDrain(1, True, "new disks", "ann"))
+    (answer,) = create(rig, NewTopic("n", 12, 3))
+    assert {ids[-1] for ids in answer.assignment.values()} == {1}
+    assert {ids[0] for ids in answer.assignment.values()} == {2, 3}
 
 
 def test_small_topics_are_led_by_different_brokers() -> None:

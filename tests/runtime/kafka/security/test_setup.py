@@ -147,8 +147,8 @@ def test_a_listener_that_others_reach_is_guarded_by_acls_or_rules(tmp_path: Path
         kafka_ssl_certificate=str(certificate),
         kafka_ssl_key=str(key),
         kafka_ssl_ca=str(certificate),
-        authorizer_file=str(rules) if guard == "rules" else "",
         kafka_authorizer="acl" if guard == "acls" else "none",
+        **({"authorizer_file": str(rules)} if guard == "rules" else {}),
     )
     acls = acl_authorizer(given)
     if guard:
