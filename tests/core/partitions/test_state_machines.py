@@ -294,7 +294,9 @@ def test_a_partition_of_a_newer_controller_is_not_said_to_be_led() -> None:
     failed = rig.drive(
         lambda context: partition_state_machine.to_online(context, [rig.partition()], leader_election.OFFLINE)
     )
-    assert failed == {rig.partition(): NewerController(9, 1)}
+    why = NewerController(9, 1)
+    assert failed == {rig.partition(): why}
+    assert str(why) == "its state was written by controller epoch 9, newer than ours, 1"
     assert rig.commits() == []
 
 
