@@ -100,8 +100,7 @@ class Configs(Generic[_T]):
                 attempt += 1
                 await asyncio.sleep(_RETRY_PAUSE_S)
         self._parsed[name] = self._parse(name, settings)
-        if self._reading.get(name) is asyncio.current_task():
-            del self._reading[name]
+        del self._reading[name]
         self._changed(name)
 
     async def close(self) -> None:

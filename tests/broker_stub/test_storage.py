@@ -18,7 +18,8 @@ from broker_stub.control import journal
 from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.journal import FILE_NAME, Journal, read
-from broker_stub.control.replicas import Replica, Role, Step
+from broker_stub.control.replicas import Replica, Replicas, Role, Step
+from broker_stub.control.requests import StopReplica
 from broker_stub.data_dirs import DataDirs
 from broker_stub.errors import SettingError, StorageFault
 from broker_stub.storage import (
@@ -29,6 +30,7 @@ from broker_stub.storage import (
     read_contents,
 )
 from proto.gen import broker_control_pb2 as wire
+from proto.gen import common_pb2 as codes
 from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, RecordedLog, leader_state, stop_state
 from tests.support.broker.unsynced_names import unsynced_names
 
@@ -471,3 +473,13 @@ def test_partition_metadata_is_an_id_or_a_value_error(content: bytes) -> None:
 def test_a_partition_number_has_31_bits() -> None:
     assert parse_folder_name("t-2147483647") == ("t", 2**31 - 1)
     assert parse_folder_name("t-2147483648") is None
+
+
+def test_a_replica_is_stopped_once_and_not_by_an_older_leader_epoch() -> None:
+    replicas = Replicas(0, [Replica("foo", 0, role=Role.FOLLOWER, leader=1, leader_epoch=3)])
+    stale = replicas.plan_stop_replica([StopReplica(("foo", 0), 2, False)])
+    assert [answer.error for answer in stale.answers] == [codes.FENCED_LEADER_EPOCH]
+    stop = [StopReplica(("foo", 0), 3, False)]
+    (change,) = replicas.complete(replicas.plan_stop_replica(stop), {}).transitions
+    assert change.replica.role is Role.STOPPED
+    assert replicas.plan_stop_replica(stop).steps == []

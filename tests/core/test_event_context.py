@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from controller.core.config_keys import UNCLEAN
-from controller.core.context import CoreSettings, EventContext
+from controller.core.context import CoreSettings, EventContext, Handler
 from controller.core.effects import Problem
 from controller.core.model import Partition
 from controller.core.partitions.leader_epochs import raise_leader_epochs
+from controller.core.reasons import NewerController
 from controller.core.records import Rejection
 from controller.core.znode_paths import BROKER_DEFAULTS
 from tests.support.core.harness import MachineHarness, bare
@@ -85,3 +88,18 @@ def test_a_new_leader_epoch_is_above_the_floor() -> None:
     floors = dict(zip(rig.cluster.partitions(), (5, 6, 7), strict=True))
     rig.drive(lambda context: raise_leader_epochs(context, floors, "test"))
     assert [rig.stored(*key)[1] for key in keys] == [6, 7, 8]
+
+
+def test_what_has_no_state_or_a_newer_controller_s_gets_no_new_leader_epoch() -> None:
+    keys = [("t", n) for n in range(2)]
+    newer = msgspec.structs.replace(state(1, [1], 5, 5), controller_epoch=9)
+    rig = bare((1,), {key: [1] for key in keys}, {keys[0]: newer})
+    failed: list[object] = []
+
+    def handler(context: EventContext) -> Handler[None]:
+        found = yield from raise_leader_epochs(context, dict.fromkeys(rig.cluster.partitions(), 9), "test")
+        failed.extend(found.items())
+
+    rig.drive(handler)
+    assert failed == [(rig.partition("t", 0), NewerController(9, rig.cluster.controller_epoch))]
+    assert rig.commits() == []

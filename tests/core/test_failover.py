@@ -21,7 +21,7 @@ from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.partitions import leader_election, lost_data
 from controller.core.records import BrokerChange, FailoverPhase, PartitionTransition
-from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
+from controller.core.znode_paths import CLUSTER_ID, PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state, state_path
 
@@ -667,3 +667,18 @@ def test_others_have_their_turn_while_topics_are_added(monkeypatch: pytest.Monke
             led(world, f"t{number}", {0: [1]})
         pauses.append(MachineHarness(world).pauses(failover._load_topics).count(Pause.YIELD))
     assert pauses == [1, 4]
+
+
+def test_a_cluster_whose_id_cannot_be_written_has_none_and_is_led_all_the_same() -> None:
+    world = World(1)
+    led(world, "t", {0: [1]})
+    del world.nodes[CLUSTER_ID]
+    rig = MachineHarness(world)
+    rig.fate = lambda effect: (
+        Fate.LOST if getattr(effect.writes[0], "path", None) == CLUSTER_ID else Fate.ANSWERED
+    )
+    rig.failover()
+    assert rig.cluster.cluster_id == ""
+    assert CLUSTER_ID not in world.nodes
+    assert "CONFLICT" in rig.rejects()
+    assert rig.stored("t")[0] == 1

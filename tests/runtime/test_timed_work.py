@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from controller.core.events import Event, EventKind
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import OperatorReply, SetPause
+from controller.errors import FencedError, LeadershipError, OutrankedError
 from controller.runtime import term as terms
 from controller.runtime.term import Term
 
@@ -73,3 +76,56 @@ async def test_a_higher_controller_epoch_is_looked_after(
 ) -> None:
     for ready in (True, False):
         assert await looks(monkeypatch, ready=ready, known_epoch=known_epoch) == found
+
+
+@pytest.mark.parametrize(("known_epoch", "seen"), [(0, []), (7, []), (8, [8])])
+def test_what_a_broker_knows_of_a_higher_epoch_is_kept_and_looked_into(
+    known_epoch: int, seen: list[int]
+) -> None:
+    found: list[Any] = []
+    term: Any = SimpleNamespace(
+        won=SimpleNamespace(epoch=7),
+        _outranked=SimpleNamespace(seen=found.append),
+        verify=lambda: found.append("verify"),
+    )
+    Term._suspect(term, "a broker refused", known_epoch)
+    assert found == [*seen, "verify"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "exceeds", "ended"),
+    [
+        (False, False, [FencedError]),
+        (False, True, [FencedError]),
+        (True, True, [OutrankedError]),
+        (True, False, []),
+    ],
+)
+async def test_a_term_ends_that_is_another_s_or_is_to_exceed_an_epoch(
+    monkeypatch: pytest.MonkeyPatch, ours: bool, exceeds: bool, ended: list[type[LeadershipError]]
+) -> None:
+    async def still_ours(*_: object) -> bool:
+        return ours
+
+    monkeypatch.setattr(terms.controller_election, "still_ours", still_ours)
+    found: list[type[LeadershipError]] = []
+    term: Any = SimpleNamespace(
+        session=None,
+        won=SimpleNamespace(epoch=7),
+        _outranked=SimpleNamespace(epoch=9, may_exceed=lambda *_: exceeds),
+        _controller_changed=None,
+        end=lambda error: found.append(type(error)),
+    )
+    await Term._verify(term)
+    assert found == ended
+
+
+async def test_who_asks_a_term_that_is_over_is_told_and_who_has_given_up_is_not() -> None:
+    request = SetPause(True, "r", "ann")
+    over: Any = SimpleNamespace(_ended=True, machine=SimpleNamespace(ready=True))
+    assert await Term.ask(over, request) == terms.not_controller(request)
+    given_up = asyncio.get_running_loop().create_future()
+    given_up.cancel()
+    term: Any = SimpleNamespace(_callers={3: (request, given_up)})
+    Term._reply(term, 3, OperatorReply(ErrorCode.NONE))
+    assert term._callers == {}

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from controller.core.backoff import RETRY_FIRST_US
-from controller.core.commits import refresh
+from controller.core.commits import FOUND, refresh
 from controller.core.context import EventContext, FollowUp, Handler
 from controller.core.model import (
     NO_EPOCH,
@@ -36,7 +36,7 @@ from controller.core.reasons import Reason
 from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.admin_znode import remove_listed
 from controller.core.reassignment.assignment import Assignment, assignment_of, origin_of, rest, target_of
-from controller.core.reassignment.reasons import EpochNotRaised, TargetLeftIsr
+from controller.core.reassignment.reasons import EpochNotRaised, InSyncLeftOut, TargetLeftIsr
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import ReassignmentStep
 
@@ -219,9 +219,18 @@ def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Hand
     """Phase U, then A or B. Returns the partitions that could not be recorded, with the reason."""
     if not plans:
         return {}
-    failed = yield from _update(context, plans)
-    yield from advance(context, [p for p in plans if p not in failed])
+    failed = yield from _losing(context, plans)
+    safe = {p: plan for p, plan in plans.items() if p not in failed}
+    failed.update((yield from _update(context, safe)))
+    yield from advance(context, [p for p in safe if p not in failed])
     return failed
+
+
+def _losing(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, Reason]]:
+    """Those that leave out every ISR member by now: a leader that writes its ISR itself tells of it seconds later."""
+    leaving = [p for p, plan in plans.items() if rest(p.replicas, plan.replicas)]
+    yield from refresh(context, leaving, FOUND)
+    return {p: InSyncLeftOut(why) for p in leaving if (why := drops_isr(p, plans[p]))}
 
 
 def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, Reason]]:
@@ -279,6 +288,8 @@ def advance(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     done = set(complete)
     copying = [p for p in partitions if p not in done]
     yield from _copy(context, copying)
+    # One that was alone in sync when it left, and is assigned again.
+    yield from partition_state_machine.bring_online(context, copying, only_with_live_isr=True)
     if complete:
         yield from _finish(context, complete)
 

@@ -32,6 +32,13 @@ class BrokerAbsent(Reason, frozen=True):
         return "its broker is not registered"
 
 
+class AloneInSync(Reason, frozen=True):
+    """It left the assignment, and nobody who is assigned is in the ISR."""
+
+    def __str__(self) -> str:
+        return "none of those assigned is in sync: to go on, assign it again, or elect one of them uncleanly"
+
+
 class StrayLeft(Reason, frozen=True):
     """The reassignment is complete except for this stray replica."""
 
@@ -156,6 +163,15 @@ class EpochNotRaised(Reason, frozen=True):
 
     def __str__(self) -> str:
         return f"its leader epoch could not be raised: {self.why}"
+
+
+class InSyncLeftOut(Reason, frozen=True):
+    """The ISR has shrunk to replicas that were to go."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return self.why
 
 
 class TargetLeftIsr(Reason, frozen=True):

@@ -27,7 +27,7 @@ from controller.core.model import (
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reasons import Reason, Refused
-from controller.core.reassignment.reasons import BrokerAbsent, Notified
+from controller.core.reassignment.reasons import AloneInSync, BrokerAbsent, Notified
 from controller.core.reassignment.topic_znode import entry_of, write_entries
 
 #: The longest delay before deleted replicas are removed from a topic znode, while responses for other replicas of the
@@ -39,7 +39,8 @@ NOT_AWAITED = "it left the assignment; its broker has not answered yet"
 
 
 def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
-    """Set replicas outside the assignment Offline, then delete them without waiting for the response."""
+    """Set replicas outside the assignment Offline, then delete them without waiting for the response; not one that is
+    in sync while nobody who is assigned is, as its leader may have just written."""
     going: dict[Partition, list[int]] = {}
     for partition, broker_id in replicas:
         going.setdefault(partition, []).append(broker_id)
@@ -56,7 +57,16 @@ def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
             context, led_before, "its leader's replica is not assigned any more"
         )
         yield from partition_state_machine.bring_online(context)
-    delete(context, [r for r in replicas if r[0] not in failed])
+    left: list[Replica] = []
+    for partition, broker_id in (r for r in replicas if r[0] not in failed):
+        isr = members(partition.leadership.isr) if partition.leadership is not None else ()
+        if broker_id in isr and not any(b in isr for b in partition.replicas):
+            context.cluster.reassignments.keep_stray(
+                partition, broker_id, Ineligible(AloneInSync(), context.now_us + RETRY_FIRST_US)
+            )
+        else:
+            left.append((partition, broker_id))
+    delete(context, left)
 
 
 def out_of_isr(

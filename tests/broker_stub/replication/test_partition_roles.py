@@ -159,6 +159,9 @@ def test_an_epoch_the_leader_cannot_place(epoch: int) -> None:
         ((3, 6), 5),
         ((3, 4), 5),
         ((1, 2), 2),
+        # Of a later one than any of ours.
+        ((9, 6), 6),
+        ((9, 99), 7),
         # The leader knows nothing: the high watermark.
         ((-1, -1), 3),
         # It knows an end, but no epochs.

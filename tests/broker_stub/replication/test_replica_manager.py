@@ -437,6 +437,8 @@ async def test_a_write_waits_for_a_high_watermark_that_reaches_it() -> None:
     first, second, third = (waiters.enter(FOO, offset) for offset in (1, 3, 5))
     waiters.committed(FOO, 3)
     assert (first.result(), second.result(), third.done()) == (codes.NONE, codes.NONE, False)
+    waiters.fail(FOO, codes.NOT_LEADER_OR_FOLLOWER)
+    assert (first.result(), third.result()) == (codes.NONE, codes.NOT_LEADER_OR_FOLLOWER)
 
 
 @leaping
@@ -447,6 +449,15 @@ async def test_a_fetch_that_waits_hears_of_all_that_changed() -> None:
     for key in keys:
         waiters.wake(key)
     assert list(await fetch.changed(1.0)) == keys
+    assert list(await fetch.changed(1.0)) == []
+
+
+@leaping
+async def test_a_fetch_that_names_a_partition_twice_waits_no_more_once_it_has_left() -> None:
+    waiters = FetchWaiters()
+    fetch = waiters.enter([FOO, FOO])
+    waiters.leave(fetch)
+    waiters.wake(FOO)
     assert list(await fetch.changed(1.0)) == []
 
 

@@ -52,6 +52,15 @@ def test_a_floor_raises_the_leader_epoch_above_it() -> None:
     rig.check_converged()
 
 
+def test_of_a_partition_that_is_gone_by_then_no_leader_epoch_is_raised() -> None:
+    rig = cluster()
+    former = rig.partition("t", 0)
+    rig.world.delete_topic("t")
+    rig.run()
+    tell(rig, 2, floors=[(former, 5)])
+    assert rig.commits() == []
+
+
 def test_of_two_brokers_the_higher_leader_epoch_counts() -> None:
     rig = cluster()
     rig.world.edited.add(("t", 0))

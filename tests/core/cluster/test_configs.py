@@ -385,6 +385,19 @@ def test_what_is_described() -> None:
     assert topic.entries == ()
 
 
+def test_what_does_not_decode_is_described_as_that_and_permits_nothing() -> None:
+    rig = leaderless("t")
+    for path in ("/config/topics/t", "/config/brokers/<default>"):
+        rig.world.put_node(path, {UNCLEAN: "true"})
+        rig.world.unreadable[path] = "config: expected object"
+    (reply,) = rig.ask(DescribeConfigs([T]))
+    assert reply.resources[0].error is ErrorCode.INVALID_CONFIG
+    rig.world.notify_config("brokers/<default>")
+    rig.run()
+    assert "/config/brokers/<default>" in rig.cluster.problems
+    assert rig.stored("t")[0] == -1
+
+
 def test_of_no_controller_the_default_is_described_with_what_is_wrong_with_it() -> None:
     rig = leaderless("t")
     rig.world.put_node(SETTINGS, {"<default>": {"leader_imbalance_per_broker_percentage": "101"}})

@@ -5,16 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from controller.core.backoff import RETRY_FIRST_US
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, ReassignmentRequest, SetReassignment, SetState, SetTopic
 from controller.core.events import Event, EventKind
 from controller.core.model import Endpoint, Ineligible, ReplicaState
 from controller.core.reassignment import alter_reassignments
-from controller.core.reassignment.reasons import Notified
+from controller.core.reassignment.reasons import AloneInSync, Notified
 from controller.core.records import PartitionTransition, ReassignmentStep, Rejection, ReplicaTransition
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
-from controller.core.requests.operator import SetPause
+from controller.core.requests.operator import SetFreeze, SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.znode_paths import REASSIGN_PARTITIONS
 from tests.support.core.harness import Fate, MachineHarness
@@ -302,6 +303,56 @@ def test_the_last_in_sync_replica_is_not_dropped() -> None:
     check_moved(rig, T, [2, 3])
 
 
+def moved_to_an_added_leader() -> MachineHarness:
+    """[1] is moved to [2,3]; 3 is in sync and leads, by an ISR that it writes itself."""
+    rig = active(1, 2, 3, t=[[1]])
+    ask(rig, {T: [2, 3]})
+    join(rig, [1, 3])
+    rig.ask(ElectLeaders(ElectionType.CHOSEN, (T,), leader=3))
+    rig.run()
+    assert rig.stored()[0] == 3
+    return rig
+
+
+@pytest.mark.parametrize("target", [None, [2]])
+def test_an_isr_that_a_leader_has_just_written_counts(target: list[int] | None) -> None:
+    """Of one that writes ISRs itself the controller hears seconds later."""
+    rig = moved_to_an_added_leader()
+    rig.world.shrink_or_grow("t", 0, [3])
+    (reply,) = rig.ask(request({T: target}))
+    (answer,) = reply.partitions
+    assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "acknowledged records would be lost" in answer.message
+    assert assigned(rig) == ([2, 3, 1], [2, 3], [1])
+    assert T in rig.world.folders[3]
+
+
+def test_a_replica_that_is_alone_in_sync_once_it_is_to_go_is_not_deleted() -> None:
+    rig = moved_to_an_added_leader()
+
+    def meanwhile(effect: Commit) -> Fate:
+        if isinstance(effect.writes[0], SetTopic) and rig.stored()[2] == [1, 3]:
+            rig.world.shrink_or_grow("t", 0, [3])
+        return Fate.ANSWERED
+
+    rig.fate = meanwhile
+    assert ask(rig, {T: None}) == {"t-0": "NONE"}
+    rig.run()
+    assert assigned(rig)[0] == [1]
+    assert rig.stored()[0] == -1
+    assert rig.stored()[2] == [3]
+    assert T in rig.world.folders[3]
+    (held,) = rig.cluster.reassignments.strays[rig.partition(*T)].values()
+    assert held.reason == AloneInSync()
+    rig.now_us += RETRY_FIRST_US
+    rig.world.events.append(RETRY)
+    rig.run()
+    assert T in rig.world.folders[3]
+    ask(rig, {T: [1, 3]})
+    rig.run()
+    assert rig.stored()[0] == 3, "assigned again, it leads"
+
+
 # --- what is refused -------------------------------------------------------------------------------------
 
 
@@ -536,6 +587,18 @@ def test_a_topic_that_somebody_writes_all_the_time_does_not_hold_up_others() -> 
     ask(rig, {("busy", 0): [2], T: [2]})
     rig.run()
     assert assigned(rig) == ([2, 1], [2], [1]), "it has begun"
+
+
+def test_a_move_that_waits_and_cannot_be_taken_back_waits_on() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.ask(SetFreeze(True, "r", "ann", 10**15))
+    ask(rig, {T: [2]})
+    rig.fate = lambda effect: Fate.LOST if isinstance(effect.writes[0], SetTopic) else Fate.ANSWERED
+    assert ask(rig, {T: None}) == {"t-0": "UNKNOWN_SERVER_ERROR"}
+    assert rig.cluster.reassignments.queued == {rig.partition(*T): (2,)}
+    rig.fate = lambda _: Fate.ANSWERED
+    assert ask(rig, {T: None}) == {"t-0": "NONE"}
+    assert rig.cluster.reassignments.queued == {}
 
 
 def test_a_list_that_cannot_be_made_shorter_is_told_of() -> None:

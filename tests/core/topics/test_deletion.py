@@ -327,6 +327,18 @@ def test_only_what_was_asked_for_counts() -> None:
     assert rig.rejects() == []
 
 
+def test_a_refusal_that_comes_after_the_answer_changes_nothing() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.slow.add(2)
+    world.mark_for_deletion("t")
+    rig.run()
+    late = StopReport(1, world.brokers[1].epoch, [], [(rig.partition(), "KAFKA_STORAGE_ERROR")])
+    assert rig.partition().replica_state(1) is ReplicaState.DELETION_SUCCESSFUL
+    world.events.append(Event(EventKind.STOP_REPLICA_RESPONSE, body=late, serial=1))
+    rig.run()
+    assert rig.partition().replica_state(1) is ReplicaState.DELETION_SUCCESSFUL
+
+
 def test_a_slow_broker_hears_of_the_deletion_before_it_hears_of_the_new_topic() -> None:
     world, rig = active(1, 2, t=[[1], [1]])
     rig.slow.add(2)

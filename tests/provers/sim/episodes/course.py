@@ -11,7 +11,7 @@ from random import Random
 
 from tests.provers.sim.checks.settling import unsettled
 from tests.provers.sim.cluster import LOOK_S, SimulatedCluster
-from tests.provers.sim.episodes import groups, hands, topics
+from tests.provers.sim.episodes import groups, hands, moves, overtaken, phantoms, topics
 from tests.provers.sim.episodes.calm import Calm
 
 #: No scenario of `tests.provers.sim.odd` has such a number.
@@ -22,7 +22,15 @@ EPISODES: tuple[Callable[[Calm], Awaitable[None]], ...] = (
     topics.moves_held_up,
     topics.moves_held_up,
     topics.given_up,
+    overtaken.always_second,
+    overtaken.always_second,
+    moves.last_in_sync_was_added,
+    moves.never_led,
+    moves.asked_to_leave_twice,
+    moves.while_paused,
     groups.two_members,
+    groups.moved_in_the_midst,
+    groups.moved_in_the_midst,
     hands.shutdown_taken_back,
     hands.isr_written_over,
     hands.states_made_anew,
@@ -36,13 +44,19 @@ EPISODES: tuple[Callable[[Calm], Awaitable[None]], ...] = (
     hands.nobody_leads,
     hands.placed_beside_a_drained_one,
 )
+#: Where brokers of Kafka's would be led: the others need `/controller` left alone while nobody leads.
+OF_KAFKA: tuple[Callable[[Calm], Awaitable[None]], ...] = (
+    phantoms.topics_on_controllers,
+    phantoms.topics_on_controllers,
+    phantoms.broker_taken_for_a_controller,
+)
 
 
 async def go_through(cluster: SimulatedCluster) -> None:
     """As many as the plan says. Raises Violated."""
     rng = Random(f"{cluster.plan.seed}:episodes:course")
     for number in range(cluster.plan.options.episodes):
-        episode = rng.choice(EPISODES)
+        episode = rng.choice(OF_KAFKA if cluster.plan.options.takeover else EPISODES)
         cluster.trace_line(f"--- episode: {episode.__name__}")
         asker = Calm(cluster, _FIRST + number, Random(rng.randrange(2**31)))
         task = cluster.loop.spawn(cluster.oddities.operator.process, _whole(episode, asker))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
+from broker_stub.group.partitioner import OFFSETS_TOPIC, partition_for
+from proto.gen import admin_service_pb2 as pb
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
-from tests.provers.sim.episodes.calm import Calm
-from tests.provers.sim.odd.asking import DONE
+from tests.provers.sim.episodes.calm import UNWRITTEN, Calm
+from tests.provers.sim.odd.asking import DONE, INVALID
 from tests.provers.sim.odd.calls import sent
 from tests.provers.sim.odd.members import (
     REBALANCE_S,
@@ -20,7 +24,11 @@ from tests.provers.sim.odd.members import (
     join,
     sync,
 )
+from tests.provers.sim.odd.placements import NOT_AVAILABLE, NOT_NEEDED, election, move, moves
+from tests.provers.sim.odd.topics import LISTS
 
+#: Offsets that are committed at the same time, after another.
+_AT_ONCE = (2, 3)
 #: So often a coordinator is asked for, until there is one.
 _FOUND_AFTER = 50
 #: Of the topic that keeps them, if there are as many brokers.
@@ -36,20 +44,8 @@ async def two_members(asker: Calm) -> None:
     if not await asker.made(topic, asker.ids[:1]):
         return
     group = Group(asker, name)
-    # Whoever is asked first creates the topic that keeps groups.
-    found = None
-    for _ in range(_FOUND_AFTER):
-        found = await sent(
-            asker.cluster.bootstrap[0], "FindCoordinator", wire.FindCoordinatorRequest(group_id=name)
-        )
-        if found is not None and not found.error_code:
-            break
-        await asker.pass_s(0.2)
-    if found is None or found.error_code:
-        if len(asker.ids) >= _FACTOR:
-            asker.cluster.violated(f"nobody coordinates {name}: {found}")
+    if not await _coordinated(asker, group):
         return
-    await group.served()
     both = await asyncio.gather(*(_joined(group) for _ in range(2)))
     if any(found is None or found.error_code for found in both):
         return
@@ -73,6 +69,100 @@ async def two_members(asker: Calm) -> None:
         again = await group.ask("OffsetFetch", wire.OffsetFetchRequest(group_id=name), DONE)
         if again is not None and again.offsets:
             asker.cluster.violated(f"{name} has offsets again: {again}")
+
+
+async def _coordinated(asker: Calm, group: Group) -> bool:
+    """Whether there are enough brokers for that. Whoever is asked first creates the topic that keeps groups."""
+    found = None
+    for _ in range(_FOUND_AFTER):
+        found = await sent(
+            asker.cluster.bootstrap[0], "FindCoordinator", wire.FindCoordinatorRequest(group_id=group.name)
+        )
+        if found is not None and not found.error_code:
+            await group.served()
+            return True
+        await asker.pass_s(0.2)
+    if len(asker.ids) >= _FACTOR:
+        asker.cluster.violated(f"nobody coordinates {group.name}: {found}")
+    return False
+
+
+async def moved_in_the_midst(asker: Calm) -> None:
+    """What a group commits and is given is not in sync yet, when its member leaves, the topic is deleted, or another
+    broker is to coordinate it. What is granted stays, also when that one has read it from its log."""
+    rng, topic = asker.rng, asker.name()
+    group = Group(asker, f"calm-{asker.serial}")
+    if not await asker.made(topic, asker.ids[:1]) or not await _coordinated(asker, group):
+        return
+    joined = await _joined(group)
+    if joined is None or joined.error_code:
+        return
+    by_nobody = commit(f"{group.name}-nobody", -1, "", committed(topic, 1))
+    lone = Group(asker, f"{group.name}-nobody")
+    if await _coordinated(asker, lone):
+        await lone.ask("OffsetCommit", by_nobody, DONE)
+    known = group.coordinator()
+    assert known is not None
+    leader = known[0]
+    others = [id_ for id_ in asker.ids if id_ != leader]
+    given = sync(group.name, joined.generation_id, joined.member_id)
+    given.assignments.add(member_id=joined.member_id, assignment=b"all")
+    with ExitStack() as held:
+        for id_ in others:
+            held.enter_context(asker.held_back(id_))
+        shared = asyncio.ensure_future(group.ask("SyncGroup", given, (*DONE, *_LATE)))
+        await asker.pass_s(0.02)
+        what = rng.choice(("leaves", "topic", "elsewhere", "elsewhere", "nothing"))
+        offsets = [
+            asyncio.ensure_future(
+                lone.ask("OffsetCommit", commit(lone.name, -1, "", committed(topic, offset)), DONE)
+            )
+            for offset in _AT_ONCE
+        ]
+        await asker.pass_s(0.02)
+        if what == "leaves":
+            leave = wire.LeaveGroupRequest(group_id=group.name, member_id=joined.member_id)
+            await group.ask("LeaveGroup", leave, (*DONE, *_NO_MEMBER))
+        elif what == "topic":
+            await asker.delete(topic)
+            await asker.pass_s(0.5)
+        elif what == "elsewhere":
+            await _coordinated_by_another(asker, group, others)
+    await shared
+    granted = {
+        number
+        for number, task in zip(_AT_ONCE, offsets, strict=True)
+        if (found := await task) is not None and not found.partition_errors[0].error_code
+    }
+    await asker.pass_s(1.0)
+    if what != "topic":
+        await _check_kept(asker, lone, topic, granted)
+    await asker.delete(topic)
+    await asker.until(f"{topic} is deleted", 20.0, lambda: topic not in asker.cluster.ledger.topics)
+
+
+async def _coordinated_by_another(asker: Calm, group: Group, others: Sequence[int]) -> None:
+    """Who leads its partition is to be another, or the same anew."""
+    number = partition_for(group.name, len(asker.partitions(OFFSETS_TOPIC)))
+    anything = (*DONE, *UNWRITTEN, *NOT_NEEDED, *NOT_AVAILABLE, *INVALID)
+    if others and asker.rng.random() < 0.7:
+        chosen = election(pb.CHOSEN, (OFFSETS_TOPIC, number), leader=others[0], parts=[anything])
+        await asker.ask(chosen)
+    else:
+        replicas = asker.partitions(OFFSETS_TOPIC)[number]
+        await asker.ask(moves(move(OFFSETS_TOPIC, number, replicas), parts=[(*DONE, *UNWRITTEN, *LISTS)]))
+    await asker.pass_s(0.2)
+
+
+async def _check_kept(asker: Calm, group: Group, topic: str, granted: set[int]) -> None:
+    await group.served()
+    fetched = await group.ask("OffsetFetch", wire.OffsetFetchRequest(group_id=group.name), DONE)
+    if fetched is None:
+        return
+    # Of commits at the same time either may be the last, also one of which nobody knows whether it was granted.
+    kept = {found.offset for found in fetched.offsets if found.topic == topic}
+    if granted and (not kept or min(kept) < min(_AT_ONCE)):
+        asker.cluster.violated(f"{group.name} has committed {granted}, and has {fetched}")
 
 
 async def _joined(group: Group, member: str = "") -> Any:

@@ -11,7 +11,7 @@ from proto.gen import features_pb2 as features
 from proto.gen import maintenance_pb2 as maintenance
 from tests.provers.sim.episodes.calm import HARMLESS, UNWRITTEN, Calm
 from tests.provers.sim.odd.asking import DONE, Case
-from tests.provers.sim.odd.configs import alter, alteration
+from tests.provers.sim.odd.configs import DEFAULT, alter, alteration, resource_of
 from tests.provers.sim.odd.topics import creation, topic
 from tests.provers.sim.plans.aims import Aims
 from tests.provers.sim.zookeeper.messages import Create, Delete, Multi
@@ -159,10 +159,13 @@ async def configs_by_hand(asker: Calm) -> None:
     """Configurations are edited into nonsense and announced; so is what nobody here has. Announcements are deleted."""
     name, cluster = asker.name(), asker.cluster
     await asker.made(name, asker.ids[:1])
-    path = f"/config/topics/{name}"
+    written = (*DONE, *UNWRITTEN)
+    await asker.ask(alter(alteration(pb.BROKER, "", (_UNCLEAN, "false")), parts=[written]))
+    default = f"/config/brokers/{DEFAULT}"
+    path = asker.rng.choice((f"/config/topics/{name}", default))
     if asker.rng.random() < 0.5:
         cluster.faults.scribble_over(path)
-    else:
+    elif cluster.stored(path):
         asker.edit(
             path, lambda found: found.update(config={_UNCLEAN: "perhaps", "min.insync.replicas": "no"})
         )
@@ -172,6 +175,11 @@ async def configs_by_hand(asker: Calm) -> None:
         await asker.pass_s(asker.rng.choice((0.0, 0.3)))
         for child in cluster.nodes_below("/config/changes"):
             cluster.ask_zookeeper(Delete(f"/config/changes/{child}"))
+    described = pb.DescribeConfigsRequest(resources=[resource_of(pb.TOPIC, name), resource_of(pb.BROKER, "")])
+    await asker.ask(Case("DescribeConfigs", described, None))
+    cluster.faults.put_back(path)
+    taken_back = alteration(pb.BROKER, "", (_UNCLEAN, None), ("min.insync.replicas", None))
+    await asker.ask(alter(taken_back, parts=[written]))
     await asker.delete(name)
 
 

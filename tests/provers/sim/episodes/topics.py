@@ -111,6 +111,9 @@ async def _something(asker: Calm, name: str, held: int, others: Sequence[int]) -
     what = asker.rng.choice(("again", "elsewhere", "back", "back", "listed", "alone", "deleted"))
     if what == "deleted":
         await asker.delete(name)
+        if asker.rng.random() < 0.5:
+            anew = creation(topic(name, assignments=lists(others[:1])), parts=[(*DONE, *UNWRITTEN, *EXISTS)])
+            await asker.ask(anew)
         await asker.pass_s(asker.rng.choice(_WHILE_S))
         _once_deleted(asker, name)
     elif what == "back":
@@ -153,14 +156,20 @@ async def _ask_to_move(asker: Calm, name: str, target: Sequence[int]) -> None:
 
 
 async def _take_back(asker: Calm, name: str) -> None:
-    """What is taken back leaves the replicas as they were before, in their order."""
-    before = asker.stored_topic(name)
+    """What is taken back leaves the replicas as they were before, in their order; but where none of them is in sync any
+    more, it has ended, and only could not be recorded."""
+    before, led = asker.stored_topic(name), asker.cluster.ledger.states.get((name, 0))
     parts = [(*DONE, *NOT_MOVING, *UNWRITTEN, *UNKNOWN, *LISTS)]
     if not await asker.granted(moves(move(name, 0, None), parts=parts)):
         return
     after = asker.stored_topic(name)
     former = before.get("original_replicas", {}).get("0") or before.get("partitions", {}).get("0")
-    if after and (after["partitions"]["0"] != former or (after.get("queued_replicas") or {}).get("0")):
+    ended = led is not None and former is not None and set(led.isr).isdisjoint(former)
+    if (
+        after
+        and not ended
+        and (after["partitions"]["0"] != former or (after.get("queued_replicas") or {}).get("0"))
+    ):
         asker.cluster.violated(f"the move of {name} was taken back: it was {before}, and is {after}")
 
 

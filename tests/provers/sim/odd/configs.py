@@ -15,7 +15,7 @@ from tests.provers.sim.odd.topics import CONFIG, NAME, UNKNOWN
 from tests.provers.sim.plans.plan import TOPICS
 from tests.provers.sim.zookeeper.messages import Get
 
-_DEFAULT = "<default>"
+DEFAULT = "<default>"
 _NO_TYPE, _NO_UPGRADE = 0, 0
 #: Settings of controllers that change nothing that a run looks at.
 HARMLESS = "leader_rebalance_leaders_per_second"
@@ -89,7 +89,7 @@ async def configs_to_and_fro(asker: Asker) -> None:
     """What is set is durable, is told with where it comes from, and is gone once it is taken back."""
     key, value = f"sim.odd.{asker.serial}", str(asker.rng.randrange(1000))
     kind, name = asker.rng.choice(((pb.BROKER, ""), (pb.BROKER, str(asker.rng.choice(asker.ids)))))
-    entity = name or _DEFAULT
+    entity = name or DEFAULT
     try:
         for wanted in (value, value, None, value):
             answer = await asker.ask(_set(kind, name, key, wanted))
@@ -118,7 +118,7 @@ async def _check_told(asker: Asker, kind: int, name: str, key: str, wanted: str 
     found: list[Any] = [c for c in answer.results[0].configs if c.name == key] if answer is not None else []
     told = found[0].value if found else None
     if answer is not None and told != wanted and not asker.again:
-        asker.cluster.violated(f"{key} of {name or _DEFAULT} is told to be {told}, and was set to {wanted}")
+        asker.cluster.violated(f"{key} of {name or DEFAULT} is told to be {told}, and was set to {wanted}")
 
 
 async def settings_of_controllers(asker: Asker) -> None:

@@ -12,15 +12,15 @@ from controller.core.znode_paths import KAFKA_IDS
 from tests.provers.sim.odd.asking import Asker
 from tests.provers.sim.zookeeper.messages import Create, Multi
 
-_Lists = Mapping[str, Sequence[int]]
+Lists = Mapping[str, Sequence[int]]
 
 
-def _topic(name: str, partitions: _Lists, fields: Mapping[str, _Lists]) -> Create:
+def topic_of(name: str, partitions: Lists, fields: Mapping[str, Lists]) -> Create:
     value = {"version": 3, "partitions": partitions, **fields}
     return Create(f"/brokers/topics/{name}", json.dumps(value).encode())
 
 
-def _state(leader: int) -> bytes:
+def state_of(leader: int) -> bytes:
     state = {"controller_epoch": 1, "leader": leader, "version": 1, "leader_epoch": 0, "isr": [leader]}
     return json.dumps(state).encode()
 
@@ -29,7 +29,7 @@ async def topics_on_the_move(asker: Asker) -> None:
     """A topic as a controller leaves it that dies while it moves replicas, and as one that has been edited."""
     rng, ids = asker.rng, asker.ids
     here = rng.sample(ids, rng.randint(1, len(ids)))
-    said: tuple[tuple[str, _Lists], ...] = (
+    said: tuple[tuple[str, Lists], ...] = (
         ("adding_replicas", {"0": here[1:]}),
         ("removing_replicas", {"0": here[:1]} if len(here) > 1 else {}),
         ("original_replicas", {"0": here[:1]}),
@@ -40,7 +40,7 @@ async def topics_on_the_move(asker: Asker) -> None:
     )
     fields = {field: lists for field, lists in said if any(lists.values()) and rng.random() < 0.5}
     name = f"odd_{asker.serial}"
-    asker.cluster.ask_zookeeper(Multi((_topic(name, {"0": here, "1": here[:1]}, fields),)))
+    asker.cluster.ask_zookeeper(Multi((topic_of(name, {"0": here, "1": here[:1]}, fields),)))
 
 
 async def topics_on_controllers(asker: Asker) -> None:
@@ -53,7 +53,7 @@ async def topics_on_controllers(asker: Asker) -> None:
     others = rng.sample(ids, rng.randint(0, len(ids)))
     replicas = rng.sample([phantom, *others], len(others) + 1)
     name = f"odd_{asker.serial}"
-    said: tuple[tuple[str, _Lists], ...] = (
+    said: tuple[tuple[str, Lists], ...] = (
         ("adding_replicas", {"0": [phantom]}),
         ("removing_replicas", {"0": others[:1]}),
         ("queued_replicas", {"0": [phantom, *ids[:1]]}),
@@ -61,8 +61,8 @@ async def topics_on_controllers(asker: Asker) -> None:
         ("original_replicas", {"0": [phantom]}),
     )
     fields = {field: lists for field, lists in said if others and lists["0"] and rng.random() < 0.3}
-    made = [_topic(name, {"0": replicas, "1": replicas[:1] if others else [phantom]}, fields)]
+    made = [topic_of(name, {"0": replicas, "1": replicas[:1] if others else [phantom]}, fields)]
     if others and rng.random() < 0.5:
         path = f"/brokers/topics/{name}/partitions"
-        made += [Create(path), Create(f"{path}/0"), Create(f"{path}/0/state", _state(others[0]))]
+        made += [Create(path), Create(f"{path}/0"), Create(f"{path}/0/state", state_of(others[0]))]
     asker.cluster.ask_zookeeper(Multi(tuple(made)))

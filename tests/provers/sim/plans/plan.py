@@ -232,7 +232,7 @@ def _interruptions(rng: Random, options: Options) -> int:
 
 
 def _episodes(rng: Random, options: Options) -> int:
-    apart = options.takeover or options.poison or options.oversized
+    apart = options.poison or options.oversized
     return rng.randint(1, 3) if rng.random() < EPISODES and not apart else 0
 
 
