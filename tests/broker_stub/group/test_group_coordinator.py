@@ -503,6 +503,30 @@ async def test_tombstones_of_a_load_that_is_over_are_left_to_the_next_one(
     assert bench.log.ends[1] == end + 1
 
 
+async def test_what_becomes_of_a_former_generation_s_metadata_is_not_said_of_this_one(
+    bench: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (member,) = await bench.stable()
+    appends: list[asyncio.Future[codes.ErrorCode]] = []
+
+    def append(_partition: int, _records: bytes) -> asyncio.Future[codes.ErrorCode]:
+        appends.append(asyncio.get_running_loop().create_future())
+        return appends[-1]
+
+    monkeypatch.setattr(bench.log, "append", append)
+    syncs = []
+    for generation in (2, 3):
+        protocols = (("range", bytes([generation])),)
+        joined = await bench.coordinator.join_group(GROUP, request(member, protocols))
+        assert joined.generation_id == generation
+        syncs.append(await begin(bench.coordinator.sync_group(GROUP, member, generation, {member: b"x"})))
+    for appended, error in zip(appends, (codes.REQUEST_TIMED_OUT, codes.NONE), strict=True):
+        appended.set_result(error)
+        await run_ready_tasks()
+    assert (await syncs[1]).error == codes.NONE
+    syncs[0].cancel()
+
+
 async def test_many_tombstones_are_written_in_parts_each_once(
     bench: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
