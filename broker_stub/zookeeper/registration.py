@@ -381,7 +381,9 @@ class Registrar:
                     _log.warning(
                         "log directory event not written yet", why=f"{type(error).__name__}: {error}"
                     )
-            self._next_event(client, _RETRY_PAUSE_S if self._storage_lost else 3600.0)
+            # What was told while a burst ended is not waited for.
+            if not self._look:
+                self._next_event(client, _RETRY_PAUSE_S if self._storage_lost else 3600.0)
 
     def _await_burst_end(self, client: KazooClient) -> None:
         end = time.monotonic() + _BURST_MAX_S

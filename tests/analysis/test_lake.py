@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import Row
 
 from controller.analysis.errors import ReportError
 from controller.analysis.lake import compaction, delta_log, identity, spool, storage
@@ -27,7 +29,7 @@ from controller.analysis.lake.delta_log import (
 from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.job import Writer, pieces_of, run_follow
-from controller.analysis.lake.loading import taken_files
+from controller.analysis.lake.loading import _follows, _with_counts, taken_files
 from controller.analysis.lake.source import open_snapshot
 from controller.analysis.lake.spool import Piece, Spool
 from controller.analysis.lake.storage import LocalStorage
@@ -504,3 +506,22 @@ def test_a_file_that_is_being_compressed_is_seen_once(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
     files = [LogFile(f"file:{path}", 0) for path in sorted(tmp_path.iterdir())]
     assert [Path(file.path).name for file in identity.seen(files, [])] == ["a.jsonl", "b.jsonl.gz"]
+
+
+def test_what_is_read_of_a_log_is_added_to_what_is_known_of_it() -> None:
+    counts = {"lines": 3, "ok": 2, "torn": 1, "malformed": 0, "newer_schema": 0}
+    read: Any = Row(**counts, role="controller", node=7, first_us=5, last_us=6)
+    known = TakenFile("id", "file:/log", lines=4, ok=4, role="controller", node=2, first_us=1, last_us=4)
+    after = _with_counts(known, read)
+    assert (after.lines, after.ok, after.torn) == (7, 6, 1)
+    assert (after.node, after.first_us, after.last_us) == (7, 1, 6)
+    first = _with_counts(TakenFile("id", "file:/log"), read)
+    assert (first.lines, first.role, first.first_us, first.last_us) == (3, "controller", 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("start", "taken", "follows"), [(0, None, True), (5, 5, True), (0, 5, False), (9, 5, False)]
+)
+def test_a_piece_is_taken_once_and_in_its_turn(start: int, taken: int | None, follows: bool) -> None:
+    known = None if taken is None else TakenFile("id", "file:/log", taken=taken)
+    assert _follows(Piece("name", start, 1, TakenFile("id", "file:/log")), known) is follows

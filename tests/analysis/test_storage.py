@@ -17,6 +17,7 @@ from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.s3_storage import S3Storage
 from controller.analysis.lake.storage import LocalStorage, Storage, local_storage
 from tests.support.analysis.s3 import Bucket, Middleman, fetched_jars, s3
+from tests.support.broker.unsynced_names import unsynced_names
 
 PARTITION = {"day": "2026-01-14", "kind": "leader"}
 ON_S3 = [pytest.mark.slow, pytest.mark.s3_long]
@@ -146,6 +147,37 @@ def test_rows_of_an_uncommitted_write_go_when_nobody_can_be_at_it(storage: Stora
     storage.write("day=1/kind=a/left.parquet", b"x")
     assert log.sweep(snapshot) == (1 if storage.alone else 0)
     assert bool(names(storage, "day=")) is not storage.alone
+
+
+def test_a_checkpoint_tells_removals_that_readers_may_still_need() -> None:
+    snapshot = delta_log.Snapshot()
+    for path, removed_ms in (("old", 0), ("new", 10)):
+        snapshot.apply({"remove": {"path": path, "deletionTimestamp": removed_ms}})
+    told = [
+        action["remove"]["path"]
+        for action in snapshot.actions(delta_log.RETENTION_MS + 5)
+        if "remove" in action
+    ]
+    assert told == ["new"]
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    lake = LocalStorage(tmp_path)
+    lake.write_new("_delta_log/0.json", b"commit")
+    draft = tmp_path / "_delta_log" / ".draft-of-a-killed-writer"
+    draft.touch()
+    with lake.writing():
+        assert [path.name for path in (tmp_path / "_delta_log").iterdir()] == ["0.json"]
+
+
+def test_what_a_commit_names_outlives_a_power_cut(tmp_path: Path) -> None:
+    lake = LocalStorage(tmp_path / "lake")
+    with unsynced_names() as unsynced:
+        lake.write_new("_new/draft/part.parquet", b"rows")
+        lake.move("_new/draft/part.parquet", "day=2026-01-14/kind=leader/part.parquet")
+        lake.write_new("_delta_log/0.json", b"commit")
+    # Where it was moved from nothing is looked for.
+    assert unsynced <= {tmp_path / "lake" / "_new" / "draft"}
 
 
 @pytest.mark.slow

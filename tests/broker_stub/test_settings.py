@@ -180,6 +180,28 @@ def test_a_missing_one_says_how_to_give_it(key: str) -> None:
         settings.load(given, {})
 
 
+@pytest.mark.parametrize(
+    ("dirs", "log", "wrong"),
+    [
+        ("/a,/b", "/c", ""),
+        ("/a,/a/b", "/c", "data_dirs"),
+        ("/a/b,/a", "/c", "data_dirs"),
+        ("/a,/a", "/c", "data_dirs"),
+        ("/a,/b", "/a/t-0", "state_log_dir"),
+        ("/a,/b", "/b/t-0", "state_log_dir"),
+        ("/a,/b", "/b", "state_log_dir"),
+        ("/a,/b", "/b/state-log", ""),
+    ],
+)
+def test_directories_do_not_hold_each_other(dirs: str, log: str, wrong: str) -> None:
+    given = {**{k: v for k, v in GIVEN.items() if k != "data_dir"}, "data_dirs": dirs, "state_log_dir": log}
+    if not wrong:
+        assert settings.load(given, {}).data_dir == Path("/a")
+        return
+    with pytest.raises(SettingError, match=f"^{wrong} = "):
+        settings.load(given, {})
+
+
 def test_features_are_given_as_ranges_of_versions() -> None:
     assert settings.load(GIVEN, {}).supported_features == ()
     loaded = settings.load(GIVEN, {"BROKER_STUB_SUPPORTED_FEATURES": "g=0-32767,f=1-3"})
@@ -225,7 +247,8 @@ def test_registration_is_version_5_byte_for_byte() -> None:
         b'"features":{"f":{"min_version":1,"max_version":3},"g":{"min_version":0,"max_version":1}},'
         in supporting
     )
-    assert b'"GRPC://[::1]:9092"' in Identity(1, "::1", 9092, None, ME).encode(0, 4000)
+    for host in ("::1", "fd00:1:2:3:4:5:6:7"):
+        assert f'"GRPC://[{host}]:9092"'.encode() in Identity(1, host, 9092, None, ME).encode(0, 4000)
 
 
 def test_inspect_reads_the_disk_without_a_broker(tmp_path: Path) -> None:

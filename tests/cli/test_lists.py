@@ -48,6 +48,8 @@ def test_bad_broker_ids(given: str) -> None:
         ("00000000001", None),
         ("+1", None),
         ("1_0", None),
+        ("\u00b2", None),
+        ("\u0663", None),
         ("", None),
     ],
 )

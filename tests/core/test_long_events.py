@@ -10,8 +10,11 @@ from controller.core import context as context_module
 from controller.core import handlers, machine
 from controller.core.brokers import changes as broker_changes
 from controller.core.context import EventContext, Handler
-from controller.core.effects import ReadTopicNames
-from controller.core.events import EventKind, Finished
+from controller.core.effects import Outcome, ReadTopicNames, SetState
+from controller.core.events import Event, EventKind, Finished
+from controller.core.machine import Ready
+from controller.core.model import ReplicaState
+from controller.core.records import ReplicaTransition
 from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -252,6 +255,63 @@ def test_a_broker_that_comes_is_not_told_of_a_topic_that_vanishes_meanwhile() ->
     rig.step(None)
     rig.run()
     assert [p.name for p in queues[2].whole] == ["other-0"]
+
+
+def test_after_a_broker_that_is_back_the_failure_of_another_gives_way() -> None:
+    rig = led_by_one()
+    rig.world.bounce(3)
+    rig.world.broker_down(1)
+    advance_until(rig, 1)
+    rig.send(AllocateProducerIds(2, rig.world.brokers[2].epoch))
+    rig.run()
+    assert order(rig.finished)[:2] == ["AllocateProducerIds", "BrokerChange"]
+
+
+def made_anew_at(moment: int, *, let_go: bool = False) -> MachineHarness:
+    """While broker 1 goes, or is let go, ``t`` is made anew with other replicas, so many steps after its beginning."""
+    rig = led_by_one()
+    left, one_step = iter(range(moment, -1, -1)), rig.one_step
+
+    def step(stimulus: Event | Outcome | None) -> Ready:
+        if next(left, None) == 0:
+            rig.world.delete_topic("t")
+            rig.world.create_topic("t", {n: [2] for n in range(PARTITIONS)})
+            while rig.world.events:
+                rig.machine.enqueue(rig.world.events.popleft(), rig.now_us)
+            rig.forget()
+        return one_step(stimulus)
+
+    if let_go:
+        rig.send(ControlledShutdown(1, rig.world.brokers[1].epoch))
+    else:
+        rig.world.broker_down(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rig, "one_step", step)
+        rig.run()
+    return rig
+
+
+def test_of_a_topic_that_is_made_anew_meanwhile_no_replica_goes_but_in_the_part_under_way() -> None:
+    gone = [
+        sum(r.after is ReplicaState.OFFLINE for r in rig.recorded(ReplicaTransition))
+        for rig in map(made_anew_at, range(40))
+        if "TopicChange" in order(rig.finished)
+    ]
+    assert set(gone) == {0, 1}
+
+
+def test_of_a_topic_that_is_made_anew_meanwhile_no_leadership_goes_but_in_the_part_under_way() -> None:
+    tried = [
+        sum(
+            isinstance(w, SetState) and w.partition.replicas == (1, 2)
+            for c in rig.commits()
+            for w in c.writes
+        )
+        for rig in (made_anew_at(moment, let_go=True) for moment in range(40))
+        if "TopicChange" in order(rig.finished)
+    ]
+    assert set(tried) <= {0, 1}
+    assert len(tried) > 5
 
 
 def test_nobody_decides_by_the_absence_of_a_broker_that_is_back() -> None:

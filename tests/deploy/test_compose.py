@@ -406,7 +406,7 @@ def test_a_controller_s_page_is_asked_as_its_settings_say(
     ],
 )
 def test_a_broker_is_healthy_that_answers(
-    code: grpc.StatusCode, well: bool, monkeypatch: pytest.MonkeyPatch
+    code: grpc.StatusCode, well: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, float]] = []
 
@@ -436,6 +436,17 @@ def test_a_broker_is_healthy_that_answers(
     health = program("health")
     assert health.broker() == (None if well else f"broker-1:9292: {code.name} why")
     assert asked == [("broker-1:9292", health.TIMEOUT_S)]
+    for name in ("CA", "CERTIFICATE", "KEY"):
+        (tmp_path / name).write_text(f"the {name}")
+        monkeypatch.setenv(f"BROKER_STUB_SSL_{name}", str(tmp_path / name))
+    shown: list[tuple[bytes, bytes, bytes]] = []
+    monkeypatch.setattr(
+        grpc, "ssl_channel_credentials", lambda ca, key, certificate: shown.append((ca, key, certificate))
+    )
+    monkeypatch.setattr(grpc, "secure_channel", lambda address, _: Channel(address))
+    health.broker()
+    assert shown == [(b"the CA", b"the KEY", b"the CERTIFICATE")]
+    assert asked[1:] == asked[:1]
 
 
 def test_the_archive_for_spark_has_every_source_and_no_time(
@@ -517,12 +528,21 @@ def test_an_ensemble_with_tls_and_users_has_no_plain_port(
     assert f"-Djava.security.auth.login.config={tmp_path / 'jaas.conf'}" in ran[0]
     assert (tmp_path / "jaas.conf").stat().st_mode & 0o077 == 0
     assert 'user_kafka="sec=ret"' in (tmp_path / "jaas.conf").read_text()
-    users.write_text('kafka="secret"\n')
-    with pytest.raises(SystemExit, match="line 1: must be NAME=PASSWORD"):
-        entrypoint.main()
-    monkeypatch.delenv("ZOO_CA")
-    with pytest.raises(SystemExit, match="ZOO_CERTIFICATE and ZOO_CA"):
-        entrypoint.main()
+    for wrong in ('kafka="secret"', "kafka=", "=secret", "kafka"):
+        users.write_text(f"ann=right\n{wrong}\n")
+        with pytest.raises(SystemExit, match="line 2: must be NAME=PASSWORD"):
+            entrypoint.main()
+    for missing in ("ZOO_CA", "ZOO_CERTIFICATE"):
+        with monkeypatch.context() as patch:
+            patch.delenv(missing)
+            with pytest.raises(SystemExit, match="ZOO_CERTIFICATE and ZOO_CA"):
+                entrypoint.main()
+
+
+def test_one_server_has_its_plain_port(entrypoint: ModuleType, tmp_path: Path) -> None:
+    configured = entrypoint.zoo_cfg(tmp_path, ["localhost"], entrypoint.security({})).splitlines()
+    assert {"clientPort=2181", "clientPortAddress=0.0.0.0"} <= {*configured}
+    assert not [line for line in configured if line.startswith(("server.", "quorum"))]
 
 
 #: Addresses of this machine in place of the containers'.

@@ -127,9 +127,10 @@ class LocalStorage:
 
     def move(self, name: str, to: str) -> None:
         target = self.root / to
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make(target.parent)
         _sync(self.root / name)
         (self.root / name).rename(target)
+        self._sync(to)
 
     def touch(self, name: str) -> None:
         (self.root / name).touch()
@@ -169,7 +170,7 @@ class LocalStorage:
 
     def _draft(self, name: str, content: bytes) -> Path:
         path = (self.root / name).with_name(f"{_DRAFT}{uuid.uuid4()}")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         with path.open("wb") as draft:
             draft.write(content)
             draft.flush()
@@ -189,6 +190,14 @@ def local_storage(lake: Path | str) -> LocalStorage | None:
             f"{lake}: a lake is a directory of this machine, or one on S3: {S3_SCHEME}//BUCKET/..."
         )
     return None
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, and those above it, that outlives a power failure."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        _sync(path.parent)
 
 
 def _sync(path: Path) -> None:

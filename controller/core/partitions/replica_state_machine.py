@@ -89,7 +89,8 @@ def _refuse(context: EventContext, replica: Replica, state: ReplicaState, target
 def _move(
     context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str
 ) -> list[Replica]:
-    """``legal`` and ``_set``, with one look at each replica; those with a legal transition."""
+    """``legal`` and ``_set``, with one look at each replica; those with a legal transition. ``target``: one that is
+    never reached from itself."""
     previous = VALID_PREVIOUS[target]
     records: list[ReplicaTransition] = []
     allowed: list[Replica] = []
@@ -104,7 +105,7 @@ def _move(
             index = assigned.index(broker_id)
             before = partition.replica_states
             state = before[index]
-            if state in previous and state is not target:
+            if state in previous:
                 partition.replica_states = with_state(before, index, target)
         elif (state := departing.get(broker_id, NON_EXISTENT)) is NON_EXISTENT:
             others.append(replica)
@@ -115,8 +116,7 @@ def _move(
             _refuse(context, replica, state, target)
             continue
         allowed.append(replica)
-        if state is not target:
-            records.append(ReplicaTransition(partition, broker_id, state, target))
+        records.append(ReplicaTransition(partition, broker_id, state, target))
     context.log(records, reason)
     if others:
         fit = legal(context, others, target)

@@ -115,10 +115,9 @@ def create_topics(context: EventContext, serial: int, request: CreateTopics) -> 
             answers.append(TopicCreated(topic.name, refused.error, refused.message))
         yield Pause.YIELD
     context.reply(serial, CreateTopicsReply(ErrorCode.NONE, answers))
-    if any(answer.topic_id for answer in answers):
+    if not request.validate_only and any(answer.error is ErrorCode.NONE for answer in answers):
         # At once, so that the next request finds them; the event of the watch will find no change.
         yield from topics_changed(context)
-        yield from deletion.admit(context)
 
 
 def _unreadable(cluster: Cluster) -> set[str]:

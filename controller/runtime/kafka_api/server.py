@@ -196,9 +196,7 @@ class _Connection:
         """
         try:
             head = await self._size()
-        except asyncio.IncompleteReadError as ended:
-            if ended.partial:
-                raise
+        except asyncio.IncompleteReadError:
             return None
         (size,) = _SIZE.unpack(head)
         most = GROWING_REQUEST_BYTES_MAX if known else UNAUTHENTICATED_BYTES_MAX

@@ -334,7 +334,9 @@ class TestStopReplica:
     def test_without_delete_the_leadership_state_remains(self) -> None:
         broker = BrokerHarness()
         broker.lead(leader_state(leader_epoch=5, partition_epoch=2))
-        broker.stop(stop_state(leader_epoch=5))
+        for _ in range(2):
+            broker.stop(stop_state(leader_epoch=5))
+        assert [record["to"] for record in broker.log.of_kind("replica")] == ["leader", "stopped"]
         assert broker.replica().role is Role.STOPPED
         assert (broker.replica().leader_epoch, broker.replica().partition_epoch) == (5, 2)
         assert broker.lead(leader_state(leader_epoch=5)) == ["STALE_CONTROLLER_EPOCH"]
@@ -572,6 +574,7 @@ def test_a_log_that_fails_as_its_role_changes_is_answered_so() -> None:
     broker.handlers._data_plane = Failing()
     assert broker.lead(leader_state()) == ["KAFKA_STORAGE_ERROR"]
     assert broker.losses == ["no space"]
+    assert [record["to"] for record in broker.log.of_kind("replica")] == ["offline"]
 
 
 class Failing(NoData):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker_stub.control.handlers import NoData
-from broker_stub.control.requests import Endpoint, Key, MetadataUpdate
+from broker_stub.control.requests import Endpoint, Key, MetadataUpdate, read_update_metadata
 from proto.gen import broker_control_pb2 as wire
 from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, metadata_state
 
@@ -74,11 +74,20 @@ def test_a_topic_keeps_its_id_until_a_request_names_another_or_none() -> None:
 
 def test_endpoints_and_rack_are_kept() -> None:
     broker = BrokerHarness()
-    endpoint = wire.Endpoint(listener="GRPC", security_protocol="PLAINTEXT", host="h", port=9)
-    broker.update(live_brokers=[wire.LiveBroker(broker_id=4, endpoints=[endpoint], rack="r1")])
-    known = broker.handlers.metadata.live_brokers[4]
-    assert known.endpoints == (Endpoint("GRPC", "PLAINTEXT", "h", 9),)
+    endpoints = [
+        wire.Endpoint(listener=listener, security_protocol="PLAINTEXT", host="h", port=port)
+        for listener, port in (("CLIENTS", 65535), ("GRPC", 9))
+    ]
+    brokers = [wire.LiveBroker(broker_id=4, endpoints=endpoints, rack="r1"), wire.LiveBroker(broker_id=5)]
+    broker.update(live_brokers=brokers)
+    cache = broker.handlers.metadata
+    known = cache.live_brokers[4]
+    assert known.endpoints == tuple(
+        Endpoint(name, "PLAINTEXT", "h", port) for name, port in (("CLIENTS", 65535), ("GRPC", 9))
+    )
+    assert [cache.address(4, name) for name in ("GRPC", "CLIENTS", "OTHER")] == [("h", 9), ("h", 65535), None]
     assert known.rack == "r1"
+    assert cache.live_brokers[5].rack is None
     assert broker.handlers.metadata.describe()["brokers"][4]["rack"] == "r1"
 
 
@@ -166,3 +175,14 @@ def test_a_snapshot_of_some_topics_removes_nothing_of_others() -> None:
     merged = cache.merge(1, MetadataUpdate([*sent], {}, (), True, frozenset({"foo"})))
     assert merged.removed == [("foo", 1)]
     assert cache.topics() == ["bar", "foo"]
+
+
+@pytest.mark.parametrize("topics", [None, (), ("foo",)])
+def test_of_which_topics_a_snapshot_is_is_read(topics: tuple[str, ...] | None) -> None:
+    request = wire.UpdateMetadataRequest(ends_snapshot=True)
+    if topics is not None:
+        request.snapshot_of.topics.extend(topics)
+        request.snapshot_of.SetInParent()
+    update = read_update_metadata(request)
+    assert isinstance(update, MetadataUpdate)
+    assert update.snapshot_of == (None if topics is None else frozenset(topics))

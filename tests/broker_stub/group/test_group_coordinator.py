@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 from broker_stub.group import coordinator as coordinator_module
 from broker_stub.group.coordinator import Commit, GroupCoordinator
 from broker_stub.group.settings import GroupSettings
+from broker_stub.log import batches
 from proto.gen import common_pb2 as codes
 from tests.support.broker.group_fakes import (
     GROUP,
@@ -313,6 +315,10 @@ async def test_deleted_partitions_are_forgotten(bench: CoordinatorHarness) -> No
     assert list(coordinator.describe()["groups"]) == [GROUP]
     await run_ready_tasks()
     assert bench.log.ends[1] == end + 2
+    await coordinator.commit_offsets(GROUP, member, 1, {T1: Commit(2, -1, "")})
+    coordinator.forget_partitions([T0, T1])
+    assert coordinator.describe()["groups"][GROUP]["state"] == "Stable", "it has no offsets, but members"
+    await coordinator.commit_offsets(GROUP, member, 1, {T0: Commit(1, -1, "")})
     coordinator.leave_group(GROUP, member)
     coordinator.forget_partitions([T0])
     await run_ready_tasks()
@@ -417,8 +423,6 @@ async def test_stopping_answers_all_who_wait(bench: CoordinatorHarness) -> None:
 
 
 async def test_describe_is_json_ready(bench: CoordinatorHarness) -> None:
-    import json
-
     [member] = await bench.stable()
     await bench.coordinator.commit_offsets(GROUP, member, 1, {T0: Commit(5, -1, "")})
     described: dict[str, Any] = json.loads(json.dumps(bench.coordinator.describe()))
@@ -497,6 +501,45 @@ async def test_tombstones_of_a_load_that_is_over_are_left_to_the_next_one(
     bench.log.acknowledge.set()
     await run_ready_tasks()
     assert bench.log.ends[1] == end + 1
+
+
+async def test_what_becomes_of_a_former_generation_s_metadata_is_not_said_of_this_one(
+    bench: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (member,) = await bench.stable()
+    appends: list[asyncio.Future[codes.ErrorCode]] = []
+
+    def append(_partition: int, _records: bytes) -> asyncio.Future[codes.ErrorCode]:
+        appends.append(asyncio.get_running_loop().create_future())
+        return appends[-1]
+
+    monkeypatch.setattr(bench.log, "append", append)
+    syncs = []
+    for generation in (2, 3):
+        protocols = (("range", bytes([generation])),)
+        joined = await bench.coordinator.join_group(GROUP, request(member, protocols))
+        assert joined.generation_id == generation
+        syncs.append(await begin(bench.coordinator.sync_group(GROUP, member, generation, {member: b"x"})))
+    for appended, error in zip(appends, (codes.REQUEST_TIMED_OUT, codes.NONE), strict=True):
+        appended.set_result(error)
+        await run_ready_tasks()
+    assert (await syncs[1]).error == codes.NONE
+    syncs[0].cancel()
+
+
+async def test_many_tombstones_are_written_in_parts_each_once(
+    bench: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "_TOMBSTONES_PER_BATCH", 2)
+    keys = [("t", number) for number in range(5)]
+    await bench.coordinator.commit_offsets(GROUP, "", -1, {key: Commit(1, -1, "") for key in keys})
+    bench.coordinator.forget_partitions(keys)
+    await run_ready_tasks()
+    tombstones = [
+        [json.loads(record.key or b"") for record in batches.decode(data)]
+        for data in bench.log.batches[1][1:]
+    ]
+    assert [[key["partition"] for key in keys] for keys in tombstones] == [[0, 1], [2, 3], [4]]
 
 
 def test_a_time_in_milliseconds_is_waited_for_in_seconds() -> None:

@@ -93,6 +93,7 @@ MEMBER = (
     b'{"member_id":"m","client_id":"c","session_timeout_ms":1,"rebalance_timeout_ms":1,'
     b'"protocols":[{"name":"range","metadata":""}],"assignment":""}'
 )
+OTHER_MEMBER = MEMBER.replace(b'"m"', b'"n"').replace(b"range", b"sticky")
 
 
 def group_value(protocol: bytes = b"range", leader: bytes = b"m", members: bytes = MEMBER) -> bytes:
@@ -128,6 +129,7 @@ def test_the_sample_group_is_good() -> None:
         (GROUP_KEY, group_value(members=b""), "leader is 'm'"),
         (GROUP_KEY, group_value(protocol=b"sticky"), "protocol is 'sticky'"),
         (GROUP_KEY, group_value(members=MEMBER + b"," + MEMBER), "twice"),
+        (GROUP_KEY, group_value(members=MEMBER + b"," + OTHER_MEMBER), "one that member 'n' supports"),
         (GROUP_KEY, group_value(members=b"{}"), "$.members[0]"),
     ],
 )

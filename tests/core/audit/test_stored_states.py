@@ -18,6 +18,7 @@ from controller.core.model import (
     LeaderAndIsr,
     Maintenance,
     PartitionState,
+    ReplicaState,
 )
 from controller.core.records import AuditFinding, LeadershipChange, PartitionTransition, Rejection
 from controller.core.requests.operator import SetPause
@@ -65,10 +66,12 @@ def test_what_agrees_is_left_alone() -> None:
         state(3, [3, 1], 9, 8),  # another leader under a higher epoch
         state(3, [3, 1], 5, 8),  # ... under the same epoch, which brokers would refuse
         state(3, [3, 1], 2, 8),  # ... under an older one
+        state(3, [3, 1, 4], 9, 8),  # ... and a replica that was moved away and is not deleted yet
     ],
 )
 def test_an_edit_is_taken_over_above_both_leader_epochs(edited: LeaderAndIsr) -> None:
     rig = cluster()
+    rig.partition().set_departing({4: ReplicaState.OFFLINE})
     edit(rig, edited)
     check(rig)
     assert rig.stored() == (edited.leader, max(5, edited.leader_epoch) + 1, list(edited.isr))
@@ -252,6 +255,19 @@ def test_a_state_that_a_failover_could_not_read_is_adopted_once_it_is_mended() -
     assert rig.partition().state is PartitionState.ONLINE
     assert rig.cluster.problems == {}
     rig.check_converged()
+
+
+def test_one_that_a_failover_could_not_read_is_not_made_anew_once_it_is_deleted() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [1, 2, 3]})
+    world.put_state("t", 0, state(1, [1, 2, 3], 5, 7))
+    world.unreadable[PATH] = "leader: expected int"
+    rig = MachineHarness.active(world)
+    del world.unreadable[PATH], world.states[("t", 0)]
+    rig.forget()
+    check(rig)
+    assert rig.partition().leadership is None
+    assert rig.commits() == []
 
 
 def test_a_creation_that_was_given_up_is_tried_again() -> None:

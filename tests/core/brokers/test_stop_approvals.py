@@ -83,6 +83,7 @@ def test_an_unreadable_record_is_shown_and_never_overwritten() -> None:
         f"{APPROVALS}: field approvals: expected object",
     )
     assert successor.commits() == []
+    assert standing_ids(successor) == []
 
 
 def test_it_is_void_once_the_broker_is_gone_or_back() -> None:
@@ -99,6 +100,15 @@ def test_it_is_void_once_the_broker_is_gone_or_back() -> None:
     # What is void goes with the next write.
     assert list(approve(rig, 3).approvals) == [3]
     assert list(rig.world.nodes[APPROVALS].value) == [3]
+
+
+def test_a_withdrawal_leaves_what_is_stored_and_was_not_known() -> None:
+    rig = rig_of(1, 2)
+    approve(rig, 1)
+    theirs = StopApproval(epoch(rig, 2), "by hand", "cleo", 1)
+    stored = rig.world.nodes[APPROVALS]
+    rig.world.nodes[APPROVALS] = replace(stored, value={**stored.value, 2: theirs})
+    assert withdraw(rig, 1).approvals == {2: theirs}
 
 
 def test_one_that_stands_stays_as_it_is() -> None:

@@ -22,7 +22,7 @@ def test_numbers_are_in_their_range(key: str, low: int, high: int) -> None:
     check = TOPIC_KEYS[key]
     for well in (low, high, low + 1, f"+{high}", f" {low} "):
         assert check(str(well)) is None, well
-    for wrong in (low - 1, high + 1, "", "1.0", "0x1", "one", "1 2", "9" * 30):
+    for wrong in (low - 1, high + 1, "", "1.0", "0x1", "one", "1 2", "9" * 30, "9" * 5000):
         assert check(str(wrong)) == f"must be a whole number from {low} to {high}", wrong
 
 

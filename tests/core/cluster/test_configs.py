@@ -21,6 +21,7 @@ from controller.core.requests.configs import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.core.znode_paths import SETTINGS
+from controller.core.znode_sizes import ZNODE_BYTES_MAX
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import CONFIG_CHANGED, World, state
 
@@ -49,6 +50,28 @@ def alter(
     (reply,) = rig.ask(AlterConfigs([ConfigAlteration(resource, listed)], validate_only))
     assert reply.error is ErrorCode.NONE
     return reply.resources[0]
+
+
+def test_a_configuration_that_is_too_large_can_be_made_smaller() -> None:
+    rig = MachineHarness.active(World(1))
+    rig.world.create_topic("t", {0: [1]})
+    rig.run()
+    large = {"a": "x" * ZNODE_BYTES_MAX, "b": "x" * 9}
+    rig.world.put_node("/config/topics/t", large)
+    refused = alter(rig, T, c="y")
+    assert (refused.error, "must take at most" in refused.message) == (ErrorCode.INVALID_CONFIG, True)
+    assert alter(rig, T, b=None).error is ErrorCode.NONE
+    assert rig.world.nodes["/config/topics/t"].value == {"a": large["a"]}
+
+
+def test_a_secret_of_a_key_that_nobody_knows_is_not_shown() -> None:
+    rig = MachineHarness.active(World(1))
+    rig.world.create_topic("t", {0: [1]})
+    rig.world.put_node("/config/topics/t", {"of.others.password": "x", "of.others": "y"})
+    rig.run()
+    (reply,) = rig.ask(DescribeConfigs([T]))
+    shown = {entry.key: entry.value for entry in reply.resources[0].entries}
+    assert shown == {"of.others.password": "[hidden]", "of.others": "y"}
 
 
 # --- old notifications -------------------------------------------------------------------------------------
@@ -124,12 +147,27 @@ def test_what_cannot_be_removed_is_tried_again_after_as_long() -> None:
 def test_a_topic_permits_an_unclean_leader() -> None:
     rig = leaderless("t", "u")
     rig.world.put_node("/config/topics/t", {UNCLEAN: "true"})
+    # Of two that are told of together the first does not decode.
+    rig.world.put_node("/config/topics/u", {UNCLEAN: "true"})
+    rig.world.damage("/config/topics/u")
+    rig.world.notify_config("topics/u")
     rig.world.notify_config("topics/t")
     rig.run()
     assert rig.stored("t") == (2, 6, [2])
     assert rig.stored("u")[0] == -1
     assert [record.reason for record in rig.recorded(UncleanElectionEnabled)] == ["for topic t"]
     rig.check_converged()
+
+
+def test_nobody_is_elected_for_a_topic_that_is_being_deleted() -> None:
+    world = leaderless("t").world
+    world.mark_for_deletion("t")
+    rig = MachineHarness(world, epoch=2).failover()
+    rig.forget()
+    world.put_node("/config/topics/t", {UNCLEAN: "true"})
+    world.notify_config("topics/t")
+    rig.run()
+    assert rig.commits() == []
 
 
 @pytest.mark.parametrize("config", [{}, {UNCLEAN: "false"}, {"retention.ms": "1"}])
@@ -143,11 +181,12 @@ def test_of_a_topic_that_permits_nothing_nothing_is_said(config: dict[str, str])
 
 def test_a_default_that_was_mended_is_no_problem_any_more() -> None:
     rig = leaderless("t")
-    for value, problems in (("maybe", 1), ("false", 0)):
+    # One that does not decode changes nothing.
+    for value, problems, permits in (("true", 0, True), ("maybe", 1, True), ("false", 0, False)):
         rig.world.put_node("/config/brokers/<default>", {UNCLEAN: value})
         rig.world.notify_config("brokers/<default>")
         rig.run()
-        assert len(rig.cluster.problems) == problems
+        assert (len(rig.cluster.problems), rig.cluster.unclean_default) == (problems, permits)
 
 
 def test_the_default_of_all_brokers_permits_it() -> None:

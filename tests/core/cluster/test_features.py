@@ -173,8 +173,10 @@ def test_one_that_stops_supporting_it_in_place_goes_on_and_is_shown() -> None:
     world.feature = finalized(f=3)
     rig = MachineHarness.active(world)
     supporting(world, 2, f=(1, 2))
+    world.damage("/brokers/ids/1")
     world.events.append(BROKER_CHANGE)
     rig.run()
+    assert rig.cluster.problems["/brokers/ids/1"] == "field x: expected int"
     assert rig.cluster.brokers[2].features == ranges(f=(1, 2))
     assert "will be ignored once it registers again" in rig.cluster.problems["/brokers/ids/2"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from itertools import product
 
 import msgspec
@@ -413,6 +414,11 @@ def test_the_rule_is_named() -> None:
 
 
 BOTH = of_several((10, 11))
+
+
+def test_what_stands_for_several_directories_is_never_that_of_none() -> None:
+    assert zlib.crc32(b"".join(id_.to_bytes(4) for id_ in (1, 400923195))) == 0
+    assert of_several((1, 400923195)) != 0
 
 
 def jbod_world() -> World:

@@ -225,6 +225,8 @@ def test_offline_without_a_state_znode_fails_and_keeps_the_replica_state() -> No
     assert rig.partition("t").replica_state(2) is R.ONLINE
     assert rig.partition("u").replica_state(2) is R.OFFLINE
     assert rig.stored("u") == (1, 1, [1])
+    # Whoever is leaving stops, whatever is stored.
+    assert [line.split()[2] for line in rig.lines("SR")] == ["t-0", "u-0"]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +294,9 @@ def test_a_partition_of_a_newer_controller_is_not_said_to_be_led() -> None:
     failed = rig.drive(
         lambda context: partition_state_machine.to_online(context, [rig.partition()], leader_election.OFFLINE)
     )
-    assert failed == {rig.partition(): NewerController(9, 1)}
+    why = NewerController(9, 1)
+    assert failed == {rig.partition(): why}
+    assert str(why) == "its state was written by controller epoch 9, newer than ours, 1"
     assert rig.commits() == []
 
 

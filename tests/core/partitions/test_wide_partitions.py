@@ -52,6 +52,14 @@ def test_who_is_in_the_state_already_does_not_change(width: int) -> None:
     assert rig.recorded(ReplicaTransition) == []
 
 
+def test_each_of_two_wide_partitions_has_states_of_its_own() -> None:
+    width = SHARED_LENGTH_MAX + 1
+    rig = active(1, 2, t=[[1, *range(100, 99 + width)], [2, *range(100, 99 + width)]])
+    replicas = [(rig.partition("t", number), broker_id) for number in range(2) for broker_id in (1, 2)]
+    wanted = [replicas[0], replicas[3]]
+    assert replica_state_machine.in_states(replicas, (ReplicaState.ONLINE,)) == wanted
+
+
 def test_of_many_replicas_that_go_those_outside_the_isr_go_together() -> None:
     """Each of the others gets its own leader epoch."""
 

@@ -15,6 +15,7 @@ from controller.core.reassignment.concurrency import (
     needs_leader,
     pending_reasons,
 )
+from controller.core.reassignment.reasons import BrokerLimit
 from tests.support.core.harness import MachineHarness
 from tests.support.core.reassignments import active, ask
 from tests.support.core.world import state
@@ -35,7 +36,11 @@ def test_whoever_gets_or_loses_a_replica_takes_part() -> None:
     running = Assignment((1, 2, 3), (3,), (2,))
     limit.take(one, running)
     assert limit.why_wait(one, running) is None, "it runs already"
-    assert limit.why_wait(other, Assignment((1, 4, 2), (4,), (2,))) is not None, "2 loses a replica already"
+    # 2 loses a replica already.
+    why = limit.why_wait(other, Assignment((1, 4, 2), (4,), (2,)))
+    assert why == BrokerLimit(2, 1, 1)
+    limits = "reassignment_concurrent_moves_per_broker_max is 4"
+    assert str(BrokerLimit(2, 5, 4)) == f"broker 2 takes part in 5 moves, and {limits}"
     assert limit.why_wait(third, Assignment((1, 4, 5), (4,), (5,))) is None
 
 

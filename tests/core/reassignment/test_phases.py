@@ -171,6 +171,17 @@ def test_the_present_replicas_get_the_state_anew(by_znode: bool) -> None:
     check_moved(rig, T, [1, 2])
 
 
+def test_a_listed_move_ends_with_its_topic() -> None:
+    """Tools wait until it is listed no more."""
+    rig = active(1, 2, t=[[1]], u=[[1]])
+    rig.world.ask_reassignment({T: [2], ("u", 0): [2]})
+    rig.run()
+    rig.world.delete_topic("t")
+    rig.run()
+    assert rig.world.reassignment is not None
+    assert rig.world.reassignment.entries == (("u", 0, (2,)),)
+
+
 def test_the_present_replicas_elect_where_the_leader_is_gone() -> None:
     rig = active(1, 2, t=[[1]])
     rig.world.broker_down(1)
@@ -456,6 +467,31 @@ def test_the_znode_goes_when_all_of_it_is_done() -> None:
     rig.world.ask_reassignment({T: [1]})
     rig.run()
     assert assigned(rig) == ([1, 2], [1], [2])
+
+
+def test_a_list_of_nothing_goes() -> None:
+    """As long as it is there, no tool can write another."""
+    rig = active(1, t=[[1]])
+    rig.world.put_watched(REASSIGN_PARTITIONS, ReassignmentRequest((), 0))
+    rig.run()
+    assert rig.world.reassignment is None
+
+
+def test_a_move_that_a_tool_lists_as_another_one_ends_is_made() -> None:
+    rig = active(1, 2, 3, t=[[1]])
+    rig.world.ask_reassignment({T: [2]})
+    rig.run()
+
+    def fate(commit: Commit) -> Fate:
+        if any(isinstance(w, SetTopic) for w in commit.writes) and listed(rig) == (("t", 0, (2,)),):
+            rig.world.ask_reassignment({T: [3]})
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    join(rig, [1, 2])
+    assert listed(rig) == (("t", 0, (3,)),)
+    join(rig, [2, 3])
+    check_moved(rig, T, [3])
 
 
 def test_entries_that_cannot_be_moved_are_taken_out_with_their_reason() -> None:

@@ -526,6 +526,11 @@ def test_an_id_that_somebody_gives_a_topic_without_one_is_known() -> None:
     world.create_topic("t", {0: [1]}, topic_id="")
     rig = MachineHarness.active(world)
     assert rig.cluster.topics["t"].id == ""
+    world.create_topic("other", {0: [1]}, topic_id="another's")
+    world.edit_topic("t", topic_id="another's")
+    rig.run()
+    assert rig.cluster.topics["t"].id == ""
+    assert rig.cluster.topic_by_id("another's") is rig.cluster.topics["other"]
     world.edit_topic("t", topic_id="theirs")
     rig.run()
     assert rig.cluster.topic_by_id("theirs") is rig.cluster.topics["t"]
@@ -571,21 +576,21 @@ def test_after_a_reconnect_unreadable_topics_are_read_again() -> None:
 
 def test_a_topic_with_the_id_of_another_is_left_out_until_that_one_is_gone() -> None:
     world = World(1, 2)
-    world.create_topic("a", {0: [1]}, topic_id="one")
+    world.create_topic("n", {0: [1]}, topic_id="one")
     world.create_topic("z", {0: [1]}, topic_id="other")
     rig = MachineHarness.active(world)
     world.create_topic("b", {0: [2]}, topic_id="one")
     rig.run()
-    problem = "topic_id = one: is the id of topic a, too: must be its own"
+    problem = "topic_id = one: is the id of topic n, too: must be its own"
     assert rig.cluster.problems == {topic_path("b"): problem}
-    assert rig.cluster.topics.keys() == {"a", "z"}
+    assert rig.cluster.topics.keys() == {"n", "z"}
     # The next controller comes to the same: the first one is the topic's.
     assert MachineHarness(world, epoch=2).failover().cluster.problems == {topic_path("b"): problem}
     rig.forget()
     world.create_topic("c", {0: [2]})
     rig.run()
     assert reads_of_topics(rig)[0] == ["c"]
-    world.delete_topic("a")
+    world.delete_topic("n")
     rig.run()
     assert rig.cluster.problems == {}
     assert rig.partition("b").leadership is not None

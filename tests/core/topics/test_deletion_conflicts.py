@@ -7,6 +7,7 @@ import pytest
 from controller.core.effects import AnyQuery, Commit, DeleteNode, ReadTopics
 from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import ReplicaState
+from controller.core.records import ReplicaTransition
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.znode_paths import DELETE_TOPICS
 from tests.support.core.deletions import active, check_gone, states
@@ -117,8 +118,10 @@ def test_brokers_report_a_disk_lost_and_back_while_a_topic_is_deleted() -> None:
     rig.run()
     assert rig.rejects() == []
     assert states(rig, "t")[2] == {ReplicaState.OFFLINE}
+    rig.forget()
     world.events.append(Event(kind, body=DiskReport(2, epoch, [], [partition]), serial=2))
     rig.run()
+    assert ReplicaState.ONLINE not in {r.after for r in rig.recorded(ReplicaTransition)}
     assert rig.cluster.deletions_ineligible == {}
     assert states(rig, "t")[2] == {ReplicaState.DELETION_STARTED}
 

@@ -130,8 +130,11 @@ def test_one_that_is_back_before_the_topic_is_deleted_deletes_its_replicas_with_
     ask(rig, FORGET)
     rig.stop_error = lambda broker, _: "" if confirmed or broker != 2 else "UNKNOWN_SERVER_ERROR"
     world.broker_up(2)
+    rig.forget()
     rig.run()
     assert "t" in world.topics
+    # What the others have deleted is not asked for again.
+    assert {line.split()[0] for line in rig.lines("SR")} == {"2"}
     assert world.nodes[FORGOTTEN].value == {}
     world.broker_up(3)
     rig.run()

@@ -35,7 +35,13 @@ from proto.kafka.apis import (
     encode_request,
     encode_response,
 )
-from proto.kafka.primitives import STRING_BYTES_MAX, MalformedMessageError, Structure
+from proto.kafka.primitives import (
+    STRING_BYTES_MAX,
+    MalformedMessageError,
+    Structure,
+    read_int32s,
+    write_int32s,
+)
 from tests.support.proto.kafka_messages import CASES, fields, filled
 
 SAMPLES = 4
@@ -61,6 +67,23 @@ def test_a_string_may_be_as_long_as_any_in_kafka(size: int) -> None:
         (MetadataRequest([MetadataRequestTopic(name="x" * size)]), 12),
     ):
         assert type(message).decode(message.encode(version), version) == message
+
+
+def test_a_longer_string_is_not_written() -> None:
+    for message, version in (
+        (SaslHandshakeRequest("x" * (STRING_BYTES_MAX + 1)), 1),
+        (MetadataRequest([MetadataRequestTopic(name="x" * (STRING_BYTES_MAX + 1))]), 12),
+    ):
+        with pytest.raises(ValueError, match="a string of 32768 bytes is longer than 32767"):
+            message.encode(version)
+
+
+@pytest.mark.parametrize("count", [0, 15, 16, 17, 18, 300])
+@pytest.mark.parametrize("flexible", [False, True])
+def test_any_number_of_ids_comes_back(count: int, flexible: bool) -> None:
+    out = bytearray()
+    write_int32s(out, list(range(count)), flexible)
+    assert read_int32s(bytes(out), 0, flexible) == (list(range(count)), len(out))
 
 
 def test_the_last_version_has_most_fields() -> None:

@@ -44,6 +44,7 @@ TESTS = {
         "tests/cli/test_topic_placement.py",
     ),
     "controller/core/config_keys.py": ("tests/core/cluster", "tests/runtime/test_masking.py"),
+    "controller/core/names.py": ("tests/core/topics", "tests/cli/test_lists.py"),
     "controller/planning": ("tests/planning", "tests/cli"),
     #: The world of the core's tests.
     "controller/planning/store.py": ("tests/planning", "tests/core"),

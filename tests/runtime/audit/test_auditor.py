@@ -584,6 +584,9 @@ def test_problems_are_refusals_and_what_the_audit_found() -> None:
     assert shown(all_problems(cluster, senders, rig.auditor, {"t"})) == [of_t, differs]
     assert shown(problems_of(cluster, senders, rig.auditor, u0)) == [of_u]
     assert shown(problems_of(cluster, senders, rig.auditor, t1)) == [of_t, differs]
+    broker = cluster.brokers.pop(3)
+    assert shown(problems_of(cluster, senders, rig.auditor, t1)) == [differs], "nobody refuses who is gone"
+    cluster.brokers[3] = broker
     (problem,) = all_problems(cluster, senders, rig.auditor, {"u"})
     assert str(problem) == "broker 1 refuses LeaderAndIsr: KAFKA_STORAGE_ERROR"
 

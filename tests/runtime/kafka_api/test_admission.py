@@ -11,7 +11,7 @@ import pytest
 
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from controller.runtime.kafka_api import admission
+from controller.runtime.kafka_api import admission, server
 from controller.runtime.kafka_api.admission import (
     CLUSTER_ACTIONS,
     CONNECTIONS_MAX,
@@ -177,6 +177,19 @@ async def test_a_long_request_about_partitions_is_answered(tmp_path: Path) -> No
             assert await caller.frame()
     finally:
         daemon.state_log.close()
+
+
+async def test_who_has_left_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    admitted = Admission()
+    monkeypatch.setattr(server, "Admission", lambda: admitted)
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    try:
+        async with kafka_server(daemon) as port, calling(port) as caller:
+            await caller.call(ApiVersionsRequest("x", "1"))
+            assert len(admitted) == 1
+    finally:
+        daemon.state_log.close()
+    assert len(admitted) == 0
 
 
 async def test_a_crowd_of_clients_leaves_the_brokers_connection_alone(

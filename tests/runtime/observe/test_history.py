@@ -74,6 +74,7 @@ def filled() -> Recent:
         (Filter(), ["leader", "isr", "partition", "replica", "reject", "ack"]),
         (Filter(topic="orders"), ["leader", "isr", "partition"]),
         (Filter(topic="orders", partition=4), ["partition"]),
+        (Filter(topic="orders", partition=0), []),
         (Filter(topic="nobody"), []),
         (Filter(controller_epoch=8), ["replica", "reject", "ack"]),
         (Filter(kinds=frozenset({"isr", "ack"})), ["isr", "ack"]),
@@ -86,6 +87,14 @@ def filled() -> Recent:
 )
 def test_filters(wanted: Filter, kinds: list[str]) -> None:
     assert [record["kind"] for record in remembered(filled(), wanted)] == kinds
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_partition_has_its_own_records(number: int) -> None:
+    wanted = Filter(topic="orders", partition=number)
+    lines = [{"kind": "leader", "topic": "orders", "partition": n} for n in range(2)]
+    assert [line["partition"] for line in lines if wanted.passes(line)] == [number]
+    assert [n for n in range(2) if wanted.names("orders", n)] == [number]
 
 
 def test_records_are_the_log_s_own_lines(tmp_path: Path) -> None:

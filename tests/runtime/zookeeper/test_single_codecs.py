@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
 from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
+from controller.core.cluster.producer_ids import ProducerIdBlock
+from controller.core.config_keys import LONG_MAX
+from controller.core.effects import write_node
 from controller.core.model import StopApproval
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.configs import (
@@ -22,10 +27,10 @@ from controller.core.requests.configs import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import OperatorReply, SetDrain, SetPause
-from controller.core.znode_paths import NodePath
+from controller.core.znode_paths import PRODUCER_IDS, NodePath
 from controller.errors import MalformedError
 from controller.runtime import state
-from controller.runtime.zookeeper import single_codecs
+from controller.runtime.zookeeper import jute, single_codecs
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as pb
 from tests.support.runtime.callers import controller
@@ -136,6 +141,8 @@ def test_approvals_are_read_as_they_are_written() -> None:
         (b'{"version":2,"entity_path":"brokers/<default>"}', "brokers/<default>"),
         (b'{"version":1,"entity_type":"topics","entity_name":"t"}', "topics/t"),
         (b'{"version":2,"entity_path":"users/u/clients/c"}', "users/u/clients/c"),
+        (b'{"version":1,"entity_path":"topics/u","entity_type":"topics","entity_name":"t"}', "topics/t"),
+        (b'{"version":2,"entity_type":"topics","entity_name":"t"}', None),
         (b'{"version":2,"entity_path":"topics"}', None),
         (b'{"version":2,"entity_path":"topics/a b"}', None),
         (b'{"version":2,"entity_path":"brokers/x"}', None),
@@ -150,6 +157,21 @@ def test_notifications(data: bytes, entity: str | None) -> None:
             single_codecs.decode_config_change(path, data)
     else:
         assert single_codecs.decode_config_change(path, data) == entity
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (5, 5), (0, 999), (7, LONG_MAX)])
+def test_a_block_of_producer_ids_may_be_of_one(start: int, end: int) -> None:
+    path = NodePath[ProducerIdBlock](PRODUCER_IDS)
+    block = ProducerIdBlock(1, start, end)
+    assert single_codecs.decode(path, single_codecs.encode(path, block)) == block
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_write_is_of_the_version_that_was_read(version: int) -> None:
+    session: Any = SimpleNamespace(packed_path=str.encode)
+    write = write_node(NodePath[dict[str, str]]("/config/topics/t"), {"a": "b"}, version)
+    data = b'{"version":1,"config":{"a":"b"}}'
+    assert single_codecs.pack(session, write) == jute.op_set(b"/config/topics/t", data, version)
 
 
 @pytest.mark.slow

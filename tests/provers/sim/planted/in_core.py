@@ -287,7 +287,11 @@ return StateChange(_p, _c, _n, _e.recipients)
     Fault(
         "tried-creation-written",
         "a topic that is only to be tried is created",
-        Change(CORE + "topics.create_topics:create_topics", "not _r.validate_only", "True"),
+        Change(
+            CORE + "topics.create_topics:create_topics",
+            "if not _r.validate_only:\n _i = yield from _create(_c, _t, _a)",
+            "_i = yield from _create(_c, _t, _a)",
+        ),
     ),
     Fault(
         "strangers-in-new-partitions",
@@ -384,6 +388,35 @@ return StateChange(_p, _c, _n, _e.recipients)
             CORE + "cluster.producer_ids:_landed",
             "(_f.value, _f.version) == (_b, _n)",
             "True",
+        ),
+    ),
+    Fault(
+        "election-given-up-for-ever",
+        "an election that was given up after too many attempts is held by nobody",
+        Change(CORE + "audit.stored_states:check_states", "_was_given_up(_c, _p, _f)", "False"),
+    ),
+    Fault(
+        "creation-given-up-for-ever",
+        "the first state of a partition that could not be created in so many attempts is created by nobody",
+        Change(CORE + "audit.stored_states:check_states", "_f is None and _lacks_its_first(_c, _p)", "False"),
+    ),
+    Fault(
+        "remembered-once",
+        "that a forgotten broker is back is recorded once, also when that fails",
+        drop(CORE + "topics.forgotten:record", "_c.record_forgotten_us = _x.now_us + RETRY_FIRST_US"),
+    ),
+    Fault(
+        "taken-back-unread",
+        "a move is taken back by the ISR that the controller knows, whatever a leader has written",
+        drop(CORE + "reassignment.phases:_losing", "yield from refresh(_c, _l, FOUND)"),
+    ),
+    Fault(
+        "alone-in-sync-deleted",
+        "a replica that leaves is deleted, although nobody who stays is in sync",
+        Change(
+            CORE + "reassignment.stray_replicas:stop",
+            "_b in _i and (not any(_q in _i for _q in _p.replicas))",
+            "False",
         ),
     ),
 )

@@ -210,4 +210,22 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
             "_c = Connection.SUSPENDED",
         ),
     ),
+    Fault(
+        "waiting-deletions-not-audited",
+        "the audit leaves out topics whose deletion waits, for a move, say, whose leader lacks the newest state",
+        Change(
+            RUNTIME + "audit.differences:differences",
+            "_t in _c.topics_to_delete or _k.deleted",
+            "_c.deletion_requested(_t) or _k.deleted",
+        ),
+    ),
+    Fault(
+        "unreadable-topic-forgotten",
+        "brokers are told that a topic whose znode does not decode is deleted",
+        Change(
+            RUNTIME + "audit.differences:differences",
+            "_k is None and topic_path(_t) in _c.problems",
+            "False",
+        ),
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from controller.runtime.kafka.security.scram import (
 from controller.runtime.kafka.security.server import Authentication, RefusedError, ServerSecurity
 from controller.runtime.kafka.security.users import users_in_file, users_in_zookeeper
 from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
+from proto.gen.kafka.sasl_authenticate_response import SaslAuthenticateResponse
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.kafka.apis import (
     APIS,
@@ -109,6 +111,28 @@ async def test_others_are_not(
     answer = await authentication.authenticate(b"")
     assert answer.error is SaslErrorCode.ILLEGAL_SASL_STATE
     assert answer.close_after_s == 0.1
+
+
+@pytest.mark.parametrize("lifetime_ms", [0, 2500])
+async def test_a_broker_must_know_our_password_and_says_how_long_a_login_lasts(
+    security: ServerSecurity, lifetime_ms: int
+) -> None:
+    async def login(proof: bytes | None) -> float | None:
+        authentication = security.accept("127.0.0.1", 5)
+
+        async def send(_: ApiKey, version: int, request: Message) -> Message:
+            assert isinstance(request, SaslHandshakeRequest | SaslAuthenticateRequest)
+            response, _close = await authentication.answer(request, version)
+            if isinstance(response, SaslAuthenticateResponse) and response.auth_bytes.startswith(b"v="):
+                response.auth_bytes = proof or response.auth_bytes
+                response.session_lifetime_ms = lifetime_ms
+            return response
+
+        return await client(Mechanism.SCRAM_SHA_256).authenticate(send)
+
+    assert await login(None) == (lifetime_ms / 1000 or None)
+    with pytest.raises(AuthenticationError, match="SCRAM-SHA-256"):
+        await login(b"v=" + base64.b64encode(bytes(32)))
 
 
 async def test_a_mechanism_that_is_not_offered(security: ServerSecurity) -> None:

@@ -18,6 +18,7 @@ from controller.runtime.kafka.security.setup import (
     server_security,
     zookeeper_access,
 )
+from proto.security.access import Openness
 from proto.security.authorization import CLUSTER, AllowAll, Operation, Principal
 from proto.zookeeper_access import OPEN_ACCESS
 from tests.support.runtime.certificates import Authority
@@ -131,6 +132,31 @@ def test_a_listener_with_tls_demands_certificates_unless_sasl_says_who(tmp_path:
     with pytest.raises(ConfigError, match="authorities of the clients' certificates"):
         server_security(settings(kafka_security_protocol="SSL", **files), nobody)
     assert server_security(settings(kafka_security_protocol="SASL_SSL", **files), nobody).tls is not None
+
+
+@pytest.mark.parametrize("guard", ["acls", "rules", ""])
+def test_a_listener_that_others_reach_is_guarded_by_acls_or_rules(tmp_path: Path, guard: str) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("")
+    certificate, key = Authority(tmp_path).issue("localhost")
+    given = settings(
+        controller_id=1001,
+        kafka_takeover="fallback",
+        kafka_listen="0.0.0.0:9092",
+        kafka_security_protocol="SSL",
+        kafka_ssl_certificate=str(certificate),
+        kafka_ssl_key=str(key),
+        kafka_ssl_ca=str(certificate),
+        kafka_authorizer="acl" if guard == "acls" else "none",
+        **({"authorizer_file": str(rules)} if guard == "rules" else {}),
+    )
+    acls = acl_authorizer(given)
+    if guard:
+        assert access(given, acls).openness is Openness.GUARDED
+        return
+    with pytest.raises(ConfigError) as refused:
+        access(given, acls)
+    assert refused.value.key == "kafka_listen"
 
 
 def test_super_users_come_from_the_settings() -> None:

@@ -15,7 +15,8 @@ from controller.core.model.maintenance import Attribution, Maintenance
 from controller.errors import ControllerError
 from controller.runtime.kafka import cluster_facts
 from controller.runtime.kafka.cluster_check import Answers
-from controller.runtime.zookeeper import acl_migration, cluster_reader, codecs, single_codecs
+from controller.runtime.kafka.registrations import kafka_brokers
+from controller.runtime.zookeeper import acl_migration, cluster_reader, codecs, jute, single_codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo, PartitionInfo
 from controller.runtime.zookeeper.session import AccessError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
@@ -125,6 +126,25 @@ def test_everything_is_read_at_once() -> None:
     assert (found.problems, found.gone) == ({}, [])
 
 
+def test_what_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(session: Session) -> ClusterState:
+        bulk_get = session.bulk_get
+
+        async def refused(paths: list[str]) -> list[jute.Node | int]:
+            found = await bulk_get(paths)
+            return [
+                jute.NO_AUTH if path == z.topic_path("bar") else node
+                for path, node in zip(paths, found, strict=True)
+            ]
+
+        monkeypatch.setattr(session, "bulk_get", refused)
+        return await cluster_reader.look(session)
+
+    found = reading(ZNODES, look)
+    assert found.problems == {z.topic_path("bar"): single_codecs.NOT_PERMITTED}
+    assert list(found.topics) == ["foo"]
+
+
 def test_only_what_is_asked_for_is_read() -> None:
     found = looked(ZNODES, topics=["foo", "never"], states=False)
     assert (list(found.topics), found.partitions) == (["foo"], [])
@@ -165,6 +185,13 @@ def test_one_that_never_decoded_does_not_end_the_list_of_those_registered() -> N
     assert candidates == [100, 101]
     controllers = reading(ZNODES, cluster_reader.controllers)
     assert [c.controller_id for c in controllers] == [100, 101]
+
+
+def test_of_kafka_brokers_one_that_does_not_decode_hides_no_other() -> None:
+    kafka = b'{"version":4,"endpoints":["A://h:1"],"listener_security_protocol_map":{"A":"SSL"},"host":"h","port":1}'
+    registered = {z.broker_path(str(n)): b"garbage" if n == 1 else kafka for n in range(3)}
+    found = reading(registered, lambda session: kafka_brokers(session, lambda _: None))
+    assert [broker.id for broker in found] == [0, 2]
 
 
 def test_brokers_that_have_replicas_and_are_not_there_are_gone() -> None:
@@ -227,3 +254,20 @@ def test_each_znode_below_is_given_its_acl_once_and_what_is_refused_is_named(
         - {f"{z.TOPICS}/t3/partitions"}
     )
     assert (done.changed, done.failures, done.failed) == (len(given), 1, [f"{z.TOPICS}/t3/partitions"])
+
+
+def test_what_is_below_a_root_that_is_refused_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+
+    async def migrate(session: Session) -> acl_migration.Migrated:
+        async def give_acl(path: str) -> None:
+            if path == z.BROKERS:
+                raise AccessError
+            given.append(path)
+
+        monkeypatch.setattr(session, "give_acl", give_acl)
+        return await acl_migration.migrate(session)
+
+    done = reading(dict.fromkeys(tree(2), b""), migrate)
+    assert done.failed == [z.BROKERS]
+    assert not [path for path in given if path.startswith(f"{z.BROKERS}/")]
