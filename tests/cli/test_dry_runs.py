@@ -185,8 +185,11 @@ def test_draining_that_is_refused_is_said_before_anything_moves(operator: Operat
     operator.ok("maintenance", "drain", "2", "3", "--yes", *SIGNED)
     try:
         asked = ("brokers", "decommission", "1", *SIGNED)
-        codes = [operator.run(*asked, option) for option in ("--dry-run", "--yes")]
-        assert [(found.exit_code, found.stderr.splitlines()[-1]) for found in codes] == []
+        tried, done = (operator.run(*asked, option) for option in ("--dry-run", "--yes"))
+        assert (tried.exit_code, done.exit_code) == (3, 3)
+        for found in tried, done:
+            assert "POLICY_VIOLATION: drain: broker 1 is the last one" in found.stderr.splitlines()[-1]
+        assert "stuck" not in tried.stdout
     finally:
         operator.ok("maintenance", "undrain", "2", "3", "--yes")
         operator.ok("topics", "delete", "stuck", "--yes")

@@ -4,9 +4,10 @@ controllers, whoever's they are.
 Run as ``python -m tests.kafka.acceptors CONNECT FIRST_ID COUNT``. Prints ``ready`` and, for each line read from
 standard input, how many control requests were accepted so far and when the last one was (seconds since the epoch).
 Before that, ``drop N`` ends the session of broker N, ``restore N`` registers it again, and ``bounce N`` does both.
+``fail N``: the disk with all replicas of broker N fails, until it starts anew; new ones are made on another.
 
-LeaderAndIsr and UpdateMetadata are not decoded, and LeaderAndIsr is answered without naming the partitions, which both
-controllers take for success: that leaves the machine's time to them.
+But on a broker whose disk has failed, LeaderAndIsr and UpdateMetadata are not decoded, and LeaderAndIsr is answered
+without naming the partitions, which both controllers take for success: that leaves the machine's time to them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,11 +28,12 @@ from proto.gen.kafka.api_versions_response import ApiVersion, ApiVersionsRespons
 from proto.gen.kafka.leader_and_isr_response import LeaderAndIsrResponse
 from proto.gen.kafka.stop_replica_response import StopReplicaPartitionError, StopReplicaResponse
 from proto.gen.kafka.update_metadata_response import UpdateMetadataResponse
-from proto.kafka.apis import APIS, ApiKey, Message, decode_request_header
-from tests.support.runtime.kafka_peer import VERSIONS, response
+from proto.kafka.apis import APIS, ApiKey, Message, RequestHeader, decode_request_header
+from tests.support.runtime.kafka_peer import VERSIONS, led, response
 
 _SIZE = struct.Struct(">i")
 _SESSION_S = 30
+_STORAGE_ERROR = 56
 
 
 class Accepted:
@@ -43,22 +47,46 @@ class Accepted:
         self.last_at_s = time.time()
 
 
-def answer_to(key: ApiKey, version: int, data: bytes, at: int) -> Message:
+class FailedDisk:
+    """Of a broker that has another one."""
+
+    def __init__(self) -> None:
+        self._elsewhere: set[tuple[str, int]] = set()
+
+    def begun(self, topic: str, state: Any) -> int:
+        """The error of a partition in LeaderAndIsr."""
+        if state.is_new:
+            self._elsewhere.add((topic, state.partition_index))
+        return self.error(topic, state)
+
+    def error(self, topic: str, state: Any) -> int:
+        known = (topic, state.partition_index) in self._elsewhere
+        return 0 if known else _STORAGE_ERROR
+
+
+def answer_to(header: RequestHeader, data: bytes, at: int, failed: FailedDisk | None = None) -> Message:
     """``at``: where the body begins. Raises KeyError: brokers do not know such requests here."""
+    key = ApiKey(header.api_key)
     match key:
         case ApiKey.API_VERSIONS:
             return ApiVersionsResponse(api_keys=[ApiVersion(k, 0, newest) for k, newest in VERSIONS.items()])
         case ApiKey.LEADER_AND_ISR:
-            return LeaderAndIsrResponse()
+            if failed is None:
+                return LeaderAndIsrResponse()
+            return led(header, APIS[key].request.decode_at(data, at, header.api_version), failed.begun)
         case ApiKey.UPDATE_METADATA:
             return UpdateMetadataResponse()
         case ApiKey.STOP_REPLICA:
             # A replica that is not named has not been deleted.
-            request: Any = APIS[key].request.decode_at(data, at, version)
+            request: Any = APIS[key].request.decode_at(data, at, header.api_version)
             return StopReplicaResponse(
                 0,
                 [
-                    StopReplicaPartitionError(topic.topic_name, state.partition_index, 0)
+                    StopReplicaPartitionError(
+                        topic.topic_name,
+                        state.partition_index,
+                        failed.error(topic.topic_name, state) if failed is not None else 0,
+                    )
                     for topic in request.topic_states
                     for state in topic.partition_states
                 ],
@@ -66,16 +94,20 @@ def answer_to(key: ApiKey, version: int, data: bytes, at: int) -> Message:
     raise KeyError(key)
 
 
-async def _serve(accepted: Accepted, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _serve(
+    accepted: Accepted,
+    failed: Callable[[], FailedDisk | None],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
     try:
         while True:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
             data = await reader.readexactly(size)
             header, at = decode_request_header(data)
-            key = ApiKey(header.api_key)
-            if key is not ApiKey.API_VERSIONS:
+            if header.api_key != ApiKey.API_VERSIONS:
                 accepted.note()
-            writer.write(response(header, answer_to(key, header.api_version, data, at)))
+            writer.write(response(header, answer_to(header, data, at, failed())))
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError, KeyError):
         pass
@@ -107,12 +139,11 @@ async def serve(connect: str, first: int, count: int) -> None:
     clients: dict[int, KazooClient] = {}
     #: The port of each.
     addresses: dict[int, int] = {}
+    failed: dict[int, FailedDisk] = {}
     servers = []
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _serve(accepted, reader, writer)
-
     for broker_id in range(first, first + count):
+        connected = partial(_serve, accepted, partial(failed.get, broker_id))
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
         servers.append(server)
         addresses[broker_id] = server.sockets[0].getsockname()[1]
@@ -124,7 +155,10 @@ async def serve(connect: str, first: int, count: int) -> None:
     def commands() -> None:
         for line in sys.stdin:
             match line.split():
+                case ["fail", broker_id]:
+                    failed[int(broker_id)] = FailedDisk()
                 case ["drop" | "bounce", broker_id]:
+                    failed.pop(int(broker_id), None)
                     clients[int(broker_id)].stop()
                     clients[int(broker_id)].close()
             match line.split():

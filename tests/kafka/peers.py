@@ -108,8 +108,9 @@ class Contestant(Protocol):
 class Ours:
     """A process of ours, and another that stands by."""
 
-    def __init__(self, connect: str, directory: Path) -> None:
-        self._connect, self._directory = connect, directory
+    def __init__(self, connect: str, directory: Path, **settings: object) -> None:
+        """``settings``: others than the defaults, by our names."""
+        self._connect, self._directory, self._settings = connect, directory, settings
         self._running: list[ControllerProcess] = []
         self.address = ""
 
@@ -122,6 +123,7 @@ class Ours:
             controller_id=id_,
             kafka_takeover="exclusive",
             kafka_listen=self.address,
+            **self._settings,
         )
         self._running.append(process)
         return process
@@ -157,7 +159,8 @@ def _taken(process: ControllerProcess) -> Taken:
 class Kafkas:
     """Kafka's controller in a broker without replicas. Its JVM is not kept small."""
 
-    def __init__(self, connect: str, directory: Path) -> None:
+    def __init__(self, connect: str, directory: Path, **settings: object) -> None:
+        """``settings``: as of ``Ours``."""
         self._broker = KafkaBroker(
             100,
             connect,
@@ -166,7 +169,8 @@ class Kafkas:
             properties={
                 "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
                 "auto.leader.rebalance.enable": "false",
-            },
+            }
+            | {name.replace("_", "."): str(value).lower() for name, value in settings.items()},
             heap_mb=4096,
             jvm_options=("-Xms512m", "-XX:+UseG1GC"),
         )
