@@ -635,7 +635,6 @@ class Walk:
                 (znode_paths.PREFERRED_ELECTION, b"nonsense"),
                 (znode_paths.PREFERRED_ELECTION, b'{"version":1,"partitions":[]}'),
                 (znode_paths.REASSIGN_PARTITIONS, b"nonsense"),
-                (znode_paths.REASSIGN_PARTITIONS, b'{"version":1,"partitions":[]}'),
             ]
         )
         if path == znode_paths.REASSIGN_PARTITIONS and self._first.zk.exists(path):
