@@ -301,8 +301,7 @@ class Walk:
             topic = CreatableTopic(name, *self._random.choice([(0, 1), (1, 0), (1, 9), (-2, 1), (2, -2)]))
         elif self._random.random() < 0.1:
             topic = CreatableTopic(name, 1, 1, placed)
-        twice = self._random.random() < 0.1
-        request = CreateTopicsRequest([topic] * (1 + twice), 3000, self._random.random() < 0.2)
+        request = CreateTopicsRequest([topic], 3000, self._random.random() < 0.2)
         return f"CreateTopics {msgspec.to_builtins(request)}", lambda lane: lane.ask(request, 4)
 
     def _wrong(self, replicas: Sequence[int]) -> list[int]:
