@@ -9,6 +9,7 @@ poll; each is taken only once all states were read and found as they should be.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import statistics
@@ -16,11 +17,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kazoo.client import KazooClient
 from rich.console import Console
@@ -108,7 +109,7 @@ class Contestant(Protocol):
 class Ours:
     """A process of ours, and another that stands by."""
 
-    def __init__(self, connect: str, directory: Path, **settings: object) -> None:
+    def __init__(self, connect: str, directory: Path, **settings: bool) -> None:
         """``settings``: others than the defaults, by our names."""
         self._connect, self._directory, self._settings = connect, directory, settings
         self._running: list[ControllerProcess] = []
@@ -159,7 +160,7 @@ def _taken(process: ControllerProcess) -> Taken:
 class Kafkas:
     """Kafka's controller in a broker without replicas. Its JVM is not kept small."""
 
-    def __init__(self, connect: str, directory: Path, **settings: object) -> None:
+    def __init__(self, connect: str, directory: Path, **settings: bool) -> None:
         """``settings``: as of ``Ours``."""
         self._broker = KafkaBroker(
             100,
@@ -208,6 +209,11 @@ class Kafkas:
 
 class KafkaAcceptors(Acceptors):
     module = "tests.kafka.acceptors"
+
+    def told(self) -> Mapping[str, Mapping[str, Any]]:
+        """By broker what it was told, where they hold it."""
+        found: Mapping[str, Mapping[str, Any]] = json.loads(self._answer("told"))
+        return found
 
     def until_quiet(self) -> float:
         """When the last control request came, seconds since the epoch."""

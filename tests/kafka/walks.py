@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ QUIET_S = 1.0
 PATIENT_S = 5.0
 TIMEOUT_S = 60.0
 #: Of both controllers, in turn by seed.
-SETTINGS: Sequence[Mapping[str, object]] = (
+SETTINGS: Sequence[Mapping[str, bool]] = (
     {},
     {},
     {"unclean_leader_election_enable": True},
@@ -85,6 +85,11 @@ _EPOCHS = re.compile(r'"(?:controller|leader)_epoch":[E\d]+,?')
 _OF_A_PARTITION = re.compile(rf"{znode_paths.TOPICS}/([^/]+)/partitions/")
 
 
+_WRONG_CONFIG = (
+    ("retention.ms", "x"), ("no.such", "1"), ("min.insync.replicas", "0"), ("segment.bytes", None)
+)  # fmt: skip
+
+
 class Lane:
     """One cluster."""
 
@@ -94,7 +99,7 @@ class Lane:
         stack: ExitStack,
         directory: Path,
         make: Callable[..., Contestant],
-        settings: Mapping[str, object],
+        settings: Mapping[str, bool],
     ) -> None:
         self.name = name
         ensemble = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper", force_sync=False))
@@ -105,7 +110,7 @@ class Lane:
         stack.callback(self.zk.stop)
         for path in (znode_paths.TOPICS, znode_paths.DELETE_TOPICS, "/config/changes", "/config/topics"):
             self.zk.ensure_path(path)
-        self.acceptors = KafkaAcceptors(ensemble.connect_string, count=len(BROKERS))
+        self.acceptors = KafkaAcceptors(ensemble.connect_string, count=len(BROKERS), hold=True)
         stack.callback(self.acceptors.stop)
         self.contestant = make(ensemble.connect_string, directory, **settings)
         stack.callback(self.contestant.stop)
@@ -131,6 +136,13 @@ class Lane:
         except NoNodeError:
             return None
         return json.loads(data), stat.version
+
+    def registered(self) -> list[str]:
+        return self.zk.get_children(znode_paths.BROKER_IDS)  # type: ignore[no-any-return]
+
+    def deleted(self) -> list[str]:
+        """Topics that wait for their deletion."""
+        return self.zk.get_children(znode_paths.DELETE_TOPICS)  # type: ignore[no-any-return]
 
     def epoch(self, broker: int) -> int:
         stat = self.zk.exists(znode_paths.broker_path(broker))
@@ -180,6 +192,22 @@ def compared(found: Mapping[str, str]) -> dict[str, str]:
             or f"{znode_paths.DELETE_TOPICS}/{part[1]}" not in found
         )
     }
+
+
+def told(
+    found: Mapping[str, Mapping[str, Any]], registered: Collection[str], deleted: Collection[str]
+) -> dict[str, Any]:
+    """What registered brokers were told of each other and of topics that do not wait for their deletion."""
+    shown: dict[str, Any] = {}
+    for broker, entries in found.items():
+        if broker not in registered:
+            continue
+        for what, value in entries.items():
+            if what == "brokers":
+                shown[f"broker {broker} was told of brokers"] = [id_ for id_ in value if id_ in BROKERS]
+            elif what.rpartition(" ")[2].rpartition("-")[0] not in deleted:
+                shown[f"broker {broker} was told, {what}"] = value
+    return shown
 
 
 Step = Callable[[Lane], Any]
@@ -278,31 +306,36 @@ class Walk:
         return f"create {name} {data.decode()}", lambda lane: lane.put(znode_paths.topic_path(name), data)
 
     def _create_by_request(self) -> tuple[str, Step]:
-        """Placed by the request, as placement begins at random; mostly with something that is wrong."""
-        named = [self._new(), *self._topics(), "", "..", "a b", "n" * 250, "t_0", "t.0"]
-        name = self._random.choices(named, [len(named), *[1] * (len(named) - 1)])[0]
-        numbers = self._random.choice([[0], [0, 1], [0, 1], [1, 0], [0, 2], [1], [0, 0], [-1]])
-        factor = self._random.randint(1, 3)
-        placed = [
-            CreatableReplicaAssignment(number, self._random.choice([ids, ids, self._wrong(ids)]))
-            for number in numbers
-            for ids in [self._random.sample(BROKERS, factor)]
+        """Placed by the request, as placement begins at random; with at most one thing that is wrong, as ours looks at
+        them in another order."""
+        name, numbers, given = self._new(), self._random.choice([[0], [0, 1], [1, 0]]), (-1, -1)
+        config: list[tuple[str, str | None]] = [("cleanup.policy", "compact")][
+            self._random.choice([0, 1, 1]) :
         ]
-        config = [
-            CreatableTopicConfig(*entry)
-            for entry in self._random.sample(
-                [("retention.ms", "7"), ("retention.ms", "x"), ("no.such", "1"), ("cleanup.policy", "compact"),
-                 ("min.insync.replicas", "0"), ("segment.bytes", None)],
-                self._random.choice([0, 0, 1]),
+        factor = self._random.randint(1, 3)
+        wrong = self._random.choice(["", "", "", "name", "numbers", "place", "config", "given"])
+        if wrong == "name":
+            name = self._random.choice([*self._topics(), "", "..", "a b", "n" * 250, "t_0", "t.0"])
+        elif wrong == "numbers":
+            numbers = self._random.choice([[0, 2], [1], [-1], [-1, 0]])
+        elif wrong == "config":
+            config = [self._random.choice(_WRONG_CONFIG)]
+        elif wrong == "given":
+            given, numbers = self._random.choice(
+                [((1, 1), [0]), ((0, 1), []), ((1, 0), []), ((1, 9), []), ((-2, 1), []), ((2, -2), [])]
             )
-        ]  # fmt: skip
-        topic = CreatableTopic(name, -1, -1, placed, config)
-        if self._random.random() < 0.2:
-            topic = CreatableTopic(name, *self._random.choice([(0, 1), (1, 0), (1, 9), (-2, 1), (2, -2)]))
-        elif self._random.random() < 0.1:
-            topic = CreatableTopic(name, 1, 1, placed)
+        placed = [(number, self._random.sample(BROKERS, factor)) for number in numbers]
+        if wrong == "place":
+            placed[0] = (placed[0][0], self._wrong(placed[0][1]))
+        topic = CreatableTopic(
+            name,
+            *given,
+            [CreatableReplicaAssignment(*entry) for entry in placed],
+            [CreatableTopicConfig(*entry) for entry in config],
+        )
         request = CreateTopicsRequest([topic], 3000, self._random.random() < 0.2)
-        return f"CreateTopics {msgspec.to_builtins(request)}", lambda lane: lane.ask(request, 4)
+        what = f"{name!r} {given} {placed} {config}{', only tried' * request.validate_only}"
+        return f"CreateTopics {what}", lambda lane: lane.ask(request, 4)
 
     def _wrong(self, replicas: Sequence[int]) -> list[int]:
         return self._random.choice([[], [*replicas, replicas[0]], [*replicas, 9], [*replicas, -1]])
@@ -650,7 +683,15 @@ class Walk:
 
 def _differences(lanes: Sequence[Lane]) -> list[str]:
     kafka, ours = (compared(znodes.snapshot(lane.zk)) for lane in lanes)
-    return unexplained(kafka, ours, set())
+    theirs, own = (told(lane.acceptors.told(), lane.registered(), lane.deleted()) for lane in lanes)
+    return [
+        *unexplained(kafka, ours, set()),
+        *(
+            f"{what}: {theirs.get(what)} by Kafka's controller, {own.get(what)} by ours"
+            for what in sorted(theirs.keys() | own.keys())
+            if theirs.get(what) != own.get(what)
+        ),
+    ]
 
 
 def walk(seed: int, count: int, directory: Path, say: Callable[[str], None]) -> list[str]:

@@ -251,7 +251,9 @@ def test_never_led_and_unreadable() -> None:
     assert found.notes == ()
     cluster.problems["/brokers/topics/t"] = "JSON is malformed"
     (note,) = explain_partition(cluster, partition, unclean_allowed=False).notes
-    assert note == "its topic is unreadable, what was read before counts: /brokers/topics/t: JSON is malformed"
+    assert (
+        note == "its topic is unreadable, what was read before counts: /brokers/topics/t: JSON is malformed"
+    )
 
 
 def test_a_newer_controller_wrote_it() -> None:

@@ -208,6 +208,8 @@ async def delete_topics(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse
 
 
 def _not_allowed(call: Call[DeleteTopicsRequest], ref: TopicRef) -> TopicAnswer | None:
+    if not (ref.name or ref.topic_id):
+        return TopicAnswer("", "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic has an empty name")
     name = ref.name or call.controller.topic_name(ref.topic_id)
     if not name or (ref.name and ref.topic_id):
         return None
