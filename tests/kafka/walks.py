@@ -309,9 +309,9 @@ class Walk:
         """Placed by the request, as placement begins at random; with at most one thing that is wrong, as ours looks at
         them in another order."""
         name, numbers, given = self._new(), self._random.choice([[0], [0, 1], [1, 0]]), (-1, -1)
-        config: list[tuple[str, str | None]] = [("cleanup.policy", "compact")][
-            self._random.choice([0, 1, 1]) :
-        ]
+        config: list[tuple[str, str | None]] = []
+        if self._random.random() < 0.3:
+            config.append(("cleanup.policy", "compact"))
         factor = self._random.randint(1, 3)
         wrong = self._random.choice(["", "", "", "name", "numbers", "place", "config", "given"])
         if wrong == "name":
