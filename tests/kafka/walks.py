@@ -529,10 +529,13 @@ class Walk:
         self._failed.discard(broker)
 
     def _fail_disk(self) -> tuple[str, Step]:
-        """Or only the word of it."""
-        if not self._up:
+        """Or only the word of it. Not of one that gets a replica: Kafka's controller does not ask about that one."""
+        gets = {
+            b for told in self._topics().values() for b in sum(told.get("adding_replicas", {}).values(), [])
+        }
+        if not (known := sorted(self._up - gets)):
             return self._restore()
-        broker, really = self._random.choice(sorted(self._up)), self._random.random() < 0.8
+        broker, really = self._random.choice(known), self._random.random() < 0.8
         if really:
             self._failed.add(broker)
         told = json.dumps({"version": 1, "broker": broker, "event": 1}).encode()
