@@ -530,9 +530,8 @@ class Walk:
 
     def _fail_disk(self) -> tuple[str, Step]:
         """Or only the word of it. Not of one that gets a replica: Kafka's controller does not ask about that one."""
-        gets = {
-            b for told in self._topics().values() for b in sum(told.get("adding_replicas", {}).values(), [])
-        }
+        moves = [told.get("adding_replicas", {}) for told in self._topics().values()]
+        gets = {broker for adding in moves for ids in adding.values() for broker in ids}
         if not (known := sorted(self._up - gets)):
             return self._restore()
         broker, really = self._random.choice(known), self._random.random() < 0.8
