@@ -109,7 +109,7 @@ class Contestant(Protocol):
 class Ours:
     """A process of ours, and another that stands by."""
 
-    def __init__(self, connect: str, directory: Path, **settings: bool) -> None:
+    def __init__(self, connect: str, directory: Path, **settings: int) -> None:
         """``settings``: others than the defaults, by our names."""
         self._connect, self._directory, self._settings = connect, directory, settings
         self._running: list[ControllerProcess] = []
@@ -160,7 +160,7 @@ def _taken(process: ControllerProcess) -> Taken:
 class Kafkas:
     """Kafka's controller in a broker without replicas. Its JVM is not kept small."""
 
-    def __init__(self, connect: str, directory: Path, **settings: bool) -> None:
+    def __init__(self, connect: str, directory: Path, **settings: int) -> None:
         """``settings``: as of ``Ours``."""
         self._broker = KafkaBroker(
             100,

@@ -137,7 +137,7 @@ def test_replicas_of_a_failed_disk_are_refused_until_they_are_made_anew() -> Non
 
 
 def test_what_brokers_were_told_is_compared_of_those_that_are_registered() -> None:
-    found = {
+    found: dict[str, dict[str, Any]] = {
         "1": {"brokers": [1, 2, 100], "metadata of a-b-0": [1], "replica of gone-0": "stopped"},
         "2": {"brokers": [2]},
     }

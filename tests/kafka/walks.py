@@ -71,7 +71,7 @@ QUIET_S = 1.0
 PATIENT_S = 5.0
 TIMEOUT_S = 60.0
 #: Of both controllers, in turn by seed.
-SETTINGS: Sequence[Mapping[str, bool]] = (
+SETTINGS: Sequence[Mapping[str, int]] = (
     {},
     {},
     {"unclean_leader_election_enable": True},
@@ -85,6 +85,8 @@ _EPOCHS = re.compile(r'"(?:controller|leader)_epoch":[E\d]+,?')
 _OF_A_PARTITION = re.compile(rf"{znode_paths.TOPICS}/([^/]+)/partitions/")
 
 
+#: Maintenance begins by itself otherwise, when half of the brokers are gone.
+_OF_OURS: Mapping[str, int] = {"maintenance_offline_brokers_percentage": 0}
 _WRONG_CONFIG = (
     ("retention.ms", "x"), ("no.such", "1"), ("min.insync.replicas", "0"), ("segment.bytes", None)
 )  # fmt: skip
@@ -99,7 +101,7 @@ class Lane:
         stack: ExitStack,
         directory: Path,
         make: Callable[..., Contestant],
-        settings: Mapping[str, bool],
+        settings: Mapping[str, int],
     ) -> None:
         self.name = name
         ensemble = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper", force_sync=False))
@@ -700,8 +702,8 @@ def walk(seed: int, count: int, directory: Path, say: Callable[[str], None]) -> 
     """Walk until the clusters differ; in what."""
     with ExitStack() as stack:
         lanes = [
-            Lane(name, stack, directory / name, make, SETTINGS[seed % len(SETTINGS)])
-            for name, make in (("kafka", Kafkas), ("ours", Ours))
+            Lane(name, stack, directory / name, make, {**SETTINGS[seed % len(SETTINGS)], **own})
+            for name, make, own in (("kafka", Kafkas, {}), ("ours", Ours, _OF_OURS))
         ]
         settle(lanes)
         for number, (what, step) in enumerate(Walk(seed, lanes[0]).steps(count), 1):
