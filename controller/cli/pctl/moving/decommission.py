@@ -104,7 +104,7 @@ async def decommission(
     """Move every replica off brokers, so that they can go for good. Run it again to go on.
 
     Racks are kept, and load is spread by bytes where brokers tell sizes, else by replicas. The brokers are drained
-    first, and stay so. They may be gone already.
+    first, and stay so. They may be gone already: those are not drained.
     """
 
     def plan(state: ClusterState, current: Mapping[Key, BrokerIds], sizes: Sizes) -> dict[Key, BrokerIds]:
