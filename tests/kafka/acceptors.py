@@ -54,8 +54,8 @@ class Accepted:
 
 
 class AcceptingBroker:
-    """One broker. ``told``: what it was told, where that is kept, as JSON values; without epochs and the ISR of
-    LeaderAndIsr, which a broker takes only with a new leader epoch."""
+    """One broker. ``told``: what it was told and did not refuse, where that is kept, as JSON values; without epochs and
+    the ISR of LeaderAndIsr, which a broker takes only with a new leader epoch."""
 
     def __init__(self, *, hold: bool) -> None:
         #: Of the replicas on the disk that has failed, those made since are on another one.
@@ -117,13 +117,13 @@ class AcceptingBroker:
                 case ApiKey.UPDATE_METADATA:
                     offline = sorted(state.offline_replicas)
                     told[metadata] = [state.leader, sorted(state.isr), state.replicas, offline]
-                case ApiKey.LEADER_AND_ISR:
+                case ApiKey.LEADER_AND_ISR if not self._begun(topic, state):
                     moving = [sorted(state.adding_replicas), sorted(state.removing_replicas)]
                     told[replica] = [state.leader, state.replicas, *moving]
-                case ApiKey.STOP_REPLICA if state.delete_partition:
-                    told.pop(replica, None)
-                case ApiKey.STOP_REPLICA:
+                case ApiKey.STOP_REPLICA if not self._error(topic, state):
                     told[replica] = "stopped"
+                    if state.delete_partition:
+                        del told[replica]
 
 
 def _states(request: Any) -> Iterator[tuple[str, Any]]:

@@ -124,7 +124,7 @@ def test_what_a_broker_was_told_last_in_this_life_is_kept() -> None:
 
 
 def test_replicas_of_a_failed_disk_are_refused_until_they_are_made_anew() -> None:
-    broker = AcceptingBroker(hold=False)
+    broker = AcceptingBroker(hold=True)
     broker.failed = set()
 
     def errors(*, new: bool) -> tuple[int, int]:
@@ -132,8 +132,9 @@ def test_replicas_of_a_failed_disk_are_refused_until_they_are_made_anew() -> Non
         (stopped,) = hears(broker, stopping(1, delete=False), 4).partition_errors
         return led.error_code, stopped.error_code
 
-    assert [errors(new=False), errors(new=True), errors(new=False)] == [(56, 56), (0, 0), (0, 0)]
-    assert broker.told is None
+    assert (errors(new=False), broker.told) == ((56, 56), {})
+    assert [errors(new=True), errors(new=False)] == [(0, 0), (0, 0)]
+    assert broker.told == {"replica of t-0": "stopped"}
 
 
 def test_what_brokers_were_told_is_compared_of_those_that_are_registered() -> None:

@@ -499,7 +499,8 @@ class Walk:
             if len(topics[t]["partitions"][str(n)]) - len(topics[t]["adding_replicas"].get(str(n), ())) == 1
         ]
         moving = set(self._moving())
-        known = [key for key in self._some() if key[0] != "nosuch" and key not in moving]
+        unknown = {"nosuch", *self._first.deleted()}
+        known = [key for key in self._some() if key[0] not in unknown and key not in moving]
         chosen = [self._random.choice(alone)] if alone else known
         return self._altered([(t, n, None) for t, n in chosen])
 
