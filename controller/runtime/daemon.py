@@ -475,7 +475,7 @@ class Daemon:
             self._note_bug(term, bug)
         finally:
             self._let_go += sum(len(topic.partitions) for topic in term.machine.cluster.topics.values())
-            self.term = None
+            self.term, self.current_controller = None, Lost(-1)
             self.metrics.resignations.labels(reason).inc()
             structlog.contextvars.unbind_contextvars("controller_epoch")
             recorded.cancel()

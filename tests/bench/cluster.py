@@ -222,12 +222,15 @@ class Acceptors:
 
     def command(self, text: str) -> tuple[float, float]:
         """(bytes, requests) accepted so far."""
+        first, second = self._answer(text).split()
+        return float(first), float(second)
+
+    def _answer(self, text: str) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(text + "\n")
         self._process.stdin.flush()
-        first, second = self._process.stdout.readline().split()
-        return float(first), float(second)
+        return self._process.stdout.readline()
 
     def kill(self) -> None:
         """As a crash: their sessions end when they time out."""

@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.runtime.callers import calling
 pytestmark = pytest.mark.slow
 
 Tree = dict[str, Any]
+NOTIFIED = "/config/changes/config_change_"
 SIGNED = ("--reason=new disks", "--author=ann")
 #: What brokers and controllers write of their own accord, whatever is asked.
 OTHERS = re.compile(
@@ -152,6 +154,45 @@ def test_dry_runs_say_what_is_written_then(operator: Operator) -> None:
             operator.ok("--timeout=60", *case.verb, *case.options)
         operator.wait(lambda: changes(before, tree(operator)) == expected)  # noqa: B023
         assert expected or case.verb[:2] == ("elect", "preferred"), f"{case.verb}: nothing was planned"
+
+
+def test_a_throttle_is_part_of_a_dry_run(operator: Operator, tmp_path: Path) -> None:
+    operator.ok("topics", "create", "slowly", "--replica-assignment=1:2")
+    before = tree(operator)
+    move = ("reassign", "execute", "--topic=slowly", "--partition=0", "--replicas=3,2", "--throttle=9000000")
+    done = operator.ok("-o", "json", *move, "--dry-run")
+    tried = json.loads(done.stdout)
+    assert "the limits are removed when everything is moved" in done.stderr
+    expected = planned(before, tried)
+    assert {"/config/topics/slowly", *(f"/config/brokers/{n}" for n in (1, 2, 3))} <= expected.keys()
+    operator.ok(*move, "--yes", "--no-wait")
+
+    def as_planned() -> bool:
+        # Of notifications each has a znode of its own.
+        found = changes(before, tree(operator))
+        return {**found, NOTIFIED: None} == {**expected, NOTIFIED: None}
+
+    operator.wait(as_planned)
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version":1,"partitions":[{"topic":"slowly","partition":0,"replicas":[3,2]}]}')
+    assert "the throttle is removed" in operator.ok("reassign", "verify", str(plan)).stderr
+    operator.ok("topics", "delete", "slowly", "--yes")
+
+
+def test_draining_that_is_refused_is_said_before_anything_moves(operator: Operator) -> None:
+    """A broker that is the last to lead cannot be drained, and so not be emptied."""
+    operator.ok("topics", "create", "stuck", "--replica-assignment=1:2")
+    operator.ok("maintenance", "drain", "2", "3", "--yes", *SIGNED)
+    try:
+        asked = ("brokers", "decommission", "1", *SIGNED)
+        tried, done = (operator.run(*asked, option) for option in ("--dry-run", "--yes"))
+        assert (tried.exit_code, done.exit_code) == (3, 3)
+        for found in tried, done:
+            assert "POLICY_VIOLATION: drain: broker 1 is the last one" in found.stderr.splitlines()[-1]
+        assert "stuck" not in tried.stdout
+    finally:
+        operator.ok("maintenance", "undrain", "2", "3", "--yes")
+        operator.ok("topics", "delete", "stuck", "--yes")
 
 
 def test_what_only_the_controller_knows_counts(operator: Operator) -> None:

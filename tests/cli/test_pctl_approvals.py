@@ -57,8 +57,11 @@ def test_two_operators_do_not_each_get_a_yes(operator: Operator) -> None:
         code, found = answer(operator, "stoppable", "1", "--approve", "--reason=again")
         assert (code, [a["author"] for a in found["approvals"]]) == (0, ["ann"])
     finally:
-        said = operator.ok("stoppable", "1", "--withdraw", "--reason=done")
+        said = operator.ok("stoppable", "1,2", "--withdraw", "--reason=done")
     assert "broker 1 no longer counts as offline" in said.stderr
+    for tried in ((), ("--dry-run",)):
+        again = operator.ok("stoppable", "1,2", "--withdraw", *tried)
+        assert "nothing to do: brokers 1, 2: not approved to stop" in again.stderr
     assert operator.json("stoppable", "--list") == []
     _, found = answer(operator, "stoppable", "2")
     assert of_topic(found, "approved") == []

@@ -26,9 +26,11 @@ def test_a_chosen_leader_leads_and_the_preferred_one_again(operator: Operator) -
 
 def test_a_leader_that_cannot_be_is_refused(operator: Operator) -> None:
     operator.ok("topics", "create", "outsider", "--replica-assignment=1:2")
-    refused = operator.run("elect", "leader", "3", "--partition=outsider-0")
-    assert refused.exit_code == 3
-    assert "outsider-0: INVALID_REQUEST: leader = 3: must be one of its replicas [1, 2]" in refused.stderr
+    for tried in ((), ("--dry-run",)):
+        refused = operator.run("elect", "leader", "3", "--partition=outsider-0", *tried)
+        assert refused.exit_code == 3
+        assert "outsider-0: INVALID_REQUEST: leader = 3: must be one of its replicas [1, 2]" in refused.stderr
+        assert "broker 3 could lead none of them" in refused.stderr
     assert "nothing to do" in operator.ok("elect", "leader", "3", "--topic=outsider").stderr
     assert operator.run("elect", "leader", "x", "--topic=outsider").exit_code == 2
     assert operator.run("elect", "leader", "1").exit_code == 2

@@ -9,6 +9,7 @@ poll; each is taken only once all states were read and found as they should be.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import statistics
@@ -16,11 +17,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kazoo.client import KazooClient
 from rich.console import Console
@@ -108,8 +109,9 @@ class Contestant(Protocol):
 class Ours:
     """A process of ours, and another that stands by."""
 
-    def __init__(self, connect: str, directory: Path) -> None:
-        self._connect, self._directory = connect, directory
+    def __init__(self, connect: str, directory: Path, **settings: int) -> None:
+        """``settings``: others than the defaults, by our names."""
+        self._connect, self._directory, self._settings = connect, directory, settings
         self._running: list[ControllerProcess] = []
         self.address = ""
 
@@ -122,6 +124,7 @@ class Ours:
             controller_id=id_,
             kafka_takeover="exclusive",
             kafka_listen=self.address,
+            **self._settings,
         )
         self._running.append(process)
         return process
@@ -157,7 +160,8 @@ def _taken(process: ControllerProcess) -> Taken:
 class Kafkas:
     """Kafka's controller in a broker without replicas. Its JVM is not kept small."""
 
-    def __init__(self, connect: str, directory: Path) -> None:
+    def __init__(self, connect: str, directory: Path, **settings: int) -> None:
+        """``settings``: as of ``Ours``."""
         self._broker = KafkaBroker(
             100,
             connect,
@@ -166,7 +170,8 @@ class Kafkas:
             properties={
                 "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
                 "auto.leader.rebalance.enable": "false",
-            },
+            }
+            | {name.replace("_", "."): str(value).lower() for name, value in settings.items()},
             heap_mb=4096,
             jvm_options=("-Xms512m", "-XX:+UseG1GC"),
         )
@@ -204,6 +209,11 @@ class Kafkas:
 
 class KafkaAcceptors(Acceptors):
     module = "tests.kafka.acceptors"
+
+    def told(self) -> Mapping[str, Mapping[str, Any]]:
+        """By broker what it was told, where they hold it."""
+        found: Mapping[str, Mapping[str, Any]] = json.loads(self._answer("told"))
+        return found
 
     def until_quiet(self) -> float:
         """When the last control request came, seconds since the epoch."""

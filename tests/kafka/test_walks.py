@@ -8,9 +8,27 @@ from typing import Any
 import pytest
 
 from controller.core import znode_paths
+from proto.gen.kafka.leader_and_isr_request import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from proto.gen.kafka.stop_replica_request import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from proto.gen.kafka.update_metadata_request import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from proto.kafka.apis import Message, decode_request_header, encode_request
+from tests.kafka.acceptors import AcceptingBroker
 from tests.kafka.conftest import require
 from tests.kafka.run_deviations import unexplained
-from tests.kafka.walks import comparable, compared, walk
+from tests.kafka.walks import comparable, compared, told, walk
 
 STATE = znode_paths.state_path("t", 0)
 TOPIC = znode_paths.topic_path("t")
@@ -59,3 +77,72 @@ def test_answers_are_compared_without_texts_and_order() -> None:
     assert comparable({"results": entries}) != comparable(
         {"results": [other[0] | {"error_code": 3}, other[1]]}
     )
+
+
+def hears(broker: AcceptingBroker, request: Message, version: int) -> Any:
+    data = encode_request(request, version, 1, "test")
+    header, at = decode_request_header(data)
+    return broker.answer_to(header, data, at)
+
+
+def metadata(epoch: int, leader: int) -> UpdateMetadataRequest:
+    state = UpdateMetadataPartitionState("", 0, 1, leader, 4, [2, 1], 5, [1, 2, 3], [3])
+    return UpdateMetadataRequest(
+        broker_epoch=epoch,
+        topic_states=[UpdateMetadataTopicState("t", partition_states=[state])],
+        live_brokers=[UpdateMetadataBroker(2), UpdateMetadataBroker(1)],
+    )
+
+
+def leading(epoch: int, *, new: bool) -> LeaderAndIsrRequest:
+    state = LeaderAndIsrPartitionState("", 0, 1, 1, 4, [1], 5, [1, 2, 3], [3, 2], [], new)
+    return LeaderAndIsrRequest(
+        broker_epoch=epoch, topic_states=[LeaderAndIsrTopicState("t", partition_states=[state])]
+    )
+
+
+def stopping(epoch: int, *, delete: bool) -> StopReplicaRequest:
+    topic = StopReplicaTopicState("t", [StopReplicaPartitionState(0, 4, delete)])
+    return StopReplicaRequest(broker_epoch=epoch, topic_states=[topic])
+
+
+def test_what_a_broker_was_told_last_in_this_life_is_kept() -> None:
+    broker = AcceptingBroker(hold=True)
+    hears(broker, metadata(7, 1), 8)
+    hears(broker, leading(7, new=False), 7)
+    both = {"metadata of t-0": [1, [1, 2], [1, 2, 3], [3]], "replica of t-0": [1, [1, 2, 3], [2, 3], []]}
+    assert broker.told == {"brokers": [1, 2], **both}
+    hears(broker, metadata(6, 9), 8)
+    assert broker.told == {"brokers": [1, 2], **both}
+    hears(broker, stopping(7, delete=False), 4)
+    assert broker.told["replica of t-0"] == "stopped"
+    hears(broker, stopping(7, delete=True), 4)
+    hears(broker, metadata(7, -2), 8)
+    assert broker.told == {"brokers": [1, 2]}
+    hears(broker, leading(8, new=False), 7)
+    assert broker.told.keys() == {"replica of t-0"}
+
+
+def test_replicas_of_a_failed_disk_are_refused_until_they_are_made_anew() -> None:
+    broker = AcceptingBroker(hold=True)
+    broker.failed = set()
+
+    def errors(*, new: bool) -> tuple[int, int]:
+        (led,) = hears(broker, leading(1, new=new), 7).topics[0].partition_errors
+        (stopped,) = hears(broker, stopping(1, delete=False), 4).partition_errors
+        return led.error_code, stopped.error_code
+
+    assert (errors(new=False), broker.told) == ((56, 56), {})
+    assert [errors(new=True), errors(new=False)] == [(0, 0), (0, 0)]
+    assert broker.told == {"replica of t-0": "stopped"}
+
+
+def test_what_brokers_were_told_is_compared_of_those_that_are_registered() -> None:
+    found: dict[str, dict[str, Any]] = {
+        "1": {"brokers": [1, 2, 100], "metadata of a-b-0": [1], "replica of gone-0": "stopped"},
+        "2": {"brokers": [2]},
+    }
+    assert told(found, ["1"], ["gone"]) == {
+        "broker 1 was told of brokers": [1, 2],
+        "broker 1 was told, metadata of a-b-0": [1],
+    }

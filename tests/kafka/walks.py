@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,37 @@ from controller.core import znode_paths
 from controller.embedded_kafka import jars
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.maven import UnreachableFault
+from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
 from proto.gen.kafka.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest, PartitionData, TopicData
+from proto.gen.kafka.alter_user_scram_credentials_request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
 from proto.gen.kafka.create_partitions_request import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
+from proto.gen.kafka.create_topics_request import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest
 from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest, TopicPartitions
-from proto.gen.kafka.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from proto.gen.kafka.list_partition_reassignments_request import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.kafka.apis import Message
 from tests.kafka import znodes
 from tests.kafka.peers import ALTER_PARTITION_VERSION, Contestant, KafkaAcceptors, Kafkas, Ours, zxid
@@ -50,7 +67,17 @@ from tests.kafka.run_deviations import unexplained
 BROKERS = (0, 1, 2, 3)
 #: So long without a write and without a request to a broker, a step is over.
 QUIET_S = 1.0
+#: The same for what seems to differ.
+PATIENT_S = 5.0
 TIMEOUT_S = 60.0
+#: Of both controllers, in turn by seed.
+SETTINGS: Sequence[Mapping[str, int]] = (
+    {},
+    {},
+    {"unclean_leader_election_enable": True},
+    {},
+    {"delete_topic_enable": False},
+)
 #: Texts that Kafka words otherwise; what a clock gives; and epochs: Kafka writes states in which nothing changes, for
 #: each replica that a new controller does not find, and ours writes none (docs/performance.md, leaders first).
 _NOT_COMPARED = frozenset({"error_message", "throttle_time_ms", "leader_epoch", "partition_epoch"})
@@ -58,10 +85,24 @@ _EPOCHS = re.compile(r'"(?:controller|leader)_epoch":[E\d]+,?')
 _OF_A_PARTITION = re.compile(rf"{znode_paths.TOPICS}/([^/]+)/partitions/")
 
 
+#: Maintenance begins by itself otherwise, when half of the brokers are gone.
+_OF_OURS: Mapping[str, int] = {"maintenance_offline_brokers_percentage": 0}
+_WRONG_CONFIG = (
+    ("retention.ms", "x"), ("no.such", "1"), ("min.insync.replicas", "0"), ("segment.bytes", None)
+)  # fmt: skip
+
+
 class Lane:
     """One cluster."""
 
-    def __init__(self, name: str, stack: ExitStack, directory: Path, make: Callable[..., Contestant]) -> None:
+    def __init__(
+        self,
+        name: str,
+        stack: ExitStack,
+        directory: Path,
+        make: Callable[..., Contestant],
+        settings: Mapping[str, int],
+    ) -> None:
         self.name = name
         ensemble = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper", force_sync=False))
         self._port = ensemble.servers[0].client_port
@@ -71,23 +112,14 @@ class Lane:
         stack.callback(self.zk.stop)
         for path in (znode_paths.TOPICS, znode_paths.DELETE_TOPICS, "/config/changes", "/config/topics"):
             self.zk.ensure_path(path)
-        self.acceptors = KafkaAcceptors(ensemble.connect_string, count=len(BROKERS))
+        self.acceptors = KafkaAcceptors(ensemble.connect_string, count=len(BROKERS), hold=True)
         stack.callback(self.acceptors.stop)
-        self.contestant = make(ensemble.connect_string, directory)
+        self.contestant = make(ensemble.connect_string, directory, **settings)
         stack.callback(self.contestant.stop)
         self.contestant.start()
 
-    def settle(self) -> None:
-        """Until the step is over. Raises TimeoutError."""
-        last, since, deadline = self._marks(), time.monotonic(), time.monotonic() + TIMEOUT_S
-        while time.monotonic() - since < QUIET_S:
-            time.sleep(0.05)
-            if (now := self._marks()) != last:
-                last, since = now, time.monotonic()
-            if since > deadline:
-                raise TimeoutError(f"{self.name}: a step does not end")
-
-    def _marks(self) -> tuple[Any, ...]:
+    def marks(self) -> tuple[Any, ...]:
+        """They stay the same while nothing is written, and no broker is sent anything."""
         return zxid(self._port), self.acceptors.command("")
 
     def fail_over(self) -> None:
@@ -107,6 +139,13 @@ class Lane:
             return None
         return json.loads(data), stat.version
 
+    def registered(self) -> list[str]:
+        return self.zk.get_children(znode_paths.BROKER_IDS)  # type: ignore[no-any-return]
+
+    def deleted(self) -> list[str]:
+        """Topics that wait for their deletion."""
+        return self.zk.get_children(znode_paths.DELETE_TOPICS)  # type: ignore[no-any-return]
+
     def epoch(self, broker: int) -> int:
         stat = self.zk.exists(znode_paths.broker_path(broker))
         return -1 if stat is None else stat.czxid
@@ -122,6 +161,17 @@ class Lane:
         except NodeExistsError:
             self.zk.set(path, data)
             return "written"
+
+
+def settle(lanes: Sequence[Lane], quiet_s: float = QUIET_S) -> None:
+    """Until the step is over in all. Raises TimeoutError."""
+    last, since, deadline = None, time.monotonic(), time.monotonic() + TIMEOUT_S
+    while time.monotonic() - since < quiet_s:
+        if (now := [lane.marks() for lane in lanes]) != last:
+            last, since = now, time.monotonic()
+        if since > deadline:
+            raise TimeoutError("a step does not end")
+        time.sleep(0.05)
 
 
 def comparable(value: Any) -> Any:
@@ -146,6 +196,22 @@ def compared(found: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def told(
+    found: Mapping[str, Mapping[str, Any]], registered: Collection[str], deleted: Collection[str]
+) -> dict[str, Any]:
+    """What registered brokers were told of each other and of topics that do not wait for their deletion."""
+    shown: dict[str, Any] = {}
+    for broker, entries in found.items():
+        if broker not in registered:
+            continue
+        for what, value in entries.items():
+            if what == "brokers":
+                shown[f"broker {broker} was told of brokers"] = [id_ for id_ in value if id_ in BROKERS]
+            elif what.rpartition(" ")[2].rpartition("-")[0] not in deleted:
+                shown[f"broker {broker} was told, {what}"] = value
+    return shown
+
+
 Step = Callable[[Lane], Any]
 
 
@@ -155,12 +221,16 @@ class Walk:
     def __init__(self, seed: int, first: Lane) -> None:
         self._random, self._first = random.Random(seed), first
         self._up = set(BROKERS)
+        #: Whose disk has failed.
+        self._failed: set[int] = set()
         self._made = 0
         self._kinds: Mapping[Callable[[], tuple[str, Step]], int] = {
             self._create: 5,
             self._expand: 2,
             self._expand_by_request: 2,
+            self._create_by_request: 4,
             self._delete: 3,
+            self._delete_by_request: 2,
             self._drop: 6,
             self._restore: 6,
             self._bounce: 3,
@@ -174,8 +244,13 @@ class Walk:
             self._isr_written: 3,
             self._shut_down: 4,
             self._fail_over: 4,
-            self._permit_unclean: 2,
-            self._garbage: 2,
+            self._fail_disk: 3,
+            self._configure: 3,
+            self._permit_unclean_by_default: 1,
+            self._credentials: 1,
+            self._producer_ids: 1,
+            self._features: 1,
+            self._garbage: 3,
         }
 
     def steps(self, count: int) -> Iterator[tuple[str, Step]]:
@@ -213,9 +288,17 @@ class Walk:
 
     # what operators do
 
-    def _create(self) -> tuple[str, Step]:
-        name = f"t{self._made}"
+    def _new(self) -> str:
+        """A name that no topic has; at times one that a topic had."""
+        taken = {*self._topics(), *self._first.zk.get_children(znode_paths.DELETE_TOPICS)}
+        free = [f"t{n}" for n in range(self._made) if f"t{n}" not in taken]
+        if free and self._random.random() < 0.3:
+            return self._random.choice(free)
         self._made += 1
+        return f"t{self._made - 1}"
+
+    def _create(self) -> tuple[str, Step]:
+        name = self._new()
         factor = self._random.randint(1, 3)
         partitions = {str(n): self._random.sample(BROKERS, factor) for n in range(self._random.randint(1, 3))}
         told: dict[str, Any] = {"version": self._random.choice([1, 2, 3]), "partitions": partitions}
@@ -223,6 +306,41 @@ class Walk:
             told |= {"adding_replicas": {}, "removing_replicas": {}}
         data = json.dumps(told).encode()
         return f"create {name} {data.decode()}", lambda lane: lane.put(znode_paths.topic_path(name), data)
+
+    def _create_by_request(self) -> tuple[str, Step]:
+        """Placed by the request, as placement begins at random; with at most one thing that is wrong, as ours looks at
+        them in another order."""
+        name, numbers, given = self._new(), self._random.choice([[0], [0, 1], [1, 0]]), (-1, -1)
+        config: list[tuple[str, str | None]] = []
+        if self._random.random() < 0.3:
+            config.append(("cleanup.policy", "compact"))
+        factor = self._random.randint(1, 3)
+        wrong = self._random.choice(["", "", "", "name", "numbers", "place", "config", "given"])
+        if wrong == "name":
+            name = self._random.choice([*self._topics(), "", "..", "a b", "n" * 250, "t_0", "t.0"])
+        elif wrong == "numbers":
+            numbers = self._random.choice([[0, 2], [1], [-1], [-1, 0]])
+        elif wrong == "config":
+            config = [self._random.choice(_WRONG_CONFIG)]
+        elif wrong == "given":
+            given, numbers = self._random.choice(
+                [((1, 1), [0]), ((0, 1), []), ((1, 0), []), ((1, 9), []), ((-2, 1), []), ((2, -2), [])]
+            )
+        placed = [(number, self._random.sample(BROKERS, factor)) for number in numbers]
+        if wrong == "place":
+            placed[0] = (placed[0][0], self._wrong(placed[0][1]))
+        topic = CreatableTopic(
+            name,
+            *given,
+            [CreatableReplicaAssignment(*entry) for entry in placed],
+            [CreatableTopicConfig(*entry) for entry in config],
+        )
+        request = CreateTopicsRequest([topic], 3000, self._random.random() < 0.2)
+        what = f"{name!r} {given} {placed} {config}{', only tried' * request.validate_only}"
+        return f"CreateTopics {what}", lambda lane: lane.ask(request, 4)
+
+    def _wrong(self, replicas: Sequence[int]) -> list[int]:
+        return self._random.choice([[], [*replicas, replicas[0]], [*replicas, 9], [*replicas, -1]])
 
     def _expand(self) -> tuple[str, Step]:
         topics = self._topics()
@@ -252,7 +370,7 @@ class Walk:
         ]
         assignments = [CreatePartitionsAssignment(broker_ids=ids) for ids in placed]
         request = CreatePartitionsRequest(
-            [CreatePartitionsTopic(name, count, assignments or None)], 5000, validate_only=False
+            [CreatePartitionsTopic(name, count, assignments or None)], 5000, self._random.random() < 0.2
         )
         return f"CreatePartitions {name} to {count}: {placed}", lambda lane: lane.ask(request, 3)
 
@@ -263,19 +381,57 @@ class Walk:
         path = f"{znode_paths.DELETE_TOPICS}/{name}"
         return f"delete {name}", lambda lane: lane.put(path, b"")
 
-    def _permit_unclean(self) -> tuple[str, Step]:
+    def _delete_by_request(self) -> tuple[str, Step]:
+        """Not one that is being deleted: ours answers as if it had not been asked before."""
+        left = {topic for topic, _ in self._moving()}
+        left.update(self._first.zk.get_children(znode_paths.DELETE_TOPICS))
+        known = [*(topic for topic in self._topics() if topic not in left), "nosuch", ""]
+        names = self._random.sample(known, self._random.randint(1, min(2, len(known))))
+        request = DeleteTopicsRequest(topic_names=names, timeout_ms=3000)
+        return f"DeleteTopics {names}", lambda lane: lane.ask(request, 5)
+
+    def _configure(self) -> tuple[str, Step]:
         topics = self._topics()
         if not topics:
             return self._create()
-        name, value = self._random.choice([*topics]), self._random.choice(["true", "false"])
-        config = {"version": 1, "config": {"unclean.leader.election.enable": value}}
-        told = json.dumps({"version": 2, "entity_path": f"topics/{name}"}).encode()
+        name = self._random.choice([*topics, "nosuch"])
+        content = self._random.choice(
+            [*({"unclean.leader.election.enable": value} for value in ("true", "true", "false", "maybe")),
+             {"min.insync.replicas": "2"}, {}]
+        )  # fmt: skip
+        return f"configuration of topic {name}: {content}", self._written_config(f"topics/{name}", content)
+
+    def _permit_unclean_by_default(self) -> tuple[str, Step]:
+        content = self._random.choice(
+            [{"unclean.leader.election.enable": value} for value in ("true", "false")]
+        )
+        entity = self._random.choice(["brokers/<default>", "brokers/<default>", "brokers/1"])
+        return f"configuration of {entity}: {content}", self._written_config(entity, content)
+
+    def _written_config(self, entity: str, content: Mapping[str, str]) -> Step:
+        """As tools write it: the configuration, then that it has changed."""
+        data = json.dumps({"version": 1, "config": content}).encode()
+        told = json.dumps({"version": 2, "entity_path": entity}).encode()
 
         def step(lane: Lane) -> None:
-            lane.put(f"/config/topics/{name}", json.dumps(config).encode())
+            lane.put(f"/config/{entity}", data)
             lane.zk.create("/config/changes/config_change_", told, sequence=True)
 
-        return f"unclean.leader.election.enable={value} of {name}", step
+        return step
+
+    def _credentials(self) -> tuple[str, Step]:
+        name = self._random.choice(["ann", "bob", ""])
+        mechanism = self._random.choice([1, 2, 2, 3])
+        request = AlterUserScramCredentialsRequest(
+            [ScramCredentialDeletion(name, mechanism)] * self._random.choice([0, 1]),
+            [
+                ScramCredentialUpsertion(
+                    name, mechanism, self._random.choice([4096, 8192, 1]), b"salt", b"secret"
+                )
+            ]
+            * self._random.choice([0, 1, 1, 2]),
+        )
+        return f"AlterUserScramCredentials {msgspec.to_builtins(request)}", lambda lane: lane.ask(request, 0)
 
     def _elect_by_znode(self) -> tuple[str, Step]:
         chosen = self._some()
@@ -300,7 +456,7 @@ class Walk:
             lambda lane: lane.ask(request, 2),
         )
 
-    def _targets(self) -> list[tuple[str, int, list[int]]]:
+    def _targets(self, *, wrong: bool = False) -> list[tuple[str, int, list[int]]]:
         """With a replica that is in sync: ours refuses to move from all of them, where Kafka's loses their data.
         Of a partition that nobody has led yet, Kafka's controller fails to begin the move, after it was written."""
         found = [("nosuch", 0, self._replicas())]
@@ -309,6 +465,9 @@ class Walk:
                 kept = self._random.choice(known[0]["isr"])
                 moved = [kept, *(b for b in self._replicas() if b != kept)]
                 found.append((topic, number, self._random.sample(moved, len(moved))))
+        if found[1:] and wrong:
+            topic, number, moved = found[-1]
+            found[-1] = (topic, number, self._wrong(moved))
         return found[self._random.random() < 0.8 and len(found) > 1 :]
 
     def _reassign_by_znode(self) -> tuple[str, Step]:
@@ -321,7 +480,8 @@ class Walk:
         return f"reassign by znode {chosen}", lambda lane: lane.put(znode_paths.REASSIGN_PARTITIONS, data)
 
     def _reassign(self) -> tuple[str, Step]:
-        return self._altered([(t, n, replicas) for t, n, replicas in self._targets()])
+        targets = self._targets(wrong=self._random.random() < 0.2)
+        return self._altered([(t, n, replicas) for t, n, replicas in targets])
 
     def _moving(self) -> list[tuple[str, int]]:
         return [
@@ -339,7 +499,8 @@ class Walk:
             if len(topics[t]["partitions"][str(n)]) - len(topics[t]["adding_replicas"].get(str(n), ())) == 1
         ]
         moving = set(self._moving())
-        known = [key for key in self._some() if key[0] != "nosuch" and key not in moving]
+        unknown = {"nosuch", *self._first.deleted()}
+        known = [key for key in self._some() if key[0] not in unknown and key not in moving]
         chosen = [self._random.choice(alone)] if alone else known
         return self._altered([(t, n, None) for t, n in chosen])
 
@@ -353,7 +514,9 @@ class Walk:
         return f"AlterPartitionReassignments {chosen}", lambda lane: lane.ask(request, 0)
 
     def _list(self) -> tuple[str, Step]:
-        return "ListPartitionReassignments", lambda lane: lane.ask(ListPartitionReassignmentsRequest(5000), 0)
+        named = [ListPartitionReassignmentsTopics(topic, [number]) for topic, number in self._some()]
+        request = ListPartitionReassignmentsRequest(5000, self._random.choice([None, named]))
+        return f"ListPartitionReassignments {request.topics}", lambda lane: lane.ask(request, 0)
 
     # what brokers do
 
@@ -361,8 +524,29 @@ class Walk:
         if not self._up:
             return self._restore()
         broker = self._random.choice(sorted(self._up))
-        self._up.discard(broker)
+        self._ended(broker)
         return f"broker {broker} ends", lambda lane: lane.acceptors.command(f"drop {broker}") and None
+
+    def _ended(self, broker: int) -> None:
+        self._up.discard(broker)
+        self._failed.discard(broker)
+
+    def _fail_disk(self) -> tuple[str, Step]:
+        """Or only the word of it. Not of one that gets a replica: Kafka's controller does not ask about that one."""
+        moves = [told.get("adding_replicas", {}) for told in self._topics().values()]
+        gets = {broker for adding in moves for ids in adding.values() for broker in ids}
+        if not (known := sorted(self._up - gets)):
+            return self._restore()
+        broker, really = self._random.choice(known), self._random.random() < 0.8
+        if really:
+            self._failed.add(broker)
+        told = json.dumps({"version": 1, "broker": broker, "event": 1}).encode()
+
+        def step(lane: Lane) -> None:
+            lane.acceptors.command(f"fail {broker}" if really else "")
+            lane.zk.create(f"{znode_paths.LOG_DIR_NOTIFICATIONS}/log_dir_event_", told, sequence=True)
+
+        return f"a disk of broker {broker} fails{'' if really else ', it says'}", step
 
     def _restore(self) -> tuple[str, Step]:
         down = sorted(set(BROKERS) - self._up)
@@ -376,6 +560,7 @@ class Walk:
         if not self._up:
             return self._restore()
         broker = self._random.choice(sorted(self._up))
+        self._failed.discard(broker)
         return (
             f"broker {broker} is started anew",
             lambda lane: lane.acceptors.command(f"bounce {broker}") and None,
@@ -389,6 +574,10 @@ class Walk:
         whole = self._random.random() < 0.6
         isr = list(told) if whole else self._random.sample(told, self._random.randint(1, len(told)))
         stale = self._random.choice([0, 0, 0, 0, 0, -1, 1])
+        stale_epoch = self._random.choice([0, 0, 0, 0, 0, -1, 1])
+        recovering = self._random.random() < 0.1
+        former = self._random.random() < 0.05
+        failed = set(self._failed)
 
         def step(lane: Lane) -> Any:
             found = lane.state(topic, number)
@@ -398,21 +587,28 @@ class Walk:
             leader = state["leader"]
             if leader < 0:
                 return "no leader"
-            wanted = [leader, *(b for b in isr if b != leader and lane.epoch(b) >= 0)]
-            asked = PartitionData(number, state["leader_epoch"], wanted, partition_epoch=version + stale)
+            wanted = [leader, *(b for b in isr if b not in {leader, *failed} and lane.epoch(b) >= 0)]
+            asked = PartitionData(
+                number,
+                state["leader_epoch"] + stale_epoch,
+                wanted,
+                leader_recovery_state=int(recovering),
+                partition_epoch=version + stale,
+            )
             request = AlterPartitionRequest(
-                leader, lane.epoch(leader), [TopicData(topic, partitions=[asked])]
+                leader, lane.epoch(leader) - former, [TopicData(topic, partitions=[asked])]
             )
             return lane.ask(request, ALTER_PARTITION_VERSION)
 
-        return f"the leader of {topic}-{number} proposes ISR {isr}, version {stale:+d}", step
+        odd = f"version {stale:+d}, leader epoch {stale_epoch:+d}{', recovering' * recovering}{', of before' * former}"
+        return f"the leader of {topic}-{number} proposes ISR {isr}, {odd}", step
 
     def _isr_written(self) -> tuple[str, Step]:
         """As leaders of old versions do it: by themselves, and then they tell."""
         if (drawn := self._drawn()) is None:
             return self._create()
         topic, number, told = drawn
-        kept = self._random.randint(1, len(told))
+        kept, failed = self._random.randint(1, len(told)), set(self._failed)
         data = json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": number}]}).encode()
 
         def step(lane: Lane) -> str | None:
@@ -420,7 +616,8 @@ class Walk:
             if found is None or found[0]["leader"] < 0:
                 return "nobody leads"
             state = found[0]
-            isr = [state["leader"], *(b for b in told if b != state["leader"] and lane.epoch(b) >= 0)][:kept]
+            others = (b for b in told if b not in {state["leader"], *failed} and lane.epoch(b) >= 0)
+            isr = [state["leader"], *others][:kept]
             lane.put(znode_paths.state_path(topic, number), json.dumps(state | {"isr": isr}).encode())
             lane.zk.create(f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True, makepath=True)
             return None
@@ -433,16 +630,29 @@ class Walk:
             return self._restore()
         broker, old = self._random.choice(sorted(self._up)), self._random.random() < 0.2
         if not old:
-            self._up.discard(broker)
+            self._ended(broker)
 
         def step(lane: Lane) -> Any:
             answer = lane.ask(ControlledShutdownRequest(broker, lane.epoch(broker) - old), 2)
             if not old:
-                lane.settle()
+                settle([lane])
                 lane.acceptors.command(f"drop {broker}")
             return answer
 
         return f"ControlledShutdown of broker {broker}{', an older one' if old else ', which ends'}", step
+
+    def _producer_ids(self) -> tuple[str, Step]:
+        broker, before = self._random.choice([*BROKERS, 9]), self._random.choice([0, 0, 1])
+        return f"AllocateProducerIds of broker {broker}{', an older one' * before}", lambda lane: lane.ask(
+            AllocateProducerIdsRequest(broker, lane.epoch(broker) - before), 0
+        )
+
+    def _features(self) -> tuple[str, Step]:
+        """No broker supports any."""
+        level, kind = self._random.choice([(1, 1), (0, 1), (0, 2), (-1, 3), (1, 9)])
+        key = FeatureUpdateKey(self._random.choice(["f", ""]), level, upgrade_type=kind)
+        request = UpdateFeaturesRequest(5000, [key] * self._random.choice([0, 1, 1, 2]))
+        return f"UpdateFeatures {msgspec.to_builtins(request)}", lambda lane: lane.ask(request, 1)
 
     def _fail_over(self) -> tuple[str, Step]:
         return "the controller is elected anew", Lane.fail_over
@@ -457,30 +667,54 @@ class Walk:
                     b'{"version":1,"broker":9,"event":1}',
                 ),
                 (f"{znode_paths.LOG_DIR_NOTIFICATIONS}/log_dir_event_", b"nonsense"),
+                ("/config/changes/config_change_", b"nonsense"),
+                ("/config/changes/config_change_", b'{"version":2,"entity_path":"topics/nosuch"}'),
+                (znode_paths.PREFERRED_ELECTION, b"nonsense"),
+                (znode_paths.PREFERRED_ELECTION, b'{"version":1,"partitions":[]}'),
+                (znode_paths.REASSIGN_PARTITIONS, b"nonsense"),
             ]
         )
+        if path == znode_paths.REASSIGN_PARTITIONS and self._first.zk.exists(path):
+            return self._reassign()
 
         def step(lane: Lane) -> None:
-            lane.zk.create(path, data, sequence=True, makepath=True)
+            if path.endswith("_"):
+                lane.zk.create(path, data, sequence=True, makepath=True)
+            else:
+                lane.put(path, data)
 
         return f"{path} {data.decode()}", step
+
+
+def _differences(lanes: Sequence[Lane]) -> list[str]:
+    kafka, ours = (compared(znodes.snapshot(lane.zk)) for lane in lanes)
+    theirs, own = (told(lane.acceptors.told(), lane.registered(), lane.deleted()) for lane in lanes)
+    return [
+        *unexplained(kafka, ours, set()),
+        *(
+            f"{what}: {theirs.get(what)} by Kafka's controller, {own.get(what)} by ours"
+            for what in sorted(theirs.keys() | own.keys())
+            if theirs.get(what) != own.get(what)
+        ),
+    ]
 
 
 def walk(seed: int, count: int, directory: Path, say: Callable[[str], None]) -> list[str]:
     """Walk until the clusters differ; in what."""
     with ExitStack() as stack:
         lanes = [
-            Lane(name, stack, directory / name, make) for name, make in (("kafka", Kafkas), ("ours", Ours))
+            Lane(name, stack, directory / name, make, {**SETTINGS[seed % len(SETTINGS)], **own})
+            for name, make, own in (("kafka", Kafkas, {}), ("ours", Ours, _OF_OURS))
         ]
-        for lane in lanes:
-            lane.settle()
+        settle(lanes)
         for number, (what, step) in enumerate(Walk(seed, lanes[0]).steps(count), 1):
             say(f"seed {seed}, {number}: {what}")
             answers = [step(lane) for lane in lanes]
-            for lane in lanes:
-                lane.settle()
-            kafka, ours = (compared(znodes.snapshot(lane.zk)) for lane in lanes)
-            found = unexplained(kafka, ours, set())
+            settle(lanes)
+            if found := _differences(lanes):
+                # Whoever stood still for a second may have gone on.
+                settle(lanes, PATIENT_S)
+                found = _differences(lanes)
             if answers[0] != answers[1]:
                 found.insert(0, f"Kafka's controller answers {answers[0]}, ours {answers[1]}")
             if found:

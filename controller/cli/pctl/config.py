@@ -148,7 +148,7 @@ async def _alter(
         print_dry_run(options, trial)
         _warn_unknown(answer.unknown_keys)
         if trial.data["writes"]:
-            note(f"{counted(len(changes), 'key')} of {_title(resource)} would be changed")
+            note(f"{_title(resource)} would be changed")
         return
     rows = await _present(options, session, resource, changes)
     changed = f"{counted(sum(row['changes'] for row in rows), 'key')} of {_title(resource)}"

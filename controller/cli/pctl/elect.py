@@ -96,11 +96,8 @@ async def preferred(
     trial = await run_on_copy(options, session, ("ElectLeaders", request))
     possible = _possible(trial)
     rows = [{**_row(p), "preferred": p.replicas[0], "possible": _name(p) in possible} for p in wanted]
-    if dry_run:
-        _end_dry_run(options, trial, rows, ("partition", "leader", "preferred", "possible"))
-    print_rows(rows, ("partition", "leader", "preferred", "possible"), options.output)
-    if not any(row["possible"] for row in rows):
-        _fail_impossible(trial, "no preferred replica could lead: nothing would change")
+    impossible = "no preferred replica could lead: nothing would change"
+    _show(options, trial, rows, ("partition", "leader", "preferred", "possible"), impossible, dry_run=dry_run)
     await _elect(options, session, request, "led by their preferred replica")
 
 
@@ -136,11 +133,10 @@ async def leader(
     trial = await run_on_copy(options, session, ("ElectLeaders", request))
     possible = _possible(trial)
     rows = [{**_row(p), "new_leader": broker, "possible": _name(p) in possible} for p in wanted]
-    if dry_run:
-        _end_dry_run(options, trial, rows, ("partition", "leader", "new_leader", "possible"))
-    print_rows(rows, ("partition", "leader", "new_leader", "possible"), options.output)
-    if not any(row["possible"] for row in rows):
-        _fail_impossible(trial, f"broker {broker} could lead none of them: nothing would change")
+    impossible = f"broker {broker} could lead none of them: nothing would change"
+    _show(
+        options, trial, rows, ("partition", "leader", "new_leader", "possible"), impossible, dry_run=dry_run
+    )
     await _elect(options, session, request, f"led by broker {broker}")
 
 
@@ -180,11 +176,9 @@ async def unclean(
         }
         for p in wanted
     ]
-    if dry_run:
-        _end_dry_run(options, trial, rows, ("partition", "leader", "isr", "alive", "possible"))
-    print_rows(rows, ("partition", "leader", "isr", "alive", "possible"), options.output)
-    if not any(row["possible"] for row in rows):
-        _fail_impossible(trial, "no replica of any of them could lead: nothing would change")
+    impossible = "no replica of any of them could lead: nothing would change"
+    columns = ("partition", "leader", "isr", "alive", "possible")
+    _show(options, trial, rows, columns, impossible, dry_run=dry_run)
     many = "s" * (len(wanted) > 1)
     confirm(f"Elect in {len(wanted)} partition{many} and lose records that no live replica has?", yes=yes)
     _end(request, await ask_with_reason(options, session, "ElectLeaders", request, reason, yes=yes), "led")
@@ -230,11 +224,6 @@ def _possible(trial: DryRun) -> set[str]:
     return results - {one.name for one in _refused(trial.answers[0])}
 
 
-def _fail_impossible(trial: DryRun, text: str) -> NoReturn:
-    report(_refused(trial.answers[0]))
-    fail(text, EXIT_REFUSED)
-
-
 def _request(
     wanted: Sequence[PartitionInfo], election: Any, broker: int | None = None
 ) -> pb.ElectLeadersRequest:
@@ -245,12 +234,29 @@ def _request(
     )
 
 
-def _end_dry_run(options: Options, trial: DryRun, rows: Sequence[Row], columns: Sequence[str]) -> NoReturn:
-    """Print the present state and the writes; ends the program with the exit code of the election."""
-    if options.output == "table":
-        print_rows(rows, columns, "table")
-    print_dry_run(options, trial, partitions=rows)
-    sys.exit(report(_refused(trial.answers[0])))
+def _show(
+    options: Options,
+    trial: DryRun,
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    impossible: str,
+    *,
+    dry_run: bool,
+) -> None:
+    """Print the present state, in a dry run also the writes; ends the program where nothing follows.
+
+    ``impossible``: why nothing does where no partition can have another leader.
+    """
+    if not dry_run or options.output == "table":
+        print_rows(rows, columns, options.output)
+    if dry_run:
+        print_dry_run(options, trial, partitions=rows)
+    possible = any(row["possible"] for row in rows)
+    if dry_run or not possible:
+        code = report(_refused(trial.answers[0]))
+        if not possible:
+            fail(impossible, EXIT_REFUSED)
+        sys.exit(code)
 
 
 async def _elect(options: Options, session: Session, request: pb.ElectLeadersRequest, what: str) -> NoReturn:

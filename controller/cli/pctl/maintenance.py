@@ -21,7 +21,7 @@ from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import BROKER, EPOCH, Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_data, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
-from controller.cli.common.requests import Refusal, ask, report
+from controller.cli.common.requests import Refusal, ask, refusals, report
 from controller.cli.computed import snapshots
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.client import admin
@@ -33,7 +33,6 @@ from controller.planning.restrictions import attribution_text
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
-from proto.gen import common_pb2
 from proto.gen import maintenance_pb2 as pb
 
 _COLUMNS = ("what", "broker", "by", "reason")
@@ -80,14 +79,14 @@ async def send_steps(options: Options, session: Session, steps: Sequence[Step]) 
 async def dry_run_steps(options: Options, session: Session, steps: Sequence[Step]) -> None:
     """Print the writes and pushes; ends the program if one of the requests would be refused."""
     trial = await run_on_copy(options, session, *((step.method, step.request) for step in steps))
-    refused = [
-        Refusal(step.name, common_pb2.ErrorCode.Name(answer.error_code), answer.error_message)
-        for step, answer in zip(steps, trial.answers, strict=True)
-        if answer.error_code
-    ]
-    if code := report(refused):
+    if code := report(refusals_of(steps, trial.answers)):
         sys.exit(code)
     print_dry_run(options, trial)
+
+
+def refusals_of(steps: Sequence[Step], answers: Sequence[Any]) -> list[Refusal]:
+    """``answers``: of the steps, and perhaps of what follows."""
+    return refusals((step.name, answer) for step, answer in zip(steps, answers, strict=False))
 
 
 # --- show ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from google.protobuf.message import Message
 
 from controller.cli.common.attribution import reason_option
 from controller.cli.common.cluster_state import (
@@ -33,7 +34,7 @@ from controller.cli.common.reassignment_files import (
 from controller.cli.common.requests import SAFETY, ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.cli.pctl.moving.load import current_assignment, note_copied, print_load, sizes_of, targets
-from controller.cli.pctl.moving.throttle import lift, throttle_option, throttled
+from controller.cli.pctl.moving.throttle import lift, limit_steps, throttle_option, throttled
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
 from controller.core.names import INTERNAL_TOPICS, counted
@@ -134,7 +135,7 @@ async def execute(
     if not dry_run or options.output == "table":
         print_rows(rows, _PLANNED_COLUMNS, options.output)
     if dry_run:
-        await _dry_run(options, session, wanted, rows)
+        await _dry_run(options, session, wanted, rows, limit_steps(cluster_state, wanted, throttle))
     confirm(f"Reassign {len(wanted)} partition{'s' * (len(wanted) > 1)}?", yes=yes)
     if throttle is not None:
         await throttled(options, session, cluster_state, wanted, throttle)
@@ -172,11 +173,19 @@ def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]
     return rows
 
 
-async def _dry_run(options: Options, session: Session, wanted: Changes, rows: Sequence[Row]) -> NoReturn:
-    """Print all writes until completion; ends the program with the exit code of the request."""
-    trial = await run_on_copy(options, session, ("AlterPartitionReassignments", changes_request(wanted)))
+async def _dry_run(
+    options: Options,
+    session: Session,
+    wanted: Changes,
+    rows: Sequence[Row],
+    before: Sequence[tuple[str, Message]] = (),
+) -> NoReturn:
+    """Print all writes until completion; ends the program with the exit code of the request. ``before``: other requests
+    that come first."""
+    moves = ("AlterPartitionReassignments", changes_request(wanted))
+    trial = await run_on_copy(options, session, *before, moves)
     print_dry_run(options, trial, partitions=rows)
-    answers = trial.answers[0].responses
+    answers = trial.answers[-1].responses
     sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in answers), MOVE_SAFETY))
 
 

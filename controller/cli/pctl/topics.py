@@ -388,7 +388,9 @@ async def _deletion_progress(options: Options, session: Session, names: list[str
         return Progress(0, len(names))
     answer = await ask(options, session, "ListTopicDeletions", pb.ListTopicDeletionsRequest())
     reasons = [
-        f"{d.name}: {d.pending_reason or 'waits for its brokers'}, {counted(d.replicas_left, 'replica')} left"
+        f"{d.name}: {d.pending_reason or 'waits for its brokers'}"
+        # None is known of a topic that does not decode.
+        + (f", {counted(d.replicas_left, 'replica')} left" if d.replicas_left else "")
         for d in answer.topics
         if d.name in left
     ]

@@ -25,7 +25,7 @@ from controller.core.model import (
 from controller.core.names import ids_shown
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
-from controller.core.znode_paths import state_path
+from controller.core.znode_paths import state_path, topic_path
 
 
 class Deciding(NamedTuple):
@@ -104,6 +104,7 @@ def explain_partition(
         rules,
         _decision(cluster, state, controller_active, deciding),
         tuple(_changes(cluster, partition, state, rules, unclean_allowed, controller_active)),
+        tuple(_notes(cluster, partition)),
         event_id=deciding.event_id if deciding else 0,
         cause=deciding.cause if deciding else "",
     )
@@ -169,6 +170,12 @@ def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None,
     if lagging:
         words += f"; it is under-replicated, {lagging} not in sync"
     return words
+
+
+def _notes(cluster: Cluster, partition: Partition) -> Iterator[str]:
+    path = topic_path(partition.topic.name)
+    if (problem := cluster.problems.get(path)) is not None:
+        yield f"its topic is unreadable, what was read before counts: {path}: {problem}"
 
 
 def _decision(

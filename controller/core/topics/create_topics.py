@@ -6,7 +6,7 @@ A topic and its configuration are written in one fenced multi: no crash leaves a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.core.commits import ATTEMPTS_MAX
@@ -108,7 +108,7 @@ def create_topics(context: EventContext, serial: int, request: CreateTopics) -> 
             if not request.validate_only:
                 topic_id = yield from _create(context, topic, assignment)
             batch.add(topic.name, len(assignment))
-            remark = _remark(context.cluster, assignment)
+            remark = _remark(context.cluster, assignment, topic.configs)
             answers.append(TopicCreated(topic.name, ErrorCode.NONE, remark, topic_id, assignment))
         except TopicRefusedError as refused:
             context.reject(refused.error.name, f"CreateTopics of {shown(topic.name)}: {refused.message}")
@@ -201,14 +201,16 @@ def _assigned(
     return {n: tuple(sorted(ids, key=drained.__contains__)) for n, ids in placed.items()}
 
 
-def _remark(cluster: Cluster, assignment: Assignment) -> str:
-    """A warning that names drained brokers which get replicas; empty if none does."""
+def _remark(cluster: Cluster, assignment: Assignment, configs: Collection[str] = ()) -> str:
+    """Warnings: drained brokers that get replicas, keys that are not known; empty without any."""
     used = {b for ids in assignment.values() for b in ids}
     marks = cluster.maintenance.drained
     drained = [f"{b} ({marks[b].author}: {marks[b].reason})" for b in sorted(marks) if b in used]
-    if not drained:
-        return ""
-    return f"it gets replicas on drained brokers: {', '.join(drained)}"
+    unknown = [shown(key) for key in configs if key not in TOPIC_KEYS]
+    found = [f"it gets replicas on drained brokers: {', '.join(drained)}"] if drained else []
+    if unknown:
+        found.append(f"configuration that is not known, and was not checked: {listed(unknown)}")
+    return "; ".join(found)
 
 
 def _check_assignment(assignment: Assignment) -> None:

@@ -68,10 +68,10 @@ def validate(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: st
         return refused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {shown(asked.topic_id)}")
     if times > 1:
         return refused(ErrorCode.INVALID_REQUEST, "it is named more than once")
-    if problem := topic_name_problem(name):
-        return refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if topic is None and topic_path(name) not in cluster.problems:
         return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
+    if problem := topic_name_problem(name):
+        return refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     return TopicAnswer(name, topic_id, ErrorCode.NONE)
 
 

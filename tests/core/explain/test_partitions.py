@@ -248,6 +248,12 @@ def test_never_led_and_unreadable() -> None:
     cluster.problems[path] = "field leader: expected int"
     found = explain_partition(cluster, partition, unclean_allowed=False)
     assert found.summary == f"its state is unreadable: {path}: field leader: expected int"
+    assert found.notes == ()
+    cluster.problems["/brokers/topics/t"] = "JSON is malformed"
+    (note,) = explain_partition(cluster, partition, unclean_allowed=False).notes
+    assert (
+        note == "its topic is unreadable, what was read before counts: /brokers/topics/t: JSON is malformed"
+    )
 
 
 def test_a_newer_controller_wrote_it() -> None:

@@ -115,6 +115,7 @@ def test_what_is_named_twice_and_what_collides_within_a_request(rig: MachineHarn
 def test_configuration_and_topic_are_one_write_and_leaders_follow(rig: MachineHarness) -> None:
     rig.forget()
     (answer,) = create(rig, NewTopic("n", 3, 2, configs={"retention.ms": "5", "of.others": "kept"}))
+    assert answer.message == "configuration that is not known, and was not checked: 'of.others'"
     stored = rig.world.topics["n"]
     assert (answer.error.name, answer.topic_id) == ("NONE", stored.topic_id)
     assert answer.assignment == stored.partitions

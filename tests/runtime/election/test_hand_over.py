@@ -28,18 +28,20 @@ from tests.support.runtime.sessions import client_id, expire, until
 pytestmark = pytest.mark.slow
 
 
-async def test_the_history_s_term_ends_once_the_controller_is_given_up(
+async def test_the_history_s_term_ends_once_the_controller_is_given_up_and_nobody_is_said_to_lead(
     zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
-    held: list[bool] = []
-    monkeypatch.setattr(
-        daemon.recent, "end_term", lambda: held.append(bool(zk.exists(znode_paths.CONTROLLER)))
-    )
+    held: list[tuple[bool, int]] = []
+
+    def end_term() -> None:
+        held.append((bool(zk.exists(znode_paths.CONTROLLER)), daemon.current_controller.controller_id))
+
+    monkeypatch.setattr(daemon.recent, "end_term", end_term)
     async with running(daemon):
         await until(lambda: daemon.active, "active")
         assert zk.exists(znode_paths.CONTROLLER)
-    assert held == [False]
+    assert held == [(False, -1)]
 
 
 async def test_a_stop_that_comes_with_the_election_is_heeded(

@@ -740,16 +740,18 @@ def test_of_a_move_it_is_counted_what_has_caught_up() -> None:
 
 
 async def test_replicas_leave_a_broker_for_where_they_are_to_be_and_who_asks_may_see() -> None:
-    cluster, hidden = cluster_of("hidden", "t"), "hidden"
+    cluster = cluster_of("hidden", "t")
     cluster.brokers[3] = a_broker(3, 53)
     first, second = cluster.topics["t"].partitions.values()
     cluster.reassignments.queued[second] = (2, 3)
-    assert (await work._targets(term_of(cluster)))["t", 1] == (2, 3)
-    asked: Any = SimpleNamespace(
-        leading=lambda: term_of(cluster), may_see=lambda _, name: name != hidden, daemon=None
-    )
-    found = await work.Work(asked)._vacate(make_mocked_request("GET", "/?broker=1"))
-    assert found == {"moves": [{"topic": "t", "partition": first.number, "replicas": (3, 2)}], "of": 3}
+    assert (await work._targets(term_of(cluster), 1, lambda _: True))["t", 1] == (2, 3)
+    asked: Any = SimpleNamespace(leading=lambda: term_of(cluster), may_see=lambda _, name: name == "t")
+    found = await work.Work(asked)._vacate(request := make_mocked_request("GET", "/?broker=1"))
+    assert found == {"moves": [{"topic": "t", "partition": first.number, "replicas": (3, 2)}], "of": 1}
+    # Not even that a hidden topic is in the way.
+    del cluster.brokers[3]
+    cluster.reassignments.queued[first] = (2,)
+    assert await work.Work(asked)._vacate(request) == {"moves": [], "of": 0}
 
 
 def test_lists_of_a_plan_are_cut_and_counted_whole() -> None:

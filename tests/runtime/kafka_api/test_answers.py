@@ -469,16 +469,19 @@ async def test_who_may_not_speak_for_a_broker_is_logged(asked: Asked) -> None:
         assert [line["as_broker"] for line in logged if line["event"] == "denied"] == denied
 
 
-@pytest.mark.parametrize(("version", "name"), [(5, ""), (6, None)])
+@pytest.mark.parametrize(
+    ("version", "name", "error"),
+    [(5, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (6, None, ErrorCode.UNKNOWN_TOPIC_ID)],
+)
 async def test_a_topic_without_a_name_has_null_where_it_may(
-    asked: Asked, version: int, name: str | None
+    asked: Asked, version: int, name: str | None, error: ErrorCode
 ) -> None:
     if version < 6:
         request = DeleteTopicsRequest(topic_names=[""])
     else:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(None, b"x" * 16)])
     (answer,) = (await asked.ask(request, version)).responses
-    assert (answer.name, answer.error_code != ErrorCode.NONE) == (name, True)
+    assert (answer.name, answer.error_code) == (name, error)
 
 
 async def test_nothing_is_waited_for_without_a_term(

@@ -43,21 +43,26 @@ def response(header: RequestHeader, message: Message) -> bytes:
     return framed(encode_response(message, header.api_version, header.correlation_id))
 
 
-def _led(header: RequestHeader, request: Any) -> LeaderAndIsrResponse:
-    """Every partition without an error, as brokers name them."""
+def led(
+    header: RequestHeader, request: Any, error_of: Callable[[str, Any], int] = lambda topic, state: 0
+) -> LeaderAndIsrResponse:
+    """Every partition with its error, as brokers name them."""
     if header.api_version >= _BY_TOPIC_ID:
         return LeaderAndIsrResponse(
             topics=[
                 LeaderAndIsrTopicError(
                     topic.topic_id,
-                    [LeaderAndIsrPartitionError("", s.partition_index, 0) for s in topic.partition_states],
+                    [
+                        LeaderAndIsrPartitionError("", s.partition_index, error_of(topic.topic_name, s))
+                        for s in topic.partition_states
+                    ],
                 )
                 for topic in request.topic_states
             ]
         )
     return LeaderAndIsrResponse(
         partition_errors=[
-            LeaderAndIsrPartitionError(topic.topic_name, s.partition_index, 0)
+            LeaderAndIsrPartitionError(topic.topic_name, s.partition_index, error_of(topic.topic_name, s))
             for topic in request.topic_states
             for s in topic.partition_states
         ]
@@ -112,7 +117,7 @@ class KafkaPeer:
                 keys = [ApiVersion(key, 0, newest) for key, newest in self.versions.items()]
                 return response(header, ApiVersionsResponse(api_keys=keys))
             case ApiKey.LEADER_AND_ISR:
-                return response(header, _led(header, request))
+                return response(header, led(header, request))
             case ApiKey.UPDATE_METADATA:
                 return response(header, UpdateMetadataResponse())
             case ApiKey.STOP_REPLICA:

@@ -13,7 +13,7 @@ import msgspec
 
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
 from controller.cli.common.cluster_state import brokers_text, note_problems
-from controller.cli.common.confirmation import dry_run_option, yes_allowed
+from controller.cli.common.confirmation import dry_run_option, nothing_to_do, yes_allowed
 from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_data, print_rows
@@ -145,12 +145,18 @@ async def _from_zookeeper(
 async def _withdraw(
     options: Options, session: Session, request: pb.WithdrawStopApprovalRequest, *, dry_run: bool
 ) -> None:
+    now = await cluster_reader.look(session, topics=(), states=False)
+    approved = [b for b in request.broker_ids if b in standing(now.brokers, now.approvals)]
+    if not approved:
+        why = f"{brokers_text(request.broker_ids)}: not approved to stop"
+        nothing_to_do(options, why, dry_run=dry_run)
+        return
     if dry_run:
         print_dry_run(options, await run_on_copy(options, session, ("WithdrawStopApproval", request)))
         return
     await ask(options, session, "WithdrawStopApproval", request)
-    counts = "counts" if len(request.broker_ids) == 1 else "count"
-    note(f"{brokers_text(request.broker_ids)} no longer {counts} as offline")
+    counts = "counts" if len(approved) == 1 else "count"
+    note(f"{brokers_text(approved)} no longer {counts} as offline")
 
 
 def _check_options(

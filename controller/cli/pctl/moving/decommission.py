@@ -7,11 +7,12 @@ What is under way is in ZooKeeper alone, as reassignments: whoever runs a verb a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import click
+from google.protobuf.message import Message
 
 from controller.cli.common.attribution import author_or_user
 from controller.cli.common.cluster_state import brokers_text, fail_without_brokers
@@ -22,9 +23,15 @@ from controller.cli.common.output import fail, note
 from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.requests import refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
-from controller.cli.pctl.maintenance import Step, change_options, dry_run_steps, send_steps
+from controller.cli.pctl.maintenance import (
+    Step,
+    change_options,
+    dry_run_steps,
+    refusals_of,
+    send_steps,
+)
 from controller.cli.pctl.moving.load import note_copied, print_load, sizes_of, targets
-from controller.cli.pctl.moving.throttle import lift, throttle_option, throttled
+from controller.cli.pctl.moving.throttle import lift, limit_steps, throttle_option, throttled
 from controller.cli.pctl.reassign import MOVE_SAFETY, Wanted, changes_request, ongoing_moves, send_changes
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
@@ -97,7 +104,7 @@ async def decommission(
     """Move every replica off brokers, so that they can go for good. Run it again to go on.
 
     Racks are kept, and load is spread by bytes where brokers tell sizes, else by replicas. The brokers are drained
-    first, and stay so. They may be gone already.
+    first, and stay so. They may be gone already: those are not drained.
     """
 
     def plan(state: ClusterState, current: Mapping[Key, BrokerIds], sizes: Sizes) -> dict[Key, BrokerIds]:
@@ -179,8 +186,10 @@ async def _move(options: Options, session: Session, work: Work, given: Given) ->
         if b in cluster_state.brokers and b not in cluster_state.maintenance.drained
     ]
     waiting = [*planned, *(key for key in _moving(cluster_state, work.leaving) if key not in planned)]
+    moved = {key: planned.get(key, current[key]) for key in waiting}
     if given.dry_run:
-        await _dry_run(options, session, cluster_state, current, planned, sizes, drain)
+        limit = limit_steps(cluster_state, moved, given.throttle) if moved else []
+        await _dry_run(options, session, cluster_state, current, planned, sizes, drain, limit)
     if not waiting and not drain:
         if work.leaving:
             _say_empty(cluster_state, work.leaving)
@@ -193,7 +202,6 @@ async def _move(options: Options, session: Session, work: Work, given: Given) ->
     confirm(work.question, yes=given.yes)
     if code := await send_steps(options, session, drain):
         sys.exit(code)
-    moved = {key: planned.get(key, current[key]) for key in waiting}
     if given.throttle is not None:
         await throttled(options, session, cluster_state, moved, given.throttle)
     code = await _send(options, session, planned, given.reason)
@@ -216,7 +224,8 @@ async def _dry_run(
     current: Mapping[Key, BrokerIds],
     planned: Wanted,
     sizes: Sizes,
-    drain: Collection[Step],
+    drain: Sequence[Step],
+    limit: Sequence[tuple[str, Message]],
 ) -> NoReturn:
     """Print the load before and after, and all writes until the end; ends the program."""
     if options.output == "table":
@@ -224,10 +233,13 @@ async def _dry_run(
     note_copied(current, planned, sizes, len(current))
     steps = [(step.method, step.request) for step in drain]
     if not planned:
-        await dry_run_steps(options, session, list(drain))
+        await dry_run_steps(options, session, drain)
         sys.exit(0)
     moves = ("AlterPartitionReassignments", changes_request(planned))
-    trial = await run_on_copy(options, session, *steps, moves)
+    trial = await run_on_copy(options, session, *steps, *limit, moves)
+    if code := report(refusals_of(drain, trial.answers)):
+        # No replica moves then.
+        sys.exit(code)
     print_dry_run(options, trial)
     answers = trial.answers[-1].responses
     sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in answers), MOVE_SAFETY))

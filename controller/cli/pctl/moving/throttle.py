@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import click
+from google.protobuf.message import Message
 
 from controller.cli.common.options import Options
 from controller.cli.common.output import note
@@ -41,8 +42,15 @@ async def throttled(
     after: Mapping[Key, BrokerIds],
     rate: int,
 ) -> None:
-    """Set the limit on the brokers that take part, and name the replicas that it is for: as in Kafka, also those of
-    these topics that are under way. Ends the program where that is refused."""
+    """Set the limit. Ends the program where that is refused."""
+    if code := await _alter(options, session, limits(cluster_state, after, rate)):
+        sys.exit(code)
+    note(f"brokers copy at most {rate} bytes per second")
+
+
+def limits(cluster_state: ClusterState, after: Mapping[Key, BrokerIds], rate: int) -> pb.AlterConfigsRequest:
+    """The limit on the brokers that take part, and the replicas that it is for: as in Kafka, also those of these topics
+    that are under way."""
     topics: dict[str, tuple[list[str], list[str]]] = {}
     for (topic, number), replicas in {**_under_way(cluster_state, after), **after}.items():
         leaders, followers = topics.setdefault(topic, ([], []))
@@ -55,9 +63,17 @@ async def throttled(
     ]
     rates: Mapping[str, str | None] = dict.fromkeys(_RATES, str(rate))
     resources += [_altered(pb.BROKER, str(b), rates) for b in _taking_part(cluster_state, after)]
-    if code := await _alter(options, session, resources):
-        sys.exit(code)
-    note(f"brokers copy at most {rate} bytes per second")
+    return pb.AlterConfigsRequest(resources=resources)
+
+
+def limit_steps(
+    cluster_state: ClusterState, after: Mapping[Key, BrokerIds], rate: int | None
+) -> list[tuple[str, Message]]:
+    """What a dry run begins with; notes what comes at the end."""
+    if rate is None:
+        return []
+    note("the limits are removed when everything is moved; with --no-wait they stay")
+    return [("AlterConfigs", limits(cluster_state, after, rate))]
 
 
 async def lift(
@@ -79,7 +95,8 @@ async def lift(
     ]
     if not limited:
         return 0
-    code = await _alter(options, session, [_lifted(resource) for resource in limited])
+    lifted = pb.AlterConfigsRequest(resources=[_lifted(resource) for resource in limited])
+    code = await _alter(options, session, lifted)
     if not code:
         note("the throttle is removed")
     return code
@@ -116,6 +133,6 @@ def _altered(kind: Any, name: str, changes: Mapping[str, str | None]) -> pb.Alte
     )
 
 
-async def _alter(options: Options, session: Session, resources: list[pb.AlterConfigsResource]) -> int:
-    answer = await ask(options, session, "AlterConfigs", pb.AlterConfigsRequest(resources=resources))
+async def _alter(options: Options, session: Session, request: pb.AlterConfigsRequest) -> int:
+    answer = await ask(options, session, "AlterConfigs", request)
     return report(refusals((r.resource.resource_name, r) for r in answer.responses))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -63,7 +64,7 @@ class Work:
         broker_id = number_in(request, "broker", 0, BROKER_ID_MAX)
         term = self._asking.leading()
         async with self._one_at_a_time:
-            current = await _targets(term)
+            current = await _targets(term, broker_id, partial(self._asking.may_see, request))
             cluster = term.machine.cluster
             others = [b for id_, b in cluster.brokers.items() if id_ != broker_id]
             avoided = frozenset(cluster.maintenance.drained)
@@ -72,24 +73,31 @@ class Work:
                 moved = await asyncio.to_thread(vacated, current, [broker_id], others, avoided=avoided)
             except PlacementError as error:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, str(error)) from None
-        first = [(key, ids) for key, ids in sorted(moved.items()) if self._asking.may_see(request, key[0])]
         return {
             "moves": [
                 {"topic": topic, "partition": number, "replicas": ids}
-                for (topic, number), ids in first[:PARTITIONS_MAX]
+                for (topic, number), ids in sorted(moved.items())[:PARTITIONS_MAX]
             ],
             "of": len(moved),
         }
 
 
-async def _targets(term: Term) -> dict[tuple[str, int], BrokerIds]:
-    """The replicas that each partition will have, of topics that are not being deleted."""
+async def _targets(
+    term: Term, leaving: int, may_see: Callable[[str], bool]
+) -> dict[tuple[str, int], BrokerIds]:
+    """The replicas that each partition will have, of topics that are not being deleted.
+
+    Of a topic that the caller may not see, without the one on the ``leaving`` broker: nothing is said of it then, not
+    even that it is in the way.
+    """
     cluster = term.machine.cluster
     queued, found = cluster.reassignments.queued, dict[tuple[str, int], BrokerIds]()
     async for some in in_turns(cluster.partitions()):
         for partition in some:
             if not cluster.deletion_requested(partition.topic.name):
                 target = queued.get(partition) or assignment_of(partition).target
+                if leaving in target and not may_see(partition.topic.name):
+                    target = tuple(b for b in target if b != leaving)
                 found[partition.topic.name, partition.number] = target
     return found
 

@@ -192,7 +192,7 @@ async def delete_topics(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse
         if reply.error is not ErrorCode.NONE:
             answers.append(TopicAnswer(ref.name, ref.topic_id, reply.error))
         else:
-            answers.append(refused[n] if n in refused else next(carried_out))
+            answers.append(refused[n] if n in refused else _unnamed(ref, next(carried_out)))
     await _until_gone(call, answers)
     return DeleteTopicsResponse(
         responses=[
@@ -205,6 +205,13 @@ async def delete_topics(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse
             for answer in answers
         ]
     )
+
+
+def _unnamed(ref: TopicRef, answer: TopicAnswer) -> TopicAnswer:
+    """In this protocol an empty name is a name, which no topic has."""
+    if ref == TopicRef() and answer.error is ErrorCode.INVALID_REQUEST:
+        return TopicAnswer("", "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
+    return answer
 
 
 def _not_allowed(call: Call[DeleteTopicsRequest], ref: TopicRef) -> TopicAnswer | None:
