@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from kazoo import exceptions as zk_errors
 from kazoo.client import KazooState
-from kazoo.protocol.states import WatchedEvent
+from kazoo.protocol.states import EventType, WatchedEvent
 
 from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredError, SessionLostError
 from controller.runtime import lease
@@ -120,7 +120,9 @@ class Stat:
     owner: int
 
 
+#: What happened, and to which path.
 WatchCallback = Callable[[str, str], None]
+DELETED: str = EventType.DELETED
 
 
 class Session:

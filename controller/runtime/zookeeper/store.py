@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 import structlog
-from kazoo.protocol.states import EventType
 
 from controller.core import znode_paths
 from controller.core.effects import (
@@ -55,7 +54,13 @@ from controller.core.standby.prepared import Prepared
 from controller.core.znode_paths import state_path
 from controller.errors import FencedError, MalformedError, TooLargeError
 from controller.runtime.zookeeper import codecs, jute, single_codecs, topic_trees
-from controller.runtime.zookeeper.session import AccessError, ConnectionLossError, NoNodeError, Session
+from controller.runtime.zookeeper.session import (
+    DELETED,
+    AccessError,
+    ConnectionLossError,
+    NoNodeError,
+    Session,
+)
 from controller.runtime.zookeeper.state_cache import StateCache
 from controller.runtime.zookeeper.state_mirror import StateMirror
 from controller.runtime.zookeeper.topic_cache import TopicCache
@@ -342,7 +347,7 @@ class Store:
     def _changed(self, kind: str, path: str) -> None:
         """Every watch queues the event that reads the path again; a deletion, too, because it removes the watch. But
         that of a registration changes the list of brokers: one event is enough."""
-        if not (kind == EventType.DELETED and znode_paths.is_below(znode_paths.BROKER_IDS, path)):
+        if not (kind == DELETED and znode_paths.is_below(znode_paths.BROKER_IDS, path)):
             self._enqueue(change_of(path))
 
     # commits

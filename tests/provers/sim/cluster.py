@@ -69,8 +69,6 @@ class SimulatedCluster:
         self.ended_early: set[int] = set()
         #: Somebody edited a state znode, or a broker forgot something: the audit has something to find.
         self.tampered = False
-        #: Partitions whose states somebody wrote as they were.
-        self.touched: set[tuple[str, int]] = set()
         #: The victim's znodes were removed by hand: brokers were told nothing of it, and keep what they hold.
         self.by_hand = False
         #: An operator had a broker stay that was about to be let go.
@@ -326,7 +324,7 @@ class SimulatedCluster:
         state = self.ledger.states.get((found["topic"], found["partition"]))
         leads = state is not None and state.leader == found["replica"]
         of_leadership = str(found["reason"]).startswith("LeaderAndIsr")
-        touched = (found["topic"], found["partition"]) in self.touched
+        touched = (found["topic"], found["partition"]) in self.ledger.touched
         late = touched or options.lost > 0 or not {"pause_broker", "isolate"}.isdisjoint(options.faults)
         return late and found["to"] == "differs" and leads and of_leadership
 

@@ -121,6 +121,8 @@ class Ledger:
         #: written it since.
         self.scribbled: set[Partition] = set()
         self.put_back: set[Partition] = set()
+        #: Partitions whose states somebody wrote as they were: their leaders have older versions.
+        self.touched: set[Partition] = set()
         #: Topics whose znode does not decode, or did not.
         self.illegible: set[str] = set()
         #: Whether automatic work was ever suspended.

@@ -76,7 +76,6 @@ class ConflictedCluster(Protocol):
     ledger: Ledger
     tools: Tools
     tampered: bool
-    touched: set[tuple[str, int]]
     by_hand: bool
     faults: Faults
     operator: Operator
@@ -173,7 +172,7 @@ class Conflicts:
     def touched(self, path: str, _: Operation) -> bool:
         """As it was, in a new version: of a state it is not its leader's any more, whom nobody tells."""
         if (state := STATE_PATH.match(path)) is not None:
-            self._cluster.touched.add((state[1], int(state[2])))
+            self._cluster.ledger.touched.add((state[1], int(state[2])))
         return self._edit(path, lambda data: data)
 
     def busy(self, path: str, op: Operation) -> bool:

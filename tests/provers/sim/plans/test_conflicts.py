@@ -58,7 +58,6 @@ class _Cluster(SimpleNamespace):
         super().__init__(
             ledger=ledger,
             tampered=False,
-            touched=set(),
             by_hand=False,
             brokers={1: None, 2: None},
             ask_zookeeper=ask,
