@@ -17,7 +17,17 @@ FAULTS = (
     Fault(
         "anything-let-in",
         "between two parts of a long event, every other event is handled",
-        Change(CORE + "machine:Machine._let_in", "_i.kind in PROMPT", "True"),
+        Change(CORE + "machine:Machine._first_let_in", "_e.kind not in PROMPT", "False"),
+    ),
+    Fault(
+        "long-requests-let-in",
+        "a leader that asks about many partitions lets in another one that does",
+        Change(CORE + "machine:Machine._first_let_in", "is_long(_e)", "False"),
+    ),
+    Fault(
+        "rest-of-a-request-granted",
+        "of a request about many partitions only the first part is decided, and all of it is granted",
+        Change(CORE + "isr.alter_partition:alter_partitions", "_c.parts(_f)", "list(_c.parts(_f))[:1]"),
     ),
     Fault(
         "gives-way-in-the-midst",
@@ -210,7 +220,7 @@ return StateChange(_p, _c, _n, _e.recipients)
     Fault(
         "metadata-not-told-of-isr",
         "brokers get no UpdateMetadata after a leader has changed its ISR",
-        drop(CORE + "isr.alter_partition:alter_partitions", "_c.push_metadata(...)"),
+        drop(CORE + "isr.alter_partition:_altered", "_c.push_metadata(...)"),
     ),
     Fault(
         "isr-notification-ignored",
