@@ -26,6 +26,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from controller.core import znode_paths
 from controller.embedded_kafka import jars
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+from controller.errors import EnvironmentFault
 from controller.maven import UnreachableFault
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
 from proto.gen.kafka.alter_partition_reassignments_request import (
@@ -735,8 +736,12 @@ def main(arguments: list[str]) -> int:
     first, beyond = map(int, options.seeds.split(":"))
     failed = 0
     for seed in range(first, beyond):
-        with tempfile.TemporaryDirectory(prefix="pc-walk-") as directory:
-            found = walk(seed, options.steps, Path(directory), lambda line: print(line, flush=True))
+        try:
+            with tempfile.TemporaryDirectory(prefix="pc-walk-") as directory:
+                found = walk(seed, options.steps, Path(directory), lambda line: print(line, flush=True))
+        except (EnvironmentFault, TimeoutError) as fault:
+            # Of one walk: the others go on.
+            found = [f"seed {seed}: not walked to its end: {fault}"]
         failed += bool(found)
         print("\n   ".join(found or [f"seed {seed}: no difference"]), flush=True)
     return int(failed > 0)
