@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from controller.core.events import Event, EventKind
+from controller.core.handlers import not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import OperatorReply, SetPause
 from controller.errors import FencedError, LeadershipError, OutrankedError
 from controller.runtime import term as terms
+from controller.runtime.election import controller_election
 from controller.runtime.term import Term
 
 RETRY = EventKind.TOPIC_DELETION_RETRY
@@ -107,7 +109,7 @@ async def test_a_term_ends_that_is_another_s_or_is_to_exceed_an_epoch(
     async def still_ours(*_: object) -> bool:
         return ours
 
-    monkeypatch.setattr(terms.controller_election, "still_ours", still_ours)
+    monkeypatch.setattr(controller_election, "still_ours", still_ours)
     found: list[type[LeadershipError]] = []
     term: Any = SimpleNamespace(
         session=None,
@@ -123,7 +125,7 @@ async def test_a_term_ends_that_is_another_s_or_is_to_exceed_an_epoch(
 async def test_who_asks_a_term_that_is_over_is_told_and_who_has_given_up_is_not() -> None:
     request = SetPause(True, "r", "ann")
     over: Any = SimpleNamespace(_ended=True, machine=SimpleNamespace(ready=True))
-    assert await Term.ask(over, request) == terms.not_controller(request)
+    assert await Term.ask(over, request) == not_controller(request)
     given_up = asyncio.get_running_loop().create_future()
     given_up.cancel()
     term: Any = SimpleNamespace(_callers={3: (request, given_up)})

@@ -386,8 +386,9 @@ def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
     cluster = context.cluster
     if not cluster.topics_deletion_started:
         return
-    deleted: list[Replica] = []
-    failed: dict[str, list[Replica]] = {}
+    # A replica may be told twice, as a stray one and with its topic, and both be answered by now.
+    deleted: dict[Replica, None] = {}
+    refused: dict[Replica, str] = {}
     touched: dict[str, None] = {}
     for report in reports:
         broker = cluster.brokers.get(report.broker_id)
@@ -396,13 +397,17 @@ def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
         answers = [*report.deleted, *(p for p, _ in report.failed)]
         topics = {t for t in dict.fromkeys([p.topic for p in answers]) if _is_started(cluster, t)}
         awaited = [p for p in report.deleted if p.topic in topics and p.replica_state(broker.id) is STARTED]
-        deleted += [(p, broker.id) for p in awaited]
+        deleted.update(dict.fromkeys([(p, broker.id) for p in awaited]))
         touched.update(dict.fromkeys([p.topic.name for p in awaited]))
         for partition, error in report.failed:
             if partition.topic in topics and partition.replica_state(broker.id) is STARTED:
-                failed.setdefault(error, []).append((partition, broker.id))
+                refused[partition, broker.id] = error
                 touched[partition.topic.name] = None
     replica_state_machine.to_deletion_successful(context, deleted)
+    failed: dict[str, list[Replica]] = {}
+    for replica, error in refused.items():
+        if replica not in deleted:
+            failed.setdefault(error, []).append(replica)
     for error, replicas in failed.items():
         _set_ineligible(context, replicas, Refused(error))
     settled = [name for name in touched if STARTED not in _states(cluster.topics[name])]

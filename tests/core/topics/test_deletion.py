@@ -298,6 +298,19 @@ def test_an_answer_of_a_former_incarnation_counts_for_nothing() -> None:
     assert states(rig, "t") == {1: {ReplicaState.DELETION_STARTED}}
 
 
+def test_two_answers_of_one_replica_count_once() -> None:
+    """It was told as a stray replica, and again with its topic; it may have refused the first time."""
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    first, second = rig.stops
+    again = StopReport(2, second.broker_epoch, [], [(p, "KAFKA_STORAGE_ERROR") for p in second.deleted])
+    rig.do(lambda context: deletion.answered(context, [first, again, first, second]))
+    assert states(rig, "t") == {b: {ReplicaState.DELETION_SUCCESSFUL} for b in (1, 2)}
+    assert rig.rejects() == []
+
+
 def test_a_disk_fails_during_deletion_and_comes_back() -> None:
     world, rig = active(1, 2, t=[[1, 2]], other=[[2]])
     rig.hold_stops = True
