@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -348,5 +349,5 @@ def test_a_reload_applies_what_can_be_applied_and_names_the_rest(monkeypatch: py
 def test_nobody_is_told_of_all_addresses(
     monkeypatch: pytest.MonkeyPatch, listening: str, given: str, advertised: str
 ) -> None:
-    monkeypatch.setattr(process.socket, "gethostname", lambda: "me")
+    monkeypatch.setattr(socket, "gethostname", lambda: "me")
     assert process._advertised(Settings(advertised_host=given), listening) == advertised
