@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from controller.core.context import CoreSettings
 from controller.errors import ConfigError
-from controller.runtime import config
+from controller.runtime import config, process
 from controller.runtime.config import Settings, describe, load
 from controller.runtime.term import core_settings
 
@@ -324,3 +327,27 @@ def test_addresses_by_listener() -> None:
     assert config.kafka_addresses(Settings(kafka_listen="[::1]:92")) == {"": ("::1", 92)}
     named = Settings(kafka_listen="INTERNAL://h:1,EXTERNAL://[::]:2,INTERNAL://h:3")
     assert config.kafka_addresses(named) == {"INTERNAL": ("h", 1), "EXTERNAL": ("::", 2)}
+
+
+# --- while the process runs ----------------------------------------------------------------------------------
+
+
+def test_a_reload_applies_what_can_be_applied_and_names_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon: Any = SimpleNamespace(settings=Settings())
+    monkeypatch.setattr(process, "configure_logging", lambda *_: None)
+    wanted = replace(daemon.settings, log_level="debug", num_partitions=7)
+    with capture_logs() as logs:
+        process._settings_again(daemon, lambda: wanted)
+    assert daemon.settings == replace(Settings(), log_level="debug")
+    assert [line["name"] for line in logs if line["event"] == "setting_needs_restart"] == ["num_partitions"]
+
+
+@pytest.mark.parametrize(
+    ("listening", "given", "advertised"),
+    [("10.0.0.1", "", "10.0.0.1"), ("0.0.0.0", "", "me"), ("::", "", "me"), ("0.0.0.0", "c1", "c1")],
+)
+def test_nobody_is_told_of_all_addresses(
+    monkeypatch: pytest.MonkeyPatch, listening: str, given: str, advertised: str
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "me")
+    assert process._advertised(Settings(advertised_host=given), listening) == advertised

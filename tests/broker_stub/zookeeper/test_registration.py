@@ -104,7 +104,7 @@ def told(registrar: Registrar, *names: str, client: Any = None) -> None:
 
 def test_what_is_registered_is_the_timeout_that_was_granted_and_the_time(registrar: Registrar) -> None:
     client, before_ms = Client(SESSION, b"", [REGISTERED], negotiated_ms=6000), time.time_ns() // 1_000_000
-    assert registrar._try_register(client, SESSION) == (9, "")  # type: ignore[arg-type]
+    assert registrar._try_register(client, SESSION) == (9, "")
     written = json.loads(client.written)
     assert written["session_timeout_ms"] == 6000
     assert before_ms <= int(written["timestamp"]) <= time.time_ns() // 1_000_000
@@ -147,7 +147,7 @@ def test_another_process_is_waited_for_only_so_long(
     with pytest.raises(
         RegistrationFault, match="within 9 s: another broker with id 1 is running on 'elsewhere'"
     ):
-        registrar._register(Client(OTHER, strangers), SESSION)  # type: ignore[arg-type]
+        registrar._register(Client(OTHER, strangers), SESSION)
 
 
 @pytest.mark.parametrize("limited", [True, False])

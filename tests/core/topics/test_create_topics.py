@@ -202,15 +202,15 @@ def test_a_write_that_is_lost_is_tried_again_but_not_for_ever(rig: MachineHarnes
     rig.fate = fate
     (answer,) = create(rig, NewTopic("n"))
     assert (answer.error.name, lost >= 2) == ("NONE", True)
-    reasons = []
+    tried: list[Commit] = []
 
     def never(commit: Commit) -> Fate:
         if not any(isinstance(w, CreateTopic) for w in commit.writes):
             return Fate.ANSWERED
-        if not reasons:
+        if not tried:
             rig.world.put_node("/config/topics/never", {"by": "another"})
-        reasons.append(commit)
-        return Fate.LOST if len(reasons) > 1 else Fate.ANSWERED
+        tried.append(commit)
+        return Fate.LOST if len(tried) > 1 else Fate.ANSWERED
 
     rig.fate = never
     (answer,) = create(rig, NewTopic("never"))

@@ -190,7 +190,7 @@ def test_one_that_never_decoded_does_not_end_the_list_of_those_registered() -> N
 def test_of_kafka_brokers_one_that_does_not_decode_hides_no_other() -> None:
     kafka = b'{"version":4,"endpoints":["A://h:1"],"listener_security_protocol_map":{"A":"SSL"},"host":"h","port":1}'
     registered = {z.broker_path(str(n)): b"garbage" if n == 1 else kafka for n in range(3)}
-    found = reading(registered, lambda session: kafka_brokers(session, lambda _: None))
+    found = reading(registered, lambda session: kafka_brokers(session, lambda *_: None))
     assert [broker.id for broker in found] == [0, 2]
 
 
