@@ -117,6 +117,8 @@ class Daemon:
         self.session: Session | None = None
         #: Last controller seen in /controller: id and gRPC address.
         self.current_controller: Lost = Lost(-1)
+        #: Whom this standby has said that it follows.
+        self._followed: Lost | None = None
         #: How far brokers are ahead of the controller epoch, and how often that was put right.
         self.outranked = Outranked()
         #: How sessions log in to ZooKeeper.
@@ -422,8 +424,8 @@ class Daemon:
                 await self._changed.wait()
 
     def _follow(self, result: Lost) -> None:
-        if self.role is not Role.STANDBY or result != self.current_controller:
-            self.current_controller = result
+        if self.role is not Role.STANDBY or result != self._followed:
+            self.current_controller = self._followed = result
             if result.kafka_brokers:
                 known = f"kafka_takeover is off, and brokers {list(result.kafka_brokers)} are Kafka's"
             elif result.controller_id >= 0:
@@ -475,7 +477,7 @@ class Daemon:
             self._note_bug(term, bug)
         finally:
             self._let_go += sum(len(topic.partitions) for topic in term.machine.cluster.topics.values())
-            self.term, self.current_controller = None, Lost(-1)
+            self.term, self.current_controller, self._followed = None, Lost(-1), None
             self.metrics.resignations.labels(reason).inc()
             structlog.contextvars.unbind_contextvars("controller_epoch")
             recorded.cancel()

@@ -71,7 +71,7 @@ BAD: list[Row] = [
     ("elect leader 9 --topic=bad", 0, "nothing to do"),
     (f"elect leader {HUGE} --topic=bad", 2, "is not in the range"),
     ("elect leader 9 --partition=bad-0", 3, "leader = 9: must be one of its replicas [1, 2]"),
-    ("elect leader 9 --partition=bad-0 --dry-run", 1, "leader = 9: must be one of its replicas [1, 2]"),
+    ("elect leader 9 --partition=bad-0 --dry-run", 3, "leader = 9: must be one of its replicas [1, 2]"),
     ("reassign execute --topic=bad --partition=0 --replicas=9 --yes", 3, "[9] are not live brokers"),
     ("reassign execute --topic=bad --partition=0 --replicas=9 --dry-run", 3, "[9] are not live brokers"),
     (

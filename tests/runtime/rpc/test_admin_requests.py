@@ -115,7 +115,7 @@ async def test_deletion_is_refused_topic_by_topic(zookeeper: str, zk: KazooClien
             "UNKNOWN_TOPIC_ID",
             "INVALID_REQUEST",
             "INVALID_REQUEST",
-            "INVALID_TOPIC_EXCEPTION",
+            "UNKNOWN_TOPIC_OR_PARTITION",
             "UNKNOWN_TOPIC_OR_PARTITION",
         ]
         assert all(entry.error_message for entry in answer.responses)

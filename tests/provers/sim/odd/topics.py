@@ -106,7 +106,7 @@ async def refused_deletions(asker: Asker) -> None:
             pb.DeletableTopic(topic_id=id_),
             pb.DeletableTopic(name=unknown),
             pb.DeletableTopic(name=f"{REFUSED}!"),
-            parts=[INVALID, INVALID, UNKNOWN_ID, (*UNKNOWN, *INVALID), NAME],
+            parts=[INVALID, INVALID, UNKNOWN_ID, (*UNKNOWN, *INVALID), UNKNOWN],
         )
     )
     twice = pb.DeletableTopic(name=asker.refused())

@@ -42,7 +42,7 @@ class _Cluster(SimpleNamespace):
         ensemble = Ensemble()
         connection = ensemble.connect(0, 60_000, 0)
         assert connection is not None
-        ledger = SimpleNamespace(transactions=0, controller_epoch=1, topics={})
+        ledger = SimpleNamespace(transactions=0, controller_epoch=1, topics={}, touched=set())
 
         def agreed(_: object) -> None:
             ledger.transactions += 1
