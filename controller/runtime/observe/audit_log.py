@@ -107,18 +107,27 @@ def _has_resource(entry: Any) -> bool:
 
 
 def errors_in(answer: Any) -> Iterator[str]:
-    """The names of the errors in a response, that of the request first."""
+    """The names of the errors in a response, that of the request first; of many entries, each error once."""
     inner: list[Sequence[Any]] = []
     for name, value in _fields(answer):
         if name == "error_code" and value:
-            yield ErrorCode(value).name if value in set(ErrorCode) else f"error {value}"
+            yield _name_of_error(value)
         elif _is_list(value):
             inner.append(value)
     for entries in inner:
+        told: set[int] = set()
         for entry in entries:
-            # Of very many, most have no error, and nothing below them that could have one.
-            if not _is_flat(entry) or entry.error_code:
+            # There may be very many, with nothing below them that could have an error.
+            if not _is_flat(entry):
                 yield from errors_in(entry)
+            elif (code := entry.error_code) and code not in told:
+                told.add(code)
+                yield _name_of_error(code)
+
+
+@cache
+def _name_of_error(code: int) -> str:
+    return ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
 
 
 def _is_carried_out_in_part(answer: Any) -> bool:
