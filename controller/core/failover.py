@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from controller.core.audit.stored_states import check_kept
 from controller.core.brokers import stop_approvals
 from controller.core.cluster import automatic_maintenance, configs, dynamic_settings, features
 from controller.core.commits import delete_notifications
@@ -116,9 +117,11 @@ def failover(context: EventContext) -> Handler[None]:
     # Who is alive comes first in each new queue: before LeaderAndIsr names leaders (KAFKA-4443).
     _add_brokers(context)
     # Before anyone is elected, and before a leader that has lost its data is told to lead.
-    yield from lost_data.take_out(context, partitions)
+    kept = yield from lost_data.take_out(context, partitions)
     # Leaders first, as when a broker dies: a partition without one stands still, one with a long ISR does not.
     yield from partition_state_machine.startup(context, partitions)
+    # A transition needs the states that were set just now.
+    yield from check_kept(context, kept)
     yield from timings.done("partition_startup", count)
     yield from replica_state_machine.startup(context, partitions)
     # What left ISRs may have been read with a live member that the election did not know.

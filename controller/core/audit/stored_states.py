@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from controller.core.commits import FOUND, refresh
+from controller.core.commits import ATTEMPTS_MAX, FOUND, refresh
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadStates, SetState
 from controller.core.events import StatesCheck
@@ -97,6 +97,20 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
         yield from _confirm(context, edited.floors)
     # Nobody tells of what was found here, or in the midst of a write of ours: a reassignment may have waited for it.
     isr_changed(context, partitions)
+
+
+def check_kept(context: EventContext, kept: Sequence[Partition]) -> Handler[None]:
+    """Put right what ``lost_data.take_out`` could not write, before anybody is told: told to lead, a member without its
+    data would have the others forget theirs. Somebody may write again before each attempt."""
+    for _ in range(ATTEMPTS_MAX):
+        if not kept:
+            return
+        yield from check_states(context, [StatesCheck(kept)])
+        kept = [
+            p
+            for p in kept
+            if (known := p.leadership) is not None and known.leader in context.cluster.without_data(known)
+        ]
 
 
 def _lacks_its_first(context: EventContext, partition: Partition) -> bool:
@@ -246,8 +260,8 @@ def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[Non
 
 def _tell(context: EventContext, written: Sequence[Partition]) -> Handler[None]:
     """Tell replicas, once no leader is one that came back without its data."""
-    yield from lost_data.take_out(context, written)
-    context.push_leadership([(p.replicas, p) for p in written])
+    kept = set((yield from lost_data.take_out(context, written)))
+    context.push_leadership([(p.replicas, p) for p in written if p not in kept])
     yield from _elect_where_offline(context, written)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from controller.core.audit.stored_states import check_states
+from controller.core.audit.stored_states import check_kept
 from controller.core.brokers import last_signs
 from controller.core.cluster import automatic_maintenance, flapping
 from controller.core.cluster.features import without_incompatible
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause, replicas_on, slices
 from controller.core.effects import ReadBrokers
-from controller.core.events import StatesCheck
 from controller.core.model import Broker, Partition
 from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
@@ -140,9 +139,7 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
     context.push_snapshot(brokers.keys())
     replicas = yield from replicas_on(cluster, brokers.keys())
     kept = yield from lost_data.take_out(context, dict.fromkeys(p for p, _ in replicas))
-    if kept:
-        # Told to lead, a member without its data would have the others forget theirs.
-        yield from check_states(context, [StatesCheck(kept)])
+    yield from check_kept(context, kept)
     for part in slices(replicas, SLICE_MAX):
         still = _still(context, part)
         replica_state_machine.to_online(context, still, "broker is online", registered=True)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from controller.core.config_keys import UNCLEAN
+from controller.core.effects import Commit, SetState
 from controller.core.events import StatesCheck
 from controller.core.explain.partitions import explain_partition
 from controller.core.handlers import event_of
@@ -100,6 +101,41 @@ def test_a_state_that_does_not_decode_keeps_no_member_in_that_lost_its_disk() ->
     assert rig.stored()[::2] == (2, [2])
     assert not [line for line in rig.lines("LISR") if line.startswith("1 ") and "leader 1" in line]
     rig.check_converged()
+
+
+@pytest.mark.parametrize("which", [{1}, {1, 2, 3, 4}, {1, 3}], ids=str)
+@pytest.mark.parametrize(
+    ("isr", "leads"), [((1, 2), 2), ((1,), -1)], ids=["another has kept its data", "all"]
+)
+def test_a_state_that_others_write_before_us_keeps_no_member_in_at_a_failover(
+    isr: tuple[int, ...], leads: int, which: set[int]
+) -> None:
+    """``which`` of our writes somebody is ahead of: each time it does not decode, and ours has the wrong version."""
+    world = world_of(1, 2)
+    world.put_state("t", 0, kept(1, isr, tuple(10 * b for b in isr)))
+    world.bounce(1)
+    world.broker_up(1, directories=(NEW,))
+    rig = MachineHarness(world)
+    count = 0
+
+    def scribbled(commit: Commit) -> Fate:
+        nonlocal count
+        count += any(isinstance(w, SetState) for w in commit.writes)
+        if count in which:
+            stored = world.states["t", 0]
+            world.edited.add(("t", 0))
+            world.put_state(
+                "t", 0, msgspec.structs.replace(stored, partition_epoch=stored.partition_epoch + 1)
+            )
+            world.unreadable[state_path("t")] = "isr: expected array"
+        return Fate.ANSWERED
+
+    rig.fate = scribbled
+    rig.failover()
+    assert count > max(which)
+    assert rig.stored()[::2] == (leads, [b for b in isr if b != 1] or [1])
+    assert not [line for line in rig.lines("LISR") if "leader 1" in line]
+    assert rig.partition().leadership == world.states["t", 0]
 
 
 @pytest.mark.parametrize("paused", [False, True])

@@ -172,7 +172,12 @@ if not _w.unclean and _d:
     Fault(
         "lost-data-not-looked-for-at-failover",
         "a new controller takes every member of an ISR as it finds it",
-        drop(CORE + "failover:failover", "yield from lost_data.take_out(...)"),
+        Change(CORE + "failover:failover", "yield from lost_data.take_out(...)", "()"),
+    ),
+    Fault(
+        "kept-told-at-failover",
+        "a new controller has a member lead without its data, where somebody wrote before its removal",
+        drop(CORE + "failover:failover", "yield from check_kept(...)"),
     ),
     Fault(
         "stale-broker-epoch-accepted",
