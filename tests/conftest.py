@@ -115,7 +115,8 @@ LONGEST = (
 #: What needs a server is slow, whether it says so or not.
 SERVERS = {"zookeeper_server", "spark"}
 #: They need no server, and take long: tests of what tests the product, of the work that grows with the input, of each
-#: moment at which a process may die, of logs with any damage, and of generated messages by another library's reading.
+#: moment at which a process may die, of logs with any damage, and of each of some hundred generated messages, also by
+#: another library's reading.
 THOROUGH = (
     "analysis/test_conversion.py",
     "broker_stub/log/test_log_power_cuts.py",
@@ -124,6 +125,7 @@ THOROUGH = (
     "core/topics/test_deletion_crashes.py",
     "linear/",
     "proto/kafka/test_kio.py",
+    "proto/kafka/test_messages.py",
     "provers/",
     "workload/",
 )
@@ -137,11 +139,25 @@ def pytest_collection(session: pytest.Session) -> None:
     if given is None:
         return
     named = [Path(name.partition("::")[0]).resolve() for name in session.config.args]
-    files = sorted(file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py")))
+    found = (file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py")))
+    files = sorted(file for file in found if not _is_left_out(file, session.config))
     for file in files[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]:
         # What is wrong with a file is said when its tests are collected.
         with suppress(Exception):
             import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of which nothing would be run is not imported."""
+    return True if _is_left_out(collection_path, config) else None
+
+
+def _is_left_out(path: Path, config: pytest.Config) -> bool:
+    """Whether a file is thorough, in a run without those."""
+    tests = ROOT / "tests"
+    if "not thorough" not in config.getoption("markexpr") or not path.is_relative_to(tests):
+        return False
+    return path.is_file() and path.relative_to(tests).as_posix().startswith(THOROUGH)
 
 
 def pytest_collection_finish() -> None:

@@ -208,6 +208,8 @@ def test_pctl_as_a_program_takes_its_zookeeper_from_the_environment(
 
 def test_a_state_is_what_the_codec_says(operator: Operator) -> None:
     operator.topic_by_hand("codec", [2], 2, [2])
+    # Until the controller has taken it over, and written it.
+    operator.wait(lambda: operator.state("codec", 0)["leader_epoch"] == 4)
     (row,) = operator.json("partitions", "--topic=codec")
     data, stat = operator.zk.get(znode_paths.state_path("codec", 0))
     state = codecs.decode_state("codec", 0, data, stat.version)

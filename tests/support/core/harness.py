@@ -331,8 +331,9 @@ class MachineHarness:
         """Deliver one push to a broker; False when it has everything."""
         outbox = self.machine.outbox
         # Nobody compares what the broker holds.
-        outbox.compared(outbox.queues[broker_id].broker, None)
-        push = outbox.take(broker_id, self.take_max)
+        queue = outbox.queues[broker_id]
+        outbox.compared(queue.broker, None)
+        push = outbox.take(broker_id, self.take_max) if queue.is_due(outbox.ends) else None
         if push is None:
             return False
         for message, _ in self.builder.build(push):
