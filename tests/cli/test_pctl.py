@@ -164,6 +164,8 @@ def test_unreadable_znodes_are_named_and_hide_nothing(operator: Operator) -> Non
         described = operator.run("topics", "describe", "unreadable")
         assert described.exit_code == 1
         assert "/brokers/topics/unreadable: " in described.stderr
+        listed = operator.run("partitions", "--topic=unreadable")
+        assert (listed.exit_code, listed.stderr) == (1, described.stderr)
     finally:
         operator.zk.delete("/brokers/ids/77")
         operator.zk.delete("/brokers/topics/unreadable")

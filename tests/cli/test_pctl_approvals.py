@@ -116,7 +116,7 @@ def test_it_goes_on_from_zookeeper_and_says_so(operator: Operator) -> None:
         assert "failed disks, brokers in controlled shutdown and the controllers' settings" in result.stderr
         result = operator.run("--timeout=1", "stoppable", "1", "--override", *SIGNED)
         assert result.exit_code == 1
-        assert "did not answer ApproveStop" in result.stderr
+        assert "ApproveStop was not sent" in result.stderr
 
 
 def test_a_deletion_and_a_move_are_explained(operator: Operator) -> None:

@@ -121,10 +121,11 @@ def test_what_a_frozen_controller_is_asked_fails_in_words(operator: Operator) ->
         operator.topic_by_hand("nobody", [1, 2], 2, [2, 1])
         failed = operator.run("--timeout=3", "elect", "--topic=nobody")
         assert failed.exit_code == 1
-        assert "did not answer ElectLeaders (DEADLINE_EXCEEDED" in failed.stderr
+        assert "did not answer (DEADLINE_EXCEEDED" in failed.stderr
+        assert failed.stderr.endswith("ElectLeaders was not sent\n")
         created = operator.run("--timeout=3", "topics", "create", "alsonobody")
         assert created.exit_code == 1
-        assert "did not answer CreateTopics (DEADLINE_EXCEEDED" in created.stderr
+        assert created.stderr.endswith("CreateTopics was not sent\n")
 
 
 def test_a_controller_that_does_not_answer_is_said(operator: Operator) -> None:

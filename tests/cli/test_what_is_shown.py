@@ -438,7 +438,7 @@ async def test_a_reason_is_asked_for_at_a_terminal_only(
     async def ask(_options: Options, _session: Session, method: str, request: Any) -> str:
         sent.append(request.reason)
         if len(sent) == 1:
-            raise admin.RefusedError("h:1", method, "INVALID_REQUEST", "reason: must be given")
+            raise admin.RefusedError("h:1", method, "POLICY_VIOLATION", "reason: must be given")
         return "done"
 
     monkeypatch.setattr(attribution, "ask", ask)

@@ -15,6 +15,7 @@ from controller.cli.common.requests import ask
 from controller.client import admin
 from controller.core.requests.operator import AUTHOR_MAX, REASON_MAX
 from controller.runtime.zookeeper.session import Session
+from proto.gen import common_pb2
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -60,7 +61,7 @@ async def ask_with_reason(
     try:
         return await ask(options, session, method, request)
     except admin.RefusedError as error:
-        needed = error.error == "INVALID_REQUEST" and error.message.startswith("reason: ")
+        needed = error.error == common_pb2.ErrorCode.Name(common_pb2.POLICY_VIOLATION)
         if reason is not None or not needed or yes or not sys.stdin.isatty():
             raise
     request.reason = str(click.prompt("Reason", err=True)).strip()[:REASON_MAX]

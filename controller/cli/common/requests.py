@@ -36,21 +36,26 @@ _ASK_MIN_S = 0.2
 async def ask(options: Options, session: Session, method: str, request: Any) -> Any:
     """Call a method of the active controller's AdminService; in a failover, after that. Raises RequestFailedError."""
     deadline = time.monotonic() + options.timeout_s
-    endpoint = await _endpoint(options, session, deadline)
+    endpoint = await _endpoint(options, session, deadline, method)
     left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
     return await admin.ask(endpoint, method, request, left_s, options.tls)
 
 
-async def _endpoint(options: Options, session: Session, deadline: float) -> str:
+async def _endpoint(options: Options, session: Session, deadline: float, method: str) -> str:
     """The active controller's; empty where none is active. While a candidate takes over, wait for it, at most
-    until the deadline: a request that it does not take yet must not be sent, as its outcome could be another's."""
+    until the deadline: a request that it does not take yet must not be sent, as its outcome could be another's.
+    Raises NoAnswerError where it cannot be reached."""
     while True:
         now = await cluster_reader.look(session, topics=(), states=False)
         taking_over = now.controller_id < 0 and bool(now.controllers)
         if now.controller_endpoint:
             left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
             answer = await admin.describe_cluster(now.controller_endpoint, left_s, options.tls)
-            taking_over = not isinstance(answer, str) and answer.error_code == common_pb2.NOT_CONTROLLER
+            if isinstance(answer, str):
+                raise admin.NoAnswerError(
+                    f"the controller at {now.controller_endpoint} did not answer ({answer}): {method} was not sent"
+                )
+            taking_over = answer.error_code == common_pb2.NOT_CONTROLLER
         if not taking_over or time.monotonic() > deadline:
             return now.controller_endpoint
         await asyncio.sleep(_LOOK_S)

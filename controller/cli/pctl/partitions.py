@@ -11,7 +11,7 @@ import click
 
 from controller.cli.common.cluster_state import (
     fail_without_cluster,
-    fail_without_topics,
+    fail_without_readable_topic,
     note_left_out,
     note_problems,
 )
@@ -154,7 +154,8 @@ async def partitions(
     """List partitions: leader, epochs, ISR, and why one is unavailable, under-replicated, or refused by a broker."""
     cluster_state = await cluster_reader.look(session, topics=topics or None, configs=True)
     await fail_without_cluster(options.zookeeper, session, cluster_state)
-    fail_without_topics(cluster_state, topics)
+    for name in topics:
+        fail_without_readable_topic(cluster_state, name)
     registered = cluster_state.brokers.keys()
     spare = {id(p): p.spare_in_sync(cluster_state.min_isr(p.topic)) for p in cluster_state.partitions}
     found = [

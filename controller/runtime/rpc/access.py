@@ -120,7 +120,7 @@ class Guard:
                 operation = f"speak for broker {request.broker_id} in"
                 error, message = self._denied(principal, operation, CLUSTER)
             elif self._lacks_reason(request):
-                error, message = ErrorCode.INVALID_REQUEST, _REASON_NEEDED
+                error, message = ErrorCode.POLICY_VIOLATION, _REASON_NEEDED
             else:
                 return None
         else:
@@ -135,7 +135,7 @@ class Guard:
     ) -> Message:
         if self._lacks_reason(request):
             answer = self._response()
-            set_error(answer, ErrorCode.INVALID_REQUEST, _REASON_NEEDED)
+            set_error(answer, ErrorCode.POLICY_VIOLATION, _REASON_NEEDED)
             return answer
         entries = list(getattr(request, rule.asked))
         refusals = self._refusals(rule, principal, entries)

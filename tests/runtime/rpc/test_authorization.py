@@ -347,7 +347,7 @@ async def test_where_an_authorizer_decides_what_may_lose_data_takes_a_reason(
     rigged = Rigged(method, Denying(lambda *_: True), lambda _: response(), openness)
     answer = await rigged.ask(methods.request_of(ADMIN, method)(reason=reason, **fields))
     refused = openness is Openness.GUARDED and reason != "old"
-    assert error_name(answer.error_code) == ("INVALID_REQUEST" if refused else "NONE")
+    assert error_name(answer.error_code) == ("POLICY_VIOLATION" if refused else "NONE")
     assert len(rigged.called) == (not refused)
 
 

@@ -21,7 +21,6 @@ from controller.cli.common.requests import ask
 from controller.cli.computed import snapshots
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.cli.pctl.decisions.plan import terms_options
-from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
@@ -181,11 +180,7 @@ def _check_options(
 
 
 async def _approved(options: Options, session: Session, request: pb.ApproveStopRequest) -> dict[str, Any]:
-    cluster_state = await cluster_reader.look(session, topics=(), states=False)
-    response = await admin.ask(
-        cluster_state.controller_endpoint, "ApproveStop", request, options.timeout_s, options.tls
-    )
-    return snapshots.from_response(response, "answer")
+    return snapshots.from_response(await ask(options, session, "ApproveStop", request), "answer")
 
 
 async def _dry_run_approval(options: Options, session: Session, request: pb.ApproveStopRequest) -> None:
