@@ -83,6 +83,9 @@ async def store() -> AsyncIterator[ClusterStore]:
 
 async def led(store: ClusterStore, client: Client) -> None:
     store.session(client)
+    # Taken in one round of the loop, as the store is told from other threads.
+    await asyncio.sleep(0)
+    assert store._client is client
     await asyncio.wait_for(store._connected.wait(), 30)
 
 

@@ -74,7 +74,7 @@ class MachineHarness:
     def __init__(self, world: World, epoch: int = 1, settings: CoreSettings | None = None) -> None:
         self.world = world
         self.settings = settings or CoreSettings()
-        self._topic_ids = (f"generated-{n}" for n in world.generated)
+        self._topic_ids = (f"generated-{n}" for n in world.numbers())
         self.machine = Machine(100, epoch, self.settings, self.new_topic_id)
         self.builder = MessageBuilder(self.machine.cluster, 10**6)
         self.outstanding: list[Effect] = []

@@ -6,8 +6,7 @@ disagree the server is right.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -95,8 +94,8 @@ class World(Store):
         nodes: dict[str, StoredNode[Any]] = {CLUSTER_ID: StoredNode("a-cluster", 0)}
         super().__init__(Snapshot(100, 1, {}, {}, {}, feature=FeatureAnswer(True, 0), nodes=nodes))
         self.zxid = 100
-        #: Numbers for what controllers generate: ids are unique, whoever makes them.
-        self.generated = itertools.count(1)
+        #: How many ids controllers generated: each is unique, whoever makes it.
+        self.generated = 0
         self.unreadable = self.problems
         #: Partitions whose state somebody edited: what is written over it may skip leader epochs.
         self.edited: set[Key] = set()
@@ -116,6 +115,11 @@ class World(Store):
         self.warm: Callable[[str], bool] | None = None
         for broker_id in broker_ids:
             self.broker_up(broker_id)
+
+    def numbers(self) -> Iterator[int]:
+        while True:
+            self.generated += 1
+            yield self.generated
 
     def prepared(self) -> Prepared | None:
         if self.warm is None:
