@@ -242,15 +242,19 @@ def test_what_is_put_right_names_the_directories_that_it_did_not_name() -> None:
     assert rig.world.states["t", 0].directories == (10, 20)
 
 
-def test_a_state_that_a_failover_could_not_read_is_adopted_once_it_is_mended() -> None:
+def unread_at_a_failover() -> MachineHarness:
     world = World(1, 2, 3)
     world.create_topic("t", {0: [1, 2, 3]})
     world.put_state("t", 0, state(1, [1, 2, 3], 5, 7))
     world.unreadable[PATH] = "leader: expected int"
-    rig = MachineHarness.active(world)
+    return MachineHarness.active(world)
+
+
+def test_a_state_that_a_failover_could_not_read_is_adopted_once_it_is_mended() -> None:
+    rig = unread_at_a_failover()
     check(rig)
     assert rig.partition().leadership is None
-    del world.unreadable[PATH]
+    del rig.world.unreadable[PATH]
     check(rig)
     assert rig.partition().state is PartitionState.ONLINE
     assert rig.cluster.problems == {}
@@ -258,12 +262,8 @@ def test_a_state_that_a_failover_could_not_read_is_adopted_once_it_is_mended() -
 
 
 def test_one_that_a_failover_could_not_read_is_not_made_anew_once_it_is_deleted() -> None:
-    world = World(1, 2, 3)
-    world.create_topic("t", {0: [1, 2, 3]})
-    world.put_state("t", 0, state(1, [1, 2, 3], 5, 7))
-    world.unreadable[PATH] = "leader: expected int"
-    rig = MachineHarness.active(world)
-    del world.unreadable[PATH], world.states[("t", 0)]
+    rig = unread_at_a_failover()
+    del rig.world.unreadable[PATH], rig.world.states[("t", 0)]
     rig.forget()
     check(rig)
     assert rig.partition().leadership is None
