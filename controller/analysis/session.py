@@ -126,6 +126,9 @@ def _local_spark(
         try:
             with _own_ctrl_c():
                 context = SparkContext(conf=conf, gateway=gateway)
+            if master.startswith("local"):
+                # By itself Spark runs workers by the first `python3` of the path, and refuses another version.
+                context.pythonExec = sys.executable
             try:
                 yield SparkSession.builder.config(conf=conf).getOrCreate()
             finally:
@@ -241,7 +244,6 @@ def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive |
         "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"
         f" -Dderby.system.home={scratch} {' '.join(_compiler_options(quick))} {archive.option if archive else ''}",
-        "spark.pyspark.python": sys.executable,
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         # The usual one, with checksums, starts a process (chmod) for each file and directory that it makes.

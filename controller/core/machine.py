@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from itertools import count
 
 from controller.core.context import PART_MAX, CoreSettings, EventContext, Handler, Pause, with_dynamic
 from controller.core.effects import Effect, Outcome
@@ -71,8 +70,9 @@ class Machine:
         self._inbox: deque[tuple[Event, int]] = deque()
         self._waiting: set[Event] = set()
         self._event_id = 0
-        #: Never reused within a term, so that a late outcome is never taken for another effect's.
-        self._effect_ids = count(1)
+        #: Never reused within a term, so that a late outcome is never taken for another effect's. (An iterator of which
+        #: a machine that is put away can be copied: `count` cannot be from Python 3.14 on.)
+        self._effect_ids = iter(range(1, 1 << 63))
         self._current: _Handling | None = None
         #: Long events that have given way, each to the next one, the last to the current one.
         self._giving_way: list[_Handling] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 
 import pytest
@@ -238,3 +239,8 @@ def test_dropped_records_are_told_by_node(condensed: Records) -> None:
     ]
     table = input_nodes(condensed(lines))
     assert rows(table, "role", "node", "lines", "dropped") == [("broker", 2, 2, 1), ("controller", 1, 2, 123)]
+
+
+def test_workers_run_by_the_python_of_this_process(spark: SparkSession) -> None:
+    """Another version, as the first on the path may be, Spark refuses."""
+    assert spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect() == [sys.executable]

@@ -415,4 +415,4 @@ async def test_what_may_lose_data_takes_a_reason(cluster: Cluster) -> None:
             call: Any = channel.unary_unary(f"/partition_controller.v1.AdminService/{method}")
             kind = GetMessageClass(SERVICES["AdminService"].methods_by_name[method].output_type)
             answer: Any = kind.FromString(await call(request.SerializeToString(), timeout=20))
-            assert (answer.error_code, answer.error_message[:7]) == (codes.INVALID_REQUEST, "reason:")
+            assert (answer.error_code, answer.error_message[:7]) == (codes.POLICY_VIOLATION, "reason:")
