@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from controller.core.model import Attribution, Maintenance, StopApproval
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
-from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2
@@ -131,6 +132,18 @@ async def test_who_waits_says_why_also_when_nobody_answers(
         "2 of 3 are done: t-1: waits",
         "3 of 3 are done",
     ]
+
+
+@pytest.mark.parametrize("ended", [asyncio.CancelledError(), ConnectionLossError()], ids=type)
+async def test_who_waits_no_longer_hears_that_the_work_goes_on(
+    ended: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def measure() -> Progress:
+        raise ended
+
+    with pytest.raises(type(ended)):
+        await follow(Options("", "table", 600.0), "are done", measure)
+    assert "continues in the background" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("patient", "polls"), [(False, 3), (True, 5)])
