@@ -23,6 +23,7 @@ from controller.cli.common.requests import Refusal, refusals, report
 from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
 from controller.cli.pctl import brokers, elect, reassign
+from controller.cli.pctl import cluster as cluster_verbs
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
 from controller.cli.pctl.partitions import partition_row, why
@@ -100,6 +101,25 @@ def test_an_audit_is_good_only_where_all_were_asked(
         problems=[inspection.ReplicaProblem(topic="t")] * problems,
     )
     assert brokers._exit_code(answer) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (
+            admin.RefusedError("h:1", "ResignController", "OPERATION_NOT_ATTEMPTED", "no standby"),
+            EXIT_REFUSED,
+        ),
+        (admin.RefusedError("h:1", "ResignController", "CLUSTER_AUTHORIZATION_FAILED", "no"), EXIT_FAILED),
+        (admin.NoAnswerError("nobody answers"), EXIT_FAILED),
+    ],
+)
+def test_leadership_stays_where_it_is_for_safety_or_because_it_failed(
+    error: admin.RequestFailedError, code: int
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cluster_verbs._fail(error)
+    assert ended.value.code == code
 
 
 # --- progress ------------------------------------------------------------------------------------------------
