@@ -127,3 +127,8 @@ class SessionLostError(LeadershipError):
 
 class LeaseExpiredError(LeadershipError):
     """ZooKeeper has been silent so long that the session may have expired (reference, section 14, point 12)."""
+
+
+def reason_of(error: Exception) -> str:
+    """What an error says, or its name: timeouts and lost connections say nothing."""
+    return str(error) or type(error).__name__

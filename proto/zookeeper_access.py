@@ -238,6 +238,11 @@ class ZooKeeperSettings:
         """How sessions connect. Raises FileSettingError."""
         contexts = self._contexts()
         sasl = digest = None
+        for kind in ("sasl", "digest"):
+            path = getattr(self, f"zookeeper_{kind}_password_file")
+            if path != Path() and not getattr(self, f"zookeeper_{kind}_username"):
+                allowed = f"left out, or zookeeper_{kind}_username be given"
+                raise FileSettingError(f"zookeeper_{kind}_password_file", str(path), allowed)
         if self.zookeeper_sasl_username and self.zookeeper_sasl_mechanism == GSSAPI:
             if not (find_spec("kerberos") or find_spec("winkerberos")):
                 allowed = "DIGEST-MD5, because the package kerberos is not installed"

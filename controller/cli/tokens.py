@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -66,15 +67,20 @@ def _lines(file: Path) -> list[str]:
 
 
 def _write(file: Path, lines: list[str]) -> None:
-    """Replace the file as a whole, readable by its owner and, as before, by its group."""
+    """Replace the file as a whole, readable by its owner and, as before, by its group: daemons read it so."""
     aside = file.with_name(file.name + ".new")
     try:
-        mode = file.stat().st_mode & 0o640 if file.exists() else 0o600
+        before = file.stat() if file.exists() else None
+        mode = before.st_mode & 0o640 if before else 0o600
         with os.fdopen(
             os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8"
         ) as out:
             out.write("".join(f"{line}\n" for line in lines))
+        if before is not None:
+            os.chown(aside, before.st_uid, before.st_gid)
         aside.chmod(mode)
         aside.replace(file)
     except OSError as error:
+        with suppress(OSError):
+            aside.unlink()
         raise click.ClickException(f"{file} cannot be written: {error}") from None

@@ -28,6 +28,7 @@ from controller.errors import (
     MalformedError,
     OutrankedError,
     SessionLostError,
+    reason_of,
 )
 from controller.runtime import crash_files, lease, quarantine
 from controller.runtime.audit.expected import Expected
@@ -260,7 +261,7 @@ class Daemon:
                     break
                 if time.monotonic() - began > lease.SESSION_LIVED_S:
                     retry_s = lease.SESSION_RETRY_FIRST_S
-                log.warning("session_over", why=str(error), next_attempt_in_s=retry_s)
+                log.warning("session_over", why=reason_of(error), next_attempt_in_s=retry_s)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(retry_s):
                         await self._stopping.wait()

@@ -11,7 +11,7 @@ import structlog
 
 from controller.core.cluster.quarantine import PATH, Quarantine, Suspect
 from controller.core.events import Event
-from controller.errors import LeadershipError
+from controller.errors import LeadershipError, reason_of
 from controller.runtime.blame import blame
 from controller.runtime.election.controller_election import Won
 from controller.runtime.zookeeper import jute
@@ -52,7 +52,7 @@ async def remember(
         after = quarantine.remember(raised)
         await _NODE.write(session, won.epoch_version, after, version)
     except (jute.MultiError, ConnectionLossError, LeadershipError) as failure:
-        log.error("not_remembered", why=str(failure))
+        log.error("not_remembered", why=reason_of(failure))
         return None
     return after.suspects.get(str(raised.subject))
 

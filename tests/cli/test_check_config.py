@@ -70,6 +70,41 @@ def test_a_bad_setting_exits_2_naming_it(verb: str, flag: str, says: str) -> Non
     assert result.stdout == ""
 
 
+_LEADS_KAFKA = {
+    "KAFKA_TAKEOVER": "fallback",
+    "CONTROLLER_ID": "9001",
+    "GRPC_LISTEN": "127.0.0.1:0",
+    "HTTP_LISTEN": "127.0.0.1:0",
+}
+
+
+@pytest.mark.parametrize("verb", ["check-config", "run"])
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"ZOOKEEPER_SASL_USERNAME": "x"}, "zookeeper_sasl_password_file = ''"),
+        ({"ZOOKEEPER_SSL_CA": "/nowhere"}, "zookeeper_ssl_ca = '/nowhere'"),
+        ({"SSL_KEY": "/nowhere"}, "ssl_certificate = ''"),
+        ({"SSL_CERTIFICATE": "/nowhere", "SSL_CA": "/nowhere"}, "ssl_certificate = '/nowhere'"),
+        ({"KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}, "kafka_sasl_username = ''"),
+        (
+            {**_LEADS_KAFKA, "KAFKA_SSL_PRINCIPAL_MAPPING_RULES": "RULE"},
+            "kafka_ssl_principal_mapping_rules = ",
+        ),
+    ],
+)
+def test_what_a_start_would_refuse_the_check_refuses(
+    verb: str, settings: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    result = check(
+        f"--state-log-dir={tmp_path}",
+        verb=verb,
+        environment={f"PARTITION_CONTROLLER_{name}": value for name, value in settings.items()},
+    )
+    assert result.exit_code == 2, result.output
+    assert f"partition-controller: {says}" in result.stderr
+
+
 def test_bad_environment_and_file_exit_2(tmp_path: Path) -> None:
     result = check(environment={"PARTITION_CONTROLLER_LOG_LEVEL": "loud"})
     assert (result.exit_code, "from environment PARTITION_CONTROLLER_LOG_LEVEL" in result.stderr) == (2, True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from errno import EPERM
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import main
@@ -25,6 +28,25 @@ def test_a_token_works_from_its_making_to_its_removal(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o640
     assert [tokens_in(file).current().holder(token) for token in (alice, bob)] == [None, "bob b"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens"]
+
+
+def test_the_daemons_group_can_read_it_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root adds a token to the file of a daemon that runs as another user; who may not, changes nothing."""
+    file, given = tmp_path / "tokens", list[tuple[Path, int, int]]()
+    tokens("add", "alice", "--file", str(file))
+    held = file.read_text()
+    monkeypatch.setattr(os, "chown", lambda path, *ids: given.append((path, *ids)))
+    assert tokens("remove", "alice", "--file", str(file)).exit_code == 0
+    assert given == [(tmp_path / "tokens.new", os.getuid(), file.stat().st_gid)]
+    file.write_text(held)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(EPERM, "not permitted")
+
+    monkeypatch.setattr(os, "chown", refused)
+    failed = tokens("remove", "alice", "--file", str(file))
+    assert (failed.exit_code, "cannot be written" in failed.stderr) == (1, True)
+    assert (list(tmp_path.iterdir()), file.read_text()) == ([file], held)
 
 
 def test_names_that_begin_alike_are_different(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from controller.cli.common.requests import Refusal, refusals, report
 from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
 from controller.cli.pctl import brokers, elect, reassign
+from controller.cli.pctl import cluster as cluster_verbs
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
 from controller.cli.pctl.partitions import partition_row, why
@@ -31,7 +33,7 @@ from controller.core.model import Attribution, Maintenance, StopApproval
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
-from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2
@@ -101,6 +103,25 @@ def test_an_audit_is_good_only_where_all_were_asked(
     assert brokers._exit_code(answer) == code
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (
+            admin.RefusedError("h:1", "ResignController", "OPERATION_NOT_ATTEMPTED", "no standby"),
+            EXIT_REFUSED,
+        ),
+        (admin.RefusedError("h:1", "ResignController", "CLUSTER_AUTHORIZATION_FAILED", "no"), EXIT_FAILED),
+        (admin.NoAnswerError("nobody answers"), EXIT_FAILED),
+    ],
+)
+def test_leadership_stays_where_it_is_for_safety_or_because_it_failed(
+    error: admin.RequestFailedError, code: int
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cluster_verbs._fail(error)
+    assert ended.value.code == code
+
+
 # --- progress ------------------------------------------------------------------------------------------------
 
 
@@ -131,6 +152,18 @@ async def test_who_waits_says_why_also_when_nobody_answers(
         "2 of 3 are done: t-1: waits",
         "3 of 3 are done",
     ]
+
+
+@pytest.mark.parametrize("ended", [asyncio.CancelledError(), ConnectionLossError()], ids=type)
+async def test_who_waits_no_longer_hears_that_the_work_goes_on(
+    ended: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def measure() -> Progress:
+        raise ended
+
+    with pytest.raises(type(ended)):
+        await follow(Options("", "table", 600.0), "are done", measure)
+    assert "continues in the background" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("patient", "polls"), [(False, 3), (True, 5)])

@@ -47,8 +47,20 @@ async def follow(
     """Wait until nothing is left or ``--timeout`` has passed, and print each change. Returns the last progress.
 
     A failed request is repeated: another controller may have taken over. ``patient``: whatever gets done, the time
-    counts anew.
+    counts anew. Who is interrupted, or loses ZooKeeper, is told that the work goes on.
     """
+    from controller.runtime.zookeeper.session import ConnectionLossError
+
+    try:
+        return await _followed(options, what, measure, patient=patient)
+    except (asyncio.CancelledError, ConnectionLossError):
+        note("pctl waits no longer; what was asked for continues in the background")
+        raise
+
+
+async def _followed(
+    options: Options, what: str, measure: Callable[[], Awaitable[Progress]], *, patient: bool
+) -> Progress:
     fewest = sys.maxsize
     deadline = time.monotonic() + options.timeout_s
     progress, printed, printed_at = Progress(1, 1), "", 0.0

@@ -12,7 +12,15 @@ import click
 from controller.errors import ConfigError
 from controller.exit_codes import EXIT_USAGE
 from controller.runtime import config
-from controller.runtime.kafka.security.setup import access, acl_authorizer
+from controller.runtime.kafka.security.setup import (
+    access,
+    acl_authorizer,
+    client_security,
+    server_security,
+    zookeeper_access,
+)
+from proto.security.grpc_channels import daemon_tls
+from proto.security.tls import server_contexts
 
 #: Settings that have a flag; the others are set by file or environment variable only.
 FLAGS = (
@@ -65,9 +73,23 @@ def load_settings(config_file: Path | None, flags: dict[str, object | None]) -> 
 
 
 def check_access(settings: config.Settings) -> None:
-    """Whether a daemon with these settings would start where they say; if not, the program ends with exit code 2."""
+    """Whether a daemon with these settings would start, by its certificates, logins and rules, where they say; if not,
+    the program ends with exit code 2."""
     try:
+        zookeeper_access(settings)
+        client_security(settings)
+        with config.config_errors(settings.sources):
+            daemon_tls(settings)
+            if settings.https and settings.tls_files is not None:
+                server_contexts(settings.tls_files, settings.http_client_auth)
         access(settings, acl_authorizer(settings))
+        if settings.leads_kafka:
+            server_security(settings, _unread)
     except ConfigError as error:
         click.echo(f"partition-controller: {error}", err=True)
         sys.exit(EXIT_USAGE)
+
+
+async def _unread(_: str) -> bytes | None:
+    """Nobody logs in while settings are checked."""
+    return None

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -22,7 +22,7 @@ from controller.client import admin
 from controller.core.cluster.term_history import PATH as TERM_HISTORY
 from controller.core.cluster.term_history import TermRecord
 from controller.core.effects import Problem
-from controller.exit_codes import EXIT_REFUSED
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader, single_codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
@@ -197,7 +197,7 @@ async def resign(
     try:
         await ask(options, session, "ResignController", request)
     except admin.RefusedError as error:
-        fail(f"{error.error}: {error.message}", EXIT_REFUSED)
+        _fail(error)
     await _follow(options, session, before)
 
 
@@ -224,7 +224,7 @@ async def move(
     try:
         await ask(options, session, "ResignController", request)
     except admin.RefusedError as error:
-        fail(f"{error.error}: {error.message}", EXIT_REFUSED)
+        _fail(error)
     if (now := await _follow(options, session, before)) != controller:
         fail(f"controller {now} took over instead: {controller} was not elected in time")
 
@@ -241,7 +241,7 @@ async def claim(options: Options, session: Session) -> None:
     if before.controller_endpoint and before.resignation is None:
         note(f"nothing to do: controller {before.controller_id} is active")
         return
-    refused = ""
+    refused: admin.RequestFailedError | None = None
     for candidate in before.controllers:
         try:
             await admin.ask(
@@ -253,11 +253,18 @@ async def claim(options: Options, session: Session) -> None:
             )
             await _follow(options, session, before)
             return
-        except admin.RefusedError as error:
-            refused = f"{error.error}: {error.message}"
-        except admin.NoAnswerError as error:
-            refused = str(error)
-    fail(refused, EXIT_REFUSED)
+        except admin.RequestFailedError as error:
+            refused = error
+    assert refused is not None
+    _fail(refused)
+
+
+def _fail(error: admin.RequestFailedError) -> NoReturn:
+    """OPERATION_NOT_ATTEMPTED: a controller protects the cluster; else it could not or may not do it."""
+    if not isinstance(error, admin.RefusedError):
+        fail(str(error))
+    safe = error.error == "OPERATION_NOT_ATTEMPTED"
+    fail(f"{error.error}: {error.message}", EXIT_REFUSED if safe else EXIT_FAILED)
 
 
 async def _follow(options: Options, session: Session, before: ClusterState) -> int:

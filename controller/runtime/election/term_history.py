@@ -10,7 +10,7 @@ import structlog
 from controller.core import znode_paths
 from controller.core.cluster import term_history
 from controller.core.cluster.term_history import PATH, TermRecord
-from controller.errors import LeadershipError
+from controller.errors import LeadershipError, reason_of
 from controller.runtime.election.controller_election import Won
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.fenced_node import FencedNode
@@ -39,7 +39,7 @@ async def begin(session: Session, won: Won, controller_id: int) -> None:
             version,
         )
     except _FAILURES as failure:
-        log.warning("term_not_recorded", why=str(failure))
+        log.warning("term_not_recorded", why=reason_of(failure))
 
 
 async def end(session: Session, won: Won, why: str, *, requested: bool) -> None:
@@ -50,7 +50,7 @@ async def end(session: Session, won: Won, why: str, *, requested: bool) -> None:
             after = term_history.ended(before, won.epoch, _now_ms(), why, requested=requested)
             await _NODE.write(session, won.epoch_version, after, version)
     except (*_FAILURES, TimeoutError) as failure:
-        log.warning("term_not_recorded", why=str(failure))
+        log.warning("term_not_recorded", why=reason_of(failure))
 
 
 class Patience:

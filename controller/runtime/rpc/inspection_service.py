@@ -24,7 +24,7 @@ from controller.core.model import Partition
 from controller.core.names import name_shown
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import StopApprovalsReply, attribution_problem
-from controller.errors import ControllerError, LeadershipError
+from controller.errors import ControllerError, LeadershipError, reason_of
 from controller.planning.advice import checked
 from controller.planning.context import take
 from controller.planning.scenarios import Terms
@@ -329,5 +329,5 @@ async def _or_refused(reading: Awaitable[T]) -> T:
     except LeadershipError as error:
         raise AbandonedError(str(error)) from None
     except (ConnectionLossError, ControllerError) as error:
-        why = f"ZooKeeper does not answer: {str(error) or type(error).__name__}; ask again"
+        why = f"ZooKeeper does not answer: {reason_of(error)}; ask again"
         raise InspectionRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why) from None

@@ -7,7 +7,7 @@ from typing import Any
 
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import AUTHOR_MAX, REASON_MAX
-from controller.errors import LeadershipError
+from controller.errors import LeadershipError, reason_of
 from controller.runtime import leadership_requests
 from controller.runtime.daemon import Daemon
 from controller.runtime.zookeeper.session import ConnectionLossError
@@ -41,7 +41,7 @@ class LeadershipService:
                 else:
                     error, message = await work(request)
             except (LeadershipError, ConnectionLossError) as failure:
-                error, message = ErrorCode.NOT_CONTROLLER, str(failure)
+                error, message = ErrorCode.NOT_CONTROLLER, reason_of(failure)
             self._daemon.metrics.requests.labels(name, error.name).inc()
             return pb.OperatorResponse(error_code=error.value, error_message=message)  # type: ignore[arg-type]
 

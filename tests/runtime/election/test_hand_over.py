@@ -8,17 +8,20 @@ import weakref
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from structlog.testing import capture_logs
 
 from controller.core import znode_paths
 from controller.runtime import daemon as daemon_module
 from controller.runtime import leadership_requests
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.election import controller_election
+from controller.runtime.election import controller_election, term_history
+from controller.runtime.election.controller_election import Won
 from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import Session
 from tests.support.runtime.daemons import running
@@ -42,6 +45,14 @@ async def test_the_history_s_term_ends_once_the_controller_is_given_up_and_nobod
         await until(lambda: daemon.active, "active")
         assert zk.exists(znode_paths.CONTROLLER)
     assert held == [(False, -1)]
+
+
+async def test_a_term_whose_end_is_not_recorded_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(term_history, "END_TIMEOUT_S", 0)
+    silent: Any = SimpleNamespace(bulk_get=lambda _: asyncio.Event().wait())
+    with capture_logs() as logs:
+        await term_history.end(silent, Won(1, 1), "stopped", requested=True)
+    assert [(line["event"], line["why"]) for line in logs] == [("term_not_recorded", "TimeoutError")]
 
 
 async def test_a_stop_that_comes_with_the_election_is_heeded(

@@ -312,6 +312,8 @@ def test_a_migration_needs_a_login(plain: str) -> None:
     ("given", "why"),
     [
         ({"zookeeper_ssl_ca": Path("x")}, "left out, or zookeeper_ssl_client_enable be true"),
+        ({"zookeeper_sasl_password_file": Path("x")}, "left out, or zookeeper_sasl_username be given"),
+        ({"zookeeper_digest_password_file": Path("x")}, "left out, or zookeeper_digest_username be given"),
         ({"zookeeper_sasl_username": "a", "zookeeper_sasl_mechanism": "GSSAPI"}, "package kerberos"),
         ({"zookeeper_digest_username": "a"}, "zookeeper_digest_password_file"),
         ({"zookeeper_set_acl": True}, "nobody would own them"),
