@@ -114,8 +114,7 @@ LONGEST = (
 
 #: What needs a server is slow, whether it says so or not.
 SERVERS = {"zookeeper_server", "spark"}
-#: A timeout amid a call to the JVM leaves the Spark of all these tests unusable: on a machine of others' one became 59
-#: failures.
+#: A timeout amid a call to the JVM leaves the Spark that tests share unusable: on a busy machine one made 59 failures.
 SPARK_TIMEOUT_S = 1200
 #: They need no server, and take long: tests of what tests the product, of the work that grows with the input, of each
 #: moment at which a process may die, of logs with any damage, and of each of some hundred generated messages, also by
