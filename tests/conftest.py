@@ -114,6 +114,8 @@ LONGEST = (
 
 #: What needs a server is slow, whether it says so or not.
 SERVERS = {"zookeeper_server", "spark"}
+#: A timeout amid a call to the JVM leaves the Spark that tests share unusable: on a busy machine one made 59 failures.
+SPARK_TIMEOUT_S = 1200
 #: They need no server, and take long: tests of what tests the product, of the work that grows with the input, of each
 #: moment at which a process may die, of logs with any damage, and of each of some hundred generated messages, also by
 #: another library's reading.
@@ -174,6 +176,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
         if _file(item).startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
     items.sort(key=lambda item: position.get(_file(item), len(LONGEST)))

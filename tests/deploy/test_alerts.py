@@ -20,7 +20,7 @@ METRIC = re.compile(r"\b(?:(?:kafka|partition)_(?:controller|server)_\w+|up)\b")
 
 def load(path: Path) -> Any:
     """All scalars as they are written: promtool's ``0x12`` is no number."""
-    return yaml.load(path.read_text(), yaml.BaseLoader)
+    return yaml.load(path.read_text(), yaml.CBaseLoader)
 
 
 RULES = {rule["alert"]: rule for group in load(ALERTS)["groups"] for rule in group["rules"]}

@@ -25,7 +25,7 @@ VERSIONS = ("1.29", "1.37")
 
 
 def objects() -> dict[tuple[str, str], Any]:
-    found = [one for path in FILES for one in yaml.safe_load_all(path.read_text())]
+    found = [one for path in FILES for one in yaml.load_all(path.read_text(), yaml.CSafeLoader)]
     return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
 

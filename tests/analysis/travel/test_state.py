@@ -161,9 +161,10 @@ def test_every_state_is_as_a_program_finds_it_that_reads_line_by_line(
         assert {row[0] for row in found.values()} == {"known", "unknown"} or event == 30
 
 
-def cut(given: DataFrame, when: str) -> Cut:
+def cuts(given: DataFrame, *moments: str) -> list[Cut]:
     terms = terms_of(given)
-    return cut_at(parse_moment(when), terms, corrections_of(bounds_of(given, terms)))
+    corrections = corrections_of(bounds_of(given, terms))
+    return [cut_at(parse_moment(when), terms, corrections) for when in moments]
 
 
 def partition(at: float, to: str, old: str, event: int, **fields: Any) -> dict[str, Any]:
@@ -188,9 +189,13 @@ def test_a_topic_that_was_deleted_or_removed_by_hand_is_not_there_until_it_is_cr
         ]
     )
     columns = ("status", "state", "leader", "isr", "replicas")
+    moments = ("1:1", "1:2", "1:3", "1:4", "1:5", "1:6")
+    tables = {
+        when: state_partitions(given, cut, {})
+        for when, cut in zip(moments, cuts(given, *moments), strict=True)
+    }
     found = {
-        when: rows(state_partitions(given, cut(given, when), {}), *columns)
-        for when in ("1:1", "1:2", "1:3", "1:4", "1:5", "1:6")
+        when: [tuple(row[name] for name in columns) for row in of] for when, of in at_once(tables).items()
     }
     assert found == {
         "1:1": [],
@@ -213,13 +218,11 @@ def test_a_write_whose_record_was_lost_with_its_controller_is_known_from_the_bro
             record("replica", 5, event_id=4, **WHERE, **told, **state(2, 5, [2, 1], 11)),
         ]
     )
+    before, lost, recorded = (state_partitions(given, cut, {}) for cut in cuts(given, "1:2", "1:3", "1:4"))
     # Where the controller's own record is there, that one tells why.
-    assert rows(state_partitions(given, cut(given, "1:4"), {}), "isr", "role", "cause") == [
-        ([2, 1], "controller", "Why")
-    ]
-    found = state_partitions(given, cut(given, "1:3"), {})
-    assert rows(found, "leader", "leader_epoch", "isr", "role", "replicas") == [(2, 5, [2], "broker", None)]
-    assert rows(state_partitions(given, cut(given, "1:2"), {}), "leader", "role") == [(1, "controller")]
+    assert rows(recorded, "isr", "role", "cause") == [([2, 1], "controller", "Why")]
+    assert rows(lost, "leader", "leader_epoch", "isr", "role", "replicas") == [(2, 5, [2], "broker", None)]
+    assert rows(before, "leader", "role") == [(1, "controller")]
 
 
 def test_a_broker_that_a_new_controller_does_not_find_is_gone(records: Records) -> None:
@@ -240,12 +243,10 @@ def test_a_broker_that_a_new_controller_does_not_find_is_gone(records: Records) 
         ]
     )
     columns = ("broker", "live", "told")
-    first = state_brokers(given, cut(given, "1:2"), {})
-    later = state_brokers(given, cut(given, "2"), {})
+    first, later, third = (state_brokers(given, cut, {}) for cut in cuts(given, "1:2", "2", "3"))
     assert rows(first, *columns) == [(1, True, "found"), (2, True, "found"), (3, True, "online")]
     assert rows(later, *columns) == [(1, False, "offline"), (2, False, "not found"), (3, True, "found")]
     # The third controller counted a broker, and names none.
-    third = state_brokers(given, cut(given, "3"), {})
     assert rows(third, *columns) == [(1, False, "offline"), (2, None, "not found"), (3, None, "not found")]
     assert rows(broker_differences(first, third), "broker", "before", "after") == [(1, "true", "false")]
     changed = broker_differences(first, later)
@@ -266,8 +267,7 @@ def test_differences_name_what_changed_and_why_and_no_more(records: Records) -> 
             record("leader", 3, event_id=3, old="1", to="2", **other, **state(2, 3, [2], 4)),
         ]
     )
-    former = state_partitions(given, cut(given, "1:2"), {})
-    later = state_partitions(given, cut(given, "1:3"), {})
+    former, later = (state_partitions(given, cut, {}) for cut in cuts(given, "1:2", "1:3"))
     found = partition_differences(former, later)
     columns = ("topic", "partition", "field", "before", "after", "cause", "reason", "event_id")
     assert rows(found, *columns) == [

@@ -20,7 +20,9 @@ from tests.support.paths import ROOT
 from tests.support.ports import free_port
 from tests.support.runtime.programs import BIN, Program, environment, program, run_to_end
 
-SERVICES: Mapping[str, Any] = yaml.safe_load((ROOT / "deploy" / "docker-compose.yml").read_text())["services"]
+SERVICES: Mapping[str, Any] = yaml.load(
+    (ROOT / "deploy" / "docker-compose.yml").read_text(), yaml.CSafeLoader
+)["services"]
 MASTER, WORKERS, REPORT = "spark-master", ("spark-worker-1", "spark-worker-2"), "report"
 WAIT_S = 120.0
 #: What a Spark in this process leaves in its environment.
