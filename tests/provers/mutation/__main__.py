@@ -32,7 +32,7 @@ from hypothesis import HealthCheck, Phase, settings
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from tests.provers.mutation import by_hand, results, seen
 from tests.provers.mutation.declarations import declarations_of
-from tests.provers.mutation.importing import ImportingRunner
+from tests.provers.mutation.importing import QUIET, ImportingRunner
 from tests.provers.mutation.mutants import Mutant, mutants_of
 from tests.provers.mutation.runner import FAILED, KILLED, SURVIVED, UNSEEN, Limits, Result, Runner, in_child
 from tests.support.paths import ROOT
@@ -294,9 +294,7 @@ def _try(
     os.environ["HYPOTHESIS_PROFILE"] = "mutation"
     plugin = Trying()
     folders = sorted({str(ROOT / folder) for file in trees for folder in _tests_of(file)})
-    quiet = ["-q", "-q", "-s", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    options = [*quiet, "-p", "no:cacheprovider", "-p", "no:xdist"]
-    code = pytest.main([*options, *folders], plugins=[plugin])
+    code = pytest.main([*QUIET, *folders], plugins=[plugin])
     if not plugin.work:
         raise SystemExit(f"the tests could not be collected (pytest's exit code {code})")
     return plugin.work[0]

@@ -23,6 +23,8 @@ _ANEW = ("controller", "broker_stub", "proto", "tests")
 FILES_MAX = 8
 #: Some fail beside much other work without the mutant, too.
 _FAILURES_MAX = 3
+#: Of pytest in this process, once more in its forks.
+QUIET = ("-q", "-q", "-s", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider", "-p", "no:xdist")
 Line = tuple[str, int]
 
 
@@ -63,8 +65,7 @@ class ImportingRunner(Runner):
     def _failing(self, tests: Sequence[pytest.Item]) -> Iterator[int]:
         told = _Told([item.nodeid for item in tests])
         names = dict.fromkeys(str(ROOT / name.partition("[")[0]) for name in told.names)
-        options = ["-q", "-q", "-s", f"--maxfail={_FAILURES_MAX}", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        code = pytest.main([*options, *names], plugins=[told])
+        code = pytest.main([*QUIET, f"--maxfail={_FAILURES_MAX}", *names], plugins=[told])
         yield from told.failed
         if not told.failed and code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             yield 0
