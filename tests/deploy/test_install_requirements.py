@@ -109,7 +109,9 @@ install.index-url='https://i'
     found = {"SSL_CERT_FILE": "/c.pem", "UV_DEFAULT_INDEX": "https://b", "UV_INDEX": "https://x"}
     assert program.settings_for_uv(listed) == found, "the environment's before pip install's, before pip's"
     del found["UV_DEFAULT_INDEX"]
-    without = "".join(line for line in listed.splitlines(keepends=True) if "index-url='https://b'" not in line)
+    without = "".join(
+        line for line in listed.splitlines(keepends=True) if "index-url='https://b'" not in line
+    )
     assert program.settings_for_uv(without) == {**found, "UV_DEFAULT_INDEX": "https://i"}
     said = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
@@ -124,8 +126,10 @@ install.index-url='https://i'
 def test_what_uv_is_told_itself_counts_more(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, str]] = []
     listed = "global.cert='/c.pem'\nglobal.index-url='https://a'\n"
-    monkeypatch.setattr(program.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, listed))
-    monkeypatch.setattr(program.subprocess, "call", lambda _, env: given.append(env) or 0)
+    monkeypatch.setattr(
+        program.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, listed)
+    )
+    monkeypatch.setattr(program.subprocess, "call", lambda _, env: len(given.append(env) or ""))
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://own")
     assert program.by_uv(Path("pins.txt"))

@@ -397,11 +397,7 @@ def _status(result: Result, equal: results.Equivalents) -> str:
 
 def _write() -> None:
     files = [file for file in results.files() if (ROOT / file).exists()]
-    mutants = [
-        mutant
-        for file, tree in _trees(files).items()
-        for mutant in _in_functions(file, tree)
-    ]
+    mutants = [mutant for file, tree in _trees(files).items() for mutant in _in_functions(file, tree)]
     known = results.load()
     tried = {mutant.file for mutant in mutants if mutant.key in known}
     results.write("table", results.table(mutants, known, results.equivalents()), tried)

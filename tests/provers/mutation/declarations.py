@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from tests.provers.mutation.mutants import Mutant, is_protocol, shown
 
@@ -135,32 +136,38 @@ def _values(node: ast.expr, put: Callable[[ast.expr], None]) -> Iterator[_Change
     """What may be wrong in a value, from the outside to the inside."""
     yield from ((node, new, put) for new in _instead_of(node))
     if isinstance(node, ast.Call):
-        if ast.unparse(node.func) in _NO_VALUES:
-            return
-        for n, keyword in enumerate(node.keywords):
-            if keyword.arg not in _SKIPPED:
-                if not _is_bool(keyword.value):
-                    rest = [*node.keywords[:n], *node.keywords[n + 1 :]]
-                    yield node, ast.Call(node.func, node.args, rest), put
-                yield from _values(keyword.value, _setter(keyword, "value"))
-        is_pattern = ast.unparse(node.func) == "re.compile"
-        for n, argument in enumerate(node.args):
-            yield from _values(argument, _setter(node.args, n))
-            if is_pattern:
-                yield from _of_pattern(argument, _setter(node.args, n))
-    elif isinstance(node, ast.Tuple | ast.List | ast.Set):
-        for n, element in enumerate(node.elts):
-            yield from _values(element, _setter(node.elts, n))
+        yield from _of_call(node, put)
+        return
+    for owner, place in _inside(node):
+        value = getattr(owner, place) if isinstance(place, str) else owner[place]
+        yield from _values(value, _setter(owner, place))
+
+
+def _inside(node: ast.expr) -> Iterator[tuple[Any, str | int]]:
+    """Where a value has values."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        yield from ((node.elts, n) for n in range(len(node.elts)))
     elif isinstance(node, ast.Dict):
-        for n, value in enumerate(node.values):
-            yield from _values(value, _setter(node.values, n))
+        yield from ((node.values, n) for n in range(len(node.values)))
     elif isinstance(node, ast.BinOp):
-        yield from _values(node.left, _setter(node, "left"))
-        yield from _values(node.right, _setter(node, "right"))
-    elif isinstance(node, ast.UnaryOp):
-        yield from _values(node.operand, _setter(node, "operand"))
-    elif isinstance(node, ast.Starred):
-        yield from _values(node.value, _setter(node, "value"))
+        yield from ((node, "left"), (node, "right"))
+    elif isinstance(node, ast.UnaryOp | ast.Starred):
+        yield node, "operand" if isinstance(node, ast.UnaryOp) else "value"
+
+
+def _of_call(node: ast.Call, put: Callable[[ast.expr], None]) -> Iterator[_Change]:
+    if ast.unparse(node.func) in _NO_VALUES:
+        return
+    for n, keyword in enumerate(node.keywords):
+        if keyword.arg not in _SKIPPED:
+            if not _is_bool(keyword.value):
+                rest = [*node.keywords[:n], *node.keywords[n + 1 :]]
+                yield node, ast.Call(node.func, node.args, rest), put
+            yield from _values(keyword.value, _setter(keyword, "value"))
+    for n, argument in enumerate(node.args):
+        yield from _values(argument, _setter(node.args, n))
+        if ast.unparse(node.func) == "re.compile":
+            yield from _of_pattern(argument, _setter(node.args, n))
 
 
 def _instead_of(node: ast.expr) -> Iterator[ast.expr]:
@@ -191,7 +198,7 @@ def _is_bool(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, bool)
 
 
-def _without(rows: Sequence[ast.expr | None], n: int) -> list[ast.expr | None]:
+def _without(rows: Sequence[Any], n: int) -> list[Any]:
     return [*rows[:n], *rows[n + 1 :]]
 
 

@@ -24,7 +24,17 @@ FILES_MAX = 8
 #: Some fail beside much other work without the mutant, too.
 _FAILURES_MAX = 3
 #: Of pytest in this process, once more in its forks.
-QUIET = ("-q", "-q", "-s", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider", "-p", "no:xdist")
+QUIET = (
+    "-q",
+    "-q",
+    "-s",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+)
 Line = tuple[str, int]
 
 
@@ -94,7 +104,10 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not str(self._path).endswith(f"{fullname.replace('.', '/')}.py") and self._path.name != "__init__.py":
+        if (
+            not str(self._path).endswith(f"{fullname.replace('.', '/')}.py")
+            and self._path.name != "__init__.py"
+        ):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin == str(self._path):
@@ -125,6 +138,8 @@ def uses_in(trees: dict[str, ast.Module]) -> dict[str, list[Line]]:
                 found[node.name][file, node.body[0].lineno] = None
                 found[node.name][file, node.body[-1].lineno] = None
             elif isinstance(node, ast.ClassDef):
-                methods = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+                methods = [
+                    one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+                ]
                 found[node.name].update(((file, one.body[-1].lineno), None) for one in methods)
     return {name: list(lines) for name, lines in found.items()}

@@ -157,7 +157,9 @@ class Runner:
         """
         lines = self._lines(mutant)
         places = dict.fromkeys([*lines, *((file, ANY_LINE) for file, _ in lines)])
-        found = list({item.nodeid: item for place in places for item in self._by_line.get(place, ())}.values())
+        found = list(
+            {item.nodeid: item for place in places for item in self._by_line.get(place, ())}.values()
+        )
         killers = self._killers[mutant.file, mutant.function]
         room = Path("tests") / Path(mutant.file).parent.relative_to(Path(mutant.file).parts[0])
         name = f"test_{Path(mutant.file).stem}"
