@@ -129,7 +129,12 @@ def test_what_uv_is_told_itself_counts_more(program: ModuleType, monkeypatch: py
     monkeypatch.setattr(
         program.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, listed)
     )
-    monkeypatch.setattr(program.subprocess, "call", lambda _, env: len(given.append(env) or ""))
+
+    def call(_: Sequence[str], env: dict[str, str]) -> int:
+        given.append(env)
+        return 0
+
+    monkeypatch.setattr(program.subprocess, "call", call)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://own")
     assert program.by_uv(Path("pins.txt"))

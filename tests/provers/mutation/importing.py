@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from tests.provers.mutation.runner import Runner
 from tests.support.paths import ROOT
 
 #: What is imported anew: the product and all that uses it.
-_ANEW = ("controller", "broker_stub", "proto", "tests")
+ANEW = ("controller", "broker_stub", "proto", "tests")
 #: Of tests: importing them costs more than running them.
 FILES_MAX = 8
 #: Some fail beside much other work without the mutant, too.
@@ -45,6 +46,7 @@ class ImportingRunner(Runner):
         super().__post_init__()
         self._uses = uses_in(self.trees)
         self._is_seen_by_users = True
+        self._named: dict[Path, frozenset[str]] = {}
 
     def _lines(self, mutant: Mutant) -> list[Line]:
         """Where the declared name is used, a private one in its own module; if no test runs that, each line there."""
@@ -61,14 +63,32 @@ class ImportingRunner(Runner):
         if not found:
             self._is_seen_by_users = False
             found = super().tests_of(mutant)
+        found = list({item.nodeid: item for item in [*self._naming(mutant), *found]}.values())
         files = list(dict.fromkeys(item.path for item in found))[:FILES_MAX]
         return [item for item in found if item.path in files]
+
+    def _naming(self, mutant: Mutant) -> list[pytest.Item]:
+        """The quickest tests of files that name what is declared: of a table, they may run nothing of the product."""
+        name = mutant.function.rpartition(".")[2]
+        naming = {path for path in {item.path for item in self.items} if name in self._words(path)}
+        chosen, left_s = [], self.limits.tests_s / 2
+        for item in sorted((item for item in self.items if item.path in naming), key=self._took_s):
+            left_s -= self._took_s(item)
+            test = self.known.get(item.nodeid)
+            if left_s > 0 and test is not None and test["took_s"] is not None:
+                chosen.append(item)
+        return chosen
+
+    def _words(self, path: Path) -> frozenset[str]:
+        if path not in self._named:
+            self._named[path] = frozenset(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+        return self._named[path]
 
     def _plant(self, mutant: Mutant) -> None:
         mutant.apply()
         path = ROOT / mutant.file
         code = compile(self.trees[mutant.file], str(path), "exec", dont_inherit=True)
-        for name in [name for name in sys.modules if name.partition(".")[0] in _ANEW]:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ANEW]:
             del sys.modules[name]
         sys.meta_path.insert(0, _Finder(path, code))
 
