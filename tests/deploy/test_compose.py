@@ -496,8 +496,10 @@ def test_the_ensemble_listens_on_all_interfaces(
     ],
 )
 def test_a_number_that_cannot_be_is_refused(
-    entrypoint: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+    entrypoint: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
 ) -> None:
+    monkeypatch.setattr(entrypoint.os, "execv", lambda *_: None)
+    monkeypatch.setenv("ZOO_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("ZOO_SERVERS", "a b c")
     monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as refused:
