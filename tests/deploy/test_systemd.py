@@ -137,6 +137,9 @@ def test_a_broker_s_settings_are_those_of_its_instance() -> None:
         given = {key: text.replace(name, value) for key, text in given.items()}
     loaded = broker_settings.load({}, given)
     assert (loaded.broker_id, loaded.zookeeper, loaded.listen) == (7, "127.0.0.1:2181", ("127.0.0.1", 0))
+    (server,) = directives("partition-controller-zookeeper.service")["ExecStart"]
+    assert f"--port {loaded.zookeeper.rpartition(':')[2]} " in server
+    assert config.Settings().zookeeper == loaded.zookeeper
     assert (str(loaded.data_dir), str(loaded.state_log_dir)) == (
         "/var/lib/broker-stub/7",
         "/var/log/broker-stub/7",
