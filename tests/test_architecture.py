@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
@@ -388,6 +389,22 @@ def test_znode_paths_are_spelled_once(package: str) -> None:
 def test_nothing_of_ours_imports_tests() -> None:
     for name, found in product().items():
         assert not [i for i in found if is_below(i, "tests")], name
+
+
+def same_values(tree: ast.Module) -> list[str]:
+    """Members of enums that are only another name of an earlier one."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and any("Enum" in ast.unparse(base) for base in node.bases):
+            members = [one for one in node.body if isinstance(one, ast.Assign)]
+            values = [ast.unparse(one.value) for one in members]
+            found += [f"{node.name}: {value}" for value, count in Counter(values).items() if count > 1]
+    return found
+
+
+def test_no_member_of_an_enum_is_another_one() -> None:
+    assert {name: found for name in product() if (found := same_values(tree_of(name)))} == {}
+    assert same_values(ast.parse("class A(Enum):\n    X = 'a'\n    Y = 'a'\n")) == ["A: 'a'"]
 
 
 def test_functions_fit_a_screen_and_modules_an_idea() -> None:

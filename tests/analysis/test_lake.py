@@ -208,6 +208,23 @@ def test_files_that_no_commit_names_are_deleted_and_removed_ones_after_a_day(
     assert {path.stem for path in directory.iterdir()} == {"kept"}
 
 
+def test_the_checkpoint_in_use_outlives_the_commits_that_it_covers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_log, "CHECKPOINT_EVERY", 2)
+    log, snapshot = table(tmp_path)
+    for name in "abc":
+        log.commit(snapshot, [add_action(f"day=1/{name}.parquet", PARTITION, 1)], "WRITE")
+    commits = len(list((tmp_path / "_delta_log").glob("*.json")))
+    log.sweep(snapshot)
+    assert len(list((tmp_path / "_delta_log").glob("*.json"))) == commits, "somebody may still read them"
+    later = storage.now_ms() + delta_log.RETENTION_MS + 1
+    monkeypatch.setattr(storage, "now_ms", lambda: later)
+    log.sweep(snapshot)
+    assert len(list((tmp_path / "_delta_log").glob("*.json"))) < commits
+    assert (log.read().version, set(log.read().files)) == (snapshot.version, set(snapshot.files))
+
+
 def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from controller.analysis.lake.storage import LocalStorage\n"

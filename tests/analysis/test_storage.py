@@ -153,6 +153,8 @@ def test_a_checkpoint_tells_removals_that_readers_may_still_need() -> None:
     snapshot = delta_log.Snapshot()
     for path, removed_ms in (("old", 0), ("new", 10)):
         snapshot.apply({"remove": {"path": path, "deletionTimestamp": removed_ms}})
+    snapshot.apply({"remove": {"path": "again", "deletionTimestamp": 10}})
+    snapshot.apply({"add": {"path": "again", "size": 1}})
     told = [
         action["remove"]["path"]
         for action in snapshot.actions(delta_log.RETENTION_MS + 5)

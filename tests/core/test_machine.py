@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.core import machine
+from controller.core.context import FollowUp
 from controller.core.effects import (
     Answer,
     Commit,
@@ -18,8 +19,10 @@ from controller.core.effects import (
     described,
 )
 from controller.core.events import DiskReport, Event, EventKind, StatesCheck, StopReport, TellAgain, change_of
+from controller.core.handlers import BODIES, FOLLOW_UPS, LOOKS, BodyType
 from controller.core.model import Partition, Topic
 from controller.core.requests.brokers import AlterPartition, Proposal
+from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import (
     BROKER_CHANGE,
@@ -348,3 +351,31 @@ def test_a_child_whose_data_is_not_watched_is_no_event(path: str) -> None:
 def test_how_effects_are_called() -> None:
     assert described(Read(1, ReadTopicNames())) == ("ReadTopicNames", 0)
     assert described(Commit(2, [DeleteNode("/a"), DeleteNode("/b")])) == ("Commit", 2)
+
+
+#: Requests of which several have one kind of response.
+SHARED = {"SetDrain", "SetPause", "SetMaintenance", "SetFreeze", "ForgetBroker", "CancelShutdown"}
+APPROVALS = {"ApproveStop", "WithdrawStopApproval"}
+
+
+def test_every_kind_of_event_has_one_handler() -> None:
+    """A look, or the body that it carries; ``PartitionModifications`` names topics instead."""
+    bodies = [row.kind for row in BODIES.values()]
+    assert len({*bodies}) == len(bodies)
+    assert sorted([*LOOKS, *bodies, EventKind.PARTITION_MODIFICATIONS], key=str) == sorted(EventKind, key=str)
+    assert set(FOLLOW_UPS) == set(FollowUp)
+    assert LOOKS.keys() >= {*FOLLOW_UPS.values()}, "deferred work carries no body"
+
+
+@pytest.mark.parametrize(("body", "row"), BODIES.items())
+def test_a_request_is_answered_by_its_own_response(body: type, row: BodyType[Any]) -> None:
+    assert (row.alone is None) != (row.together is None)
+    name = body.__name__
+    if row.answer is None:
+        assert not name.startswith(("Set", "Alter", "Create", "Delete"))
+        return
+    own = "OperatorReply" if name in SHARED else "StopApprovalsReply" if name in APPROVALS else f"{name}Reply"
+    assert type(row.answer(ErrorCode.NOT_CONTROLLER)).__name__ == own
+    # KafkaController.processControlledShutdown throws ControllerMovedException; the others, NOT_CONTROLLER.
+    is_shutdown = name == "ControlledShutdown"
+    assert row.not_active is (ErrorCode.STALE_CONTROLLER_EPOCH if is_shutdown else ErrorCode.NOT_CONTROLLER)

@@ -489,13 +489,17 @@ def test_the_ensemble_listens_on_all_interfaces(
     ("name", "value", "said"),
     [
         ("ZOO_MY_ID", "4", "ZOO_MY_ID = 4: must be 1 to 3, the number of ZOO_SERVERS"),
+        ("ZOO_MY_ID", "0", "ZOO_MY_ID = 0: must be 1 to 3, the number of ZOO_SERVERS"),
         ("ZOO_MY_ID", "zookeeper-1", "ZOO_MY_ID = zookeeper-1: must be 1 to 3, the number of ZOO_SERVERS"),
+        ("ZOO_HEAP_MB", "1048577", "ZOO_HEAP_MB = 1048577: must be 1 to 1048576, MiB of memory"),
         ("ZOO_HEAP_MB", "1g", "ZOO_HEAP_MB = 1g: must be 1 to 1048576, MiB of memory"),
     ],
 )
 def test_a_number_that_cannot_be_is_refused(
-    entrypoint: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+    entrypoint: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
 ) -> None:
+    monkeypatch.setattr(entrypoint.os, "execv", lambda *_: None)
+    monkeypatch.setenv("ZOO_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("ZOO_SERVERS", "a b c")
     monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as refused:
@@ -543,6 +547,37 @@ def test_one_server_has_its_plain_port(entrypoint: ModuleType, tmp_path: Path) -
     configured = entrypoint.zoo_cfg(tmp_path, ["localhost"], entrypoint.security({})).splitlines()
     assert {"clientPort=2181", "clientPortAddress=0.0.0.0"} <= {*configured}
     assert not [line for line in configured if line.startswith(("server.", "quorum"))]
+
+
+def test_servers_bound_sessions_connections_and_files(entrypoint: ModuleType, tmp_path: Path) -> None:
+    lines = entrypoint.zoo_cfg(tmp_path, ["localhost"], entrypoint.security({})).split()
+    configured = dict(line.split("=", 1) for line in lines)
+    tick_ms = int(configured["tickTime"])
+    shortest_ms, longest_ms = (int(configured[f"{end}SessionTimeout"]) for end in ("min", "max"))
+    assert shortest_ms == 2 * tick_ms, "ZooKeeper's own default"
+    assert longest_ms == 120_000, "as the embedded servers"
+    assert config.Settings().session_timeout_ms in range(shortest_ms, longest_ms)
+    assert int(configured["initLimit"]) * tick_ms == 10_000, "a server may take 10 s to begin"
+    assert int(configured["syncLimit"]) * tick_ms == 5_000, "and 5 s to answer"
+    assert configured["maxClientCnxns"] == "60", "ZooKeeper's own default"
+    assert configured["autopurge.snapRetainCount"] == "3", "ZooKeeper's own minimum"
+    assert configured["admin.enableServer"] == "false"
+    assert {*configured["4lw.commands.whitelist"].split(",")} == {"ruok", "srvr", "mntr", "isro"}
+
+
+def test_one_server_is_what_the_entry_point_starts_if_nothing_is_said(
+    entrypoint: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(entrypoint.os, "execv", lambda _, command: ran.append(command))
+    for name in ("ZOO_SERVERS", "ZOO_MY_ID", "ZOO_HEAP_MB", "ZOO_LISTEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ZOO_DATA_DIR", str(tmp_path))
+    entrypoint.main()
+    assert (tmp_path / "myid").read_text() == "1\n"
+    assert "server." not in (tmp_path / "zoo.cfg").read_text()
+    assert {"-Xmx512m", "-XX:+ExitOnOutOfMemoryError"} <= {*ran[0]}
+    assert SERVICES["plain-zookeeper"]["mem_limit"] == "1g", "half of it is for the heap"
 
 
 #: Addresses of this machine in place of the containers'.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import requires
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,9 +31,15 @@ def program() -> ModuleType:
     return module
 
 
+def needed(project: str) -> set[str]:
+    """What its metadata says that it needs, extras aside; py4j of PySpark is what matters here."""
+    wanted = [one for one in requires(project) or () if ";" not in one]
+    return {match[0].lower() for one in wanted if (match := re.match(r"[\w.-]+", one))}
+
+
 class Commands:
     """Stands for the programs that are started: those whose name is in ``failing`` fail, and those that install no
-    more than what is."""
+    more than what is. Those that look for dependencies fail without the hashes of all of them, as pip and uv do."""
 
     def __init__(self, failing: Sequence[str]) -> None:
         self.failing = failing
@@ -44,7 +52,8 @@ class Commands:
         pins = Path(command[-1]).read_text()
         projects = {line.split("==")[0] for line in pins.splitlines() if "==" in line}
         self.installed.append((name, projects))
-        return int(name in self.failing or projects == {*self.failing})
+        unpinned = set() if "--no-deps" in command or len(projects) > 1 else needed(*projects) - projects
+        return int(name in self.failing or projects == {*self.failing} or bool(unpinned))
 
     def start(self, command: Sequence[str], **_: Any) -> Any:
         ended = self.call(command)
@@ -93,9 +102,17 @@ def test_uv_looks_where_pip_is_told_to(program: ModuleType) -> None:
 :env:.timeout='9'
 global.cert='/c.pem'
 global.index-url='https://a'
+global.extra-index-url='https://e'
+install.extra-index-url='https://x'
 install.index-url='https://i'
 """
-    assert program.settings_for_uv(listed) == {"SSL_CERT_FILE": "/c.pem", "UV_DEFAULT_INDEX": "https://b"}
+    found = {"SSL_CERT_FILE": "/c.pem", "UV_DEFAULT_INDEX": "https://b", "UV_INDEX": "https://x"}
+    assert program.settings_for_uv(listed) == found, "the environment's before pip install's, before pip's"
+    del found["UV_DEFAULT_INDEX"]
+    without = "".join(
+        line for line in listed.splitlines(keepends=True) if "index-url='https://b'" not in line
+    )
+    assert program.settings_for_uv(without) == {**found, "UV_DEFAULT_INDEX": "https://i"}
     said = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
         env={"PIP_INDEX_URL": "https://an.index/simple", "PIP_CONFIG_FILE": "/dev/null"},
@@ -104,3 +121,21 @@ install.index-url='https://i'
         check=True,
     )
     assert program.settings_for_uv(said.stdout)["UV_DEFAULT_INDEX"] == "https://an.index/simple"
+
+
+def test_what_uv_is_told_itself_counts_more(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, str]] = []
+    listed = "global.cert='/c.pem'\nglobal.index-url='https://a'\n"
+    monkeypatch.setattr(
+        program.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, listed)
+    )
+
+    def call(_: Sequence[str], env: dict[str, str]) -> int:
+        given.append(env)
+        return 0
+
+    monkeypatch.setattr(program.subprocess, "call", call)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://own")
+    assert program.by_uv(Path("pins.txt"))
+    assert [(one["UV_DEFAULT_INDEX"], one["SSL_CERT_FILE"]) for one in given] == [("https://own", "/c.pem")]

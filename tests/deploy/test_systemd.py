@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from broker_stub import settings as broker_settings
 from broker_stub.cli import main as broker_stub
 from controller.cli.main import main as partition_controller
 from controller.exit_codes import EXIT_USAGE
@@ -22,24 +23,52 @@ DEPLOY = ROOT / "deploy"
 SYSTEMD = DEPLOY / "systemd"
 UNITS = ("partition-controller.service", "broker-stub@.service", "partition-controller-zookeeper.service")
 TARGET_BIN = "/opt/partition-controller/bin/"
-#: What every unit must have, whatever the daemon.
+#: What every unit must have, whatever the daemon: what `systemd-analyze security` asks for.
 HARDENED = {
-    "NoNewPrivileges": "yes",
+    **dict.fromkeys(
+        re.findall(
+            r"\w+",
+            "LockPersonality NoNewPrivileges PrivateDevices PrivateMounts PrivateTmp PrivateUsers ProtectClock"
+            " ProtectControlGroups ProtectHome ProtectHostname ProtectKernelLogs ProtectKernelModules"
+            " ProtectKernelTunables RemoveIPC RestrictNamespaces RestrictRealtime RestrictSUIDSGID",
+        ),
+        "yes",
+    ),
+    "AmbientCapabilities": "",
     "CapabilityBoundingSet": "",
+    "KeyringMode": "private",
+    "ProtectProc": "invisible",
     "ProtectSystem": "strict",
-    "ProtectHome": "yes",
-    "PrivateTmp": "yes",
-    "PrivateDevices": "yes",
-    "ProtectKernelLogs": "yes",
-    "ProtectKernelModules": "yes",
-    "ProtectKernelTunables": "yes",
-    "ProtectControlGroups": "yes",
     "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
-    "RestrictNamespaces": "yes",
     "SystemCallArchitectures": "native",
+    "SystemCallErrorNumber": "EPERM",
+    "LimitCORE": "0",
+    "UMask": "0027",
+    "StateDirectoryMode": "0750",
+    # docs/deploy.md: after a failure, 2 s later, at most 10 times in 5 minutes.
+    "Restart": "on-failure",
+    "RestartSec": "2",
+    "StartLimitBurst": "10",
+    "StartLimitIntervalSec": "300",
+    # SIGTERM to the daemon, SIGKILL to all that is left.
+    "KillMode": "mixed",
+    "WantedBy": "multi-user.target",
+}
+#: Java compiles at run time, and reads /proc/meminfo.
+NOT_JAVA = {
+    "MemoryDenyWriteExecute": "yes",
+    "ProcSubset": "pid",
+    "LogsDirectoryMode": "0750",
+    "Wants": "network-online.target",
+    "After": "network-online.target partition-controller-zookeeper.service",
+    "RestartPreventExitStatus": str(EXIT_USAGE),
+    # docs/deploy.md: at most 60 s.
+    "TimeoutStopSec": "60",
 }
 #: Seconds the daemons may need at the end: 18 for a session timeout (15 for the broker's), 30 for the log.
 STOP_S_MIN = 48
+#: What systemd gives a unit below /var/lib, as it writes that in its files.
+STATE_ROOTS = ("%S", "/var/lib")
 EXPOSURE_MAX = 2.0
 
 
@@ -57,10 +86,14 @@ def directives(unit: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("unit", UNITS)
 def test_every_unit_is_sandboxed_and_limited(unit: str) -> None:
     found = directives(unit)
-    assert {name: found.get(name, ["absent"])[-1] for name in HARDENED} == HARDENED
-    assert found["SystemCallFilter"][0] == "@system-service"
-    assert {"MemoryMax", "TasksMax", "LimitNOFILE", "StartLimitBurst", "StateDirectory"} <= set(found)
-    assert found["Restart"] == ["on-failure"]
+    expected = HARDENED if "zookeeper" in unit else HARDENED | NOT_JAVA
+    assert {name: found.get(name, ["absent"])[-1] for name in expected} == expected
+    privileged = "~@privileged" if "zookeeper" in unit else "~@privileged @resources"
+    assert found["SystemCallFilter"] == ["@system-service", privileged]
+    assert {"MemoryMax", "TasksMax", "LimitNOFILE"} <= set(found)
+    home = found["StateDirectory"][0]
+    assert found["WorkingDirectory"][0] in [f"{root}/{home}" for root in STATE_ROOTS]
+    assert "PYTHONUNBUFFERED=1" in found["Environment"][-1].split()
     users = re.findall(r"^u (\S+)", (SYSTEMD / "partition-controller.sysusers").read_text(), re.MULTILINE)
     assert found["User"][0] in users
 
@@ -72,7 +105,10 @@ def test_the_controller_is_supervised_by_its_own_word() -> None:
     assert int(found["TimeoutStopSec"][0]) >= STOP_S_MIN
     assert int(directives("broker-stub@.service")["TimeoutStopSec"][0]) >= STOP_S_MIN
     assert found["EnvironmentFile"] == ["-/etc/partition-controller/env"]
-    assert found["RestartPreventExitStatus"] == [str(EXIT_USAGE)]
+    assert directives("broker-stub@.service")["EnvironmentFile"] == [
+        "-/etc/partition-controller/broker-%i.env"
+    ]
+    assert directives("broker-stub@.service")["Type"] == ["exec"]
     for unit in ("partition-controller.service", "broker-stub@.service"):
         assert directives(unit)["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
 
@@ -91,6 +127,23 @@ def test_the_commands_exist_with_these_options(unit: str) -> None:
         found_command = group.get_command(click.Context(group), command)
         assert found_command is not None
         found_command.make_context(command, options)
+
+
+def test_a_broker_s_settings_are_those_of_its_instance() -> None:
+    text = " ".join(directives("broker-stub@.service")["Environment"])
+    given = dict(part.split("=", 1) for part in text.split() if part.startswith("BROKER_STUB_"))
+    roots = {"%i": "7", "%S": "/var/lib", "%L": "/var/log"}
+    for name, value in roots.items():
+        given = {key: text.replace(name, value) for key, text in given.items()}
+    loaded = broker_settings.load({}, given)
+    assert (loaded.broker_id, loaded.zookeeper, loaded.listen) == (7, "127.0.0.1:2181", ("127.0.0.1", 0))
+    (server,) = directives("partition-controller-zookeeper.service")["ExecStart"]
+    assert f"--port {loaded.zookeeper.rpartition(':')[2]} " in server
+    assert config.Settings().zookeeper == loaded.zookeeper
+    assert (str(loaded.data_dir), str(loaded.state_log_dir)) == (
+        "/var/lib/broker-stub/7",
+        "/var/log/broker-stub/7",
+    )
 
 
 def test_the_example_holds_every_setting_and_its_default() -> None:

@@ -416,6 +416,8 @@ def test_of_no_controller_the_default_is_described_with_what_is_wrong_with_it() 
         ("brokers/7", None),
         ("brokers/<default>", None),
         ("users/ann", None),
+        ("clients/app", None),
+        ("ips/10.0.0.1", None),
         ("topics/a b", "a b"),
         ("brokers/ann", "must name a broker id or <default>"),
         ("topics/", "must be TYPE/NAME"),
@@ -423,6 +425,8 @@ def test_of_no_controller_the_default_is_described_with_what_is_wrong_with_it() 
     ],
 )
 def test_what_a_notification_may_be_about(entity: str, problem: str | None) -> None:
+    """Of Kafka's ``ConfigType.all``, and kept as by its ``ZkNodeChangeNotificationListener``."""
+    assert KEPT_US == 15 * 60 * 1_000_000
     found = entity_problem(entity)
     assert found is None if problem is None else found is not None and problem in found
 

@@ -14,6 +14,7 @@ from controller.core.cluster.quarantine import (
     Suspect,
 )
 from controller.core.events import EventKind
+from tests.support.paths import DOCS
 
 TOPIC = Subject(SubjectKind.TOPIC, "t")
 
@@ -26,6 +27,13 @@ def test_twice_in_one_term_is_once() -> None:
     found = Quarantine().remember(raised()).remember(raised())
     assert not found.skips(TOPIC)
     assert found.suspects["topic/t"].count == 2
+
+
+@pytest.mark.parametrize("kind", SubjectKind)
+def test_subjects_have_the_names_and_limits_of_the_runbook(kind: SubjectKind) -> None:
+    runbook = (DOCS / "runbooks.md").read_text(encoding="utf-8")
+    assert f"| `{Subject(kind, '')}" in runbook
+    assert (SUSPECTS_MAX, REMEMBERED_MS, REQUESTS_MAX) == (100, 24 * 3600 * 1000, 3)
 
 
 def test_what_raises_in_another_term_is_left_out() -> None:

@@ -311,6 +311,25 @@ def test_two_answers_of_one_replica_count_once() -> None:
     assert rig.rejects() == []
 
 
+def test_a_topic_waits_for_all_its_brokers_and_each_refusal_counts() -> None:
+    """Of several brokers that refuse in one request none is left waiting for an answer that it has given."""
+    world, rig = active(1, 2, 3, t=[[1, 2, 3]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    first, *others = rig.stops
+    rig.do(lambda context: deletion.answered(context, [first]))
+    assert rig.cluster.deletions_to_resume == set()
+    failed = [
+        StopReport(r.broker_id, r.broker_epoch, [], [(p, "KAFKA_STORAGE_ERROR") for p in r.deleted])
+        for r in others
+    ]
+    rig.do(lambda context: deletion.answered(context, failed))
+    ineligible = {b: {ReplicaState.DELETION_INELIGIBLE} for b in (2, 3)}
+    assert states(rig, "t") == {1: {ReplicaState.DELETION_SUCCESSFUL}, **ineligible}
+    assert rig.cluster.deletions_to_resume == {"t"}
+
+
 def test_a_disk_fails_during_deletion_and_comes_back() -> None:
     world, rig = active(1, 2, t=[[1, 2]], other=[[2]])
     rig.hold_stops = True

@@ -50,6 +50,22 @@ resources = ["cluster"]
 PEER, INSIDE = "ipv4:192.0.2.1:5", "ipv4:10.0.0.7:5"
 
 
+#: Kafka's ``AclOperation`` and ``ResourceType``, without those that stand for several or for none, and LOSE_DATA.
+OPERATIONS = """
+ALTER ALTER_CONFIGS CLUSTER_ACTION CREATE CREATE_TOKENS DELETE DESCRIBE DESCRIBE_CONFIGS DESCRIBE_TOKENS
+IDEMPOTENT_WRITE LOSE_DATA READ WRITE
+"""
+RESOURCE_TYPES = "CLUSTER DELEGATION_TOKEN GROUP TOPIC TRANSACTIONAL_ID USER"
+
+
+@pytest.mark.parametrize(("names", "members"), [(OPERATIONS, Operation), (RESOURCE_TYPES, ResourceType)])
+def test_operations_and_resources_have_kafkas_names(
+    names: str, members: type[Operation] | type[ResourceType]
+) -> None:
+    assert sorted(one.value for one in members) == names.split()
+    assert [one.name for one in members] == [one.value for one in members]
+
+
 def authorizer(tmp_path: Path, text: str, supers: frozenset[str] = frozenset()) -> RuleAuthorizer:
     file = tmp_path / "authorizer.toml"
     file.write_text(text)

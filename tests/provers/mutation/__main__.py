@@ -5,6 +5,7 @@ python -m tests.provers.mutation --diff                   the lines that the las
 python -m tests.provers.mutation --diff main              the lines that differ from main
 python -m tests.provers.mutation --write controller/core  and the tables in docs/mutation.md anew
 python -m tests.provers.mutation --by-hand                the mistakes in by_hand.toml; of these files, if named
+python -m tests.provers.mutation --declarations proto     what stands outside of functions
 
 What was killed is not tried again as long as its function stays as it is (build/mutation).
 """
@@ -30,6 +31,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from tests.provers.mutation import by_hand, results, seen
+from tests.provers.mutation.declarations import declarations_of
+from tests.provers.mutation.importing import QUIET, ImportingRunner
 from tests.provers.mutation.mutants import Mutant, mutants_of
 from tests.provers.mutation.runner import FAILED, KILLED, SURVIVED, UNSEEN, Limits, Result, Runner, in_child
 from tests.support.paths import ROOT
@@ -145,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--by-hand", action="store_true", help="not all small changes: mistakes that are listed"
     )
+    parser.add_argument("--declarations", action="store_true", help="what stands outside of functions")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tests-s", type=float, default=5.0, help="CPU time of the tests of one mutant")
     parser.add_argument(
@@ -166,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if not chosen.write:
             parser.error("name files or folders, or --diff")
-    trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in files}
+    trees = _trees(files)
     equal = results.Equivalents("") if chosen.by_hand else results.equivalents()
     if chosen.by_hand:
         listed = by_hand.mistakes(trees)
@@ -174,8 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for stale in listed.stale:
             print(f"the source has moved on: {stale}")
     else:
-        every = [mutant for file in files for mutant in mutants_of(file, trees[file]) if mutant.function]
-        for stale in equal.stale(every):
+        made = declarations_of if chosen.declarations else _in_functions
+        every = [mutant for file in files for mutant in made(file, trees[file])]
+        for stale in equal.stale(_all_of(trees)):
             print(f"said to be equivalent, but there is no such mutant: {stale}")
         mutants = [mutant for mutant in every if lines is None or mutant.line in lines[mutant.file]]
     limits = Limits(chosen.jobs, chosen.tests_s, chosen.seeds)
@@ -189,12 +194,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(bool(survived))
 
 
+def _all_of(trees: dict[str, ast.Module]) -> Iterator[Mutant]:
+    for file, tree in trees.items():
+        yield from _in_functions(file, tree)
+        yield from declarations_of(file, tree)
+
+
+def _in_functions(file: str, tree: ast.Module) -> Iterator[Mutant]:
+    return (mutant for mutant in mutants_of(file, tree) if mutant.function)
+
+
 def _files(places: Iterable[str]) -> set[str]:
     found: set[Path] = set()
     for place in places:
         path = (ROOT / place).resolve()
         found |= set(path.rglob("*.py")) if path.is_dir() else {path}
     return {str(path.relative_to(ROOT)) for path in found if _is_product(path.relative_to(ROOT))}
+
+
+def _trees(files: Iterable[str]) -> dict[str, ast.Module]:
+    return {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in files}
 
 
 def _tests_of(file: str) -> tuple[str, ...]:
@@ -256,7 +275,11 @@ def _try(
         def tried(self, items: Sequence[pytest.Item]) -> int:
             asked = _asked(items, trees, spark=chosen.by_hand)
             with _zookeeper(asked):
-                runner = Runner(asked, _seen(asked, limits.jobs), trees, limits)
+                known = _seen(asked, limits.jobs)
+                if chosen.declarations:
+                    whole = {**_trees(_files(PRODUCT)), **trees}
+                    return _tell(ImportingRunner(asked, known, whole, limits), left, equal)
+                runner = Runner(asked, known, trees, limits)
                 return _tell(runner, left, equal)
 
     settings.register_profile(
@@ -271,9 +294,7 @@ def _try(
     os.environ["HYPOTHESIS_PROFILE"] = "mutation"
     plugin = Trying()
     folders = sorted({str(ROOT / folder) for file in trees for folder in _tests_of(file)})
-    quiet = ["-q", "-q", "-s", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    options = [*quiet, "-p", "no:cacheprovider", "-p", "no:xdist"]
-    code = pytest.main([*options, *folders], plugins=[plugin])
+    code = pytest.main([*QUIET, *folders], plugins=[plugin])
     if not plugin.work:
         raise SystemExit(f"the tests could not be collected (pytest's exit code {code})")
     return plugin.work[0]
@@ -376,16 +397,11 @@ def _status(result: Result, equal: results.Equivalents) -> str:
 
 def _write() -> None:
     files = [file for file in results.files() if (ROOT / file).exists()]
-    mutants = [
-        mutant
-        for file in files
-        for mutant in mutants_of(file, ast.parse((ROOT / file).read_text(encoding="utf-8")))
-        if mutant.function
-    ]
+    mutants = [mutant for file, tree in _trees(files).items() for mutant in _in_functions(file, tree)]
     known = results.load()
     tried = {mutant.file for mutant in mutants if mutant.key in known}
     results.write("table", results.table(mutants, known, results.equivalents()), tried)
-    trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in by_hand.files()}
+    trees = _trees(by_hand.files())
     listed = by_hand.mistakes(trees)
     tried = {mistake.file for mistake in listed.planted if mistake.key in known}
     results.write("by hand", results.by_hand_table(listed.planted, known, listed.harmless), tried)

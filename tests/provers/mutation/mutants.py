@@ -110,13 +110,13 @@ def _scopes(module: ast.Module) -> Iterator[tuple[_Scope, str]]:
         for node in body:
             if isinstance(node, _Function):
                 yield node, prefix + node.name
-            elif isinstance(node, ast.ClassDef) and not _is_protocol(node):
+            elif isinstance(node, ast.ClassDef) and not is_protocol(node):
                 yield from below(node.body, f"{prefix}{node.name}.")
 
     yield from below(module.body, "")
 
 
-def _is_protocol(node: ast.ClassDef) -> bool:
+def is_protocol(node: ast.ClassDef) -> bool:
     """Never run."""
     return any("Protocol" in ast.unparse(base) for base in node.bases)
 
@@ -134,9 +134,9 @@ def _places(parent: ast.AST, outside: bool) -> Iterator[_Place]:
             at = parent if isinstance(node, ast.Continue) else node
             line = int(getattr(at, "lineno", getattr(parent, "lineno", 1)))
             for new in _mutations(node, parent, field, outside):
-                what = f"{_shown(node)} → {_shown(new)}"
+                what = f"{shown(node)} → {shown(new)}"
                 if isinstance(node, ast.Constant) and isinstance(parent, ast.expr):
-                    what += f" in {_shown(parent)}"
+                    what += f" in {shown(parent)}"
                 yield line, what, _putter(parent, field, index, new)
             if outside and isinstance(node, _Function):
                 yield from _places(node.args, outside)
@@ -149,7 +149,7 @@ def _places(parent: ast.AST, outside: bool) -> Iterator[_Place]:
                     yield from _places(keyword, outside)
 
 
-def _shown(node: ast.AST) -> str:
+def shown(node: ast.AST) -> str:
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
 
@@ -170,7 +170,7 @@ def _is_left_alone(node: ast.AST) -> bool:
     if isinstance(node, _LEFT_ALONE):
         return True
     if isinstance(node, ast.ClassDef):
-        return _is_protocol(node)
+        return is_protocol(node)
     if isinstance(node, ast.If):
         return ast.unparse(node.test) == "TYPE_CHECKING"
     if isinstance(node, ast.Delete):

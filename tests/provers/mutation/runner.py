@@ -117,10 +117,14 @@ class Runner:
         gc.collect()
         gc.freeze()
 
-    def _ran(self, item: pytest.Item, mutant: Mutant) -> bool:
-        """Whether it is known to have run the very line, and not only another one of the same coroutine."""
+    def _lines(self, mutant: Mutant) -> list[tuple[str, int]]:
+        """What a test must run to see the mutant."""
+        return [(mutant.file, mutant.line)]
+
+    def _ran(self, item: pytest.Item, lines: list[tuple[str, int]]) -> bool:
+        """Whether it is known to have run one of these very lines, and not only another one of the same coroutine."""
         test = self.known.get(item.nodeid)
-        return test is not None and mutant.line in test["lines"].get(mutant.file, ())
+        return test is not None and any(line in test["lines"].get(file, ()) for file, line in lines)
 
     def _took_s(self, item: pytest.Item) -> float:
         test = self.known.get(item.nodeid)
@@ -151,8 +155,11 @@ class Runner:
 
         As many as the limit of CPU time allows.
         """
-        lines = self._by_line
-        found = [*lines.get((mutant.file, mutant.line), ()), *lines.get((mutant.file, ANY_LINE), ())]
+        lines = self._lines(mutant)
+        places = dict.fromkeys([*lines, *((file, ANY_LINE) for file, _ in lines)])
+        found = list(
+            {item.nodeid: item for place in places for item in self._by_line.get(place, ())}.values()
+        )
         killers = self._killers[mutant.file, mutant.function]
         room = Path("tests") / Path(mutant.file).parent.relative_to(Path(mutant.file).parts[0])
         name = f"test_{Path(mutant.file).stem}"
@@ -164,7 +171,7 @@ class Runner:
                 return 0, -killers.index(item.nodeid)
             function = item.nodeid.partition("[")[0]
             earlier[function] += 1
-            late = 2 * (self._took_s(item) > QUICK_S) + 4 * (not self._ran(item, mutant))
+            late = 2 * (self._took_s(item) > QUICK_S) + 4 * (not self._ran(item, lines))
             if name in item.nodeid:
                 return 1 + late, earlier[function]
             return (2 if item.nodeid.startswith(str(room)) else 3) + late, earlier[function]
@@ -195,17 +202,26 @@ class Runner:
         resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES_MAX, DATA_BYTES_MAX))
         witness = _Witness(tests)
         try:
-            plant(mutant, self.trees[mutant.file], ROOT / mutant.file, self._functions)
+            self._plant(mutant)
         except (NotPlantedError, SyntaxError, ValueError) as error:
             return [FAILED, str(error)]
-        for number, (item, following) in enumerate(zip(tests, [*tests[1:], None], strict=True)):
+        for number in self._failing(tests):
             # Beside much other work, or by itself, it may fail without the mutant, too.
-            if _fails(item, following) and witness.passes(number):
-                return [KILLED, item.nodeid]
+            if witness.passes(number):
+                return [KILLED, tests[number].nodeid]
         for seed in range(1, self.limits.seeds + 1):
             if _violated(seed):
                 return [KILLED, f"{SIMULATOR} {seed}"]
         return [SURVIVED, f"{len(tests)} tests"]
+
+    def _plant(self, mutant: Mutant) -> None:
+        plant(mutant, self.trees[mutant.file], ROOT / mutant.file, self._functions)
+
+    def _failing(self, tests: Sequence[pytest.Item]) -> Iterator[int]:
+        """The numbers of those that fail, as they do."""
+        for number, (item, following) in enumerate(zip(tests, [*tests[1:], None], strict=True)):
+            if _fails(item, following):
+                yield number
 
     def _ended(self, running: list[_Child]) -> list[_Child]:
         if not running:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import gc
 import importlib.util
+import json
 import os
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.provers.mutation import by_hand, results, runner, seen
+from tests.provers.mutation import by_hand, importing, results, runner, seen
+from tests.provers.mutation.declarations import declarations_of
+from tests.provers.mutation.importing import ImportingRunner, uses_in
 from tests.provers.mutation.mutants import Mutant, mutants_of
 from tests.provers.mutation.planting import NotPlantedError, functions_below, plant
 from tests.provers.mutation.runner import KILLED, SIMULATOR, SURVIVED, UNSEEN, Limits, Result, Runner
@@ -425,3 +429,112 @@ def test_the_sums_of_mistakes_by_hand_have_no_share() -> None:
 def test_each_mistake_in_the_list_can_still_be_made() -> None:
     trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in by_hand.files()}
     assert by_hand.mistakes(trees).stale == []
+
+
+DECLARATIONS = """\
+_log = structlog.get_logger(__name__)
+LIMIT_S = 60 * 30
+NAMES = ("a", "b", "c")
+ROW = (1, "a")
+PATTERN = re.compile("[0-9]+")
+
+class Kind(Enum):
+    ONE = "one"
+    TWO = "two"
+
+@dataclass(frozen=True, order=True)
+class Limits:
+    jobs: Annotated[int, integer(0, 9, "how many at once")] = 2
+    text: str = "for people"
+
+def first(values, default=False):
+    return TABLE
+
+TABLE = {1: first, 2: LIMIT_S}
+"""
+
+
+def test_what_may_be_wrong_outside_of_functions() -> None:
+    tree = ast.parse(DECLARATIONS)
+    found = list(declarations_of(FILE, tree))
+    assert [(m.function, m.what) for m in found] == [
+        ("LIMIT_S", "60 → 120"),
+        ("LIMIT_S", "30 → 60"),
+        ("NAMES", "('a', 'b', 'c') → ('b', 'c')"),
+        ("NAMES", "('a', 'b', 'c') → ('a', 'c')"),
+        ("NAMES", "('a', 'b', 'c') → ('a', 'b')"),
+        ("NAMES", "'a' → 'ax'"),
+        ("NAMES", "'b' → 'bx'"),
+        ("NAMES", "'c' → 'cx'"),
+        ("ROW", "1 → 2"),
+        ("ROW", "'a' → 'ax'"),
+        ("PATTERN", "'[0-9]+' → '[0-9]+x'"),
+        ("PATTERN", "'[0-9]+' → '[0-9]*'"),
+        ("PATTERN", "'[0-9]+' → '[0-8]+'"),
+        ("Kind.ONE", "'one' → 'two'"),
+        ("Kind.ONE", "'one' → 'onex'"),
+        ("Kind.TWO", "'two' → 'twox'"),
+        ("Limits", "True → False"),
+        ("Limits.jobs", "0 → 1"),
+        ("Limits.jobs", "9 → 18"),
+        ("Limits.jobs", "2 → 3"),
+        ("first", "False → True"),
+        ("TABLE", "{1: first, 2: LIMIT_S} → {2: LIMIT_S}"),
+        ("TABLE", "{1: first, 2: LIMIT_S} → {1: first}"),
+        ("TABLE", "{1: first, 2: LIMIT_S} → {1: LIMIT_S, 2: first}"),
+    ]
+    assert len({m.key for m in found}) == len(found)
+    found[0].apply()
+    assert "LIMIT_S = 120 * 30" in ast.unparse(tree)
+
+
+def test_users_of_a_declaration_are_asked() -> None:
+    source = """\
+LIMIT = 3
+def f():
+    return LIMIT
+class A:
+    at: int = 1
+    def g(self):
+        return self.at
+"""
+    uses = uses_in({FILE: ast.parse(source)})
+    assert {name: [line for _, line in uses[name]] for name in ("LIMIT", "f", "A", "at")} == {
+        "LIMIT": [1, 3],
+        "f": [3],
+        "A": [7],
+        "at": [5, 7],
+    }
+
+
+@pytest.mark.parametrize(("planted", "failing"), [(False, []), (True, [0])])
+def test_a_declaration_is_planted_before_its_module_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bool, failing: list[int]
+) -> None:
+    """And nothing fails but by the mutant: pytest runs in a fork of a process that runs pytest."""
+    (tmp_path / "planted_limits.py").write_text("LIMIT = 3\n", encoding="utf-8")
+    test = "import planted_limits\ndef test_limit():\n    assert planted_limits.LIMIT == 3\n"
+    (tmp_path / "test_planted.py").write_text(test, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in (importing, runner):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(importing, "ANEW", ("planted_limits", "test_planted"))
+    import_module("planted_limits")
+    tree = ast.parse("LIMIT = 3\n")
+    (mutant,) = declarations_of("planted_limits.py", tree)
+    trying = ImportingRunner([], {}, {"planted_limits.py": tree}, Limits())
+    item: Any = SimpleNamespace(nodeid="test_planted.py::test_limit")
+
+    def work() -> list[int]:
+        if planted:
+            trying._plant(mutant)
+        return list(trying._failing([item]))
+
+    read, write = os.pipe()
+    if (pid := os.fork()) == 0:
+        os.close(read)
+        runner.in_child(work, write)
+    os.close(write)
+    with os.fdopen(read) as heard:
+        assert json.load(heard) == failing
+    os.waitpid(pid, 0)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
+from controller.core.events import EventKind
 from controller.core.model import LeaderAndIsr, Partition, PartitionState, ReplicaState, Topic
 from controller.core.records import (
     BrokerChange,
@@ -246,3 +247,9 @@ def test_a_first_state_without_leader_and_members_is_no_change() -> None:
     later = LeaderAndIsr(-1, 1, (), 1, 7)
     (line,) = records.expand(LogBatch([LeadershipChange(partition(3), nothing, later)]))
     assert (line["kind"], line["from"], line["to"]) == ("leader", "-1", "-1")
+
+
+def test_every_event_of_a_controller_is_documented_by_its_name() -> None:
+    (row,) = re.findall(r"^\| `cause` \|.*$", DOCUMENT.read_text(), re.MULTILINE)
+    names = re.findall(r"`(\w+)`", row.partition("Of a controller:")[2].partition("Of a broker:")[0])
+    assert sorted(names) == sorted(kind.value for kind in EventKind)
