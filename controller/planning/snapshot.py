@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.core.context import CoreSettings
@@ -86,12 +86,13 @@ def min_isr_of(snapshot: Snapshot, topic: str, default: int) -> int:
     return int(stripped)
 
 
-def representatives(snapshot: Snapshot) -> Snapshot:
+def representatives(snapshot: Snapshot, broker_ids: Collection[int] | None = None) -> Snapshot:
     """The same cluster with one partition of each kind, for fast repeated plans: partitions that are equal in all
-    that decisions depend on get equal decisions.
+    that decisions depend on get equal decisions. ``broker_ids``: only those that one of these has to do with.
 
     All partitions being reassigned are kept, because they share the concurrency limits.
     """
+    concerned = frozenset(broker_ids if broker_ids is not None else ())
     seen: set[object] = set()
     topics: dict[str, TopicInfo] = {}
     for name, info in snapshot.topics.items():
@@ -104,6 +105,10 @@ def representatives(snapshot: Snapshot) -> Snapshot:
             reassigned = (name, number) if _is_reassigned(info, number) else None
             failed = tuple(b for b, lost in snapshot.offline_dirs.items() if (name, number) in lost)
             kind = (replicas, leadership, settings, reassigned, failed)
+            if broker_ids is not None and not reassigned:
+                isr = state.isr if state else ()
+                if concerned.isdisjoint(replicas) and concerned.isdisjoint(isr):
+                    continue
             if kind not in seen:
                 seen.add(kind)
                 kept[number] = replicas

@@ -97,7 +97,7 @@ def stoppable(
     evaluated = [b for b in asked if b in snapshot.brokers and b not in approved]
     leaving = tuple(sorted(snapshot.shutting_down & snapshot.brokers.keys() - set(evaluated)))
     stopped_before = list(dict.fromkeys((*approved, *leaving)))
-    evaluation = _Evaluation(snapshot, stopped_before, terms, tolerate_under_replicated)
+    evaluation = _Evaluation(snapshot, stopped_before, evaluated, terms, tolerate_under_replicated)
     now, step = stopped_after(snapshot, stopped_before, evaluated, terms)
     reasons = [*_of_cluster(snapshot, asked, controller_active), *evaluation.reasons(now, step)]
     largest, exact = (
@@ -130,9 +130,16 @@ class _Evaluation:
     """Finds the partitions in trouble, the reasons, and the largest set of brokers without any."""
 
     def __init__(
-        self, snapshot: Snapshot, stopped_before: Sequence[int], terms: Terms, tolerate_under_replicated: bool
+        self,
+        snapshot: Snapshot,
+        stopped_before: Sequence[int],
+        evaluated: Sequence[int],
+        terms: Terms,
+        tolerate_under_replicated: bool,
     ) -> None:
-        self._small, self._stopped_before = representatives(snapshot), stopped_before
+        #: Whoever stops, among those that may: nothing else can get into trouble.
+        self._small = representatives(snapshot, [*stopped_before, *evaluated])
+        self._stopped_before = stopped_before
         self._terms = terms
         self._tolerate = tolerate_under_replicated
 

@@ -292,12 +292,14 @@ def test_one_of_a_sort_stands_for_all(small: Small, data: st.DataObject) -> None
     lost = data.draw(st.lists(st.sampled_from(small.brokers), min_size=1, unique=True))
     whole = scenarios.stopped(small.snapshot(), lost, TERMS)
     few = scenarios.stopped(representatives(small.snapshot()), lost, TERMS)
+    fewest = scenarios.stopped(representatives(small.snapshot(), lost), lost, TERMS)
 
     def sorts(step: Step) -> set[tuple[str, str]]:
         keys = scenarios.newly_troubled(step)
         return {(str(small.configs.get(k[0])), str(small.partitions[k])) for k in keys}
 
     assert sorts(few) == sorts(whole)
+    assert sorts(fewest) == sorts(whole)
 
 
 def test_min_isr_is_the_topic_s_or_the_default() -> None:
@@ -457,6 +459,13 @@ def test_what_tells_partitions_apart_keeps_both() -> None:
     same = {("t", n): ((1, 2), 1, (1, 2)) for n in range(3)}
     found = representatives(Small((1, 2), same).snapshot())
     assert (found.topics["t"].partitions, list(found.states)) == ({0: (1, 2)}, [("t", 0)])
+
+
+def test_who_has_nothing_to_do_with_a_partition_leaves_it_out() -> None:
+    held = {("t", 0): ((1, 2), 1, (1, 2)), ("t", 1): ((2, 3), 2, (2, 3)), ("t", 2): ((2, 4), 2, (2, 1))}
+    snapshot = Small((1, 2, 3, 4), held).snapshot()
+    assert set(representatives(snapshot, [1]).states) == {("t", 0), ("t", 2)}
+    assert representatives(snapshot, []).topics == {}
 
 
 def test_a_topic_s_own_setting_wins_over_the_brokers_default() -> None:
