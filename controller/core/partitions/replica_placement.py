@@ -23,6 +23,10 @@ def assign_replicas(
     """
     if partitions < 1:
         raise PlacementError(f"partitions = {partitions}: must be at least 1")
+    if not brokers:
+        raise PlacementError(
+            f"replication factor = {replication_factor}: there is no broker to place replicas on"
+        )
     if not 1 <= replication_factor <= len(brokers):
         raise PlacementError(
             f"replication factor = {replication_factor}: must be from 1 to the number of brokers, {len(brokers)}"

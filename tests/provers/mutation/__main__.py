@@ -42,10 +42,6 @@ PRODUCT = ("controller", "broker_stub", "proto")
 #: The tests of each part of the product; the longest that fits counts. Others are asked by the simulator.
 TESTS = {
     "controller/core": ("tests/core", "tests/linear", "tests/planning", "tests/provers/model"),
-    "controller/core/partitions/replica_placement.py": (
-        "tests/core/topics",
-        "tests/cli/test_topic_placement.py",
-    ),
     "controller/core/config_keys.py": ("tests/core/cluster", "tests/runtime/test_masking.py"),
     "controller/core/names.py": ("tests/core/topics", "tests/cli/test_lists.py"),
     "controller/planning": ("tests/planning", "tests/cli"),
