@@ -9,6 +9,8 @@ from controller.core.model import Partition
 
 #: Positions whose vanished entries are counted together.
 BLOCK = 4096
+#: So many entries are dropped together, unless there are no others.
+FORGOTTEN_MIN = 100_000
 
 
 class MetadataStream:
@@ -57,16 +59,20 @@ class MetadataStream:
         window = self._log[start - self._base : stop - self._base]
         return [p for p in window if p is not None], stop
 
+    @property
+    def forget_from(self) -> int:
+        """Where every broker must be for it to be worth while to drop what is before: at the end, or far on."""
+        return self._base + min(len(self._log), FORGOTTEN_MIN)
+
     def forget_before(self, position: int) -> None:
         """Drop entries before a position that every broker has passed."""
         count = position - self._base
-        if count == len(self._log) or count > 100_000:
-            for partition in islice(self._log, count):
-                if partition is not None:
-                    del self._latest[partition]
-            del self._log[:count]
-            self._base = position
-            self._gone = {block: gone for block, gone in self._gone.items() if block >= position // BLOCK}
+        for partition in islice(self._log, count):
+            if partition is not None:
+                del self._latest[partition]
+        del self._log[:count]
+        self._base = position
+        self._gone = {block: gone for block, gone in self._gone.items() if block >= position // BLOCK}
 
     def compacted(self, cursors: Iterable[int]) -> dict[int, int] | None:
         """Remove collapsed entries when they outnumber the live ones; returns old to new cursors, None if not needed.

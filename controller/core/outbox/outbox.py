@@ -318,12 +318,20 @@ class Outbox:
             # Chunks end at fixed positions, so that brokers at the same position share one serialisation.
             changed, stop = stream.slice(start, min(count_max - start % count_max, end - start))
             queue.cursors[number] = stop
-            stream.forget_before(min(q.cursors[number] for q in self.queues.values()))
+            self._forget_passed(number, stop)
             if changed:
                 # A slice only ever loses entries, so their number shows whether it changed.
                 key = (number, stream.generation, start, stop, len(changed))
                 return self._metadata_push(queue, changed, key)
         return None
+
+    def _forget_passed(self, number: int, position: int) -> None:
+        """Forget what every broker has passed, once one has passed a position."""
+        stream = self.metadata[number]
+        due = stream.forget_from
+        # Brokers are sent to in order: the last one tells soonest that not all have.
+        if position >= due and all(q.cursors[number] >= due for q in reversed(self.queues.values())):
+            stream.forget_before(min(q.cursors[number] for q in self.queues.values()))
 
     def _take_leadership(
         self, queue: BrokerQueue, round_: Round, count_max: int, small: Sequence[tuple[Partition, bool]] = ()

@@ -50,6 +50,23 @@ def test_what_everybody_has_is_forgotten() -> None:
     assert net.stream._latest == {}
 
 
+def test_what_a_change_costs_grows_with_the_brokers_and_not_with_their_square() -> None:
+    """Each that is told of it asks whether all others were."""
+
+    def steps(brokers: int) -> int:
+        net = Net(brokers)
+        net.change(0)
+        with Steps() as counted:
+            for broker_id in range(1, brokers + 1):
+                assert net.outbox.take(broker_id, 10) is not None
+                while net.outbox.take(broker_id, 10) is not None:
+                    pass
+        assert net.stream._log == []
+        return counted.count
+
+    assert steps(200) < 2.5 * steps(100)
+
+
 def test_a_long_prefix_is_forgotten_while_the_slow_are_still_reading() -> None:
     topic = Topic("t")
     partitions = [Partition(topic, n, (1,)) for n in range(100_002)]
