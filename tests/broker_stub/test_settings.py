@@ -20,19 +20,61 @@ from proto.incarnations import Incarnation
 GIVEN = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dir": "/d"}
 
 
-def test_defaults_are_kafkas() -> None:
+#: As Kafka 3.9's documentation lists them, by its names with underscores.
+KAFKAS_DEFAULTS: dict[str, object] = {
+    "log_segment_bytes": 1_073_741_824,
+    "log_flush_interval_messages": 9_223_372_036_854_775_807,
+    "log_flush_interval_ms": None,
+    "message_max_bytes": 1_048_588,
+    "min_insync_replicas": 1,
+    "replica_lag_time_max_ms": 30_000,
+    "replica_high_watermark_checkpoint_interval_ms": 5_000,
+    "replica_fetch_wait_max_ms": 500,
+    "replica_fetch_min_bytes": 1,
+    "replica_fetch_max_bytes": 1_048_576,
+    "replica_fetch_response_max_bytes": 10_485_760,
+    "replica_fetch_backoff_ms": 1_000,
+    "controlled_shutdown_enable": True,
+    "controlled_shutdown_max_retries": 3,
+    "controlled_shutdown_retry_backoff_ms": 5_000,
+    "offsets_topic_num_partitions": 50,
+    "offsets_topic_replication_factor": 3,
+    "offsets_commit_timeout_ms": 5_000,
+    "offset_metadata_max_bytes": 4_096,
+    "group_min_session_timeout_ms": 6_000,
+    "group_max_session_timeout_ms": 1_800_000,
+    "group_initial_rebalance_delay_ms": 3_000,
+    "inter_broker_protocol_version": "3.9",
+    "ssl_principal_mapping_rules": "DEFAULT",
+}
+#: Of docs/security.md: what nobody sets is closed.
+OWN_DEFAULTS: dict[str, object] = {
+    "ssl_client_auth": "required",
+    "http_ssl": True,
+    "http_ssl_client_auth": "",
+    "super_users": "",
+    "allow_everyone": False,
+    "insecure_listen": "refused",
+    "zookeeper_ssl_client_enable": False,
+    "zookeeper_set_acl": False,
+    "zookeeper_sasl_mechanism": "DIGEST-MD5",
+}
+
+
+@pytest.mark.parametrize(("name", "default"), [*KAFKAS_DEFAULTS.items(), *OWN_DEFAULTS.items()])
+def test_defaults_are_kafkas_and_documented(name: str, default: object) -> None:
+    found = getattr(settings.load(GIVEN, {}), name)
+    assert (found, type(found)) == (default, type(default))
+
+
+def test_defaults_of_the_process() -> None:
     loaded = settings.load(GIVEN, {})
     assert loaded.session_timeout_ms == 18000
     assert loaded.connection_timeout_ms == 30000
     assert loaded.state_log_dir == Path("/d/state-log")
     assert loaded.rack is None
     assert loaded.advertised_host == "127.0.0.1"
-    assert loaded.replica_lag_time_max_ms == 30000
-    assert loaded.log_flush_interval_messages == 2**63 - 1
-    assert loaded.log_flush_interval_ms is None
-    assert loaded.controlled_shutdown_enable is True
-    assert loaded.inter_broker_protocol_version == "3.9"
-    assert loaded.group_initial_rebalance_delay_ms == 3000
+    assert (loaded.log_format, loaded.log_level) == ("json", "info")
 
 
 def test_every_setting_reaches_the_field_of_its_name() -> None:
