@@ -30,7 +30,8 @@ from controller.cli.pctl.partitions import partition_row, why
 from controller.client import admin
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance, StopApproval
-from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
+from controller.runtime.process import EXIT_BUG, EXIT_OK
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
@@ -55,6 +56,11 @@ def cluster(*topics: TopicInfo, live: tuple[int, ...] = (1, 2, 3)) -> ClusterSta
 
 
 # --- refusals and exit codes -----------------------------------------------------------------------------
+
+
+def test_exit_codes_are_those_that_scripts_and_units_know() -> None:
+    """docs/operations.md and deploy.md; systemd starts nothing again after 2."""
+    assert (EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_BUG) == (0, 1, 2, 3, 70)
 
 
 def test_what_the_controller_refused_is_named_and_decides_the_exit_code(

@@ -11,6 +11,7 @@ import pytest
 
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.security.server import FAILURE_DELAY_S, UNAUTHENTICATED_BYTES_MAX
 from controller.runtime.kafka_api import admission, server
 from controller.runtime.kafka_api.admission import (
     CLUSTER_ACTIONS,
@@ -112,10 +113,24 @@ def test_in_a_crowd_idle_connections_end_sooner_but_for_brokers() -> None:
 
 def test_only_requests_about_partitions_may_be_long() -> None:
     long = {key for key in SERVED if request_bytes_max(key) == GROWING_REQUEST_BYTES_MAX}
-    assert len(long) == 8
-    assert ApiKey.ALTER_PARTITION in long
+    assert {key.name for key in long} == {
+        "ALTER_PARTITION", "METADATA", "CREATE_TOPICS", "CREATE_PARTITIONS", "DELETE_TOPICS", "ELECT_LEADERS",
+        "ALTER_PARTITION_REASSIGNMENTS", "LIST_PARTITION_REASSIGNMENTS",
+    }  # fmt: skip
     assert {request_bytes_max(key) for key in set(SERVED) - long} == {REQUEST_BYTES_MAX}
     assert request_bytes_max(999) == REQUEST_BYTES_MAX
+
+
+def test_the_numbers_are_the_documented_ones() -> None:
+    """ADR 10: 64 KiB before authentication, then 2 MiB, and 10 MiB; ADR 12: 2,000 connections, and so on; Kafka's
+    ``connections.max.idle.ms`` and ``connection.failed.authentication.delay.ms``."""
+    assert (UNAUTHENTICATED_BYTES_MAX, REQUEST_BYTES_MAX, GROWING_REQUEST_BYTES_MAX) == (
+        64 * 1024,
+        2 * 1024 * 1024,
+        10 * 1024 * 1024,
+    )
+    assert (CONNECTIONS_MAX, UNAUTHENTICATED_MAX, PER_ADDRESS_MAX) == (2000, 200, 100)
+    assert (IDLE_S, CROWDED_IDLE_S, FAILURE_DELAY_S) == (600.0, 60.0, 0.1)
 
 
 def test_what_only_brokers_send_makes_a_connection_a_broker_s() -> None:
