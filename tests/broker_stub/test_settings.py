@@ -77,6 +77,50 @@ def test_defaults_of_the_process() -> None:
     assert (loaded.log_format, loaded.log_level) == ("json", "info")
 
 
+INT, LONG = 2_147_483_647, 9_223_372_036_854_775_807
+#: Lowest and highest value: Kafka's types (a short, an int, a long) and lower bounds. What is sent in one message is at
+#: most 60 MiB, and a batch has a header of 43 bytes.
+BOUNDS: dict[str, tuple[int, int]] = {
+    "broker_id": (-1, INT),
+    "session_timeout_ms": (100, 3_600_000),
+    "connection_timeout_ms": (1, 3_600_000),
+    "log_segment_bytes": (43, INT),
+    "log_flush_interval_messages": (1, LONG),
+    "log_flush_interval_ms": (0, LONG),
+    "message_max_bytes": (43, 62_914_560),
+    "min_insync_replicas": (1, INT),
+    "replica_lag_time_max_ms": (1, INT),
+    "replica_high_watermark_checkpoint_interval_ms": (1, INT),
+    "replica_fetch_wait_max_ms": (0, INT),
+    "replica_fetch_min_bytes": (0, INT),
+    "replica_fetch_max_bytes": (0, 62_914_560),
+    "replica_fetch_response_max_bytes": (0, 62_914_560),
+    "replica_fetch_backoff_ms": (0, INT),
+    "controlled_shutdown_max_retries": (1, INT),
+    "controlled_shutdown_retry_backoff_ms": (0, INT),
+    "offsets_topic_num_partitions": (1, INT),
+    "offsets_topic_replication_factor": (1, 32_767),
+    "offsets_commit_timeout_ms": (1, INT),
+    "offset_metadata_max_bytes": (0, INT),
+    "group_min_session_timeout_ms": (1, INT),
+    "group_max_session_timeout_ms": (1, INT),
+    "group_initial_rebalance_delay_ms": (0, INT),
+}
+
+
+def test_bounds_are_kafkas() -> None:
+    """Those of each by itself: of two that must fit each other, see below."""
+    numeric = {
+        one.name: one for one in settings.SETTINGS if one.name in BOUNDS or one.shown_default.isdigit()
+    }
+    assert set(numeric) == set(BOUNDS)
+    for name, (lowest, highest) in BOUNDS.items():
+        assert [numeric[name].convert(str(edge)) for edge in (lowest, highest)] == [lowest, highest]
+        for beyond in (lowest - 1, highest + 1):
+            with pytest.raises(ValueError, match="Expected `int`"):
+                numeric[name].convert(str(beyond))
+
+
 def test_every_setting_reaches_the_field_of_its_name() -> None:
     for setting in settings.SETTINGS:
         if not setting.shown_default.isdigit():
