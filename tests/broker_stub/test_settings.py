@@ -154,6 +154,17 @@ def test_the_release_says_what_brokers_can(release: str, new: bool) -> None:
     assert loaded.truncation_on_fetch is new
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("log_level", level) for level in ("debug", "info", "warning", "error")),
+        *(("log_format", kind) for kind in ("json", "console")),
+    ],
+)
+def test_each_word_may_be_given(key: str, value: str) -> None:
+    assert getattr(settings.load({**GIVEN, key: value}, {}), key) == value
+
+
 @pytest.mark.parametrize(("text", "value"), [("false", False), ("FALSE", False), ("True", True)])
 def test_truth_as_kafka_writes_it(text: str, value: bool) -> None:
     assert (

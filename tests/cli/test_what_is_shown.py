@@ -22,7 +22,7 @@ from controller.cli.common.progress import Progress, follow
 from controller.cli.common.requests import Refusal, refusals, report
 from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
-from controller.cli.pctl import brokers, elect, reassign
+from controller.cli.pctl import brokers, elect, health, reassign
 from controller.cli.pctl import cluster as cluster_verbs
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
@@ -61,6 +61,7 @@ def cluster(*topics: TopicInfo, live: tuple[int, ...] = (1, 2, 3)) -> ClusterSta
 def test_exit_codes_are_those_that_scripts_and_units_know() -> None:
     """docs/operations.md and deploy.md; systemd starts nothing again after 2."""
     assert (EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_BUG) == (0, 1, 2, 3, 70)
+    assert health.EXIT_UNKNOWN == 3
 
 
 def test_what_the_controller_refused_is_named_and_decides_the_exit_code(

@@ -365,6 +365,18 @@ async def test_who_names_a_topic_twice_hears_of_that_first() -> None:
     assert errors(answer.responses) == ["INVALID_REQUEST", "TOPIC_AUTHORIZATION_FAILED", "INVALID_REQUEST"]
 
 
+async def test_who_only_looks_may_name_a_topic_twice() -> None:
+    configs = pb.DescribeConfigsRequest(
+        resources=[pb.ConfigResource(resource_type=pb.TOPIC, resource_name="secret")] * 2
+    )
+    topics = inspection_pb2.DescribeTopicsRequest(topics=["secret"] * 2)
+    for request, field in ((configs, "results"), (topics, "topics")):
+        method = type(request).__name__.removesuffix("Request")
+        rigged = Rigged(method, Denying(), lambda _, method=method: methods.response_of(ADMIN, method)())
+        denied = errors(getattr(await rigged.ask(request), field))
+        assert denied == ["TOPIC_AUTHORIZATION_FAILED"] * 2, method
+
+
 async def test_what_names_nothing_is_left_to_the_core() -> None:
     rigged = Rigged("DeleteTopics", Denying(), deleted)
     assert errors((await rigged.ask(deletions(""))).responses) == ["NONE"]
