@@ -26,7 +26,7 @@ from controller.runtime.kafka_api.admission import (
     Slot,
     request_bytes_max,
 )
-from controller.runtime.kafka_api.api_table import SERVED
+from controller.runtime.kafka_api.api_table import METHOD_NAMES, SERVED
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.list_groups_request import ListGroupsRequest
@@ -139,6 +139,21 @@ def test_what_only_brokers_send_makes_a_connection_a_broker_s() -> None:
         "CONTROLLED_SHUTDOWN",
         "ALLOCATE_PRODUCER_IDS",
     }
+
+
+#: docs/kafka.md: what brokers and clients ask of the controller, what a broker answers in the end, and what Kafka's
+#: clients ask of any node.
+ANSWERED = """
+    CreateTopics CreatePartitions DeleteTopics ElectLeaders AlterPartitionReassignments ListPartitionReassignments
+    UpdateFeatures AlterUserScramCredentials AlterPartition ControlledShutdown AllocateProducerIds
+    DescribeConfigs AlterConfigs IncrementalAlterConfigs DescribeAcls CreateAcls DeleteAcls
+    DescribeUserScramCredentials FindCoordinator
+    ApiVersions Metadata DescribeCluster DescribeLogDirs ListGroups ListTransactions
+"""
+
+
+def test_every_documented_request_is_answered() -> None:
+    assert sorted(METHOD_NAMES.values()) == sorted(ANSWERED.split())
 
 
 def test_whatever_changes_something_is_recorded() -> None:
