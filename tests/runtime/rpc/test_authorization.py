@@ -146,6 +146,10 @@ def named(response: type, field: str, entry: type) -> Callable[[Any], Any]:
     return lambda request: response(**{field: [entry(name=t.name) for t in request.topics]})
 
 
+def nothing_of(method: str) -> Callable[[Any], Any]:
+    return lambda _: methods.response_of(ADMIN, method)()
+
+
 deleted = named(pb.DeleteTopicsResponse, "responses", pb.DeletedTopic)
 
 
@@ -370,11 +374,12 @@ async def test_who_only_looks_may_name_a_topic_twice() -> None:
         resources=[pb.ConfigResource(resource_type=pb.TOPIC, resource_name="secret")] * 2
     )
     topics = inspection_pb2.DescribeTopicsRequest(topics=["secret"] * 2)
-    for request, field in ((configs, "results"), (topics, "topics")):
-        method = type(request).__name__.removesuffix("Request")
-        rigged = Rigged(method, Denying(), lambda _, method=method: methods.response_of(ADMIN, method)())
-        denied = errors(getattr(await rigged.ask(request), field))
-        assert denied == ["TOPIC_AUTHORIZATION_FAILED"] * 2, method
+    for method, request, field in (
+        ("DescribeConfigs", configs, "results"),
+        ("DescribeTopics", topics, "topics"),
+    ):
+        answer = await Rigged(method, Denying(), nothing_of(method)).ask(request)
+        assert errors(getattr(answer, field)) == ["TOPIC_AUTHORIZATION_FAILED"] * 2
 
 
 async def test_what_names_nothing_is_left_to_the_core() -> None:
