@@ -30,7 +30,7 @@ _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 #: Bytes of records in one message: the rest of its 64 MiB is for the other fields.
 _CARRIED_BYTES_MAX = 60 * 1024 * 1024
-_WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (recognised, not bound)
+_WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104  (recognised, not bound)
 _RELEASES = tuple(
     f"{major}.{minor}"
     for major, minors in enumerate((range(10, 12), range(2), range(9), range(10)))

@@ -20,7 +20,7 @@ from proto.security.tokens import tokens_in
 
 log = structlog.get_logger(__name__)
 
-REFUSED, ACCEPTED = "refused", "accepted"
+ACCEPTED = "accepted"
 #: What operators are told while nothing is set.
 EVERYONE_MAY = "everyone on this machine may do everything: set authorizer_file, or allow_everyone = true if that is wanted"  # noqa: E501
 _INSECURE_WORDS = "insecure_listen = accepted"

@@ -20,19 +20,105 @@ from proto.incarnations import Incarnation
 GIVEN = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dir": "/d"}
 
 
-def test_defaults_are_kafkas() -> None:
+#: As Kafka 3.9's documentation lists them, by its names with underscores.
+KAFKAS_DEFAULTS: dict[str, object] = {
+    "log_segment_bytes": 1_073_741_824,
+    "log_flush_interval_messages": 9_223_372_036_854_775_807,
+    "log_flush_interval_ms": None,
+    "message_max_bytes": 1_048_588,
+    "min_insync_replicas": 1,
+    "replica_lag_time_max_ms": 30_000,
+    "replica_high_watermark_checkpoint_interval_ms": 5_000,
+    "replica_fetch_wait_max_ms": 500,
+    "replica_fetch_min_bytes": 1,
+    "replica_fetch_max_bytes": 1_048_576,
+    "replica_fetch_response_max_bytes": 10_485_760,
+    "replica_fetch_backoff_ms": 1_000,
+    "controlled_shutdown_enable": True,
+    "controlled_shutdown_max_retries": 3,
+    "controlled_shutdown_retry_backoff_ms": 5_000,
+    "offsets_topic_num_partitions": 50,
+    "offsets_topic_replication_factor": 3,
+    "offsets_commit_timeout_ms": 5_000,
+    "offset_metadata_max_bytes": 4_096,
+    "group_min_session_timeout_ms": 6_000,
+    "group_max_session_timeout_ms": 1_800_000,
+    "group_initial_rebalance_delay_ms": 3_000,
+    "inter_broker_protocol_version": "3.9",
+    "ssl_principal_mapping_rules": "DEFAULT",
+}
+#: Of docs/security.md: what nobody sets is closed.
+OWN_DEFAULTS: dict[str, object] = {
+    "ssl_client_auth": "required",
+    "http_ssl": True,
+    "http_ssl_client_auth": "",
+    "super_users": "",
+    "allow_everyone": False,
+    "insecure_listen": "refused",
+    "zookeeper_ssl_client_enable": False,
+    "zookeeper_set_acl": False,
+    "zookeeper_sasl_mechanism": "DIGEST-MD5",
+}
+
+
+@pytest.mark.parametrize(("name", "default"), [*KAFKAS_DEFAULTS.items(), *OWN_DEFAULTS.items()])
+def test_defaults_are_kafkas_and_documented(name: str, default: object) -> None:
+    found = getattr(settings.load(GIVEN, {}), name)
+    assert (found, type(found)) == (default, type(default))
+
+
+def test_defaults_of_the_process() -> None:
     loaded = settings.load(GIVEN, {})
     assert loaded.session_timeout_ms == 18000
     assert loaded.connection_timeout_ms == 30000
     assert loaded.state_log_dir == Path("/d/state-log")
     assert loaded.rack is None
     assert loaded.advertised_host == "127.0.0.1"
-    assert loaded.replica_lag_time_max_ms == 30000
-    assert loaded.log_flush_interval_messages == 2**63 - 1
-    assert loaded.log_flush_interval_ms is None
-    assert loaded.controlled_shutdown_enable is True
-    assert loaded.inter_broker_protocol_version == "3.9"
-    assert loaded.group_initial_rebalance_delay_ms == 3000
+    assert (loaded.log_format, loaded.log_level) == ("json", "info")
+
+
+INT, LONG = 2_147_483_647, 9_223_372_036_854_775_807
+#: Lowest and highest value: Kafka's types (a short, an int, a long) and lower bounds. What is sent in one message is at
+#: most 60 MiB, and a batch has a header of 43 bytes.
+BOUNDS: dict[str, tuple[int, int]] = {
+    "broker_id": (-1, INT),
+    "session_timeout_ms": (100, 3_600_000),
+    "connection_timeout_ms": (1, 3_600_000),
+    "log_segment_bytes": (43, INT),
+    "log_flush_interval_messages": (1, LONG),
+    "log_flush_interval_ms": (0, LONG),
+    "message_max_bytes": (43, 62_914_560),
+    "min_insync_replicas": (1, INT),
+    "replica_lag_time_max_ms": (1, INT),
+    "replica_high_watermark_checkpoint_interval_ms": (1, INT),
+    "replica_fetch_wait_max_ms": (0, INT),
+    "replica_fetch_min_bytes": (0, INT),
+    "replica_fetch_max_bytes": (0, 62_914_560),
+    "replica_fetch_response_max_bytes": (0, 62_914_560),
+    "replica_fetch_backoff_ms": (0, INT),
+    "controlled_shutdown_max_retries": (1, INT),
+    "controlled_shutdown_retry_backoff_ms": (0, INT),
+    "offsets_topic_num_partitions": (1, INT),
+    "offsets_topic_replication_factor": (1, 32_767),
+    "offsets_commit_timeout_ms": (1, INT),
+    "offset_metadata_max_bytes": (0, INT),
+    "group_min_session_timeout_ms": (1, INT),
+    "group_max_session_timeout_ms": (1, INT),
+    "group_initial_rebalance_delay_ms": (0, INT),
+}
+
+
+def test_bounds_are_kafkas() -> None:
+    """Those of each by itself: of two that must fit each other, see below."""
+    numeric = {
+        one.name: one for one in settings.SETTINGS if one.name in BOUNDS or one.shown_default.isdigit()
+    }
+    assert set(numeric) == set(BOUNDS)
+    for name, (lowest, highest) in BOUNDS.items():
+        assert [numeric[name].convert(str(edge)) for edge in (lowest, highest)] == [lowest, highest]
+        for beyond in (lowest - 1, highest + 1):
+            with pytest.raises(ValueError, match="Expected `int`"):
+                numeric[name].convert(str(beyond))
 
 
 def test_every_setting_reaches_the_field_of_its_name() -> None:
@@ -66,6 +152,17 @@ def test_the_release_says_what_brokers_can(release: str, new: bool) -> None:
     loaded = settings.load({**GIVEN, "inter_broker_protocol_version": release}, {})
     assert loaded.alter_partition_supported is new
     assert loaded.truncation_on_fetch is new
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("log_level", level) for level in ("debug", "info", "warning", "error")),
+        *(("log_format", kind) for kind in ("json", "console")),
+    ],
+)
+def test_each_word_may_be_given(key: str, value: str) -> None:
+    assert getattr(settings.load({**GIVEN, key: value}, {}), key) == value
 
 
 @pytest.mark.parametrize(("text", "value"), [("false", False), ("FALSE", False), ("True", True)])

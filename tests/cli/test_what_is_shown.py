@@ -22,7 +22,7 @@ from controller.cli.common.progress import Progress, follow
 from controller.cli.common.requests import Refusal, refusals, report
 from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
-from controller.cli.pctl import brokers, elect, reassign
+from controller.cli.pctl import brokers, elect, health, reassign
 from controller.cli.pctl import cluster as cluster_verbs
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
@@ -30,7 +30,8 @@ from controller.cli.pctl.partitions import partition_row, why
 from controller.client import admin
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance, StopApproval
-from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
+from controller.runtime.process import EXIT_BUG, EXIT_OK
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
@@ -55,6 +56,12 @@ def cluster(*topics: TopicInfo, live: tuple[int, ...] = (1, 2, 3)) -> ClusterSta
 
 
 # --- refusals and exit codes -----------------------------------------------------------------------------
+
+
+def test_exit_codes_are_those_that_scripts_and_units_know() -> None:
+    """docs/operations.md and deploy.md; systemd starts nothing again after 2."""
+    assert (EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_BUG) == (0, 1, 2, 3, 70)
+    assert health.EXIT_UNKNOWN == 3
 
 
 def test_what_the_controller_refused_is_named_and_decides_the_exit_code(

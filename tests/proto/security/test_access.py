@@ -27,6 +27,11 @@ def test_on_this_machine_nothing_need_be_set() -> None:
     assert made(LOCAL, super_users="User:a").openness is Openness.GUARDED
 
 
+def test_who_may_what_is_told_in_documented_words() -> None:
+    """``access`` in /state (docs/security.md), which scripts read."""
+    assert [openness.value for openness in Openness] == ["guarded", "allow_everyone", "default"]
+
+
 @pytest.mark.parametrize(
     ("listener", "values", "says"),
     [

@@ -98,6 +98,14 @@ def test_what_is_no_token(header: str, says: str, tmp_path: Path) -> None:
         callers.of_rpc(Context(header=header))
 
 
+@pytest.mark.parametrize(("characters", "holder"), [(1, "a"), (512, "a"), (513, None)])
+def test_a_token_is_looked_up_if_it_is_not_too_long(
+    characters: int, holder: str | None, tmp_path: Path
+) -> None:
+    token = "x" * characters
+    assert tokens_in(token_file(tmp_path, line_of("a", token))).current().holder(token) == holder
+
+
 def test_tokens_come_over_tls_or_from_this_machine(tmp_path: Path) -> None:
     token = new_token()
     callers = Callers(PrincipalRules(), tokens_in(token_file(tmp_path, line_of("a", token))))

@@ -63,13 +63,14 @@ def test_each_claim_over_a_broker_waits_twice_as_long_up_to_a_limit() -> None:
         pauses.append(now_s - claims[-1] if claims else 0)
         claims.append(now_s)
     assert pauses[:6] == [0, 5, 10, 20, 40, 80]
-    assert pauses[-1] == takeover.CLAIM_AGAIN_MAX_S
+    assert pauses[-1] == 300
 
 
 def test_a_long_term_ends_the_count() -> None:
     burst = [NOW, NOW + 5, NOW + 15]
     assert claim_due_s(burst) == NOW + 15 + 20
-    assert claim_due_s([*burst, NOW + 15 + takeover.STEADY_S]) == NOW + 15 + takeover.STEADY_S + 5
+    assert claim_due_s([*burst, NOW + 15 + 599]) == NOW + 15 + 599 + 40
+    assert claim_due_s([*burst, NOW + 15 + 600]) == NOW + 15 + 600 + 5
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1).map(sorted))
@@ -84,6 +85,20 @@ def test_the_holder_session_leaves_a_standby_time() -> None:
     assert takeover.outlives(18_000, takeover.main_timeout_ms(Takeover.FALLBACK, 18_000))
     for mode in (Takeover.OFF, Takeover.EXCLUSIVE):
         assert takeover.main_timeout_ms(mode, 18_000) == 18_000
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "long_enough"),
+    [(4999, False), (5000, True), (18_000, True), (64_000, True), (64_002, False)],
+)
+def test_with_zookeeper_s_bounds_the_sessions_are_far_enough_apart_from_5_to_64_s(
+    asked_ms: int, long_enough: bool
+) -> None:
+    """docs/kafka.md. A standby claims after half of the timeout."""
+    main_ms = takeover.main_timeout_ms(Takeover.FALLBACK, asked_ms)
+    assert main_ms == asked_ms // 2
+    holder, main = (min(max(ms, 4000), 40_000) for ms in (asked_ms, main_ms))
+    assert takeover.outlives(holder, main) is long_enough
 
 
 @pytest.mark.parametrize(("holder_ms", "waits_s"), [(1000, 0.5), (6000, 3.0), (10_000, 5.0), (40_000, 5.0)])

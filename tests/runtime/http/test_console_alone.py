@@ -29,7 +29,7 @@ from controller.core.records import (
 from controller.core.requests.errors import ErrorCode
 from controller.planning.cluster_health import Told
 from controller.runtime.http.access import CALLER
-from controller.runtime.http.connections import ASKING
+from controller.runtime.http.connections import ASKING, FIRST_REQUEST_S, IDLE_S, REQUEST_S
 from controller.runtime.http.console import (
     asking,
     changes,
@@ -42,12 +42,14 @@ from controller.runtime.http.console import (
     work,
 )
 from controller.runtime.http.console.asking import RefusedError, number_in, number_of
+from controller.runtime.http.console.changes import BODY_MAX
 from controller.runtime.http.console.controllers import Controllers
 from controller.runtime.http.console.events import Events
 from controller.runtime.http.console.replay import PARTS, Replay, Then
 from controller.runtime.http.console.sessions import TICKET_S, TOKEN, TOKEN_S, Sessions
 from controller.runtime.http.console.survey import Counts, Surveyor, total
 from controller.runtime.http.min_isr import MinIsr
+from controller.runtime.http.server import STUCK_AFTER_S
 from controller.runtime.observe.history import Recent
 from controller.runtime.push.status import SenderStatus
 from controller.runtime.zookeeper import cluster_reader
@@ -154,6 +156,14 @@ class Browser:
             False,
         )
         return {TOKEN: token, "Cookie": f"{name}={cookie.value}"}
+
+
+def test_the_numbers_are_the_documented_ones() -> None:
+    """docs/console.md: seconds, bytes and streams; docs/operations.md: of connections, and what is stuck."""
+    assert (TOKEN_S, TICKET_S, BODY_MAX) == (600, 300, 512 * 1024)
+    assert (events.STREAMS_MAX, events.STREAM_S) == (32, 600.0)
+    assert (FIRST_REQUEST_S, IDLE_S, REQUEST_S) == (10.0, 75.0, 30.0)
+    assert STUCK_AFTER_S == 60.0
 
 
 def test_a_token_and_a_ticket_count_for_their_time() -> None:

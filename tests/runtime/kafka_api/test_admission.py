@@ -11,6 +11,7 @@ import pytest
 
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.security.server import FAILURE_DELAY_S, UNAUTHENTICATED_BYTES_MAX
 from controller.runtime.kafka_api import admission, server
 from controller.runtime.kafka_api.admission import (
     CLUSTER_ACTIONS,
@@ -25,7 +26,7 @@ from controller.runtime.kafka_api.admission import (
     Slot,
     request_bytes_max,
 )
-from controller.runtime.kafka_api.api_table import SERVED
+from controller.runtime.kafka_api.api_table import METHOD_NAMES, SERVED
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.list_groups_request import ListGroupsRequest
@@ -112,10 +113,24 @@ def test_in_a_crowd_idle_connections_end_sooner_but_for_brokers() -> None:
 
 def test_only_requests_about_partitions_may_be_long() -> None:
     long = {key for key in SERVED if request_bytes_max(key) == GROWING_REQUEST_BYTES_MAX}
-    assert len(long) == 8
-    assert ApiKey.ALTER_PARTITION in long
+    assert {key.name for key in long} == {
+        "ALTER_PARTITION", "METADATA", "CREATE_TOPICS", "CREATE_PARTITIONS", "DELETE_TOPICS", "ELECT_LEADERS",
+        "ALTER_PARTITION_REASSIGNMENTS", "LIST_PARTITION_REASSIGNMENTS",
+    }  # fmt: skip
     assert {request_bytes_max(key) for key in set(SERVED) - long} == {REQUEST_BYTES_MAX}
     assert request_bytes_max(999) == REQUEST_BYTES_MAX
+
+
+def test_the_numbers_are_the_documented_ones() -> None:
+    """ADR 10: 64 KiB before authentication, then 2 MiB, and 10 MiB; ADR 12: 2,000 connections, and so on; Kafka's
+    ``connections.max.idle.ms`` and ``connection.failed.authentication.delay.ms``."""
+    assert (UNAUTHENTICATED_BYTES_MAX, REQUEST_BYTES_MAX, GROWING_REQUEST_BYTES_MAX) == (
+        64 * 1024,
+        2 * 1024 * 1024,
+        10 * 1024 * 1024,
+    )
+    assert (CONNECTIONS_MAX, UNAUTHENTICATED_MAX, PER_ADDRESS_MAX) == (2000, 200, 100)
+    assert (IDLE_S, CROWDED_IDLE_S, FAILURE_DELAY_S) == (600.0, 60.0, 0.1)
 
 
 def test_what_only_brokers_send_makes_a_connection_a_broker_s() -> None:
@@ -124,6 +139,21 @@ def test_what_only_brokers_send_makes_a_connection_a_broker_s() -> None:
         "CONTROLLED_SHUTDOWN",
         "ALLOCATE_PRODUCER_IDS",
     }
+
+
+#: docs/kafka.md: what brokers and clients ask of the controller, what a broker answers in the end, and what Kafka's
+#: clients ask of any node.
+ANSWERED = """
+    CreateTopics CreatePartitions DeleteTopics ElectLeaders AlterPartitionReassignments ListPartitionReassignments
+    UpdateFeatures AlterUserScramCredentials AlterPartition ControlledShutdown AllocateProducerIds
+    DescribeConfigs AlterConfigs IncrementalAlterConfigs DescribeAcls CreateAcls DeleteAcls
+    DescribeUserScramCredentials FindCoordinator
+    ApiVersions Metadata DescribeCluster DescribeLogDirs ListGroups ListTransactions
+"""
+
+
+def test_every_documented_request_is_answered() -> None:
+    assert sorted(METHOD_NAMES.values()) == sorted(ANSWERED.split())
 
 
 def test_whatever_changes_something_is_recorded() -> None:

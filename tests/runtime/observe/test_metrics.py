@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -14,6 +17,7 @@ from controller.runtime.observe.metrics import (
     ZooKeeperMetrics,
     state_of,
 )
+from tests.support.paths import DOCS
 
 #: The reference's list, of what has an event here.
 REFERENCE = {
@@ -106,6 +110,18 @@ def test_times_are_told_in_these_steps() -> None:
     assert {name: found[name] for name in BUCKETS} == {
         name: [*steps, "+Inf"] for name, steps in BUCKETS.items()
     }
+
+
+def test_names_and_labels_are_those_of_the_documented_table() -> None:
+    rows = re.findall(
+        r"^\| `(\w+?)(?:_total)?(?:{(\w+)})?` \| (.*) \|$", (DOCS / "operations.md").read_text(), re.M
+    )
+    documented = {name: {label, *re.findall(r"`(\w+)`", text)} for name, label, text in rows}
+    metrics = ControllerMetrics(CollectorRegistry())
+    #: The names of an instrument's labels are told nowhere but here.
+    made: Any = metrics.registry._collector_to_names
+    for each in made:
+        assert set(each._labelnames) <= documented[each._name], each._name
 
 
 def test_connection_changes_are_counted_by_their_name() -> None:

@@ -146,6 +146,10 @@ def named(response: type, field: str, entry: type) -> Callable[[Any], Any]:
     return lambda request: response(**{field: [entry(name=t.name) for t in request.topics]})
 
 
+def nothing_of(method: str) -> Callable[[Any], Any]:
+    return lambda _: methods.response_of(ADMIN, method)()
+
+
 deleted = named(pb.DeleteTopicsResponse, "responses", pb.DeletedTopic)
 
 
@@ -363,6 +367,19 @@ async def test_who_names_a_topic_twice_hears_of_that_first() -> None:
     rigged = Rigged("DeleteTopics", Denying(), deleted)
     answer = await rigged.ask(deletions("secret", "other", "secret"))
     assert errors(answer.responses) == ["INVALID_REQUEST", "TOPIC_AUTHORIZATION_FAILED", "INVALID_REQUEST"]
+
+
+async def test_who_only_looks_may_name_a_topic_twice() -> None:
+    configs = pb.DescribeConfigsRequest(
+        resources=[pb.ConfigResource(resource_type=pb.TOPIC, resource_name="secret")] * 2
+    )
+    topics = inspection_pb2.DescribeTopicsRequest(topics=["secret"] * 2)
+    for method, request, field in (
+        ("DescribeConfigs", configs, "results"),
+        ("DescribeTopics", topics, "topics"),
+    ):
+        answer = await Rigged(method, Denying(), nothing_of(method)).ask(request)
+        assert errors(getattr(answer, field)) == ["TOPIC_AUTHORIZATION_FAILED"] * 2
 
 
 async def test_what_names_nothing_is_left_to_the_core() -> None:

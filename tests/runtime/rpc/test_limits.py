@@ -16,7 +16,7 @@ from controller.runtime.rpc.limits import (
     excess,
 )
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import common_pb2, controller_service_pb2, inspection_pb2, maintenance_pb2
+from proto.gen import common_pb2, controller_service_pb2, features_pb2, inspection_pb2, maintenance_pb2
 from proto.limits import MESSAGE_BYTES_MAX, MESSAGE_LIMITS
 from tests.support.runtime.fuzzed_cluster import METHODS
 from tests.support.runtime.random_messages import Extreme, extremes
@@ -47,6 +47,26 @@ def test_each_field_has_a_limit(method: Any, extreme: Extreme, monkeypatch: pyte
         if extreme.what == "many"
         else ("characters, must have at most 1000" in notified)
     )
+
+
+@pytest.mark.parametrize(
+    ("request_", "field", "entry", "allowed"),
+    [
+        (pb.CreateTopicsRequest, "topics", pb.CreatableTopic(name="t"), 10_000),
+        (pb.CreatePartitionsRequest, "topics", pb.NewPartitions(name="t"), 10_000),
+        (pb.DeleteTopicsRequest, "topics", pb.DeletableTopic(name="t"), 10_000),
+        (pb.AlterConfigsRequest, "resources", pb.AlterConfigsResource(resource=pb.ConfigResource()), 10_000),
+        (pb.DescribeConfigsRequest, "resources", pb.ConfigResource(resource_name="t"), 10_000),
+        (features_pb2.UpdateFeaturesRequest, "updates", features_pb2.FeatureUpdate(name="f"), 10_000),
+        (inspection_pb2.DescribeTopicsRequest, "topics", "t", 100_000),
+    ],
+)
+def test_lists_are_as_long_as_documented(request_: Any, field: str, entry: Any, allowed: int) -> None:
+    """docs/operations.md, "How much one request may hold"."""
+    full = request_(**{field: [entry] * allowed})
+    assert excess(full) is None
+    getattr(full, field).append(entry)
+    assert excess(full) == f"{field}: has {allowed + 1} entries, must have at most {allowed}"
 
 
 def test_where_it_is_said() -> None:
