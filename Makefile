@@ -182,7 +182,7 @@ bench-kafka: java kafka-jars ## our controller against Kafka's own on the same t
 .PHONY: bench-peers
 SCALE ?= 0.1
 bench-peers: java ## our controller beside Kafka 3.9.1's own, SCALE=0.1 times 100,000 partitions, brokers that only acknowledge; ARGS: --runs N, --fsync
-	$(BIN)/python -m tests.kafka.peers --scale $(SCALE) $(ARGS)
+	$(BIN)/python -m tests.kafka.side_by_side.peers --scale $(SCALE) $(ARGS)
 
 .PHONY: kafka-messages
 kafka-messages: kafka-jars ## generate the code of Kafka's messages from the specifications in Kafka's jar; ARGS: --check
@@ -214,7 +214,7 @@ down: ## stop the cluster in containers
 
 .PHONY: kafka-walks
 kafka-walks: java kafka-jars ## random operations under Kafka 3.9.1's own controller and under ours: the same answers and znodes; ARGS: --seeds 1:30, --steps 30
-	$(BIN)/python -m tests.kafka.walks $(ARGS)
+	$(BIN)/python -m tests.kafka.side_by_side.walks $(ARGS)
 
 .PHONY: containers
 containers: $(READY) ## build the image and start every profile of the compose file on this machine's container engine, with failures; skipped where none answers; the Debian package in a chroot; ARGS as pytest's

@@ -85,7 +85,7 @@ LONGEST = (
     "integration/test_odd_control_znodes.py",
     "workload/test_verdicts.py",
     "integration/test_outages.py",
-    "cli/test_bad_input.py",
+    "cli/running_cluster/test_bad_input.py",
     "tools/test_kafka_tools.py",
     "playground/test_playground.py",
     "provers/sim/planted/test_sim_planted.py",

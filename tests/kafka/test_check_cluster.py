@@ -12,7 +12,7 @@ from controller.cli.main import main
 from controller.embedded_kafka import jars
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.conftest import MakeCluster
-from tests.kafka.znodes import snapshot
+from tests.kafka.side_by_side.znodes import snapshot
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 

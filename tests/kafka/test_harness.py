@@ -19,7 +19,7 @@ from controller.workload.kafka_replicas import read_logs, read_replica
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.conftest import MakeCluster, running
 from tests.kafka.load import Load
-from tests.kafka.znodes import differences, snapshot
+from tests.kafka.side_by_side.znodes import differences, snapshot
 from tests.support.runtime.programs import program
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]

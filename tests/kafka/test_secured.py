@@ -57,7 +57,7 @@ from tests.kafka.conftest import running
 from tests.kafka.load import Load
 from tests.kafka.requests import every_acl
 from tests.kafka.security import Security, password_of
-from tests.kafka.znodes import snapshot
+from tests.kafka.side_by_side.znodes import snapshot
 from tests.support.runtime.certificates import Authority
 from tests.support.runtime.secured_zookeeper import secured_zookeeper
 

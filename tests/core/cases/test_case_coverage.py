@@ -35,7 +35,7 @@ MODULES = (
     "broker_stub.zookeeper.test_client",
     "broker_stub.test_process",
     "broker_stub.replication.test_replication_cases",
-    "cli.test_cli_cases",
+    "cli.running_cluster.test_cli_cases",
     "core.cases.test_admin_cases",
     "core.cases.test_state_machine_cases",
     "core.cases.test_flow_cases",

@@ -40,7 +40,7 @@ from controller.playground import command as playground_command
 from controller.runtime import process
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
-from tests.cli.test_bad_input import BAD, FINE
+from tests.cli.running_cluster.test_bad_input import BAD, FINE
 from tests.provers.fuzz.harness import Outcome, Target, UnclearError
 from tests.provers.fuzz.mutation import NUMBERS, chooser, choosing, chosen, words_mutator
 from tests.provers.fuzz.targets_log import scratch

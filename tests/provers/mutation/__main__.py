@@ -98,7 +98,7 @@ TESTS = {
         "tests/cli/test_tokens.py",
         "tests/cli/test_what_is_shown.py",
     ),
-    "controller/client": ("tests/cli/test_bootstrap.py", "tests/cli/test_what_is_shown.py"),
+    "controller/client": ("tests/cli/running_cluster/test_bootstrap.py", "tests/cli/test_what_is_shown.py"),
     "controller/embedded_kafka": ("tests/embedded_kafka",),
     "controller/embedded_zookeeper": ("tests/embedded_zookeeper", "tests/deploy/test_compose.py"),
     "controller/playground": ("tests/playground",),

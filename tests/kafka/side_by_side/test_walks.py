@@ -25,10 +25,10 @@ from proto.gen.kafka.update_metadata_request import (
     UpdateMetadataTopicState,
 )
 from proto.kafka.apis import Message, decode_request_header, encode_request
-from tests.kafka.acceptors import AcceptingBroker
 from tests.kafka.conftest import require
-from tests.kafka.run_deviations import unexplained
-from tests.kafka.walks import comparable, compared, told, walk
+from tests.kafka.side_by_side.acceptors import AcceptingBroker
+from tests.kafka.side_by_side.run_deviations import unexplained
+from tests.kafka.side_by_side.walks import comparable, compared, told, walk
 
 STATE = znode_paths.state_path("t", 0)
 TOPIC = znode_paths.topic_path("t")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka import run_deviations, scenario
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.conftest import running
-from tests.kafka.run_deviations import CHANCE, ZNODES, unexplained
+from tests.kafka.side_by_side import run_deviations, scenario
+from tests.kafka.side_by_side.run_deviations import CHANCE, ZNODES, unexplained
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 

@@ -1,9 +1,9 @@
 """``make bench-peers``: our controller and Kafka 3.9.1's own in ZooKeeper mode, one after the other, in one table.
 
 The same for both: a fresh ZooKeeper server of the same kind and fsync setting, the same topics, six brokers that speak
-Kafka's protocol and acknowledge at once (``tests.kafka.acceptors``), the same requests. Kafka's controller lives in a
-seventh broker, which has no replicas. Times of writes are those that ZooKeeper put on the znodes, never those of a
-poll; each is taken only once all states were read and found as they should be.
+Kafka's protocol and acknowledge at once (``tests.kafka.side_by_side.acceptors``), the same requests. Kafka's controller
+lives in a seventh broker, which has no replicas. Times of writes are those that ZooKeeper put on the znodes, never
+those of a poll; each is taken only once all states were read and found as they should be.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Kafkas:
 
 
 class KafkaAcceptors(Acceptors):
-    module = "tests.kafka.acceptors"
+    module = "tests.kafka.side_by_side.acceptors"
 
     def told(self) -> Mapping[str, Mapping[str, Any]]:
         """By broker what it was told, where they hold it."""
@@ -535,7 +535,7 @@ def _median(figures: Sequence[Figure]) -> Figure:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.kafka.peers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.kafka.side_by_side.peers", description=__doc__)
     parser.add_argument("--scale", type=float, default=0.1, help="in units of 100,000 partitions")
     parser.add_argument("--runs", type=int, default=1, help="of each; medians are shown")
     parser.add_argument("--fsync", action="store_true", help="ZooKeeper syncs each write to its disk")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.conftest import require
-from tests.kafka.peers import Figure, table
+from tests.kafka.side_by_side.peers import Figure, table
 from tests.support.paths import ROOT
 from tests.support.runtime.programs import run_to_end
 
@@ -27,7 +27,7 @@ def test_the_ratio_is_of_medians_and_of_kafka_to_ours() -> None:
 def test_two_hundred_partitions(tmp_path: Path) -> None:
     require("3.9.1")
     done = run_to_end(
-        [sys.executable, "-m", "tests.kafka.peers", "--scale", "0.002"],
+        [sys.executable, "-m", "tests.kafka.side_by_side.peers", "--scale", "0.002"],
         ROOT,
         {"COLUMNS": "200", "TMPDIR": str(tmp_path)},
         timeout_s=600,
@@ -49,7 +49,7 @@ def test_two_hundred_partitions(tmp_path: Path) -> None:
 def test_out_of_reach_is_said(tmp_path: Path) -> None:
     """No jars, and no Maven that could fetch them."""
     done = run_to_end(
-        [sys.executable, "-m", "tests.kafka.peers"],
+        [sys.executable, "-m", "tests.kafka.side_by_side.peers"],
         ROOT,
         {"KAFKA_JARS": str(tmp_path), "PATH": str(tmp_path)},
     )

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from confluent_kafka import ElectionType
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.kafka import znodes
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.requests import alter_topic, reassign
+from tests.kafka.side_by_side import znodes
 
 #: So long nothing may change before a step is over.
 REST_S = 1.5

@@ -1,8 +1,8 @@
 """``make kafka-walks``: random operations, one after another, on two clusters, of which Kafka 3.9.1's own controller
 leads one and ours the other. After each, the same must be answered, and the same must stand in ZooKeeper.
 
-The brokers are those of ``tests.kafka.acceptors``: they register, accept every control request and hold nothing. What a
-leader would say is said for it.
+The brokers are those of ``tests.kafka.side_by_side.acceptors``: they register, accept every control request and hold
+nothing. What a leader would say is said for it.
 """
 
 from __future__ import annotations
@@ -60,10 +60,17 @@ from proto.gen.kafka.list_partition_reassignments_request import (
 )
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.kafka.apis import Message
-from tests.kafka import znodes
-from tests.kafka.peers import ALTER_PARTITION_VERSION, Contestant, KafkaAcceptors, Kafkas, Ours, zxid
 from tests.kafka.requests import ask
-from tests.kafka.run_deviations import unexplained
+from tests.kafka.side_by_side import znodes
+from tests.kafka.side_by_side.peers import (
+    ALTER_PARTITION_VERSION,
+    Contestant,
+    KafkaAcceptors,
+    Kafkas,
+    Ours,
+    zxid,
+)
+from tests.kafka.side_by_side.run_deviations import unexplained
 
 BROKERS = (0, 1, 2, 3)
 #: So long without a write and without a request to a broker, a step is over.
@@ -730,7 +737,7 @@ def walk(seed: int, count: int, directory: Path, say: Callable[[str], None]) -> 
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.kafka.walks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.kafka.side_by_side.walks", description=__doc__)
     parser.add_argument("--seeds", default="1:4", help="FIRST:BEYOND")
     parser.add_argument("--steps", type=int, default=40, help="of each walk")
     options = parser.parse_args(arguments)

@@ -1,12 +1,11 @@
 """Brokers of Kafka's protocol that register, accept every control request and acknowledge it at once: for figures of
 controllers, whoever's they are.
 
-Run as ``python -m tests.kafka.acceptors CONNECT FIRST_ID COUNT [TIMEOUT_S] [hold]``. Prints ``ready`` and, for each
-line read from standard input, how many control requests were accepted so far and when the last one was (seconds since
-the epoch). Before that, ``drop N`` ends the session of broker N, ``restore N`` registers it again, ``bounce N`` does
-both.
-``fail N``: the disk with all replicas of broker N fails, until it starts anew; new ones are made on another.
-``told``, where they ``hold`` what they are told, is answered with that, a JSON object by broker.
+Run as ``python -m tests.kafka.side_by_side.acceptors CONNECT FIRST_ID COUNT [TIMEOUT_S] [hold]``. Prints ``ready`` and,
+for each line read from standard input, how many control requests were accepted so far and when the last one was
+(seconds since the epoch). Before that, ``drop N`` ends the session of broker N, ``restore N`` registers it again,
+``bounce N`` does both. ``fail N``: the disk with all replicas of broker N fails, until it starts anew; new ones are
+made on another. ``told``, where they ``hold`` what they are told, is answered with that, a JSON object by broker.
 
 But on a broker whose disk has failed, and where they hold it, LeaderAndIsr and UpdateMetadata are not decoded, and
 LeaderAndIsr is answered without naming the partitions, which both controllers take for success: that leaves the
