@@ -70,8 +70,8 @@ class Machine:
         self._inbox: deque[tuple[Event, int]] = deque()
         self._waiting: set[Event] = set()
         self._event_id = 0
-        #: Never reused within a term, so that a late outcome is never taken for another effect's. (An iterator of which
-        #: a machine that is put away can be copied: `count` cannot be from Python 3.14 on.)
+        #: Never reused within a term, so that a late outcome is never taken for another effect's. A range, because
+        #: machines are copied (tests/provers/model), and itertools.count cannot be from Python 3.14 on.
         self._effect_ids = iter(range(1, 1 << 63))
         self._current: _Handling | None = None
         #: Long events that have given way, each to the next one, the last to the current one.

@@ -88,11 +88,12 @@ def min_isr_of(snapshot: Snapshot, topic: str, default: int) -> int:
 
 def representatives(snapshot: Snapshot, broker_ids: Collection[int] | None = None) -> Snapshot:
     """The same cluster with one partition of each kind, for fast repeated plans: partitions that are equal in all
-    that decisions depend on get equal decisions. ``broker_ids``: only those that one of these has to do with.
+    that decisions depend on get equal decisions. ``broker_ids``: only partitions with one of these among their
+    replicas or in their ISR.
 
     All partitions being reassigned are kept, because they share the concurrency limits.
     """
-    concerned = frozenset(broker_ids if broker_ids is not None else ())
+    concerned = None if broker_ids is None else frozenset(broker_ids)
     seen: set[object] = set()
     topics: dict[str, TopicInfo] = {}
     for name, info in snapshot.topics.items():
@@ -103,12 +104,11 @@ def representatives(snapshot: Snapshot, broker_ids: Collection[int] | None = Non
             state = snapshot.states.get((name, number))
             leadership = state and (state.leader, state.isr, state.controller_epoch, state.recovery)
             reassigned = (name, number) if _is_reassigned(info, number) else None
+            members = (*replicas, *(state.isr if state else ()))
+            if concerned is not None and not reassigned and concerned.isdisjoint(members):
+                continue
             failed = tuple(b for b, lost in snapshot.offline_dirs.items() if (name, number) in lost)
             kind = (replicas, leadership, settings, reassigned, failed)
-            if broker_ids is not None and not reassigned:
-                isr = state.isr if state else ()
-                if concerned.isdisjoint(replicas) and concerned.isdisjoint(isr):
-                    continue
             if kind not in seen:
                 seen.add(kind)
                 kept[number] = replicas

@@ -137,7 +137,7 @@ class _Evaluation:
         terms: Terms,
         tolerate_under_replicated: bool,
     ) -> None:
-        #: Whoever stops, among those that may: nothing else can get into trouble.
+        #: Whichever of these brokers stop, no other partition gets into trouble.
         self._small = representatives(snapshot, [*stopped_before, *evaluated])
         self._stopped_before = stopped_before
         self._terms = terms
