@@ -538,3 +538,9 @@ def test_a_declaration_is_planted_before_its_module_is_imported(
     with os.fdopen(read) as heard:
         assert json.load(heard) == failing
     os.waitpid(pid, 0)
+
+
+def test_tests_that_run_nothing_of_the_product_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen, "runtestprotocol", lambda *_, **__: [])
+    item: Any = SimpleNamespace(nodeid="one", path=Path(__file__))
+    assert seen.measure([item], ["controller/*"])["one"]["lines"] == {}
