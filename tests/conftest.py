@@ -63,8 +63,18 @@ def quick_java() -> Iterator[None]:
 
 
 _chroots = itertools.count()
-#: The folder whose tests share a Spark.
-TOGETHER = "tests/analysis/"
+#: Tests whose work grows with the time that they take: clusters that are written to all along. Side by side they take
+#: three times the processor time.
+LOADED = (
+    "tests/docs/test_readme.py",
+    "tests/kafka/",
+    "tests/provers/chaos/",
+    "tests/provers/durability/",
+    "tests/playground/",
+    "tests/workload/test_verdicts.py",
+)
+#: Each goes to one worker as a whole: those that share a Spark, and those that must not run side by side.
+TOGETHER = {"analysis": ("tests/analysis/",), "loaded": LOADED}
 #: Files that take longest, and go first: the last one must not keep one worker busy when the others have nothing left.
 #: All of TOGETHER goes with its first file.
 LONGEST = (
@@ -190,13 +200,17 @@ def _file(item: pytest.Item) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
-    """By file, but those that share a Spark to one worker: else each worker starts one of its own."""
+    """By file, but for TOGETHER: else each worker would start a Spark of its own."""
     if config.getvalue("dist") != "loadfile":
         return None
     scheduling = LoadFileScheduling(config, log)
     of_file = scheduling._split_scope
-    scheduling._split_scope = lambda test: TOGETHER if test.startswith(TOGETHER) else of_file(test)
+    scheduling._split_scope = lambda test: _together(test) or of_file(test)
     return scheduling
+
+
+def _together(test: str) -> str | None:
+    return next((name for name, prefixes in TOGETHER.items() if test.startswith(prefixes)), None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
