@@ -28,7 +28,7 @@ java: $(READY)
 run: java ## run a whole cluster on this machine: failures, recovery, Spark report (under 3 minutes)
 	$(BIN)/partition-controller playground --script demo --data-dir run
 
-LARGE := -n 4 --dist loadfile --no-loadscope-reorder --reruns 1
+LARGE := -n 4 --dist loadfile --no-loadscope-reorder --retry-slow
 test: java ## check format, lint and types, run all tests but those with a target of their own
 	@$(MAKE) --no-print-directory -j 2 lint most
 

@@ -180,12 +180,21 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000, 20, 100)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--retry-slow", action="store_true", help="try each test marked slow a second time if it fails"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     position = {name: number for number, name in enumerate(LONGEST)}
     for item in items:
         if SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+        # Not by --reruns, of all: between workers it counts the tries of each test, which takes 45 ms.
+        if config.option.retry_slow and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
         if _file(item).startswith(THOROUGH):
