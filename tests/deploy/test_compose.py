@@ -576,7 +576,7 @@ def test_one_server_is_what_the_entry_point_starts_if_nothing_is_said(
     entrypoint.main()
     assert (tmp_path / "myid").read_text() == "1\n"
     assert "server." not in (tmp_path / "zoo.cfg").read_text()
-    assert {"-Xmx512m", "-XX:+ExitOnOutOfMemoryError"} <= {*ran[0]}
+    assert {"-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"} <= {*ran[0]}
     assert SERVICES["plain-zookeeper"]["mem_limit"] == "1g", "half of it is for the heap"
 
 
