@@ -407,7 +407,8 @@ def same_values(tree: ast.Module) -> list[str]:
 def test_grpc_knows_each_option_that_it_is_given() -> None:
     """It ignores others: a channel would have gRPC's own limits, and wait for two minutes before it connects again."""
     package = find_spec("grpc")
-    assert package is not None and package.origin is not None
+    assert package is not None
+    assert package.origin is not None
     (library,) = (Path(package.origin).parent / "_cython").glob("cygrpc*.so")
     known = library.read_bytes()
     given = {
