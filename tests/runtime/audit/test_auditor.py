@@ -28,7 +28,7 @@ from controller.runtime.audit.asking import LeasedAsking
 from controller.runtime.audit.auditor import Auditor, BrokerAudit, Known, Verdict
 from controller.runtime.audit.differences import Difference, Remedy, Side
 from controller.runtime.audit.expected import Expected, Totals, Turn
-from controller.runtime.audit.problems import ProblemKind, ReplicaProblem, all_problems, problems_of
+from controller.runtime.audit.problems import ProblemKind, ReplicaProblem, all_problems, mend_of, problems_of
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.digest import Digest, topic_id_item
@@ -378,13 +378,14 @@ def test_telling_again_takes_longer_each_time(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("controller.runtime.audit.auditor.time.monotonic", lambda: now)
     rig.handlers(2).metadata._remove(("t", 1))
     told = []
-    for _ in range(200):
+    for _ in range(145):
         rig.look(2)
         if rig.told:
             told.append(now)
             rig.told.clear()
-        now += 5
-    assert [int(b - a) for a, b in itertools.pairwise(told)] == [5, 10, 20, 40, 80, 160, 320]
+        # The longest pause is waited for in longer steps.
+        now += 5 if now < 1635 else 100
+    assert [int(b - a) for a, b in itertools.pairwise(told)] == [5, 10, 20, 40, 80, 160, 320, 600, 600]
 
 
 def test_a_named_topic_alone_is_looked_at_and_others_stay_known() -> None:
@@ -589,6 +590,21 @@ def test_problems_are_refusals_and_what_the_audit_found() -> None:
     cluster.brokers[3] = broker
     (problem,) = all_problems(cluster, senders, rig.auditor, {"u"})
     assert str(problem) == "broker 1 refuses LeaderAndIsr: KAFKA_STORAGE_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("INCONSISTENT_TOPIC_ID", ("former topic of this name", "stop it", "folder away", "start it")),
+        ("KAFKA_STORAGE_ERROR", ("disk of broker 3", "repaired or replaced", "restarted")),
+        ("UNKNOWN_TOPIC_OR_PARTITION", ("not count itself among the replicas", "restart it")),
+        ("INVALID_REQUEST", ("not understand", "controller's version")),
+        ("CLUSTER_AUTHORIZATION_FAILED", ("lets this controller do nothing", "authorizer")),
+    ],
+)
+def test_each_refusal_says_what_would_mend_it(error: str, said: tuple[str, ...]) -> None:
+    mend = mend_of(error, 3)
+    assert [words for words in ("broker 3", *said) if words not in mend] == []
 
 
 @pytest.mark.parametrize("side", Side)

@@ -140,6 +140,9 @@ def test_a_round_takes_about_the_interval() -> None:
     topic.partitions.update((n, Partition(topic, n, (1,))) for n in range(5000))
     rounds = StateRounds(cluster, 11)
     assert [len(rounds.next()) for _ in range(13)] == [0, *[500] * 10, 0, 500]
+    quick = StateRounds(cluster, 2)
+    # At most 2,000 a second, as audit_interval_seconds says.
+    assert [len(quick.next()) for _ in range(3)] == [0, 2000, 2000]
 
 
 def test_who_was_not_reached_was_not_asked() -> None:
