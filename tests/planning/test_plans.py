@@ -496,6 +496,9 @@ def test_who_has_nothing_to_do_with_a_partition_leaves_it_out() -> None:
     snapshot = Small((1, 2, 3, 4), held).snapshot()
     assert set(representatives(snapshot, [1]).states) == {("t", 0), ("t", 2)}
     assert representatives(snapshot, []).topics == {}
+    # They share the limits of moves.
+    moving = replace(snapshot.topics["t"], adding={1: (3,)})
+    assert set(representatives(replace(snapshot, topics={"t": moving}), [1]).states) == set(held)
 
 
 def test_a_topic_s_own_setting_wins_over_the_brokers_default() -> None:

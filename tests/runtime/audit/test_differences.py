@@ -65,6 +65,25 @@ def test_who_is_asked_for_a_replica() -> None:
     cluster.offline_dirs[2] = {partition}
     assert not was_told(cluster, 2, partition, STATE)
     assert dict(Expected(cluster)._host(partition, STATE)).keys() == {1}
+    cluster.offline_dirs.clear()
+    cluster.shutting_down.add(2)
+    assert [was_told(cluster, b, partition, STATE) for b in (1, 2)] == [True, False]
+    cluster.shutting_down.clear()
+    partition.set_replica_state(2, ReplicaState.OFFLINE)
+    assert [was_told(cluster, b, partition, STATE) for b in (1, 2)] == [True, False]
+    # Who is told of a leader that is not there keeps what it had.
+    del cluster.brokers[1]
+    assert not was_told(cluster, 1, partition, STATE)
+
+
+def test_a_leader_s_isr_has_no_order() -> None:
+    cluster, partition = a_partition()
+    replica = pb.HostedReplica(
+        partition=0, role="leader", topic_id="id", leader=1, leader_epoch=5, partition_epoch=7
+    )
+    for isr, found in (((1, 2), 0), ((2, 1), 0), ((2,), 1)):
+        replica.isr[:] = isr
+        assert len(list(_hosted(cluster, 1, partition, STATE, replica))) == found, isr
 
 
 def test_a_replica_on_its_way_out_is_no_difference() -> None:
