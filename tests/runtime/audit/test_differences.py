@@ -76,6 +76,18 @@ def test_who_is_asked_for_a_replica() -> None:
     assert not was_told(cluster, 1, partition, STATE)
 
 
+def test_a_difference_says_what_was_told_what_is_held_and_what_mends_it() -> None:
+    cluster, partition = a_partition()
+    (lacking,) = _hosted(cluster, 2, partition, STATE, None)
+    follower = "follower (leader 1, leader epoch 5, topic id id)"
+    assert str(lacking) == f"LeaderAndIsr: told {follower}, holds nothing; it is told again"
+    (other,) = _metadata(partition, STATE, held(leader_epoch=4))
+    words = "leader 1, leader epoch {}, partition epoch 7, ISR [1, 2], replicas [1, 2]"
+    assert str(other) == (
+        f"UpdateMetadata: told {words.format(5)}, holds {words.format(4)}; it is told again"
+    )
+
+
 def test_a_leader_s_isr_has_no_order() -> None:
     cluster, partition = a_partition()
     replica = pb.HostedReplica(
