@@ -9,6 +9,7 @@ import pytest
 
 from controller.cli.pctl.moving import throttle
 from controller.core.effects import TopicInfo
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from proto.gen import admin_service_pb2 as pb
 from tests.support.core.world import a_broker
@@ -77,7 +78,7 @@ async def test_limits_go_with_the_last_move_that_needs_them(
         return ClusterState(brokers={b: a_broker(b, b) for b in (1, 2)})
 
     monkeypatch.setattr(throttle, "ask", ask)
-    monkeypatch.setattr(throttle.cluster_reader, "look", look)
+    monkeypatch.setattr(cluster_reader, "look", look)
     nothing: Any = None
     moves = [SimpleNamespace(topic=topic, partition=number) for topic, number in ongoing]
     assert await throttle.lift(nothing, nothing, ["t", "u"], {("t", 0)}, moves) == 0

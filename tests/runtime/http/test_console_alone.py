@@ -615,7 +615,7 @@ def test_standbys_are_asked_once_in_a_while_for_all_who_look(monkeypatch: pytest
     async def run() -> None:
         monkeypatch.setattr(controllers, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
         monkeypatch.setattr(cluster_reader, "controllers", read)
-        monkeypatch.setattr(controllers.views, "state", lambda _: {"role": "active"})
+        monkeypatch.setattr(views, "state", lambda _: {"role": "active"})
         known = controllers_of(object())
         monkeypatch.setattr(known, "_ask", ask)
         (_, standbys), request = next(known.answers()), make_mocked_request("GET", "/")

@@ -632,12 +632,11 @@ async def test_who_proves_nothing_is_refused_and_on_record(streams: bool) -> Non
     peers: list[str] = []
     guard: Any = SimpleNamespace(not_authenticated=peers.append)
 
-    async def unary(_request: Any, _context: Any) -> pb.DescribeTopicsResponse:
+    async def unary(_request: Any, _context: Any) -> maintenance_pb2.OperatorResponse:
         raise UnauthenticatedError("an expired token")
 
-    async def stream(_request: Any, _context: Any) -> AsyncGenerator[pb.DescribeTopicsResponse, None]:
-        raise UnauthenticatedError("an expired token")
-        yield
+    async def stream(request: Any, context: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
+        yield await unary(request, context)
 
     async def abort(code: grpc.StatusCode, text: str) -> None:
         raise _AbortedError(code, text)
