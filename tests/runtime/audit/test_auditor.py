@@ -129,14 +129,15 @@ class Rig:
 
 def test_what_was_told_is_what_is_expected() -> None:
     rig = Rig()
-    assert rig.verdicts() == [Verdict.EQUAL] * 3
+    # The word of /state and of the console.
+    assert [verdict.value for verdict in rig.verdicts()] == ["equal"] * 3
     assert (rig.told, rig.findings) == ([], [])
 
 
 def test_forgotten_metadata_is_found_recorded_and_mended() -> None:
     rig = Rig()
     rig.handlers(2).metadata._remove(("t", 1))
-    assert rig.verdicts() == [Verdict.EQUAL, Verdict.DIFFERENT, Verdict.EQUAL]
+    assert [verdict.value for verdict in rig.verdicts()] == ["equal", "different", "equal"]
     assert rig.known(2) == ["t-1 METADATA"]
     rig.mend()
     assert rig.verdicts() == [Verdict.EQUAL] * 3
@@ -256,10 +257,10 @@ def test_nothing_is_said_while_pushes_are_pending_or_the_broker_does_not_answer(
     rig = Rig()
     rig.handlers(2).metadata._remove(("t", 1))
     rig.settled = False
-    assert rig.look(2).verdict is Verdict.PENDING
+    assert rig.look(2).verdict.value == "pending"
     rig.settled = True
     rig.unreachable.add(2)
-    assert rig.look(2).verdict is Verdict.UNREACHABLE
+    assert rig.look(2).verdict.value == "not reached"
     assert rig.findings == []
 
 

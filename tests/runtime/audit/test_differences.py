@@ -165,6 +165,25 @@ def test_a_topic_made_again_while_it_is_compared_is_not_equal() -> None:
     assert asyncio.run(Comparisons._topic(comparing, partition.topic, 1)) is None
 
 
+async def test_of_a_topic_without_any_state_nothing_is_expected() -> None:
+    """Nobody was told of it yet: a broker that does not know it lacks nothing."""
+    cluster, topic = Cluster(100), Topic("t", "id")
+    cluster.add_topic(topic)
+    topic.partitions[0] = Partition(topic, 0, (1, 2))
+    expected = Expected(cluster)
+    assert await expected.topic(topic) == (0, {}, 0)
+
+    async def of(topic: Topic, broker_id: int) -> Any:
+        return await Comparisons._topic(comparing, topic, broker_id)
+
+    async def topics() -> dict[str, Any]:
+        return {}
+
+    comparing: Any = SimpleNamespace(_cluster=cluster, _expected=expected, _topic=of)
+    asker: Any = SimpleNamespace(broker=a_broker(1, 1), topics=topics)
+    assert await Comparisons._by_topic(comparing, asker) == (frozenset(), frozenset())
+
+
 def test_a_round_takes_about_the_interval() -> None:
     cluster, topic = Cluster(100), Topic("t", "id")
     cluster.add_topic(topic)
