@@ -9,6 +9,8 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -400,6 +402,22 @@ def same_values(tree: ast.Module) -> list[str]:
             values = [ast.unparse(one.value) for one in members]
             found += [f"{node.name}: {value}" for value, count in Counter(values).items() if count > 1]
     return found
+
+
+def test_grpc_knows_each_option_that_it_is_given() -> None:
+    """It ignores others: a channel would have gRPC's own limits, and wait for two minutes before it connects again."""
+    package = find_spec("grpc")
+    assert package is not None
+    assert package.origin is not None
+    (library,) = (Path(package.origin).parent / "_cython").glob("cygrpc*.so")
+    known = library.read_bytes()
+    given = {
+        option
+        for name in product()
+        for option in re.findall('"(grpc[.][a-z_]+)"', (ROOT / name).read_text(encoding="utf-8"))
+    }
+    assert "grpc.max_reconnect_backoff_ms" in given
+    assert [option for option in sorted(given) if f"{option}\0".encode() not in known] == []
 
 
 def test_no_member_of_an_enum_is_another_one() -> None:

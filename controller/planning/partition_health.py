@@ -90,7 +90,8 @@ class Gauge:
                 leader = state.leader if state and store.is_online(key, state.leader) else -1
                 if leader >= 0:
                     health.leaders[leader] += 1
-                min_isr = self._min_isr.get(name, 1)
+                # Of as many as there are, as brokers count it (LeaderAndIsr.spare).
+                min_isr = min(self._min_isr.get(name, 1), len(replicas))
                 health.partitions[key] = PartitionHealth(name, number, replicas, leader, in_sync, min_isr)
         return health
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from controller.core.context import CoreSettings
 from controller.core.effects import FeatureAnswer, StoredNode, TopicInfo
-from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
-from controller.core.znode_paths import topic_config_path
+from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval, without_data
+from controller.core.znode_paths import BROKER_DEFAULTS, topic_config_path
 from controller.errors import ControllerError
 
 #: A partition by topic and number.
@@ -74,15 +74,16 @@ def unclean_allowed(snapshot: Snapshot, topic: str) -> bool:
 
 
 def min_isr_of(snapshot: Snapshot, topic: str, default: int) -> int:
-    """``min.insync.replicas`` of a topic. Raises PlanError if it is not a number from 1 to 99999."""
-    text = snapshot.configs.get(topic, {}).get(MIN_ISR_CONFIG)
+    """``min.insync.replicas`` of a topic: its own setting, else the brokers' default in ZooKeeper, else ``default``.
+    Raises PlanError if it is not a number from 1 to 99999."""
+    path, text = topic_config_path(topic), snapshot.configs.get(topic, {}).get(MIN_ISR_CONFIG)
+    if text is None:
+        path, text = BROKER_DEFAULTS, snapshot.broker_defaults.get(MIN_ISR_CONFIG)
     if text is None:
         return default
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit() and len(stripped) < 6 and int(stripped) >= 1):
-        raise PlanError(
-            f"{topic_config_path(topic)}: {MIN_ISR_CONFIG} = {text!r}: must be a number from 1 to 99999"
-        )
+        raise PlanError(f"{path}: {MIN_ISR_CONFIG} = {text!r}: must be a number from 1 to 99999")
     return int(stripped)
 
 
@@ -107,8 +108,9 @@ def representatives(snapshot: Snapshot, broker_ids: Collection[int] | None = Non
             members = (*replicas, *(state.isr if state else ()))
             if concerned is not None and not reassigned and concerned.isdisjoint(members):
                 continue
+            lacking = state and without_data(snapshot.brokers, state)
             failed = tuple(b for b, lost in snapshot.offline_dirs.items() if (name, number) in lost)
-            kind = (replicas, leadership, settings, reassigned, failed)
+            kind = (replicas, leadership, lacking, settings, reassigned, failed)
             if kind not in seen:
                 seen.add(kind)
                 kept[number] = replicas

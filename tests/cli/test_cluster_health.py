@@ -59,10 +59,9 @@ def answer(*, pending: int = 0, problem: str = "") -> pb.DescribeClusterResponse
     return pb.DescribeClusterResponse(brokers=brokers)
 
 
-def found(
-    now: ClusterState, described: pb.DescribeClusterResponse | str | None
-) -> dict[Wrong | Unfinished, str]:
-    return {f.what: f.text for f in wrong_with(now, described)}
+def found(now: ClusterState, described: pb.DescribeClusterResponse | str | None) -> dict[str, str]:
+    """By the words for programs (docs/operations.md)."""
+    return {f.what.value: f.text for f in wrong_with(now, described)}
 
 
 def test_a_cluster_that_is_well() -> None:
@@ -81,14 +80,14 @@ def test_each_thing_that_is_wrong_is_named() -> None:
     now.problems["/brokers/ids/7"] = "junk"
     now.maintenance = Maintenance(paused=ANN, entered=ANN)
     assert found(now, answer(problem="refused")) == {
-        Wrong.BROKERS_GONE: "broker 9 is gone: 2 partitions lack it",
-        Wrong.PUSH_PROBLEM: "broker 2 does not take all pushes: refused",
-        Wrong.UNAVAILABLE: "3 partitions without a leader that is alive: t-1, t-2, t-3",
-        Wrong.UNDER_MIN_ISR: "1 partition below min.insync.replicas: writes with acks=all fail: t-0",
-        Wrong.UNDER_REPLICATED: "2 partitions with a replica out of sync: t-0, t-4",
-        Wrong.UNREADABLE: "1 unreadable znode: /brokers/ids/7",
-        Wrong.PAUSED: "paused by ann: disks",
-        Wrong.MAINTENANCE: "maintenance by ann: disks",
+        "brokers_gone": "broker 9 is gone: 2 partitions lack it",
+        "push_problem": "broker 2 does not take all pushes: refused",
+        "unavailable_partitions": "3 partitions without a leader that is alive: t-1, t-2, t-3",
+        "under_min_isr_partitions": "1 partition below min.insync.replicas: writes with acks=all fail: t-0",
+        "under_replicated_partitions": "2 partitions with a replica out of sync: t-0, t-4",
+        "unreadable_znodes": "1 unreadable znode: /brokers/ids/7",
+        "paused": "paused by ann: disks",
+        "maintenance": "maintenance by ann: disks",
     }
 
 
@@ -119,34 +118,35 @@ def test_partitions_beyond_those_that_are_named_are_counted() -> None:
 def test_one_thing_that_is_wrong_hides_no_other() -> None:
     now = a_cluster(a_partition(0, state(1, (1,), 3, 5), (1, 9)))
     now.maintenance = Maintenance(paused=ANN, freeze=Freeze("quiet", "ann", 10**15))
-    assert {Wrong.CONTROLLER_SILENT, Wrong.BROKERS_GONE, Wrong.PAUSED, Wrong.FROZEN} <= found(
-        now, "why"
-    ).keys()
+    assert {"controller_does_not_answer", "brokers_gone", "paused", "frozen"} <= found(now, "why").keys()
     told = {1: Told("asleep", losses=4, hold_s=60)}
     seen = Seen(0, Tally([1]), told, (), Maintenance(), ())
-    assert [f.what for f in wrong(seen)] == [Wrong.PUSH_PROBLEM, Wrong.FLAPPING]
+    assert [f.what.value for f in wrong(seen)] == ["push_problem", "brokers_flapping"]
 
 
 def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
     now = a_cluster()
     assert found(now, "UNAVAILABLE: refused") == {
-        Wrong.CONTROLLER_SILENT: "controller 100 does not answer: UNAVAILABLE: refused"
+        "controller_does_not_answer": "controller 100 does not answer: UNAVAILABLE: refused"
     }
     assert found(now, pb.DescribeClusterResponse()) == {
-        Wrong.IGNORED: "broker 2 is ignored by the controller"
+        "brokers_ignored": "broker 2 is ignored by the controller"
     }
     now.controller_id = 0
     assert found(now, None) == {}
     now.controller_id = -1
-    assert found(now, None) == {Wrong.NO_CONTROLLER: "no controller is active"}
+    assert found(now, None) == {"no_controller": "no controller is active"}
 
 
 def test_what_the_controller_tells_of_brokers_comes_in_the_order_of_their_ids() -> None:
     seen = Seen(0, Tally([1025, 3, 8]), {1025: Told(losses=4, hold_s=60)}, (), Maintenance(), ())
-    assert [f.text for f in wrong(seen)] == [
-        "broker 3 is ignored by the controller",
-        "broker 8 is ignored by the controller",
-        "broker 1025 comes and goes: it was lost 4 times, and gets no leaderships back until it is up for 60 s",
+    assert [(f.what.value, f.text) for f in wrong(seen)] == [
+        ("brokers_ignored", "broker 3 is ignored by the controller"),
+        ("brokers_ignored", "broker 8 is ignored by the controller"),
+        (
+            "brokers_flapping",
+            "broker 1025 comes and goes: it was lost 4 times, and gets no leaderships back until it is up for 60 s",
+        ),
     ]
 
 
@@ -161,7 +161,7 @@ def test_a_freeze_says_until_when_it_is_meant() -> None:
 
 def test_one_partition_lacks_a_broker() -> None:
     now = a_cluster(a_partition(0, state(1, (1, 2), 3, 5), (1, 2, 9)))
-    assert found(now, answer())[Wrong.BROKERS_GONE] == "broker 9 is gone: 1 partition lacks it"
+    assert found(now, answer())["brokers_gone"] == "broker 9 is gone: 1 partition lacks it"
 
 
 def test_a_topic_that_is_being_deleted_lacks_its_brokers_and_nothing_else() -> None:
@@ -173,17 +173,17 @@ def test_a_topic_that_is_being_deleted_lacks_its_brokers_and_nothing_else() -> N
     )
     assert len(found(now, answer())) == 4
     now.deleting = ["t"]
-    assert found(now, answer()) == {Wrong.BROKERS_GONE: "broker 9 is gone: 1 partition lacks it"}
+    assert found(now, answer()) == {"brokers_gone": "broker 9 is gone: 1 partition lacks it"}
 
 
 def test_what_is_under_way() -> None:
     assert list(unfinished(0, [], (), 0)) == []
     deleting = [f"t{n}" for n in range(7)]
-    assert [f.text for f in unfinished(4, deleting, (2,), 1)] == [
-        "pushes pending: 4",
-        "7 topics being deleted: t0, t1, t2, t3, t4 and 2 more",
-        "1 partition being reassigned",
-        "shutting down: 2",
+    assert [(f.what.value, f.text) for f in unfinished(4, deleting, (2,), 1)] == [
+        ("pending_pushes", "pushes pending: 4"),
+        ("topics_being_deleted", "7 topics being deleted: t0, t1, t2, t3, t4 and 2 more"),
+        ("reassignments", "1 partition being reassigned"),
+        ("brokers_shutting_down", "shutting down: 2"),
     ]
 
 

@@ -49,6 +49,15 @@ def test_the_daemons_group_can_read_it_as_before(tmp_path: Path, monkeypatch: py
     assert (list(tmp_path.iterdir()), file.read_text()) == ([file], held)
 
 
+@pytest.mark.parametrize(("before", "after"), [(0o600, 0o600), (0o640, 0o640), (0o666, 0o640)])
+def test_nobody_but_its_owner_may_write_the_file(tmp_path: Path, before: int, after: int) -> None:
+    file = tmp_path / "tokens"
+    file.touch()
+    file.chmod(before)
+    tokens("add", "alice", "--file", str(file))
+    assert file.stat().st_mode & 0o777 == after
+
+
 def test_names_that_begin_alike_are_different(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     kept, _, _ = (tokens("add", name, "--file", str(file)).stdout.strip() for name in ("ann2", "ann", "ann"))

@@ -64,6 +64,18 @@ def test_a_deletion_that_a_dead_broker_holds_up_says_so() -> None:
     assert note == "the deletion of t waits: replica 2 of t-0: its broker or disk is not online"
 
 
+def test_a_leader_that_may_not_expand_its_isr_holds_up_no_other_s_move() -> None:
+    """The replica that t-1 waits for is on a broker that shuts down."""
+    small = Small((1, 2, 3, 4), {("t", 0): ((1, 2), 1, (1, 2)), ("t", 1): ((2, 4, 1), 2, (2, 1))})
+    snapshot = small.snapshot()
+    begun = replace(snapshot.topics["t"], adding={1: (4,)}, removing={1: (1,)})
+    snapshot = replace(snapshot, topics={"t": begun}, shutting_down=frozenset({4}))
+    moves = [PartitionReassignment("t", 0, (1, 3)), PartitionReassignment("t", 1, (2, 4))]
+    made = trace(snapshot, [AlterPartitionReassignments(moves)])
+    assert [phase.when for phase in made.phases] == [AT_ONCE, IN_SYNC, DELETED]
+    assert "t-1: target 4 is not in the ISR [2, 1]: its broker is shutting down" in made.notes
+
+
 def test_a_move_is_played_through_both_phases() -> None:
     made = trace(cluster(1, 2, 3), [move(3, 2)])
     assert [phase.when for phase in made.phases] == [AT_ONCE, IN_SYNC, DELETED]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from controller.planning.snapshot import (
     unclean_allowed,
     unclean_by,
 )
+from controller.planning.stoppable import stoppable
 from controller.planning.store import Change, Store
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
@@ -117,8 +119,8 @@ def test_pushes_are_those_that_are_sent() -> None:
 def test_the_report_of_a_loss() -> None:
     (step,) = scenarios.broker_loss(HEALTHY.snapshot(), [2, 2], Terms(min_isr_default=2)).steps
     assert step.after.offline == [("single", 0)]
-    # Two of three are left of the others; the single one never had two.
-    assert step.after.under_min_isr == step.before.under_min_isr == [("single", 0)]
+    # Two of three are left of the others; of the single one, no more than one can be asked for.
+    assert (step.before.under_min_isr, step.after.under_min_isr) == ([], [("single", 0)])
     assert step.after.under_replicated == [("single", 0), ("t", 0), ("t", 1), ("t", 2)]
     assert (step.before.leaders, step.after.leaders) == ({1: 1, 2: 2, 3: 1}, {1: 1, 3: 2})
     moved = {(m.topic, m.partition): (m.before, m.after, m.unclean) for m in step.moved}
@@ -302,10 +304,38 @@ def test_one_of_a_sort_stands_for_all(small: Small, data: st.DataObject) -> None
     assert sorts(fewest) == sorts(whole)
 
 
+def test_of_a_partition_no_more_in_sync_replicas_are_asked_for_than_it_has() -> None:
+    """As brokers count it (Partition.effectiveMinIsr), and pctl health."""
+    small = Small((1, 2, 3), {("t", 0): ((1, 2), 1, (1, 2)), ("u", 0): ((3,), 3, (3,))})
+    terms = Terms(min_isr_default=3)
+    answer = stoppable(small.snapshot(), [], terms)
+    assert (answer.approved, answer.margin) == (True, 0)
+    (step,) = scenarios.broker_loss(small.snapshot(), [1], terms).steps
+    assert (step.before.under_min_isr, step.after.under_min_isr) == ([], [("t", 0)])
+    assert scenarios.preferred_election(small.snapshot(), terms).safe
+
+
+def test_a_partition_whose_member_lost_its_data_stands_for_no_other() -> None:
+    whole = Small((1, 2), {("t", n): ((1, 2), 1, (1, 2)) for n in range(3)}).snapshot()
+    brokers = {b: msgspec.structs.replace(broker, directories=(b,)) for b, broker in whole.brokers.items()}
+    known = {
+        key: msgspec.structs.replace(state, directories=(1, 9 if key[1] == 1 else 2))
+        for key, state in whole.states.items()
+    }
+    kept = representatives(replace(whole, brokers=brokers, states=known))
+    assert list(kept.topics["t"].partitions) == [0, 1]
+
+
 def test_min_isr_is_the_topic_s_or_the_default() -> None:
     configs = {"t": {"min.insync.replicas": " 2 "}, "u": {"min.insync.replicas": "two"}}
     snapshot = Small((1,), {("t", 0): ((1,), 1, (1,))}, configs).snapshot()
     assert (min_isr_of(snapshot, "t", 1), min_isr_of(snapshot, "x", 3)) == (2, 3)
+    of_all = replace(snapshot, broker_defaults={"min.insync.replicas": "4"})
+    assert (min_isr_of(of_all, "t", 1), min_isr_of(of_all, "x", 3)) == (2, 4)
+    with pytest.raises(
+        PlanError, match=r"^/config/brokers/<default>: min\.insync\.replicas = '0': must be a"
+    ):
+        min_isr_of(replace(snapshot, broker_defaults={"min.insync.replicas": "0"}), "x", 3)
     with pytest.raises(
         PlanError, match=r"/config/topics/u: min\.insync\.replicas = 'two': must be a number from 1"
     ):
@@ -466,6 +496,9 @@ def test_who_has_nothing_to_do_with_a_partition_leaves_it_out() -> None:
     snapshot = Small((1, 2, 3, 4), held).snapshot()
     assert set(representatives(snapshot, [1]).states) == {("t", 0), ("t", 2)}
     assert representatives(snapshot, []).topics == {}
+    # They share the limits of moves.
+    moving = replace(snapshot.topics["t"], adding={1: (3,)})
+    assert set(representatives(replace(snapshot, topics={"t": moving}), [1]).states) == set(held)
 
 
 def test_a_topic_s_own_setting_wins_over_the_brokers_default() -> None:

@@ -97,15 +97,16 @@ def test_all_reasons_at_once() -> None:
     answer = stoppable(small.snapshot(), [2, 9, 2], TWO, controller_active=False)
     assert answer.brokers == (2, 9)
     assert not answer.approved
-    assert [(r.why, r.topic, r.partition) for r in answer.reasons] == [
-        (Why.NO_CONTROLLER, "", -1),
-        (Why.UNKNOWN_BROKER, "", -1),
-        (Why.UNDER_MIN_ISR, "t", 0),
-        (Why.UNDER_REPLICATED, "t", 0),
-        (Why.OFFLINE, "t", 1),
-        (Why.UNDER_MIN_ISR, "t", 1),
-        (Why.UNCLEAN, "u", 0),
-        (Why.UNDER_REPLICATED, "u", 0),
+    # The words for programs (docs/operations.md).
+    assert [(r.why.value, r.topic, r.partition) for r in answer.reasons] == [
+        ("no_controller", "", -1),
+        ("unknown_broker", "", -1),
+        ("under_min_isr", "t", 0),
+        ("already_under_replicated", "t", 0),
+        ("offline", "t", 1),
+        ("under_min_isr", "t", 1),
+        ("unclean_election", "u", 0),
+        ("already_under_replicated", "u", 0),
     ]
     texts = [r.text for r in answer.reasons]
     assert "broker 9 is not registered: there are 1, 2, 3" in texts
@@ -138,7 +139,7 @@ def test_what_is_unreadable_is_a_reason(path: str) -> None:
     assert stoppable(snapshot, [1], TERMS).approved
     damaged = replace(snapshot, problems={path: "expected object"})
     (reason,) = stoppable(damaged, [1], TERMS).reasons
-    assert reason.why is Why.UNREADABLE
+    assert reason.why.value == "unreadable"
     assert reason.text == f"the effect on {path} is unknown: expected object"
     several = replace(snapshot, problems={f"/brokers/ids/{n}": "odd" for n in (7, 5, 6)})
     texts = [reason.text for reason in stoppable(several, [1], TERMS).reasons]
@@ -172,6 +173,13 @@ def test_many_are_searched_greedily_and_that_is_said(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     answer = stoppable(small.snapshot(), [1, 2, 3], TERMS)
     assert (answer.largest, answer.exact) == ((2, 3), True)
+
+
+@pytest.mark.parametrize(("asked", "exact"), [(14, True), (15, False)])
+def test_up_to_fourteen_brokers_are_searched_exactly(asked: int, exact: bool) -> None:
+    ids = tuple(range(1, asked + 1))
+    answer = stoppable(Small(ids, {("t", 0): ((1,), 1, (1,))}).snapshot(), ids, TERMS)
+    assert (answer.largest, answer.exact) == (ids[1:], exact)
 
 
 def test_the_margin_counts_nobody_that_is_stopped() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_stub.control import pages
+from broker_stub.control import handlers, pages
 from broker_stub.control.replicas import IsrChange
 from proto.digest import Digest, hosted_item, metadata_item, offline_item, topic_id_item, total_of
 from proto.gen import broker_control_pb2 as wire
@@ -191,6 +193,23 @@ def test_a_comparison_goes_on_after_a_change_of_a_newer_event() -> None:
     response = broker.deliver("describe_state", request.SerializeToString())
     assert response.fenced
     assert response.digests.hosted
+
+
+def test_nothing_is_carried_out_between_a_fence_and_what_is_read_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, alone = BrokerHarness(), list[bool]()
+    broker.lead(leader_state(), controller_epoch=7)
+
+    def answer(*given: Any) -> wire.DescribeStateResponse:
+        alone.append(broker.handlers._lock.locked())
+        return pages.answer(*given)
+
+    monkeypatch.setattr(handlers, "pages", SimpleNamespace(answer=answer))
+    request = wire.DescribeStateRequest()
+    request.fence.controller_epoch = 7
+    assert broker.deliver("describe_state", request.SerializeToString()).fenced
+    assert alone == [True]
 
 
 def test_a_fence_of_a_deposed_controller_is_refused() -> None:

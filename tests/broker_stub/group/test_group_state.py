@@ -125,6 +125,14 @@ def test_joins_by_state(
         assert "c" not in driver.group.members
 
 
+def test_the_only_member_that_is_left_may_change_its_protocols() -> None:
+    driver = in_state(S)
+    assert driver.leave("b") == codes.NONE
+    answer = driver.join("a", protocols=(("sticky", b""),))
+    assert (answer.error if answer is not None else None) == codes.NONE
+    assert driver.group.protocol == "sticky"
+
+
 def test_a_group_forms() -> None:
     """Two join within the initial delay, the leader assigns, what it assigned is stored before anyone hears."""
     driver = Driver()

@@ -448,3 +448,16 @@ def test_a_batch_that_is_cut_short_is_noticed_whether_or_not_checksums_are(
     with pytest.raises(BatchError, match="cut short"):
         next(found)
     os.close(fd)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_an_epoch_that_goes_back_within_a_file_is_noticed(tmp_path: Path, check: bool) -> None:
+    file = tmp_path / "a"
+    whole = b"".join(batches.encode([(None, b"x")], 1000, n, epoch) for n, epoch in enumerate((3, 4, 3)))
+    file.write_bytes(whole)
+    fd = os.open(file, os.O_RDONLY)
+    found = walk(fd, 0, len(whole), 0, 2, check=check)
+    assert [next(found)[0].leader_epoch for _ in range(2)] == [3, 4]
+    with pytest.raises(BatchError, match="leader_epoch is 3: must be 4 or more"):
+        next(found)
+    os.close(fd)

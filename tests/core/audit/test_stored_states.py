@@ -60,6 +60,17 @@ def test_what_agrees_is_left_alone() -> None:
     assert (rig.lines(), rig.commits(), findings(rig)) == ([], [], [])
 
 
+def test_of_a_topic_that_is_gone_nothing_is_looked_at() -> None:
+    rig = cluster()
+    former = rig.partition()
+    rig.world.delete_topic("t")
+    rig.run()
+    rig.forget()
+    rig.world.events.append(event_of(StatesCheck([former]), 10**7))
+    rig.run()
+    assert (rig.rejects(), rig.commits(), findings(rig)) == ([], [], [])
+
+
 @pytest.mark.parametrize(
     "edited",
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster.automatic_maintenance import OfflineBrokers, offline_brokers
+from controller.core.cluster.automatic_maintenance import OfflineBrokers, may_end, offline_brokers
 from controller.core.cluster.maintenance import LOOK_EVERY_US, due
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, WriteNode
@@ -477,6 +477,16 @@ def test_an_operator_who_leaves_it_accepts_those_gone_until_they_return() -> Non
     assert rig.cluster.maintenance.automatic
 
 
+def test_of_those_accepted_who_has_returned_counts_when_it_goes_again() -> None:
+    rig = cluster()
+    rig.world.broker_down(1, 2)
+    rig.run()
+    leave(rig)
+    rig.world.broker_up(1)
+    rig.run()
+    assert rig.cluster.maintenance == Maintenance(accepted=(2,))
+
+
 def test_turned_off_meanwhile_those_accepted_are_forgotten_as_they_return() -> None:
     rig = cluster()
     rig.world.broker_down(1, 2)
@@ -595,6 +605,18 @@ def test_how_many_are_too_many_and_how_few_are_well(
 ) -> None:
     found = OfflineBrokers(10, gone, limit, accepted)
     assert (found.too_many, found.healthy) == (too_many, healthy)
+
+
+@pytest.mark.parametrize(("accepted", "ends"), [((1,), True), ((), False)])
+def test_those_whose_absence_is_accepted_keep_nobody_in_the_mode(
+    accepted: tuple[int, ...], ends: bool
+) -> None:
+    rig = cluster()
+    rig.world.broker_down(1)
+    rig.run()
+    rig.cluster.maintenance = Maintenance(entered=Attribution("", ""), automatic=True, accepted=accepted)
+    rig.cluster.healthy_since_us = 0
+    assert may_end(rig.cluster, ITSELF, 0) is ends
 
 
 def test_brokers_that_are_gone_keep_nobody_in_a_mode_that_is_not_wanted() -> None:

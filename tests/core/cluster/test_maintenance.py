@@ -10,7 +10,15 @@ import pytest
 from controller.core.cluster.maintenance import due, movable
 from controller.core.events import Event, EventKind
 from controller.core.handlers import not_controller
-from controller.core.model import Attribution, Freeze, Maintenance, PartitionState, ReplicaState
+from controller.core.model import (
+    Attribution,
+    Freeze,
+    Maintenance,
+    PartitionState,
+    ReplicaState,
+    Suspension,
+    SuspensionKind,
+)
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.records import BrokerChange
 from controller.core.requests.brokers import ControlledShutdown
@@ -32,6 +40,26 @@ from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
 MARK = Attribution("new disks", "ann")
+
+
+@pytest.mark.parametrize(
+    ("paused", "entered", "kind", "automatic"),
+    [
+        (True, True, SuspensionKind.PAUSED, False),
+        (True, False, SuspensionKind.PAUSED, False),
+        (False, True, SuspensionKind.MAINTENANCE, True),
+        (False, False, SuspensionKind.FROZEN, False),
+    ],
+)
+def test_of_several_restrictions_the_widest_is_named_and_a_freeze_holds_beside_it(
+    paused: bool, entered: bool, kind: SuspensionKind, automatic: bool
+) -> None:
+    freeze = Freeze("quiet", "ann", 1)
+    restricted = Maintenance(MARK if paused else None, {}, MARK if entered else None, entered, (), freeze)
+    found = restricted.suspension
+    assert found is not None
+    assert (found.kind, found.automatic) == (kind, automatic)
+    assert restricted.frozen == Suspension(SuspensionKind.FROZEN, freeze)
 
 
 def cluster(*assignments: list[int], isr: list[int] | None = None) -> MachineHarness:

@@ -95,6 +95,7 @@ TESTS = {
         "tests/cli/test_plan_output.py",
         "tests/cli/test_record_format.py",
         "tests/cli/test_tables.py",
+        "tests/cli/test_throttle.py",
         "tests/cli/test_tokens.py",
         "tests/cli/test_what_is_shown.py",
     ),

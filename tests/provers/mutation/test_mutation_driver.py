@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -507,14 +508,16 @@ class A:
     }
 
 
-@pytest.mark.parametrize(("planted", "failing"), [(False, []), (True, [0])])
+@pytest.mark.parametrize(
+    ("planted", "failing"), [("", []), ("LIMIT = 4", [0, 1]), ("raise ImportError", [0, 1])]
+)
 def test_a_declaration_is_planted_before_its_module_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bool, failing: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str, failing: list[int]
 ) -> None:
     """And nothing fails but by the mutant: pytest runs in a fork of a process that runs pytest."""
     (tmp_path / "planted_limits.py").write_text("LIMIT = 3\n", encoding="utf-8")
-    test = "import planted_limits\ndef test_limit():\n    assert planted_limits.LIMIT == 3\n"
-    (tmp_path / "test_planted.py").write_text(test, encoding="utf-8")
+    test = "import planted_limits\ndef test_{}():\n    assert planted_limits.LIMIT == 3\n"
+    (tmp_path / "test_planted.py").write_text(test.format("one") + test.format("other"), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     for module in (importing, runner):
         monkeypatch.setattr(module, "ROOT", tmp_path)
@@ -523,12 +526,12 @@ def test_a_declaration_is_planted_before_its_module_is_imported(
     tree = ast.parse("LIMIT = 3\n")
     (mutant,) = declarations_of("planted_limits.py", tree)
     trying = ImportingRunner([], {}, {"planted_limits.py": tree}, Limits())
-    item: Any = SimpleNamespace(nodeid="test_planted.py::test_limit")
+    items: Any = [SimpleNamespace(nodeid=f"test_planted.py::test_{name}") for name in ("one", "other")]
 
     def work() -> list[int]:
         if planted:
-            trying._plant(mutant)
-        return list(trying._failing([item]))
+            trying._plant(replace(mutant, apply=lambda: setattr(tree, "body", ast.parse(planted).body)))
+        return list(trying._failing(items))
 
     read, write = os.pipe()
     if (pid := os.fork()) == 0:

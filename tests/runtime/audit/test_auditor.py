@@ -28,7 +28,7 @@ from controller.runtime.audit.asking import LeasedAsking
 from controller.runtime.audit.auditor import Auditor, BrokerAudit, Known, Verdict
 from controller.runtime.audit.differences import Difference, Remedy, Side
 from controller.runtime.audit.expected import Expected, Totals, Turn
-from controller.runtime.audit.problems import ProblemKind, ReplicaProblem, all_problems, problems_of
+from controller.runtime.audit.problems import ReplicaProblem, all_problems, mend_of, problems_of
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.digest import Digest, topic_id_item
@@ -129,14 +129,15 @@ class Rig:
 
 def test_what_was_told_is_what_is_expected() -> None:
     rig = Rig()
-    assert rig.verdicts() == [Verdict.EQUAL] * 3
+    # The word of /state and of the console.
+    assert [verdict.value for verdict in rig.verdicts()] == ["equal"] * 3
     assert (rig.told, rig.findings) == ([], [])
 
 
 def test_forgotten_metadata_is_found_recorded_and_mended() -> None:
     rig = Rig()
     rig.handlers(2).metadata._remove(("t", 1))
-    assert rig.verdicts() == [Verdict.EQUAL, Verdict.DIFFERENT, Verdict.EQUAL]
+    assert [verdict.value for verdict in rig.verdicts()] == ["equal", "different", "equal"]
     assert rig.known(2) == ["t-1 METADATA"]
     rig.mend()
     assert rig.verdicts() == [Verdict.EQUAL] * 3
@@ -256,10 +257,10 @@ def test_nothing_is_said_while_pushes_are_pending_or_the_broker_does_not_answer(
     rig = Rig()
     rig.handlers(2).metadata._remove(("t", 1))
     rig.settled = False
-    assert rig.look(2).verdict is Verdict.PENDING
+    assert rig.look(2).verdict.value == "pending"
     rig.settled = True
     rig.unreachable.add(2)
-    assert rig.look(2).verdict is Verdict.UNREACHABLE
+    assert rig.look(2).verdict.value == "not reached"
     assert rig.findings == []
 
 
@@ -378,13 +379,14 @@ def test_telling_again_takes_longer_each_time(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("controller.runtime.audit.auditor.time.monotonic", lambda: now)
     rig.handlers(2).metadata._remove(("t", 1))
     told = []
-    for _ in range(200):
+    for _ in range(145):
         rig.look(2)
         if rig.told:
             told.append(now)
             rig.told.clear()
-        now += 5
-    assert [int(b - a) for a, b in itertools.pairwise(told)] == [5, 10, 20, 40, 80, 160, 320]
+        # The longest pause is waited for in longer steps.
+        now += 5 if now < 1635 else 100
+    assert [int(b - a) for a, b in itertools.pairwise(told)] == [5, 10, 20, 40, 80, 160, 320, 600, 600]
 
 
 def test_a_named_topic_alone_is_looked_at_and_others_stay_known() -> None:
@@ -571,14 +573,14 @@ def test_problems_are_refusals_and_what_the_audit_found() -> None:
         (1, u0, "KAFKA_STORAGE_ERROR"), (3, t1, "ODD_ERROR"), (3, former, "INCONSISTENT_TOPIC_ID")
     )
 
-    def shown(found: Iterable[ReplicaProblem]) -> list[tuple[str, int, int, ProblemKind, str]]:
-        return [(p.topic, p.partition, p.broker_id, p.kind, p.mend) for p in found]
+    def shown(found: Iterable[ReplicaProblem]) -> list[tuple[str, int, int, str, str]]:
+        return [(p.topic, p.partition, p.broker_id, p.kind.value, p.mend) for p in found]
 
     disk = "the disk of broker 1 is repaired or replaced, and the broker restarted"
     odd = "the log of broker 3 says why it refused (ODD_ERROR)"
-    of_u = ("u", 0, 1, ProblemKind.REFUSED, disk)
-    of_t = ("t", 1, 3, ProblemKind.REFUSED, odd)
-    differs = ("t", 1, 2, ProblemKind.METADATA_DIFFERS, f"the controller: {Remedy.TELL.value}")
+    of_u = ("u", 0, 1, "refused", disk)
+    of_t = ("t", 1, 3, "refused", odd)
+    differs = ("t", 1, 2, "metadata differs", "the controller: it is told again")
     assert shown(all_problems(cluster, senders, rig.auditor)) == [of_u, of_t, differs]
     assert shown(all_problems(cluster, senders, rig.auditor, {"u"})) == [of_u]
     assert shown(all_problems(cluster, senders, rig.auditor, {"t"})) == [of_t, differs]
@@ -591,6 +593,21 @@ def test_problems_are_refusals_and_what_the_audit_found() -> None:
     assert str(problem) == "broker 1 refuses LeaderAndIsr: KAFKA_STORAGE_ERROR"
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("INCONSISTENT_TOPIC_ID", ("former topic of this name", "stop it", "folder away", "start it")),
+        ("KAFKA_STORAGE_ERROR", ("disk of broker 3", "repaired or replaced", "restarted")),
+        ("UNKNOWN_TOPIC_OR_PARTITION", ("not count itself among the replicas", "restart it")),
+        ("INVALID_REQUEST", ("not understand", "controller's version")),
+        ("CLUSTER_AUTHORIZATION_FAILED", ("lets this controller do nothing", "authorizer")),
+    ],
+)
+def test_each_refusal_says_what_would_mend_it(error: str, said: tuple[str, ...]) -> None:
+    mend = mend_of(error, 3)
+    assert [words for words in ("broker 3", *said) if words not in mend] == []
+
+
 @pytest.mark.parametrize("side", Side)
 def test_what_nothing_mends_is_moved_away_by_hand(side: Side) -> None:
     found = Difference("x", 3, side, "nothing", "a replica", Remedy.NONE)
@@ -599,7 +616,7 @@ def test_what_nothing_mends_is_moved_away_by_hand(side: Side) -> None:
     senders: Any = Refusing()
     (problem,) = all_problems(Rig().core.cluster, senders, auditor)
     hosted = side is Side.HOSTED
-    assert problem.kind is (ProblemKind.REPLICA_DIFFERS if hosted else ProblemKind.METADATA_DIFFERS)
+    assert problem.kind.value == ("replica differs" if hosted else "metadata differs")
     assert problem.what == f"holds something else: {found}"
     assert problem.mend == (
         "once its records are not needed, stop broker 2, move the folder away, and start it"

@@ -65,6 +65,37 @@ def test_who_is_asked_for_a_replica() -> None:
     cluster.offline_dirs[2] = {partition}
     assert not was_told(cluster, 2, partition, STATE)
     assert dict(Expected(cluster)._host(partition, STATE)).keys() == {1}
+    cluster.offline_dirs.clear()
+    cluster.shutting_down.add(2)
+    assert [was_told(cluster, b, partition, STATE) for b in (1, 2)] == [True, False]
+    cluster.shutting_down.clear()
+    partition.set_replica_state(2, ReplicaState.OFFLINE)
+    assert [was_told(cluster, b, partition, STATE) for b in (1, 2)] == [True, False]
+    # Who is told of a leader that is not there keeps what it had.
+    del cluster.brokers[1]
+    assert not was_told(cluster, 1, partition, STATE)
+
+
+def test_a_difference_says_what_was_told_what_is_held_and_what_mends_it() -> None:
+    cluster, partition = a_partition()
+    (lacking,) = _hosted(cluster, 2, partition, STATE, None)
+    follower = "follower (leader 1, leader epoch 5, topic id id)"
+    assert str(lacking) == f"LeaderAndIsr: told {follower}, holds nothing; it is told again"
+    (other,) = _metadata(partition, STATE, held(leader_epoch=4))
+    words = "leader 1, leader epoch {}, partition epoch 7, ISR [1, 2], replicas [1, 2]"
+    assert str(other) == (
+        f"UpdateMetadata: told {words.format(5)}, holds {words.format(4)}; it is told again"
+    )
+
+
+def test_a_leader_s_isr_has_no_order() -> None:
+    cluster, partition = a_partition()
+    replica = pb.HostedReplica(
+        partition=0, role="leader", topic_id="id", leader=1, leader_epoch=5, partition_epoch=7
+    )
+    for isr, found in (((1, 2), 0), ((2, 1), 0), ((2,), 1)):
+        replica.isr[:] = isr
+        assert len(list(_hosted(cluster, 1, partition, STATE, replica))) == found, isr
 
 
 def test_a_replica_on_its_way_out_is_no_difference() -> None:
@@ -134,12 +165,34 @@ def test_a_topic_made_again_while_it_is_compared_is_not_equal() -> None:
     assert asyncio.run(Comparisons._topic(comparing, partition.topic, 1)) is None
 
 
+async def test_of_a_topic_without_any_state_nothing_is_expected() -> None:
+    """Nobody was told of it yet: a broker that does not know it lacks nothing."""
+    cluster, topic = Cluster(100), Topic("t", "id")
+    cluster.add_topic(topic)
+    topic.partitions[0] = Partition(topic, 0, (1, 2))
+    expected = Expected(cluster)
+    assert await expected.topic(topic) == (0, {}, 0)
+
+    async def of(topic: Topic, broker_id: int) -> Any:
+        return await Comparisons._topic(comparing, topic, broker_id)
+
+    async def topics() -> dict[str, Any]:
+        return {}
+
+    comparing: Any = SimpleNamespace(_cluster=cluster, _expected=expected, _topic=of)
+    asker: Any = SimpleNamespace(broker=a_broker(1, 1), topics=topics)
+    assert await Comparisons._by_topic(comparing, asker) == (frozenset(), frozenset())
+
+
 def test_a_round_takes_about_the_interval() -> None:
     cluster, topic = Cluster(100), Topic("t", "id")
     cluster.add_topic(topic)
     topic.partitions.update((n, Partition(topic, n, (1,))) for n in range(5000))
     rounds = StateRounds(cluster, 11)
     assert [len(rounds.next()) for _ in range(13)] == [0, *[500] * 10, 0, 500]
+    quick = StateRounds(cluster, 2)
+    # At most 2,000 a second, as audit_interval_seconds says.
+    assert [len(quick.next()) for _ in range(3)] == [0, 2000, 2000]
 
 
 def test_who_was_not_reached_was_not_asked() -> None:

@@ -150,6 +150,16 @@ def test_a_leader_that_is_not_alive_is_none_in_metadata() -> None:
     assert peer.look()[0] == []
 
 
+@pytest.mark.parametrize(("error", "differs"), [(72, False), (codes.LEADER_NOT_AVAILABLE, True)])
+def test_a_leader_without_the_listener_of_the_connection_is_none_in_metadata(
+    error: int, differs: bool
+) -> None:
+    """LISTENER_NOT_FOUND is Kafka's error 72."""
+    peer = KafkaPeer()
+    _set(peer, 2, leader_id=-1, error_code=error)
+    assert bool(peer.look()[0]) is differs
+
+
 def test_what_cannot_be_asked_is_said() -> None:
     peer = KafkaPeer()
     peer.denied = True

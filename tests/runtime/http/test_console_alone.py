@@ -588,6 +588,46 @@ async def test_what_a_standby_answers_is_read_to_a_limit(
         assert found == {"silent": silent}
 
 
+async def test_where_a_standby_sends_elsewhere_nobody_goes() -> None:
+    asked = []
+
+    async def overview(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        raise web.HTTPFound("/elsewhere")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", overview)
+    async with TestServer(app) as server:
+        found = await controllers_of(None)._ask(f"{server.host}:{server.port}")
+    assert (found, asked) == ({"silent": "it answers 302 to this controller"}, ["/ui/api/overview"])
+
+
+def test_standbys_are_asked_once_in_a_while_for_all_who_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def read(_: Any) -> list[ControllerInfo]:
+        return [ControllerInfo(1, "h:1", "h:2", True), ControllerInfo(2, "h:3", "h:4", False)]
+
+    async def ask(address: str) -> dict[str, Any]:
+        asked.append(address)
+        return {"role": "standby"}
+
+    async def run() -> None:
+        monkeypatch.setattr(controllers, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
+        monkeypatch.setattr(cluster_reader, "controllers", read)
+        monkeypatch.setattr(views, "state", lambda _: {"role": "active"})
+        known = controllers_of(object())
+        monkeypatch.setattr(known, "_ask", ask)
+        (_, standbys), request = next(known.answers()), make_mocked_request("GET", "/")
+        for pause_s, expected in ((controllers.EVERY_S * 0.9, 1), (controllers.EVERY_S * 0.2, 1), (0.0, 2)):
+            rows: Any = await standbys(request)
+            assert [(row["id"], row["role"]) for row in rows] == [(1, "active"), (2, "standby")]
+            assert asked == ["h:4"] * expected
+            await asyncio.sleep(pause_s)
+
+    loop.run(run())
+
+
 def test_of_a_move_it_is_counted_what_has_caught_up() -> None:
     move: Any = SimpleNamespace(
         topic="t",

@@ -153,6 +153,18 @@ async def test_a_new_incarnation_is_told_only_when_the_former_one_s_request_is_o
     assert rig.hand.open_now == 1
 
 
+@leaping
+async def test_what_a_former_incarnation_refused_is_not_said_of_the_new_one() -> None:
+    rig = Rig()
+    await rig.joins()
+    (partition,) = topic("t", 1)
+    rig.hand.answers = [errors((partition, codes.KAFKA_STORAGE_ERROR))]
+    await rig.told([partition])
+    assert rig.senders.refusal(1, partition) == "KAFKA_STORAGE_ERROR"
+    await rig.joins(epoch=6)
+    assert (rig.senders.refusal(1, partition), rig.senders.status[1].broker_epoch) == ("", 6)
+
+
 @pytest.mark.parametrize("connects", [True, False])
 @leaping
 async def test_what_is_tried_again_ends_with_the_lease(connects: bool) -> None:

@@ -22,12 +22,12 @@ from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.rpc import access, methods
 from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
-from controller.runtime.rpc.server import start_server
+from controller.runtime.rpc.server import _named, _named_stream, start_server
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2, maintenance_pb2
 from proto.security.access import Openness
 from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principal, Resource, topic
-from proto.security.callers import Callers
+from proto.security.callers import Callers, UnauthenticatedError
 from proto.security.principals import PrincipalRules
 from tests.support.paths import DOCS
 from tests.support.runtime.admins import error_name, errors
@@ -621,3 +621,34 @@ async def test_a_standby_says_that_it_does_not_lead_before_it_denies_topics(
                 assert list(refused(methods.METHODS[ADMIN][method].rule, answer)) == [error]
     finally:
         await server.stop(0)
+
+
+class _AbortedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_who_proves_nothing_is_refused_and_on_record(streams: bool) -> None:
+    peers: list[str] = []
+    guard: Any = SimpleNamespace(not_authenticated=peers.append)
+
+    async def unary(_request: Any, _context: Any) -> maintenance_pb2.OperatorResponse:
+        raise UnauthenticatedError("an expired token")
+
+    async def stream(request: Any, context: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
+        yield await unary(request, context)
+
+    async def abort(code: grpc.StatusCode, text: str) -> None:
+        raise _AbortedError(code, text)
+
+    context: Any = SimpleNamespace(peer=lambda: "ipv4:192.0.2.1:7", abort=abort)
+
+    async def answers() -> list[Any]:
+        if streams:
+            return [answer async for answer in _named_stream(guard, stream)(None, context)]
+        return [await _named(guard, unary)(None, context)]
+
+    with pytest.raises(_AbortedError) as ended:
+        await answers()
+    assert ended.value.args == (grpc.StatusCode.UNAUTHENTICATED, "an expired token")
+    assert peers == ["ipv4:192.0.2.1:7"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
+from prometheus_client import CollectorRegistry
 
-from controller.runtime.rpc import limits
+from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.rpc import limits, server
 from controller.runtime.rpc.limits import (
     ENTRIES_MAX,
     ENTRIES_MAX_BY_FIELD,
@@ -26,6 +30,23 @@ CASES = [
     for method in METHODS.values()
     for extreme in extremes(method)
 ]
+
+
+async def test_a_stream_that_asks_for_too_much_is_refused_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "excess", lambda _: "topics: too many")
+    daemon: Any = SimpleNamespace(metrics=ControllerMetrics(CollectorRegistry()))
+    asked: list[Any] = []
+
+    async def handler(request: Any, _context: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
+        asked.append(request)
+        yield maintenance_pb2.OperatorResponse()
+
+    limited = server._limited_stream(daemon, "Watch", handler, maintenance_pb2.OperatorResponse)
+    answers: Any = [answer async for answer in limited(pb.DescribeConfigsRequest(), None)]
+    assert [answer.error_message for answer in answers] == ["topics: too many"]
+    assert asked == []
 
 
 @pytest.mark.parametrize(("method", "extreme"), CASES)

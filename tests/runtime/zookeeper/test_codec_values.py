@@ -42,6 +42,44 @@ def test_any_name_below_brokers_ids(name: str) -> None:
         assert str(broker.id) == name.rsplit("/", 1)[-1].lstrip("0") or "0"
 
 
+#: Of URL-safe base64.
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+@pytest.mark.parametrize("last", "AQgw")
+@pytest.mark.parametrize("start", [0, 21, 43])
+def test_ids_have_any_character_of_base64(start: int, last: str) -> None:
+    """Sixteen bytes: of the last character only the first two bits count, and Kafka writes the others as 0."""
+    id_ = ALPHABET[start : start + 21] + last
+    topic = f'{{"version":3,"topic_id":"{id_}","partitions":{{"0":[1]}}}}'
+    assert codecs.decode_topic("t", topic.encode(), 1, 0).topic_id == id_
+    broker = f'{{"version":5,"host":"h","port":1,"directories":["{id_}"]}}'
+    assert len(codecs.decode_broker("/brokers/ids/1", broker.encode(), 1).directories) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "recovery"), [("", 0), (',"leader_recovery_state":0', 0), (',"leader_recovery_state":1', 1)]
+)
+def test_a_state_has_recovered_unless_it_says_otherwise(field: str, recovery: int) -> None:
+    """Before 3.2 Kafka writes nothing of that."""
+    data = f'{{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":3,"isr":[1]{field}}}'
+    found = codecs.decode_state("t", 0, data.encode(), 5)
+    assert found == LeaderAndIsr(1, 3, (1,), 5, 1, recovery=recovery)
+
+
+@pytest.mark.parametrize("status", [-1, 2])
+def test_features_are_enabled_or_disabled_and_nothing_else(status: int) -> None:
+    data = f'{{"version":2,"status":{status},"features":{{}}}}'
+    with pytest.raises(MalformedError, match="status"):
+        codecs.decode_feature(data.encode(), 1)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_of_json_is_refused(number: str) -> None:
+    with pytest.raises(MalformedError):
+        codecs.decode_config("/config/topics/t", f'{{"version":1,"config":{{}},"x":{number}}} '.encode())
+
+
 ids = st.integers(0, 2**31 - 1)
 epochs = st.integers(0, 2**31 - 2)
 replicas = st.lists(ids, min_size=1, max_size=4, unique=True).map(tuple)
