@@ -142,7 +142,6 @@ ROOMS: dict[str, set[str]] = {
     "controller.embedded_zookeeper": {"controller.child_processes", "controller.errors"},
     "controller.embedded_kafka": {
         "controller.child_processes", "controller.embedded_zookeeper", "controller.errors", "controller.maven",
-        "controller.core.znode_paths", "controller.runtime.zookeeper",
     },
     "controller.analysis": {
         "controller.errors", "controller.exit_codes", "controller.maven",

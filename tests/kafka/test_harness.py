@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from controller.embedded_kafka import jars
-from controller.embedded_kafka.tools import Tool
 from controller.errors import EnvironmentFault
 from controller.workload import history
 from controller.workload.checker import Kind, check
@@ -20,6 +19,7 @@ from tests.kafka.cluster import KafkaCluster
 from tests.kafka.conftest import MakeCluster, running
 from tests.kafka.load import Load
 from tests.kafka.side_by_side.znodes import differences, snapshot
+from tests.support.kafka.tools import Tool
 from tests.support.runtime.programs import program
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
