@@ -68,7 +68,7 @@ _RUNTIME = "controller.runtime."
 
 #: Each room, and what it may import of ours; itself it always may. The longest prefix of a module is its room.
 ROOMS: dict[str, set[str]] = {
-    "controller": set(),
+    "controller": {"proto.texts"},
     "controller.core": {"controller.core"},
     "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
     "controller.core.model": {"controller.core.reasons", "controller.core.znode_paths"},
@@ -96,7 +96,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
         "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.incarnations",
-        "proto.library_logs", "proto.reload", "proto.security", "proto.settings", "proto.statelog",
+        "proto.library_logs", "proto.reload", "proto.security", "proto.settings", "proto.statelog", "proto.texts",
         "proto.zookeeper_access",
     },
     "controller.runtime.election": {
@@ -109,7 +109,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.zookeeper": {
         "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
-        "proto.zookeeper_access",
+        "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
@@ -145,7 +145,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.analysis": {
         "controller.errors", "controller.exit_codes", "controller.maven",
-        "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema",
+        "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema", "proto.texts",
     },
     "controller.workload": {
         "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors", "proto",

@@ -291,27 +291,34 @@ class BodyType(Generic[B]):
         return self.alone(context, *bodies[0])
 
 
+def _without_serials(
+    handle: Callable[[EventContext, Sequence[B]], Handler[None]],
+) -> Callable[[EventContext, Sequence[tuple[int, B]]], Handler[None]]:
+    """For reports, which nobody answers."""
+    return lambda context, reports: handle(context, [report for _, report in reports])
+
+
 BODIES: dict[type[Body], BodyType[Any]] = {
     AlterPartition: BodyType(EventKind.ALTER_PARTITION, AlterPartitionReply, together=alter_partitions),
     DiskReport: BodyType(
         EventKind.LEADER_AND_ISR_RESPONSE,
         None,
-        together=lambda context, reports: disks_reported(context, [report for _, report in reports]),
+        together=_without_serials(disks_reported),
     ),
     StopReport: BodyType(
         EventKind.STOP_REPLICA_RESPONSE,
         None,
-        together=lambda context, reports: _stops_answered(context, [report for _, report in reports]),
+        together=_without_serials(_stops_answered),
     ),
     TellAgain: BodyType(
         EventKind.STATE_DIFFERENCE,
         None,
-        together=lambda context, reports: tell_again(context, [report for _, report in reports]),
+        together=_without_serials(tell_again),
     ),
     StatesCheck: BodyType(
         EventKind.STORED_STATES,
         None,
-        together=lambda context, checks: check_states(context, [check for _, check in checks]),
+        together=_without_serials(check_states),
     ),
     ControlledShutdown: BodyType(
         EventKind.CONTROLLED_SHUTDOWN,

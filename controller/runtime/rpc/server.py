@@ -38,7 +38,7 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
         interceptors=[_Authorization(daemon)],
         options=[
             ("grpc.so_reuseport", 0),
-            ("grpc.max_allowed_incoming_connections", descriptors_share(settings.grpc_connections_max, 0.25)),
+            ("grpc.max_allowed_incoming_connections", descriptors_share(settings.grpc_connections_max)),
             *MESSAGE_LIMITS,
         ],
         maximum_concurrent_rpcs=CALLS_MAX,
