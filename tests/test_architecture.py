@@ -95,9 +95,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.incarnations",
-        "proto.library_logs", "proto.reload", "proto.security", "proto.settings", "proto.statelog", "proto.texts",
-        "proto.zookeeper_access",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.addresses",
+        "proto.incarnations", "proto.library_logs", "proto.reload", "proto.security", "proto.settings",
+        "proto.statelog", "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.election": {
         "controller.core", "controller.errors", _RUNTIME + "config", _RUNTIME + "lease", _RUNTIME + "kafka",
