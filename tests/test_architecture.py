@@ -68,7 +68,7 @@ _RUNTIME = "controller.runtime."
 
 #: Each room, and what it may import of ours; itself it always may. The longest prefix of a module is its room.
 ROOMS: dict[str, set[str]] = {
-    "controller": {"proto.texts"},
+    "controller": {"proto.addresses", "proto.texts"},
     "controller.core": {"controller.core"},
     "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
     "controller.core.model": {"controller.core.reasons", "controller.core.znode_paths"},
@@ -132,7 +132,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.http.console": {
         "controller.core", "controller.__version__", "controller.errors", "controller.planning.cluster_health",
         _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "state", _RUNTIME + "observe", _RUNTIME + "zookeeper",
-        _RUNTIME + "rpc", _RUNTIME + "http", "proto.gen", "proto.security", "proto.statelog",
+        _RUNTIME + "rpc", _RUNTIME + "http", "proto.addresses", "proto.gen", "proto.security", "proto.statelog",
     },
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",
