@@ -13,19 +13,10 @@ Any other exception that reaches the top is a bug: the broker dumps its state an
 
 from __future__ import annotations
 
-#: Characters: a library's message about outside data may quote the data.
-_TEXT_MAX = 300
+from proto.texts import is_secret
 
-
-def one_line(error: Exception) -> str:
-    """A library's message about outside data, shortened and escaped to fit into one printable line."""
-    if isinstance(error, RecursionError):
-        return "is nested too deeply"
-    text = str(error)
-    if len(text) > _TEXT_MAX:
-        # Keep the end: msgspec names the place of the error there.
-        text = f"{text[: _TEXT_MAX // 2]} ... {text[-_TEXT_MAX // 2 :]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+#: Characters of a setting's value that its error repeats.
+_VALUE_CHARS_MAX = 300
 
 
 class BrokerError(Exception):
@@ -42,15 +33,9 @@ class SettingError(BrokerError):
     def __init__(self, key: str, value: object, allowed: str, source: str = "") -> None:
         self.key, self.value, self.allowed, self.source = key, value, allowed, source
         origin = f" (from {source})" if source else ""
-        shown = repr(value)
-        lower = key.lower()
-        if (
-            any(word in lower for word in ("password", "secret", "token", "credential"))
-            and "_file" not in lower
-        ):
-            shown = "[hidden]"
-        if len(shown) > _TEXT_MAX:
-            shown = f"{shown[:_TEXT_MAX]}... ({len(shown)} characters)"
+        shown = "[hidden]" if is_secret(key) else repr(value)
+        if len(shown) > _VALUE_CHARS_MAX:
+            shown = f"{shown[:_VALUE_CHARS_MAX]}... ({len(shown)} characters)"
         super().__init__(f"{key} = {shown}{origin}: must be {allowed}")
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import structlog
 
-from broker_stub.rpc.peers import Peers, PeerUnavailable, join_address
+from broker_stub.rpc.peers import Peers, PeerUnavailable
 from broker_stub.zookeeper.client import StoreUnavailable
 from broker_stub.zookeeper.codecs import MalformedZnode
 from broker_stub.zookeeper.isr_writers import ControllerFinder, error_name
+from proto.addresses import join_address
 from proto.gen import common_pb2 as codes
 from proto.gen import controller_service_pb2 as wire
 
@@ -93,7 +94,7 @@ async def _send_request(
     except PeerUnavailable as error:
         return str(error)
     if response.error_code != codes.NONE:
-        return f"controller {join_address(address)} responded with {error_name(response.error_code)}"
+        return f"controller {join_address(*address)} responded with {error_name(response.error_code)}"
     remaining = [f"{item.topic}-{item.partition}" for item in response.remaining_partitions]
     if not remaining:
         return None

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller.errors import ControllerError
+from proto.addresses import is_ip_address
 
 DAY = datetime.timedelta(days=1)
 DAYS = 365
@@ -90,7 +91,7 @@ def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = HOSTS) -> li
                 f"name {name!r}: must be letters, digits, '.', '_', '-', at most 64, not ca"
             )
     for host in hosts:
-        if not HOST.fullmatch(host) and not _is_address(host):
+        if not HOST.fullmatch(host) and not is_ip_address(host):
             raise CertificatesError(f"host {host!r}: must be a host name or an address without port")
     wanted = [folder / f"{name}{end}" for name in dict.fromkeys(names) for end in (".pem", ".key")]
     for path in wanted:
@@ -148,16 +149,8 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )  # fmt: skip
 
 
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def _general_name(host: str) -> x509.GeneralName:
-    return x509.IPAddress(ipaddress.ip_address(host)) if _is_address(host) else x509.DNSName(host)
+    return x509.IPAddress(ipaddress.ip_address(host)) if is_ip_address(host) else x509.DNSName(host)
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -21,26 +21,10 @@ Any other exception is a bug, and the state is dumped. In a term of leadership i
 
 from __future__ import annotations
 
+from proto.texts import is_secret
+
 #: Characters of a setting's value that its error repeats.
 VALUE_CHARS_MAX = 200
-#: Characters of a library's error message, which may quote external data.
-WORDS_MAX = 300
-
-
-def printable(text: str) -> str:
-    """External text with control characters escaped: it can neither move the cursor nor forge a line."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def in_words(error: Exception) -> str:
-    """A library's error about external data as part of one printable line."""
-    if isinstance(error, RecursionError):
-        return "is nested too deeply"
-    text = str(error)
-    if len(text) > WORDS_MAX:
-        # The position comes last in the message.
-        text = f"{text[: WORDS_MAX // 2]} ... {text[-WORDS_MAX // 2 :]}"
-    return printable(text)
 
 
 def _shown(value: object) -> str:
@@ -50,14 +34,6 @@ def _shown(value: object) -> str:
 
 class ControllerError(Exception):
     """Base of all exceptions that this project raises deliberately."""
-
-
-def is_secret(setting: str) -> bool:
-    """Whether a setting, or a misspelt one, may hold a secret itself: ours name files that do."""
-    lower = setting.lower()
-    return any(word in lower for word in ("password", "secret", "token", "credential")) and not (
-        lower.endswith(("_file", "_ms"))
-    )
 
 
 class ConfigError(ControllerError):

@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
+from proto.texts import printable
+
 #: Lines of one logger in this many seconds; the rest is counted.
 LINES_MAX, WINDOW_S = 10, 60.0
 #: Characters of a message, of an error.
@@ -54,5 +56,4 @@ class LibraryLogs(logging.Handler):
 
 def one_line(text: str) -> str:
     """The first line of a text, with control characters escaped, cut."""
-    first = text.strip().partition("\n")[0][:TEXT_MAX]
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in first)
+    return printable(text.strip().partition("\n")[0][:TEXT_MAX])

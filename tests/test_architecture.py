@@ -70,7 +70,7 @@ _RUNTIME = "controller.runtime."
 
 #: Each room, and what it may import of ours; itself it always may. The longest prefix of a module is its room.
 ROOMS: dict[str, set[str]] = {
-    "controller": set(),
+    "controller": {"proto.addresses", "proto.texts"},
     "controller.core": {"controller.core"},
     "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
     "controller.core.model": {"controller.core.reasons", "controller.core.znode_paths"},
@@ -97,9 +97,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.incarnations",
-        "proto.library_logs", "proto.reload", "proto.security", "proto.settings", "proto.statelog",
-        "proto.zookeeper_access",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.addresses",
+        "proto.incarnations", "proto.library_logs", "proto.reload", "proto.security", "proto.settings",
+        "proto.statelog", "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.election": {
         "controller.core", "controller.errors", _RUNTIME + "config", _RUNTIME + "lease", _RUNTIME + "kafka",
@@ -111,7 +111,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.zookeeper": {
         "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
-        "proto.zookeeper_access",
+        "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
@@ -134,7 +134,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.http.console": {
         "controller.core", "controller.__version__", "controller.errors", "controller.planning.cluster_health",
         _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "state", _RUNTIME + "observe", _RUNTIME + "zookeeper",
-        _RUNTIME + "rpc", _RUNTIME + "http", "proto.gen", "proto.security", "proto.statelog",
+        _RUNTIME + "rpc", _RUNTIME + "http", "proto.addresses", "proto.gen", "proto.security", "proto.statelog",
     },
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",
@@ -144,11 +144,10 @@ ROOMS: dict[str, set[str]] = {
     "controller.embedded_zookeeper": {"controller.child_processes", "controller.errors"},
     "controller.embedded_kafka": {
         "controller.child_processes", "controller.embedded_zookeeper", "controller.errors", "controller.maven",
-        "controller.core.znode_paths", "controller.runtime.zookeeper",
     },
     "controller.analysis": {
         "controller.errors", "controller.exit_codes", "controller.maven",
-        "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema",
+        "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema", "proto.texts",
     },
     "controller.workload": {
         "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors", "proto",

@@ -20,7 +20,8 @@ from broker_stub.client.errors import (
     UnreachableError,
     error_of,
 )
-from broker_stub.client.metadata import Key, Metadata, address_of, backoff_s, retry
+from broker_stub.client.metadata import Key, Metadata, backoff_s, retry
+from proto.addresses import join_address
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 
@@ -67,7 +68,7 @@ class Coordinator:
             except RetriableError as error:
                 last = error
                 continue
-            return address_of(answer.host, answer.port)
+            return join_address(answer.host, answer.port)
         await self._metadata.try_refresh()
         raise last or RetriableError(
             codes.COORDINATOR_NOT_AVAILABLE, f"coordinator of group {self.group_id!r}", "no broker is known"

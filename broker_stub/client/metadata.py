@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from broker_stub.client.connection import Connections
 from broker_stub.client.errors import ClientError, GaveUpError, RetriableError, UnreachableError, error_of
+from proto.addresses import join_address
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 
@@ -51,7 +52,7 @@ class ClusterView:
 
     def apply(self, response: wire.MetadataResponse) -> None:
         for broker in response.brokers:
-            self.brokers[broker.broker_id] = address_of(broker.host, broker.port)
+            self.brokers[broker.broker_id] = join_address(broker.host, broker.port)
         for topic in response.topics:
             if topic.error_code not in (codes.NONE, codes.LEADER_NOT_AVAILABLE) or not topic.partitions:
                 continue
@@ -83,10 +84,6 @@ class ClusterView:
 
     def topics(self) -> list[str]:
         return sorted(self._partitions)
-
-
-def address_of(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def backoff_s(failures: int) -> float:

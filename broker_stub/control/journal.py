@@ -15,8 +15,8 @@ import msgspec
 
 from broker_stub.control.replicas import Replica, Role
 from broker_stub.control.requests import Key
-from broker_stub.errors import one_line
 from broker_stub.log.files import sync_directory
+from proto.texts import in_words
 
 FILE_NAME = "replica-states.jsonl"
 #: Bytes. The file is rewritten when it is larger than this and more than three quarters of it is outdated.
@@ -48,7 +48,7 @@ def read(path: Path) -> tuple[dict[Key, Replica], list[Problem]]:
         try:
             replica = decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            problems.append(Problem(f"{path}:{number}", f"unreadable state, skipped: {one_line(error)}"))
+            problems.append(Problem(f"{path}:{number}", f"unreadable state, skipped: {in_words(error)}"))
             continue
         if replica.role is Role.DELETED:
             replicas.pop(replica.key, None)

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from broker_stub.errors import one_line
+from proto.texts import in_words
 
 VERSION = 1
 _QUOTE_BYTES_MAX = 80
@@ -130,7 +130,7 @@ def _decode(decoder: msgspec.json.Decoder[_T], part: str, data: bytes, key: byte
         return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         where = f"{part} of {_quote(key)}" if key is not None else f"{part} {_quote(data)}"
-        raise MalformedRecord(f"{where}: {one_line(error)}") from error
+        raise MalformedRecord(f"{where}: {in_words(error)}") from error
 
 
 def _quote(data: bytes) -> str:

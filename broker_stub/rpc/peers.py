@@ -11,6 +11,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from broker_stub.errors import BrokerError
+from proto.addresses import join_address
 from proto.gen import broker_data_pb2 as data
 from proto.gen import controller_service_pb2 as control
 from proto.limits import MESSAGE_LIMITS
@@ -46,13 +47,7 @@ class PeerUnavailable(BrokerError):  # noqa: N818  (a fault of the environment)
 
     def __init__(self, address: Address, method: str, status: str, details: str) -> None:
         self.address, self.method, self.status, self.details = address, method, status, details
-        super().__init__(f"{method} to {join_address(address)}: {status}: {details}")
-
-
-def join_address(address: Address) -> str:
-    """``host:port``, an IPv6 host in brackets."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        super().__init__(f"{method} to {join_address(*address)}: {status}: {details}")
 
 
 class Peers:
@@ -100,7 +95,7 @@ class Peers:
             raise PeerUnavailable(address, method, "CANCELLED", "the connection was closed") from None
 
     def _channel(self, address: Address) -> grpc.aio.Channel:
-        name = join_address(address)
+        name = join_address(*address)
         self._by_name[name] = address
         return self._channels.to(name)
 
@@ -139,7 +134,7 @@ class Peers:
 
     async def retain(self, addresses: Collection[Address]) -> None:
         """Close the channels to all other addresses; their calls raise PeerUnavailable."""
-        self._by_name = {join_address(address): address for address in addresses}
+        self._by_name = {join_address(*address): address for address in addresses}
         await self._channels.retain(self._by_name)
 
     async def close(self) -> None:

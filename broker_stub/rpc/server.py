@@ -19,6 +19,7 @@ from broker_stub.control.handlers import ControlHandlers, UnreadableRequest
 from broker_stub.errors import ListenFault
 from broker_stub.rpc.access import Guard
 from broker_stub.rpc.terms import Terms, TermUnavailable
+from proto.addresses import join_address
 from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2 as codes
@@ -101,7 +102,7 @@ class BrokerServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen and serve. Returns the port: the chosen one if ``port`` is 0. Raises ListenFault."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = join_address(host, port)
         try:
             bound = add_port(self._server, address, self._tls)
         except RuntimeError as error:

@@ -14,8 +14,9 @@ from msgspec import Meta
 
 from broker_stub.control.requests import Key, topic_name_problem
 from broker_stub.data_identity import short_id
-from broker_stub.errors import BrokerError, one_line
+from broker_stub.errors import BrokerError
 from broker_stub.settings import parse_host_port
+from proto.texts import in_words
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -130,7 +131,7 @@ def _decode(path: str, data: bytes, kind: type[_Struct]) -> _Struct:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        problem = f"{one_line(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})"
+        problem = f"{in_words(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})"
     try:
         return msgspec.json.decode(_plain(data), type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError):

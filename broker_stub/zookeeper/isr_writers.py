@@ -15,7 +15,7 @@ import structlog
 from broker_stub.control.requests import Key
 from broker_stub.data_identity import UNKNOWN, of_broker
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered
-from broker_stub.rpc.peers import Peers, PeerUnavailable, join_address
+from broker_stub.rpc.peers import Peers, PeerUnavailable
 from broker_stub.zookeeper.client import StoreUnavailable
 from broker_stub.zookeeper.codecs import (
     MalformedZnode,
@@ -25,6 +25,7 @@ from broker_stub.zookeeper.codecs import (
     encode_state,
     state_path,
 )
+from proto.addresses import join_address
 from proto.gen import common_pb2 as codes
 from proto.gen import controller_service_pb2 as wire
 
@@ -111,7 +112,7 @@ class AlterPartitionWriter:
         if response.error_code != codes.NONE:
             self._controller = None
             raise IsrUnanswered(
-                f"controller {join_address(address)} refused the request of broker {self._broker_id}, broker"
+                f"controller {join_address(*address)} refused the request of broker {self._broker_id}, broker"
                 f" epoch {broker_epoch}: {error_name(response.error_code)}"
             )
         answers = {(answer.topic, answer.partition): answer for answer in response.partitions}

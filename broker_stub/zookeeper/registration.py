@@ -32,6 +32,7 @@ from kazoo.retry import KazooRetry
 
 from broker_stub.errors import RegistrationFault
 from broker_stub.zookeeper import codecs
+from proto.addresses import join_address
 from proto.incarnations import Incarnation
 from proto.zookeeper_access import OPEN_ACCESS, Client, ZooKeeperAccess
 
@@ -80,12 +81,11 @@ class Identity(NamedTuple):
     def encode(self, timestamp_ms: int, session_timeout_ms: int) -> bytes:
         """Registration of version 5 (reference, section 1.1), and our own fields: incarnation, data, and the session
         timeout, from which the controller computes the last sign of a broker that is gone."""
-        authority = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         value: dict[str, Any] = {
             "version": 5,
             "host": self.host,
             "port": self.port,
-            "endpoints": [f"{LISTENER}://{authority}"],
+            "endpoints": [f"{LISTENER}://{join_address(self.host, self.port)}"],
             "listener_security_protocol_map": {LISTENER: "PLAINTEXT"},
         }
         if self.rack is not None:

@@ -252,13 +252,13 @@ def _measurable(rows: pa.Table) -> pa.Table:
     return rows.append_column("rough_us", rough).append_column("opened", rows["open"].cast(pa.int64()))
 
 
-def _sum_or_null(rows: pa.Table, name: str, rough: str) -> Any:
-    return pc.if_else(pc.less(rows[rough], _SUM_MAX), rows[name], pa.NULL)
+def _total_or_null(rows: pa.Table) -> Any:
+    return pc.if_else(pc.less(rows["rough_us"], _SUM_MAX), rows["total_us"], pa.NULL)
 
 
 def _measured(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     grouped = _grouped(_measurable(rows), keys, _MEASURES, _P50)
-    total = _sum_or_null(grouped, "total_us", "rough_us")
+    total = _total_or_null(grouped)
     return grouped.set_column(grouped.column_names.index("total_us"), "total_us", total)
 
 
@@ -342,7 +342,7 @@ def _of_dimension(rows: pa.Table, dimension: str, value: Any) -> pa.Table:
             "value": every["value"],
             "outages": every["intervals"],
             "open": every["open"],
-            "total_us": _sum_or_null(every, "total_us", "rough_us"),
+            "total_us": _total_or_null(every),
             "detection_us": pc.fill_null(every["detection_us"], 0),
             "detected": every["detected"],
             "repaired": pc.fill_null(of_mended["intervals"], 0),
@@ -427,7 +427,7 @@ def _caused(outages: pa.Table) -> pa.Table:
             "controller_epoch": grouped["controller_epoch"],
             "event_id": grouped["event_id"],
             "partitions": grouped["intervals"],
-            "leaderless_us": _sum_or_null(grouped, "total_us", "rough_us"),
+            "leaderless_us": _total_or_null(grouped),
         }
     )
 

@@ -18,7 +18,6 @@ import msgspec
 
 from controller.analysis.errors import ReportError
 from controller.analysis.local_files import LogFile, check_local, has_scheme, walk_local
-from controller.errors import in_words
 from proto.statelog.schema import (
     BROKER_ID,
     INT_FIELDS,
@@ -30,6 +29,7 @@ from proto.statelog.schema import (
     TS_END,
     TS_MIN,
 )
+from proto.texts import in_words
 
 Record = dict[str, Any]
 

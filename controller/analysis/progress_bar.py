@@ -10,7 +10,7 @@ from functools import partial
 import click
 
 from controller.analysis.progress import Meter, Phase, Reading
-from controller.errors import printable
+from proto.texts import printable
 
 
 @contextmanager

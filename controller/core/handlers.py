@@ -202,14 +202,6 @@ def _deletions_retried(context: EventContext) -> Handler[None]:
     yield from retry_stalled(context)
 
 
-def _preferred_election(context: EventContext) -> Handler[None]:
-    yield from process_preferred_znode(context)
-
-
-def _reassignment_requested(context: EventContext) -> Handler[None]:
-    yield from process_znode(context)
-
-
 def _settings_changed(context: EventContext) -> Handler[None]:
     yield from dynamic_settings.load(context)
     # Limits may have been raised; one that was lowered stops nothing that has begun.
@@ -245,18 +237,18 @@ def _reconnected(context: EventContext) -> Handler[None]:
 
 # --- the tables ----------------------------------------------------------------------------------------------
 
-LOOKS: dict[EventKind, Callable[[EventContext], Handler[None]]] = {
+LOOKS: dict[EventKind, Callable[[EventContext], Handler[object]]] = {
     EventKind.FAILOVER: failover,
     EventKind.BROKER_CHANGE: _brokers_changed,
     EventKind.TOPIC_CHANGE: _topics_changed,
-    EventKind.PREFERRED_ELECTION: _preferred_election,
+    EventKind.PREFERRED_ELECTION: process_preferred_znode,
     EventKind.RECONNECTED: _reconnected,
     EventKind.ISR_CHANGE: isr_changed,
     EventKind.LOG_DIR: log_dirs_failed,
     EventKind.TOPIC_DELETION: deletion.requested,
     EventKind.TOPIC_DELETION_RETRY: _deletions_retried,
     EventKind.DELETION_PROGRESS: _deletions_progressed,
-    EventKind.REASSIGNMENT: _reassignment_requested,
+    EventKind.REASSIGNMENT: process_znode,
     EventKind.REASSIGNMENT_IN_SYNC: finish_in_sync,
     EventKind.CONFIG_CHANGE: config_changed,
     EventKind.SETTINGS_CHANGE: _settings_changed,
@@ -291,28 +283,19 @@ class BodyType(Generic[B]):
         return self.alone(context, *bodies[0])
 
 
+def _without_serials(
+    handle: Callable[[EventContext, Sequence[B]], Handler[None]],
+) -> Callable[[EventContext, Sequence[tuple[int, B]]], Handler[None]]:
+    """For reports, which nobody answers."""
+    return lambda context, reports: handle(context, [report for _, report in reports])
+
+
 BODIES: dict[type[Body], BodyType[Any]] = {
     AlterPartition: BodyType(EventKind.ALTER_PARTITION, AlterPartitionReply, together=alter_partitions),
-    DiskReport: BodyType(
-        EventKind.LEADER_AND_ISR_RESPONSE,
-        None,
-        together=lambda context, reports: disks_reported(context, [report for _, report in reports]),
-    ),
-    StopReport: BodyType(
-        EventKind.STOP_REPLICA_RESPONSE,
-        None,
-        together=lambda context, reports: _stops_answered(context, [report for _, report in reports]),
-    ),
-    TellAgain: BodyType(
-        EventKind.STATE_DIFFERENCE,
-        None,
-        together=lambda context, reports: tell_again(context, [report for _, report in reports]),
-    ),
-    StatesCheck: BodyType(
-        EventKind.STORED_STATES,
-        None,
-        together=lambda context, checks: check_states(context, [check for _, check in checks]),
-    ),
+    DiskReport: BodyType(EventKind.LEADER_AND_ISR_RESPONSE, None, together=_without_serials(disks_reported)),
+    StopReport: BodyType(EventKind.STOP_REPLICA_RESPONSE, None, together=_without_serials(_stops_answered)),
+    TellAgain: BodyType(EventKind.STATE_DIFFERENCE, None, together=_without_serials(tell_again)),
+    StatesCheck: BodyType(EventKind.STORED_STATES, None, together=_without_serials(check_states)),
     ControlledShutdown: BodyType(
         EventKind.CONTROLLED_SHUTDOWN,
         ControlledShutdownReply,

@@ -1,4 +1,4 @@
-"""Real Kafka brokers as processes on this machine, their jars, and Kafka's own command-line tools.
+"""Real Kafka brokers as processes on this machine, and their jars.
 
 Not here: clients of Kafka; anything that a controller needs to run.
 """

@@ -40,6 +40,8 @@ LOOPBACK = "127.0.0.1"
 CONNECTIONS_MAX = 1000
 #: How often free ports are chosen when another process takes one before the server binds it.
 PORT_DRAWS = 3
+#: What Java says of such a port.
+_TAKEN = "Address already in use"
 
 _LOG4J2 = """\
 status = error
@@ -103,16 +105,18 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
+class PortTakenFault(EnvironmentFault):
+    """Another process has a port."""
+
+
 def _require_free(port: int) -> None:
-    """Raise EnvironmentFault if the port is in use: a ZooKeeper that listens there would be mistaken for this one."""
+    """Raise PortTakenFault if the port is in use: a ZooKeeper that listens there would be mistaken for this one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
-            raise EnvironmentFault(
-                f"port {port} of 127.0.0.1 cannot be used, is it in use? {error}"
-            ) from None
+            raise PortTakenFault(f"port {port} of 127.0.0.1 cannot be used, is it in use? {error}") from None
 
 
 def four_letter_word(
@@ -353,9 +357,9 @@ class EmbeddedZooKeeper:
         for left in reversed(range(PORT_DRAWS)):
             try:
                 self._start(timeout_s)
-            except EnvironmentFault as fault:
-                # Another process may have taken one of the ports that were free a moment ago.
-                if self._port or not left or "in use" not in str(fault):
+            except PortTakenFault:
+                # It was free a moment ago.
+                if self._port or not left:
                     raise
                 self._assign_ports()
             else:
@@ -379,9 +383,8 @@ class EmbeddedZooKeeper:
                     log = server.data_dir / "zookeeper.log"
                     output += log.read_text(errors="replace")[-2000:] if log.exists() else ""
                     self.stop()
-                    raise EnvironmentFault(
-                        f"ZooKeeper on port {server.client_port} did not start: {output.strip()}"
-                    )
+                    kind = PortTakenFault if _TAKEN in output else EnvironmentFault
+                    raise kind(f"ZooKeeper on port {server.client_port} did not start: {output.strip()}")
                 time.sleep(0.05)
 
     def stop(self) -> None:

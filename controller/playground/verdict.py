@@ -180,10 +180,10 @@ class WorkloadCheck:
         }
         brokers = {id_ for ids in assigned.values() for id_ in ids}
         data_dirs = {id_: self._playground.data_dir(id_) for id_ in brokers}
-        read_logs = kafka_replicas.read_logs if self._playground.kafka else replicas.read_logs
+        read = (kafka_replicas if self._playground.kafka else replicas).read_replica
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
-            logs = await asyncio.to_thread(read_logs, data_dirs, assigned)
+            logs = await asyncio.to_thread(replicas.read_logs, data_dirs, assigned, read)
             if not replicas.unconfirmed(logs) or time.monotonic() > deadline:
                 return logs
             await asyncio.sleep(SETTLE_PAUSE_S)

@@ -16,7 +16,7 @@ from controller.core.model import Broker, Partition, Topic
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown
 from controller.core.znode_paths import BROKER_IDS, child_of, topic_of
-from controller.errors import printable
+from proto.texts import printable
 
 #: Requests that brokers repeat until they are answered: what they are about is a topic or a broker.
 _OF_BROKERS = (AlterPartition, ControlledShutdown, AllocateProducerIds)

@@ -202,11 +202,6 @@ def kafka_addresses(settings: Settings) -> dict[str, tuple[str, int]]:
     return found
 
 
-def join_address(host: str, port: int) -> str:
-    """``HOST:PORT``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def load(
     flags: Mapping[str, object | None],
     config_file: Path | None = None,

@@ -18,7 +18,7 @@ import structlog
 
 from controller.errors import ConfigError, ControllerError, EnvironmentFault
 from controller.runtime import crash_files
-from controller.runtime.config import SETTINGS, Settings, join_address, kafka_addresses, split_address
+from controller.runtime.config import SETTINGS, Settings, kafka_addresses, split_address
 from controller.runtime.daemon import Daemon
 from controller.runtime.http import server
 from controller.runtime.http.server import start_http
@@ -31,6 +31,7 @@ from controller.runtime.observe import loop_lag
 from controller.runtime.observe.loop_lag import Rounds
 from controller.runtime.rpc.server import start_server
 from proto import incarnations
+from proto.addresses import join_address
 from proto.incarnations import Incarnation
 from proto.library_logs import LibraryLogs
 from proto.security.access import warn_if_open

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from controller.workload.checker import Logs, ReplicaLog, Stored, StoredBatch
-from controller.workload.history import Key, content_of
+from controller.workload.checker import ReplicaLog, Stored, StoredBatch
+from controller.workload.history import content_of
 from controller.workload.replicas import DIGEST_BYTES
 
 #: Base offset, length, leader epoch, magic, crc, attributes, last offset delta; then times, producer, record count.
@@ -49,14 +49,6 @@ def read_replica(folder: Path) -> ReplicaLog:
     if not batches:
         return ReplicaLog(problem=problem)
     return ReplicaLog(batches[0].base_offset, batches[-1].next_offset, batches, records, problem)
-
-
-def read_logs(data_dirs: Mapping[int, Path], replicas: Mapping[Key, Sequence[int]]) -> Logs:
-    """The logs of these partitions' replicas. ``data_dirs``: by broker id; ``replicas``: broker ids by partition."""
-    return {
-        key: {id_: read_replica(data_dirs[id_] / f"{key[0]}-{key[1]}") for id_ in ids}
-        for key, ids in replicas.items()
-    }
 
 
 def _records(data: bytes, at: int, count: int) -> Iterator[tuple[int, bytes]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from broker_stub.log import batches, dump
@@ -44,11 +44,15 @@ def _stored_batch(batch: batches.Batch, data: bytes) -> StoredBatch:
     return StoredBatch(batch.base_offset, batch.next_offset, batch.leader_epoch, digest)
 
 
-def read_logs(data_dirs: Mapping[int, Path], replicas: Mapping[Key, Sequence[int]]) -> Logs:
-    """The logs of these partitions' replicas. ``data_dirs``: by broker id; ``replicas``: broker ids by
-    partition."""
+def read_logs(
+    data_dirs: Mapping[int, Path],
+    replicas: Mapping[Key, Sequence[int]],
+    read: Callable[[Path], ReplicaLog] = read_replica,
+) -> Logs:
+    """The logs of these partitions' replicas. ``data_dirs``: by broker id; ``replicas``: broker ids by partition;
+    ``read``: Kafka's brokers have a format of their own (``kafka_replicas``)."""
     return {
-        key: {id_: read_replica(data_dirs[id_] / f"{key[0]}-{key[1]}") for id_ in ids}
+        key: {id_: read(data_dirs[id_] / f"{key[0]}-{key[1]}") for id_ in ids}
         for key, ids in replicas.items()
     }
 

@@ -88,13 +88,11 @@ class Callers:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a listener on this host name or address is reached from this machine only."""
-    if host == "localhost":
-        return True
+    """Whether only this machine reaches a host, as far as its name or address tells."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return False
+        return host.lower() == "localhost"
 
 
 def is_loopback_peer(peer: str) -> bool:

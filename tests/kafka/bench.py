@@ -23,10 +23,10 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
 
-from controller.embedded_kafka.tools import Tool
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster
 from tests.kafka.load import Load
+from tests.support.kafka.tools import Tool
 
 OURS = FIRST_CONTROLLER_ID
 LOAD_TOPIC, LOAD_PARTITIONS = "load", 12

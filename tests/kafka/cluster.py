@@ -19,16 +19,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from controller.embedded_kafka import jars
-from controller.embedded_kafka.brokers import (
-    PORTS,
-    KafkaBroker,
-    Process,
-    await_registrations,
-    lasting_ports,
-    start_all,
-)
-from controller.embedded_kafka.tools import KafkaTools
+from controller.embedded_kafka.brokers import PORTS, lasting_ports
 from controller.runtime.config import ENV_PREFIX
+from tests.support.kafka.brokers import Broker, Process, await_registrations, start_all
+from tests.support.kafka.tools import KafkaTools
 from tests.support.runtime.programs import environment
 
 WAIT_S = 60.0
@@ -114,12 +108,12 @@ class KafkaCluster:
     tools_client: Mapping[str, str] = field(default_factory=dict)
     jvm_options: Sequence[str] = ()
     zookeeper_login: Mapping[str, str] | None = None
-    brokers: dict[int, KafkaBroker] = field(default_factory=dict)
+    brokers: dict[int, Broker] = field(default_factory=dict)
     controllers: dict[int, Controller] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for id_, version in self.versions.items():
-            self.brokers[id_] = KafkaBroker(
+            self.brokers[id_] = Broker(
                 id_,
                 self.zookeeper,
                 self.directory / f"broker-{id_}",
@@ -128,7 +122,7 @@ class KafkaCluster:
                 {**self.properties, **self.per_broker.get(id_, {})},
                 self.heap_mb,
                 self.log_dirs,
-                (*KafkaBroker.jvm_options, *self.jvm_options),
+                (*Broker.jvm_options, *self.jvm_options),
             )
         self.zk = KazooClient(self.zookeeper, sasl_options=self.zookeeper_login)
 

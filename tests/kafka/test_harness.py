@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from controller.embedded_kafka import jars
-from controller.embedded_kafka.tools import Tool
 from controller.errors import EnvironmentFault
 from controller.workload import history
 from controller.workload.checker import Kind, check
 from controller.workload.history import Begun, Ended
-from controller.workload.kafka_replicas import read_logs, read_replica
+from controller.workload.kafka_replicas import read_replica
+from controller.workload.replicas import read_logs
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.conftest import MakeCluster, running
 from tests.kafka.load import Load
 from tests.kafka.side_by_side.znodes import differences, snapshot
+from tests.support.kafka.tools import Tool
 from tests.support.runtime.programs import program
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
@@ -223,7 +224,7 @@ def test_the_playgrounds_workload(kafka: KafkaCluster, tmp_path: Path) -> None:
     recorded = history.load(path)
     data_dirs = {id_: broker.data_dirs[0] for id_, broker in kafka.brokers.items()}
     assigned = {("workload", number): ids for number, ids in kafka.assignment("workload").items()}
-    verdict = check(recorded, read_logs(data_dirs, assigned))
+    verdict = check(recorded, read_logs(data_dirs, assigned, read_replica))
     assert verdict.ok, verdict.line()
     assert (verdict.replicas, verdict.unacknowledged) == (9, 0)
     assert len(recorded.reads) == verdict.acknowledged

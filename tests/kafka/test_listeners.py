@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from controller.embedded_kafka.tools import KafkaTools, Tool
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster, ports
 from tests.kafka.conftest import MakeCluster
 from tests.kafka.load import Load
+from tests.support.kafka.tools import KafkaTools, Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 

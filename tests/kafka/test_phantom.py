@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from controller.embedded_kafka.tools import Tool
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster
 from tests.kafka.conftest import MakeCluster
 from tests.kafka.load import Load
+from tests.support.kafka.tools import Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from controller.embedded_kafka.tools import KafkaTools, Tool
 from controller.workload.kafka_replicas import read_replica
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster
 from tests.kafka.conftest import MakeCluster
 from tests.kafka.load import Load
+from tests.support.kafka.tools import KafkaTools, Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 

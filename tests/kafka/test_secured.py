@@ -24,7 +24,6 @@ from controller.cli.main import main as controller_main
 from controller.cli.pctl.main import main as pctl
 from controller.core.requests.errors import ErrorCode
 from controller.embedded_kafka import jars
-from controller.embedded_kafka.tools import KafkaTools, Tool
 from controller.runtime.config import split_address
 from controller.runtime.kafka.connection import Connection, ConnectionFailedError, Plaintext
 from controller.runtime.kafka.security.scram import ScramMechanism, make_credential, parse_credential
@@ -58,6 +57,7 @@ from tests.kafka.load import Load
 from tests.kafka.requests import every_acl
 from tests.kafka.security import Security, password_of
 from tests.kafka.side_by_side.znodes import snapshot
+from tests.support.kafka.tools import KafkaTools, Tool
 from tests.support.runtime.certificates import Authority
 from tests.support.runtime.secured_zookeeper import secured_zookeeper
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.embedded_kafka.tools import KafkaTools, Tool
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster
 from tests.kafka.conftest import running
 from tests.kafka.load import Load
+from tests.support.kafka.tools import KafkaTools, Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 

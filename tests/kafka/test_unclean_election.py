@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controller.embedded_kafka.tools import Tool
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.conftest import MakeCluster
 from tests.kafka.load import Load
+from tests.support.kafka.tools import Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 

@@ -18,6 +18,7 @@ from controller.errors import ConfigError
 from controller.runtime import config, process
 from controller.runtime.config import Settings, describe, load
 from controller.runtime.term import core_settings
+from proto.addresses import join_address
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -346,9 +347,14 @@ def test_anything_is_a_setting_or_a_config_error(flags: dict[str, Any]) -> None:
 
 @given(host=st.sampled_from(["h", "127.0.0.1", "::1", "fe80::1"]), port=st.integers(0, 65535))
 def test_addresses_are_joined_and_split_again(host: str, port: int) -> None:
-    joined = config.join_address(host, port)
+    joined = join_address(host, port)
     assert config.split_address(joined) == (host, port)
     assert load({"http_listen": joined}, None, {}).http_listen == joined
+
+
+def test_an_ipv6_host_is_bracketed() -> None:
+    assert join_address("::1", 9) == "[::1]:9"
+    assert join_address("b1", 9) == "b1:9"
 
 
 def test_addresses_by_listener() -> None:

@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from controller.analysis.lake.errors import LakeError
 from controller.analysis.lake.storage import Storage, Stored, now_ms
-from controller.errors import in_words
+from proto.texts import in_words
 
 LOG_DIR = "_delta_log"
 CHECKPOINT_EVERY = 20
@@ -165,10 +165,10 @@ def add_action(path: str, partition: Mapping[str, str | None], size: int, *, new
     }
 
 
-def remove_action(added: Action, *, new_data: bool = False) -> Action:
+def remove_action(added: Action) -> Action:
     kept = {name: added[name] for name in ("path", "partitionValues", "size")}
     return {
-        "remove": kept | {"deletionTimestamp": now_ms(), "dataChange": new_data, "extendedFileMetadata": True}
+        "remove": kept | {"deletionTimestamp": now_ms(), "dataChange": False, "extendedFileMetadata": True}
     }
 
 

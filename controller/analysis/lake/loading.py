@@ -37,8 +37,8 @@ from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.spool import Piece, Spool
 from controller.analysis.lake.storage import Storage
 from controller.analysis.local_files import LogFile
-from controller.errors import in_words
 from proto.statelog.schema import INT_FIELDS, KINDS, LIST_FIELDS, TEXT_CHARS_MAX
+from proto.texts import in_words
 
 #: Partitions by kind for lines that cannot be read, and for records of kinds unknown to this version.
 UNREAD, OTHER = "unread", "other"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.analysis.errors import ReportError
-from controller.errors import in_words
+from proto.texts import in_words
 
 #: Bytes of a list of brokers at most: more than a hundred thousand brokers need.
 _LIST_MAX = 64 << 20

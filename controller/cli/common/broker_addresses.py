@@ -5,6 +5,7 @@ from __future__ import annotations
 from controller.core.model import Broker
 from controller.errors import EnvironmentFault
 from controller.runtime.zookeeper.cluster_reader import ClusterState
+from proto.addresses import join_address
 
 #: The listener on which our brokers serve clients; a broker without it is addressed by its first endpoint.
 LISTENER = "GRPC"
@@ -20,5 +21,4 @@ def broker_addresses(cluster_state: ClusterState) -> list[str]:
 def _address(broker: Broker) -> str:
     ours = [endpoint for endpoint in broker.endpoints if endpoint.listener == LISTENER]
     endpoint = (ours or list(broker.endpoints))[0]
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"{host}:{endpoint.port}"
+    return join_address(endpoint.host, endpoint.port)

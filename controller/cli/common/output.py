@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from controller.errors import printable
 from controller.exit_codes import EXIT_FAILED
+from proto.texts import printable
 
 Row = Mapping[str, Any]
 #: Characters of a cell of a table; JSON and YAML have the whole value.

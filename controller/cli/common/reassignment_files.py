@@ -11,7 +11,8 @@ import msgspec
 from controller.core.model import BROKER_ID_MAX, BrokerIds
 from controller.core.names import name_shown, number_in, shown
 from controller.core.reassignment.assignment import target_problem
-from controller.errors import ControllerError, in_words
+from controller.errors import ControllerError
+from proto.texts import in_words
 
 Key = tuple[str, int]
 VERSION = 1

@@ -10,11 +10,11 @@ import click
 from controller.analysis import lines
 from controller.cli.common.lists import broker_ids
 from controller.core.names import topic_name_problem
-from controller.errors import printable
 from controller.runtime.observe.history_filter import Filter
 from controller.runtime.zookeeper.codecs import INT_MAX
 from proto.gen import history_pb2 as pb
 from proto.statelog.schema import KINDS, QUIET
+from proto.texts import printable
 
 Record = Mapping[str, Any]
 

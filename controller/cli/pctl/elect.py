@@ -17,6 +17,7 @@ from controller.cli.common.output import Row, fail, note, print_rows
 from controller.cli.common.reassignment_files import read_names
 from controller.cli.common.requests import Refusal, ask, refusals, report
 from controller.cli.computed.dry_run import DryRun, print_dry_run, run_on_copy
+from controller.core.names import counted
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
@@ -179,8 +180,8 @@ async def unclean(
     impossible = "no replica of any of them could lead: nothing would change"
     columns = ("partition", "leader", "isr", "alive", "possible")
     _show(options, trial, rows, columns, impossible, dry_run=dry_run)
-    many = "s" * (len(wanted) > 1)
-    confirm(f"Elect in {len(wanted)} partition{many} and lose records that no live replica has?", yes=yes)
+    named = counted(len(wanted), "partition")
+    confirm(f"Elect in {named} and lose records that no live replica has?", yes=yes)
     _end(request, await ask_with_reason(options, session, "ElectLeaders", request, reason, yes=yes), "led")
 
 

@@ -13,7 +13,7 @@ from controller.cli.common.options import Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import note, print_fields, print_rows
 from controller.cli.common.requests import ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
-from controller.core.names import number_in, shown
+from controller.core.names import counted, number_in, shown
 from controller.core.requests.features import UpgradeType
 from controller.runtime.zookeeper.session import Session
 from proto.gen import features_pb2 as pb
@@ -144,11 +144,11 @@ async def _update(
     described = await ask(options, session, "DescribeFeatures", pb.DescribeFeaturesRequest())
     rows = [row for row in _rows(described, levels) if row["feature"] in levels]
     print_rows(rows, (*_COLUMNS, "wanted"), options.output)
-    many = "s" * (len(levels) > 1)
-    confirm(f"{kind.name.replace('_', ' ').capitalize()} of {len(levels)} feature{many} as shown?", yes=yes)
+    named = counted(len(levels), "feature")
+    confirm(f"{kind.name.replace('_', ' ').capitalize()} of {named} as shown?", yes=yes)
     answer = await ask(options, session, "UpdateFeatures", request)
     refused = refusals((result.name, result) for result in answer.results)
-    note(f"{len(levels) - len(refused)} of {len(levels)} feature{many} updated")
+    note(f"{len(levels) - len(refused)} of {named} updated")
     sys.exit(report(refused))
 
 

@@ -15,7 +15,7 @@ from controller.cli.common.options import Listing, Options, Verb
 from controller.cli.common.output import fail, note, print_data
 from controller.cli.common.progress import NOTE_EVERY_S, POLL_EVERY_S
 from controller.client import admin
-from controller.errors import ControllerError, printable
+from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
 from controller.planning.cluster_health import Finding, Seen, Tally, Told, Wrong, unfinished, wrong
 from controller.runtime.zookeeper import cluster_reader
@@ -23,6 +23,7 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import maintenance_pb2
+from proto.texts import printable
 
 #: Exit code of ``health`` and ``wait`` where ZooKeeper does not answer.
 EXIT_UNKNOWN = 3

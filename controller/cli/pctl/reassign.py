@@ -136,7 +136,7 @@ async def execute(
         print_rows(rows, _PLANNED_COLUMNS, options.output)
     if dry_run:
         await _dry_run(options, session, wanted, rows, limit_steps(cluster_state, wanted, throttle))
-    confirm(f"Reassign {len(wanted)} partition{'s' * (len(wanted) > 1)}?", yes=yes)
+    confirm(f"Reassign {counted(len(wanted), 'partition')}?", yes=yes)
     if throttle is not None:
         await throttled(options, session, cluster_state, wanted, throttle)
     code, accepted = await send_changes(options, session, wanted, reason or "")
@@ -324,7 +324,7 @@ async def cancel(
     ends: Changes = {(m.topic, m.partition): None for m in ongoing}
     if dry_run:
         await _dry_run(options, session, ends, rows)
-    confirm(f"Cancel {len(ongoing)} reassignment{'s' * (len(ongoing) > 1)}?", yes=yes)
+    confirm(f"Cancel {counted(len(ongoing), 'reassignment')}?", yes=yes)
     code, accepted = await send_changes(options, session, ends, "cancelled")
     if accepted and not no_wait:
         progress = await follow(

@@ -23,12 +23,12 @@ from controller.cli.common.options import OFFSET, PARTITION, Options, Verb, on_c
 from controller.cli.common.output import fail, note, print_item
 from controller.cli.common.standard_input import StandardInput
 from controller.core.effects import TopicInfo
-from controller.errors import printable
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2 as codes
 from proto.security.grpc_channels import GrpcTls
+from proto.texts import printable
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 POLL_MS = 200

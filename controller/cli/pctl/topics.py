@@ -233,9 +233,7 @@ async def alter_topic(
         if dry_run:
             print_dry_run(options, trial, partitions=rows)
             return
-        confirm(
-            f"Add {len(added)} partition{'s' * (len(added) > 1)} to the {min(added)} of {topic}?", yes=yes
-        )
+        confirm(f"Add {counted(len(added), 'partition')} to the {min(added)} of {topic}?", yes=yes)
         # Request the shown assignment, even if another broker has registered since.
         wanted.ClearField("assignments")
         wanted.assignments.extend(pb.ReplicaList(broker_ids=ids) for ids in added.values())
@@ -328,7 +326,7 @@ async def delete_topics(
         trial = await run_on_copy(options, session, ("DeleteTopics", request))
         print_dry_run(options, trial, topics=present)
         sys.exit(report(refusals((entry.name, entry) for entry in trial.answers[0].responses)))
-    confirm(f"Delete {len(names)} topic{'s' * (len(names) > 1)} with all records?", yes=yes)
+    confirm(f"Delete {counted(len(names), 'topic')} with all records?", yes=yes)
     answer = await ask_with_reason(options, session, "DeleteTopics", request, reason, yes=yes)
     refused = refusals((entry.name, entry) for entry in answer.responses)
     code = report(refused)

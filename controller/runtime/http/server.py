@@ -164,7 +164,7 @@ class HttpServer:
 async def start_http(daemon: Daemon, host: str, port: int) -> tuple[HttpServer, int]:
     """Start serving; return the server (to clean up) and the actual port. Raises OSError."""
     context = None if daemon.https is None else listening(daemon.https)
-    connections_max = descriptors_share(daemon.settings.http_connections_max, 0.25)
+    connections_max = descriptors_share(daemon.settings.http_connections_max)
     connections = Connections(connections_max)
     app = application(daemon, connections_max)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from controller import __version__
 from controller.errors import ControllerError
-from controller.runtime.config import join_address
+from proto.addresses import join_address
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import ApiVersionsResponse
 from proto.kafka.apis import ApiKey, MalformedMessageError, Message, decode_response, encode_request

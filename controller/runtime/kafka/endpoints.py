@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from controller.core.model import Broker, Cluster, ControlProtocol, Endpoint
@@ -48,14 +47,6 @@ def brokers_endpoint(broker: Broker, listeners: Listeners) -> Endpoint | None:
         elif endpoint.security_protocol == listeners.security_protocol:
             return endpoint
     return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches this host, as far as its name tells."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def clients_endpoint(broker: Broker, listeners: Listeners, name: str) -> Endpoint | None:

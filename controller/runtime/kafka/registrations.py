@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from controller.core import znode_paths
 from controller.core.model import Broker, ControlProtocol
 from controller.errors import MalformedError
-from controller.runtime.kafka.endpoints import Addresses, Listeners, brokers_endpoint, is_loopback
+from controller.runtime.kafka.endpoints import Addresses, Listeners, brokers_endpoint
 from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session, WatchCallback
+from proto.security.callers import is_loopback
 
 
 async def kafka_brokers(session: Session, on_change: WatchCallback) -> list[Broker]:

@@ -9,9 +9,9 @@ from google.protobuf.message import DecodeError
 
 from controller.core.model import Broker, Cluster
 from controller.core.outbox import Push, PushKind
-from controller.runtime.config import join_address
 from controller.runtime.push.messages import MessageBuilder
 from controller.runtime.push.transport import Answer, CannotAnswerError, PartitionError, UnreachableError
+from proto.addresses import join_address
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 from proto.limits import MESSAGE_LIMITS

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from controller.core.model import Partition
+from controller.core.names import counted
 from controller.core.outbox import Push, PushKind
 
 
@@ -50,8 +51,9 @@ class SenderStatus:
         """How many partitions it refused, and why; empty: none."""
         counts = Counter(self.not_led.values())
         errors = ", ".join(f"{error} x{count}" for error, count in sorted(counts.items()))
-        count = len(self.not_led)
-        return f"refuses LeaderAndIsr of {count} partition{'s' * (count != 1)}: {errors}" if counts else ""
+        return (
+            f"refuses LeaderAndIsr of {counted(len(self.not_led), 'partition')}: {errors}" if counts else ""
+        )
 
     def begin(self, push: Push) -> None:
         """A push has been taken from the outbox."""

@@ -35,7 +35,8 @@ from controller.core.model import (
 from controller.core.names import ids_shown, name_shown, shown
 from controller.core.names import topic_name_problem as topic_name_problem
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, FEATURE, state_path, topic_path
-from controller.errors import MalformedError, in_words
+from controller.errors import MalformedError
+from proto.texts import in_words
 
 INT_MAX = 2**31 - 1
 Int = Annotated[int, Meta(ge=-(2**31), le=INT_MAX)]

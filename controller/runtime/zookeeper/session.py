@@ -434,9 +434,8 @@ class Session:
         transaction.create(path, data, ephemeral=True)
         transaction.set_data(epoch_path, str(epoch).encode(), version=version)
         results = await self._call(transaction.commit_async, quorum=True)
-        failed = [getattr(r, "code", 0) for r in results if isinstance(r, Exception)]
-        if failed:
-            raise jute.MultiError([getattr(r, "code", 0) if isinstance(r, Exception) else 0 for r in results])
+        if any(isinstance(r, Exception) for r in results):
+            raise jute.MultiError([getattr(r, "code", 0) for r in results])
         return int(results[1].version)
 
     async def ping(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from broker_stub.rpc.peers import Peers, PeerUnavailable, join_address
+from broker_stub.rpc.peers import Peers, PeerUnavailable
 from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2 as codes
 from proto.gen import controller_service_pb2 as control
@@ -172,8 +172,3 @@ async def test_no_calls_after_the_end(peer: FakePeer) -> None:
     with pytest.raises(PeerUnavailable, match="stopping"):
         await peers.fetch(peer.address, data.FetchRequest(), LONG_S)
     assert peers.addresses == frozenset()
-
-
-def test_an_ipv6_host_is_bracketed() -> None:
-    assert join_address(("::1", 9)) == "[::1]:9"
-    assert join_address(("b1", 9)) == "b1:9"

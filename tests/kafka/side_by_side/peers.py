@@ -31,7 +31,6 @@ from controller.core import znode_paths
 from controller.core.effects import TopicInfo
 from controller.core.model import LeaderAndIsr
 from controller.embedded_kafka import jars
-from controller.embedded_kafka.brokers import KafkaBroker
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, four_letter_word
 from controller.maven import UnreachableFault
 from controller.runtime.zookeeper import codecs
@@ -49,6 +48,7 @@ from tests.bench.cluster import BROKERS, Acceptors, ControllerProcess, loop_sess
 from tests.bench.succession import at_s
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, ports
 from tests.kafka.requests import ask
+from tests.support.kafka.brokers import Broker
 
 PARTITIONS = 50
 #: A tenth of the partitions is created, deleted and reassigned.
@@ -162,7 +162,7 @@ class Kafkas:
 
     def __init__(self, connect: str, directory: Path, **settings: int) -> None:
         """``settings``: as of ``Ours``."""
-        self._broker = KafkaBroker(
+        self._broker = Broker(
             100,
             connect,
             directory / "kafka",

@@ -175,6 +175,7 @@ def test_digests_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) 
     ("host", "local"),
     [
         ("127.0.0.1", True), ("127.8.0.1", True), ("::1", True), ("[::1]", True), ("localhost", True),
+        ("LOCALHOST", True),
         ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("controller-1", False), ("", False),
         ("localhost.evil", False),
     ],

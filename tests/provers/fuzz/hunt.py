@@ -23,10 +23,6 @@ CRASHES_MAX = 300
 _EXAMPLES = 5000
 
 
-class EnoughError(Exception):
-    """The inputs are used up, or there are too many crashes."""
-
-
 @dataclass
 class Tally:
     """What became of so many inputs. ``crashes``: the shortest of each signature."""

@@ -104,12 +104,18 @@ TESTS = {
     "controller/embedded_zookeeper": ("tests/embedded_zookeeper", "tests/deploy/test_compose.py"),
     "controller/playground": ("tests/playground",),
     "broker_stub": ("tests/broker_stub", "tests/provers/sim/environment"),
+    "proto/addresses.py": ("tests/runtime/test_config.py",),
     "proto/digest.py": ("tests/runtime/audit", "tests/broker_stub/control"),
     "proto/incarnations.py": ("tests/proto",),
     "proto/kafka": ("tests/proto/kafka",),
     "proto/library_logs.py": ("tests/proto",),
     "proto/reload.py": ("tests/proto",),
     "proto/settings.py": ("tests/runtime/test_config.py", "tests/broker_stub/test_settings.py"),
+    "proto/texts.py": (
+        "tests/runtime/test_config.py",
+        "tests/broker_stub/test_settings.py",
+        "tests/cli/test_tables.py",
+    ),
     "proto/zookeeper_access.py": ("tests/proto", "tests/runtime/zookeeper"),
     "proto/security": (
         "tests/proto/security",

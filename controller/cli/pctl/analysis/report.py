@@ -14,8 +14,9 @@ from controller.analysis.travel.moments import Moment, parse_moment
 from controller.cli.common.options import FILE, SPARK_DIRECTORY, Options, Verb
 from controller.cli.common.output import fail, print_data, print_fields, print_rows
 from controller.core.names import ids_shown
-from controller.errors import ControllerError, printable
+from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
+from proto.texts import printable
 
 #: Partitions named, and differences printed; all are in the tables.
 _NAMED_MAX, _ROWS_MAX = 10, 50

@@ -22,6 +22,7 @@ from controller.cli.computed import snapshots
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.cli.pctl.decisions.plan import terms_options
 from controller.core.brokers.stop_approvals import standing
+from controller.core.names import counted
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
@@ -255,7 +256,7 @@ def _print(answer: Mapping[str, Any], *, recorded: bool = True, every: bool = Fa
     if answer["stoppable"]:
         click.echo(f"yes: {named} may stop now" + (", despite:" if reasons else ""))
     else:
-        click.echo(f"no: {named} may not stop now, for {len(reasons)} reason{'s' * (len(reasons) != 1)}")
+        click.echo(f"no: {named} may not stop now, for {counted(len(reasons), 'reason')}")
     lines = [reason["text"] for reason in reasons] if every else _grouped(reasons)
     shown = len(lines) if every else REASONS_SHOWN
     for line in lines[:shown]:

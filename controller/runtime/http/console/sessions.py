@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import re
 import secrets
 import time
@@ -21,6 +20,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
 from controller.runtime.http.access import CALLER
 from controller.runtime.http.console.asking import RefusedError
+from proto.addresses import is_ip_address
 
 #: The header with the token, how long it counts, and how long the proof of a dry run does.
 TOKEN, TOKEN_S, TICKET_S = "Console-Token", 600, 300
@@ -86,7 +86,7 @@ class Sessions:
         if _encrypted(request) or "Authorization" in request.headers:
             return
         host = _host_of(request.headers["Host"])
-        if not _is_address(host) and host not in ("localhost", _host_of(self._daemon.http_endpoint)):
+        if not is_ip_address(host) and host not in ("localhost", _host_of(self._daemon.http_endpoint)):
             raise _refused(f"under a name that is not known to be this controller's, {host[:100]!r}")
 
     def _require_own_origin(self, request: web.Request) -> None:
@@ -137,11 +137,3 @@ def _name(request: web.Request) -> str:
 def _host_of(address: str) -> str:
     """``h:1``, ``[::1]:1``, ``h`` without the port, in lower case."""
     return re.sub(r":\d*$", "", address).strip("[]").lower()
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controller.errors import in_words
 from proto.security.authorization import IMPLIED_BY, Operation, Principal, Resource, ResourceType
+from proto.texts import in_words
 
 #: Every name, host, or user.
 WILDCARD = "*"

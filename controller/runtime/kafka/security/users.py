@@ -21,7 +21,6 @@ import msgspec
 import structlog
 
 from controller.core import znode_paths
-from controller.errors import in_words
 from controller.runtime.kafka.security.scram import (
     ScramCredential,
     ScramMechanism,
@@ -30,6 +29,7 @@ from controller.runtime.kafka.security.scram import (
     parse_credential,
 )
 from proto.security.files import FileSettingError, FromFiles, read_file
+from proto.texts import in_words
 
 log = structlog.get_logger(__name__)
 

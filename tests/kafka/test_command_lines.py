@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from controller.embedded_kafka import tools
-from controller.embedded_kafka.tools import KafkaTools, Tool
+from tests.support.kafka import tools
+from tests.support.kafka.tools import KafkaTools, Tool
 
 
 @pytest.fixture(autouse=True)
