@@ -21,6 +21,10 @@ _DENIED = frozenset(
         "UNAUTHENTICATED",
     }
 )
+#: Fields whose two values are opposite requests.
+_SWITCHES = ("paused", "entered", "frozen", "drained")
+#: Of elections, in both protocols.
+_UNCLEAN = 1
 #: Answers that say nothing about the request: the caller asks another controller.
 _NOT_HERE = frozenset({"NOT_CONTROLLER", "STALE_CONTROLLER_EPOCH"})
 
@@ -65,10 +69,22 @@ def _about(request: Any) -> tuple[str, str]:
 
 
 def subject_of(request: Any) -> str:
-    """The topics, partitions or brokers that a request of gRPC or of Kafka's protocol names, as text."""
+    """The topics, partitions or brokers that a request of gRPC or of Kafka's protocol names, as text, and what tells it
+    from its opposite, or from one that loses nothing."""
     names = list(dict.fromkeys(_names(request)))
     more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+    named = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(filter(None, [named, *_asked(request)]))
+
+
+def _asked(request: Any) -> Iterator[str]:
+    for name in _SWITCHES:
+        if isinstance(value := getattr(request, name, None), bool):
+            yield f"{name}={str(value).lower()}"
+    if getattr(request, "election_type", None) == _UNCLEAN:
+        yield "UNCLEAN"
+    if getattr(request, "override", False) is True:
+        yield "override"
 
 
 def _names(message: Any) -> Iterator[str]:
@@ -77,6 +93,8 @@ def _names(message: Any) -> Iterator[str]:
             yield f"broker {value}"
         elif name == "broker_ids":
             yield from (f"broker {id_}" for id_ in value)
+        elif name == "check":
+            yield from _names(value)
         elif name == "topic_names":
             yield from map(str, value)
         elif _is_list(value):
