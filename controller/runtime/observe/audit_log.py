@@ -41,7 +41,7 @@ class AuditLog:
         """A request was answered. ``caller``: principal and address; ``changes``: the method is one that does;
         ``epoch``: this controller's, -1 if it does not lead."""
         errors = errors_in(answer)
-        error = next(errors, "")
+        error = next(errors, "") or _refused_for(request, answer)
         if not changes and error not in _DENIED:
             error = next((each for each in errors if each in _DENIED), error)
         # What was carried out beside a denial is no flood of denials: it has a record however many these are.
@@ -141,6 +141,12 @@ def errors_in(answer: Any) -> Iterator[str]:
             elif (code := entry.error_code) and code not in told:
                 told.add(code)
                 yield _name_of_error(code)
+
+
+def _refused_for(request: Any, answer: Any) -> str:
+    """The error that stands for an answer of no with its reasons, which is no error to whoever asks: ApproveStop's."""
+    refused = bool(getattr(answer, "reasons", ())) and not getattr(request, "override", False)
+    return ErrorCode.POLICY_VIOLATION.name if refused else ""
 
 
 @cache

@@ -190,6 +190,20 @@ def test_what_a_request_is_about(request_: Any, subject: str) -> None:
     assert subject_of(request_) == subject
 
 
+@pytest.mark.parametrize(
+    ("override", "reasons", "error"), [(False, 1, "POLICY_VIOLATION"), (True, 1, None), (False, 0, None)]
+)
+def test_a_stop_that_is_not_approved_is_not_recorded_as_done(
+    audited: Audited, override: bool, reasons: int, error: str | None
+) -> None:
+    request = inspection.ApproveStopRequest(override=override)
+    verdict = inspection.CheckStoppableResponse(reasons=[inspection.StopReason()] * reasons)
+    audited.log.answered("ApproveStop", ALICE, request, verdict, 7, changes=True)
+    audited.log.answered("CheckStoppable", ALICE, request, verdict, 7, changes=False)
+    (line,) = audited.lines()
+    assert line.get("error") == error
+
+
 def test_errors_of_both_protocols() -> None:
     assert list(errors_in(answer(0, 3, 29))) == ["UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED"]
     # Of a hundred thousand alike, the audit log looks at each once, and reads no name again.
