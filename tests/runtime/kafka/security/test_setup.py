@@ -191,7 +191,7 @@ def test_the_login_to_zookeeper(tmp_path: Path) -> None:
 def test_the_process_warns_of_all_certificates_that_it_uses(tmp_path: Path, protocol: str) -> None:
     """Also of those for ZooKeeper, without which it is cut off; files that are not used have no say."""
     prefixes = ["ssl", "zookeeper_ssl", *(["kafka_ssl"] if protocol == "SSL" else [])]
-    files = {}
+    files: dict[str, Path] = {}
     for prefix in (*prefixes, "kafka_ssl"):
         authority = Authority(tmp_path / prefix)
         certificate, key = authority.issue("own")
