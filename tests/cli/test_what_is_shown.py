@@ -214,6 +214,11 @@ async def test_the_time_counts_anew_only_where_something_gets_done(
 # --- rows ----------------------------------------------------------------------------------------------------
 
 
+def test_no_term_lasts_less_than_no_time() -> None:
+    """Whose clock is behind that of the controller sees its term begin in the future."""
+    assert [cluster_verbs._lasted_s(1_000, until_ms) for until_ms in (3_500, 1_000, 400)] == [2.5, 0.0, 0.0]
+
+
 def test_the_states_of_a_broker() -> None:
     now = cluster()
     now.maintenance = Maintenance(drained={2: ANN})
