@@ -27,7 +27,7 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2, maintenance_pb2
 from proto.security.access import Openness
 from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principal, Resource, topic
-from proto.security.callers import Callers
+from proto.security.callers import Callers, UnauthenticatedError
 from proto.security.principals import PrincipalRules
 from tests.support.paths import DOCS
 from tests.support.runtime.admins import error_name, errors
@@ -524,6 +524,42 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
         assert not closed
         caller = ("User:ANONYMOUS", "127.0.0.1")
         assert daemon.audit_log.records == [("Watch", caller, "CLUSTER_AUTHORIZATION_FAILED", False)]
+
+
+async def test_a_stream_ends_when_its_caller_may_no_longer() -> None:
+    """A token that is removed, and rules that change, end what was begun with them."""
+    may, closed = [True], []
+
+    async def handler(request: Any, context: object) -> AsyncGenerator[Any, None]:
+        del request, context
+        try:
+            for number in range(3):
+                yield history_pb2.WatchResponse(records=[str(number)])
+        finally:
+            closed.append(True)
+
+    daemon = daemon_like(Denying(lambda *_: may[0]), ControllerMetrics(CollectorRegistry()), None)
+    answers = Guard(daemon, f"/{ADMIN}/Watch").stream(handler)(history_pb2.WatchRequest(), Context())
+    first: Any = await anext(answers)
+    assert list(first.records) == ["0"]
+    may[0] = False
+    last: Any
+    (last,) = [answer async for answer in answers]
+    assert (error_name(last.error_code), list(last.records)) == ("CLUSTER_AUTHORIZATION_FAILED", [])
+    assert closed
+    assert len(daemon.audit_log.records) == 1
+
+    async def unknown(request: Any, context: object) -> AsyncGenerator[Any, None]:
+        async for answer in handler(request, context):
+            daemon.callers = SimpleNamespace(of_rpc=removed)
+            yield answer
+
+    def removed(_: object) -> None:
+        raise UnauthenticatedError("the token is nobody's")
+
+    may[0] = True
+    with pytest.raises(UnauthenticatedError):
+        await anext(Guard(daemon, f"/{ADMIN}/Watch").stream(unknown)(history_pb2.WatchRequest(), Context()))
 
 
 # --- over real gRPC --------------------------------------------------------------------------------------------
