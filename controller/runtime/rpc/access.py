@@ -80,8 +80,8 @@ class Guard:
         return handle
 
     def stream(self, handler: Stream) -> Stream:
-        """As ``unary``, for a streaming method: a refusal is its only response, or its last one if rights were taken back
-        meanwhile; a token was, too: UnauthenticatedError."""
+        """As ``unary``, for a streaming method: a refusal is its only response, or its last one when rights are taken
+        back. It raises UnauthenticatedError, also when a token is."""
 
         def refused(request: Any, context: Any) -> Message | None:
             principal = self._daemon.callers.of_rpc(context)
