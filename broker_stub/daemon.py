@@ -31,7 +31,7 @@ from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from proto.reload import Reloads
 from proto.security.access import Access, Listener, access_of, warn_if_open
 from proto.security.authorization import Principal
-from proto.security.expiry import warn_daily
+from proto.security.expiry import Certificates
 from proto.security.files import FileSettingError
 from proto.security.grpc_channels import PemTls, daemon_tls
 from proto.statelog.writer import StateLogWriter
@@ -108,6 +108,7 @@ class Broker:
         self._access = _access(settings)
         try:
             self._tls: PemTls | None = daemon_tls(settings)
+            self._certificates = Certificates(settings.tls_files, settings.zookeeper_tls_files)
         except FileSettingError as error:
             raise SettingError(error.key, error.value, error.allowed) from None
         #: What SIGHUP reads again.
@@ -177,8 +178,7 @@ class Broker:
             Guard(self._access, self._control_denied),
             self._tls,
         )
-        own = self._settings.tls_files
-        warnings = asyncio.create_task(warn_daily([own] if own else []))
+        warnings = asyncio.create_task(self._certificates.warn_daily())
         reason = "failed"
         try:
             self._report_start()

@@ -236,7 +236,8 @@ class ZooKeeperSettings:
 
     def zookeeper_access(self) -> ZooKeeperAccess:
         """How sessions connect. Raises FileSettingError."""
-        contexts = self._contexts()
+        files = self.zookeeper_tls_files
+        contexts = client_contexts(files).current if files is not None else None
         sasl = digest = None
         for kind in ("sasl", "digest"):
             path = getattr(self, f"zookeeper_{kind}_password_file")
@@ -260,7 +261,9 @@ class ZooKeeperSettings:
             raise FileSettingError("zookeeper_set_acl", "true", allowed)
         return ZooKeeperAccess(sasl, digest, contexts, self.zookeeper_set_acl, self.zookeeper_sasl_mechanism)
 
-    def _contexts(self) -> Callable[[], ssl.SSLContext] | None:
+    @property
+    def zookeeper_tls_files(self) -> TlsFiles | None:
+        """None: without TLS. Raises FileSettingError."""
         paths = self.zookeeper_ssl_certificate, self.zookeeper_ssl_key, self.zookeeper_ssl_ca
         if not self.zookeeper_ssl_client_enable:
             for name, path in zip(("certificate", "key", "ca"), paths, strict=True):
@@ -269,7 +272,7 @@ class ZooKeeperSettings:
                     raise FileSettingError(f"zookeeper_ssl_{name}", str(path), allowed)
             return None
         certificate, key, ca = (None if path == Path() else path for path in paths)
-        return client_contexts(TlsFiles(certificate, key, ca, "zookeeper_ssl_")).current
+        return TlsFiles(certificate, key, ca, "zookeeper_ssl_")
 
 
 def _password(setting: str, path: Path) -> Callable[[], str]:

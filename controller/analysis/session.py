@@ -122,7 +122,7 @@ def _local_spark(
         # The archive is for one class path.
         archive = ClassArchive.find() if archived and not jars else None
         conf = _local_conf(master, Path(scratch), quick, archive).setAll(_jar_settings(master, jars))
-        gateway = _launch(conf, log)
+        gateway = _launch_whole(conf, log)
         try:
             with _own_ctrl_c():
                 context = SparkContext(conf=conf, gateway=gateway)
@@ -271,6 +271,25 @@ def _jar_settings(master: str, jars: Sequence[Path]) -> list[tuple[str, str]]:
     if master.startswith("local"):
         return [common, ("spark.driver.extraClassPath", os.pathsep.join(map(str, jars)))]
     return [common, ("spark.jars", ",".join(path.as_uri() for path in jars))]
+
+
+def _launch_whole(conf: SparkConf, log: IO[bytes]) -> Any:
+    """As ``_launch``; Ctrl-C in its midst comes after it: PySpark forgets a JVM that it starts, which lives on."""
+    if threading.current_thread() is not threading.main_thread():
+        return _launch(conf, log)
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    try:
+        gateway = _launch(conf, log)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+    if asked:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except BaseException:
+            _end(gateway)
+            raise
+    return gateway
 
 
 def _launch(conf: SparkConf, log: IO[bytes]) -> Any:

@@ -30,6 +30,7 @@ class Wrong(Enum):
     UNDER_MIN_ISR = "under_min_isr_partitions"
     UNDER_REPLICATED = "under_replicated_partitions"
     UNREADABLE = "unreadable_znodes"
+    QUARANTINED = "in_quarantine"
     PAUSED = "paused"
     MAINTENANCE = "maintenance"
     FROZEN = "frozen"
@@ -124,7 +125,7 @@ class Told(NamedTuple):
 class Seen(NamedTuple):
     """A cluster, as it is looked at. ``controller_id``: the active one, -1: none. ``told``: by broker that it knows; as
     text why it did not answer; None: there is none to ask. ``problems``: paths of unreadable znodes. ``forgotten``: ids
-    of brokers that never return."""
+    of brokers that never return. ``quarantined``: what the controller leaves out."""
 
     controller_id: int
     tally: Tally
@@ -132,6 +133,7 @@ class Seen(NamedTuple):
     problems: Collection[str]
     maintenance: Maintenance
     forgotten: Collection[int]
+    quarantined: Collection[str]
 
 
 def wrong(seen: Seen) -> Iterator[Finding]:
@@ -153,6 +155,9 @@ def wrong(seen: Seen) -> Iterator[Finding]:
     if seen.problems:
         count, named = len(seen.problems), _named(sorted(seen.problems))
         yield Finding(Wrong.UNREADABLE, count, f"{counted(count, 'unreadable znode')}: {named}")
+    if seen.quarantined:
+        text = f"in quarantine: {_named(seen.quarantined)}"
+        yield Finding(Wrong.QUARANTINED, len(seen.quarantined), text)
     marks = seen.maintenance
     for kind, mark in ((Wrong.PAUSED, marks.paused), (Wrong.MAINTENANCE, marks.entered)):
         if mark is not None:

@@ -25,7 +25,7 @@ from controller.errors import ControllerError, EnvironmentFault
 from controller.runtime.config import ENV_PREFIX
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
-from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
 from proto.security.grpc_channels import GrpcTls, PemTls
@@ -50,6 +50,11 @@ class PlaygroundError(ControllerError):
     """A condition that the script waits for did not come true; the message names it and the logs."""
 
 
+def shell_with(given: Mapping[str, str]) -> dict[str, str]:
+    """The environment with what is given, without what it tells ``pctl`` of another cluster."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PCTL_")} | dict(given)
+
+
 @dataclass
 class Member:
     """One process of the cluster, and the command that starts it."""
@@ -62,7 +67,7 @@ class Member:
 
     def start(self) -> None:
         release(self.process)
-        self.process = launch(self.command, self.log_path, {**os.environ, **self.environment})
+        self.process = launch(self.command, self.log_path, shell_with(self.environment))
 
     def signal(self, signum: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -293,6 +298,21 @@ class Playground:
         if self.embedded is not None:
             self.embedded.stop()
 
+    async def look(
+        self, session: Session, topics: Sequence[str] | None = None, *, states: bool = True
+    ) -> ClusterState:
+        """Read the cluster, again where an answer is lost. Raises PlaygroundError when that lasts for WAIT_S."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                return await cluster_reader.look(session, topics=topics, states=states)
+            except ConnectionLossError:
+                if time.monotonic() > deadline:
+                    raise PlaygroundError(
+                        f"ZooKeeper at {self.connect} gave no answer for {WAIT_S:g} s; logs are in {self.directory}"
+                    ) from None
+                await asyncio.sleep(0.02)
+
     async def until(
         self, session: Session, what: str, reached: Callable[[ClusterState], bool], ignore: Iterable[str] = ()
     ) -> tuple[ClusterState, float]:
@@ -302,7 +322,7 @@ class Playground:
         """
         started = time.monotonic()
         while True:
-            cluster_state = await cluster_reader.look(session)
+            cluster_state = await self.look(session)
             if reached(cluster_state):
                 return cluster_state, time.monotonic() - started
             for name, member in self.members.items():
@@ -331,7 +351,7 @@ class Playground:
         request = pb.CreateTopicsRequest(topics=[topic])
         began, attempts = time.monotonic(), 0
         while True:
-            cluster_state = await cluster_reader.look(session, topics=(), states=False)
+            cluster_state = await self.look(session, topics=(), states=False)
             attempts += 1
             try:
                 (answer,) = (
@@ -355,7 +375,7 @@ class Playground:
         """Wait for a controller that has completed its failover. Returns its id and the seconds that it took."""
         started = time.monotonic()
         while True:
-            cluster_state = await cluster_reader.look(session, topics=(), states=False)
+            cluster_state = await self.look(session, topics=(), states=False)
             if cluster_state.controller_endpoint and cluster_state.controller_id != other_than:
                 answer = await admin.describe_cluster(cluster_state.controller_endpoint, 1.0, self.tls)
                 if not isinstance(answer, str) and answer.error_code == 0:

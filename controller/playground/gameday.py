@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.core import znode_paths
-from controller.playground.cluster import Playground, PlaygroundError
+from controller.playground.cluster import Playground, PlaygroundError, shell_with
 from controller.playground.scripts import prepare
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.session import Session
@@ -51,7 +50,7 @@ class Day:
             f"--zookeeper={self.playground.connect}",
             f"--timeout={WELL_WITHIN_S}",
             *shlex.split(command),
-            env={**os.environ, **self.playground.operator_environment},
+            env=shell_with(self.playground.operator_environment),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import sys
 from pathlib import Path
 
 from controller.exit_codes import EXIT_REFUSED
-from controller.playground.cluster import Playground, PlaygroundError, console
+from controller.playground.cluster import Playground, PlaygroundError, console, shell_with
 from controller.playground.scripts import WRITTEN_TOPIC, in_sync, kill_broker, prepare, rejoined, restart
 from controller.runtime.zookeeper.session import Session
 from controller.workload.writers import now_us
@@ -28,7 +27,7 @@ async def _pctl(playground: Playground, command: str, expected: int = 0) -> None
         f"--zookeeper={playground.connect}",
         "--timeout=60",
         *shlex.split(command),
-        env={**os.environ, **playground.operator_environment},
+        env=shell_with(playground.operator_environment),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

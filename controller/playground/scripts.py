@@ -59,7 +59,7 @@ async def prepare(playground: Playground, session: Session) -> tuple[int, Worklo
 
 
 async def kill_broker(playground: Playground, session: Session, broker_id: int) -> None:
-    cluster_state = await cluster_reader.look(session)
+    cluster_state = await playground.look(session)
     led = sum(p.state is not None and p.state.leader == broker_id for p in cluster_state.partitions)
     playground.say(f"kill -9 broker {broker_id}, which leads {led} partitions", "yellow")
     name = f"broker-{broker_id}"
@@ -144,7 +144,7 @@ async def rejoined(playground: Playground, session: Session) -> None:
 
 async def _elect_preferred(playground: Playground, session: Session) -> None:
     """Elect the preferred leaders of all partitions by writing ``/admin/preferred_replica_election``."""
-    cluster_state = await cluster_reader.look(session)
+    cluster_state = await playground.look(session)
     moved = [p for p in cluster_state.partitions if p.state is not None and p.state.leader != p.replicas[0]]
     playground.say(f"elect the preferred leaders of the {len(moved)} partitions that others lead", "yellow")
     if moved:

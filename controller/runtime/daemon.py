@@ -64,6 +64,7 @@ from controller.runtime.zookeeper.state_mirror import LET_GO_MAX
 from proto.incarnations import Incarnation, new_incarnation
 from proto.reload import Reloads
 from proto.security.authorization import Authorizer
+from proto.security.expiry import Certificates
 from proto.security.files import FromFiles
 from proto.security.grpc_channels import PemTls, daemon_tls
 from proto.security.tls import server_contexts
@@ -194,12 +195,12 @@ class Daemon:
             self.tls: PemTls | None = daemon_tls(settings)
             if settings.https and own is not None:
                 self.https = server_contexts(own, settings.http_client_auth)
+            #: Of all that this process uses it warns before they end.
+            self.certificates = Certificates(own, kafka_tls_files(settings), settings.zookeeper_tls_files)
         if self.tls is not None:
             self.reloads.on_reload("certificates", self.tls.reload)
         if self.https is not None:
             self.reloads.on_reload("certificates of HTTP", self.https.reload)
-        #: All certificates of this process: it warns before they end.
-        self.certificates = [*([own] if own else []), kafka_tls_files(settings)]
 
     @property
     def epoch(self) -> int:

@@ -35,7 +35,6 @@ from proto.addresses import join_address
 from proto.incarnations import Incarnation
 from proto.library_logs import LibraryLogs
 from proto.security.access import warn_if_open
-from proto.security.expiry import warn_daily
 from proto.settings import shown
 
 log = structlog.get_logger(__name__)
@@ -221,7 +220,7 @@ async def serve(settings: Settings, load: Callable[[], Settings], rounds: Rounds
             loop_lag.measure(daemon.metrics.loop, lambda: _event(daemon)), name="loop-lag"
         )
         stack.callback(lag.cancel)
-        warnings = asyncio.create_task(warn_daily(daemon.certificates), name="certificates")
+        warnings = asyncio.create_task(daemon.certificates.warn_daily(), name="certificates")
         stack.callback(warnings.cancel)
         notify_systemd("READY=1")
         try:

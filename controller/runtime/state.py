@@ -22,7 +22,6 @@ from controller.runtime.kafka.endpoints import kafka_brokers
 from controller.runtime.observe.loop_lag import in_turns, unhurried
 from controller.runtime.observe.metrics import ZOOKEEPER, GaugeSource, state_of
 from controller.runtime.term import Term, now_us
-from proto.security.expiry import Expiry, expiries
 
 #: Partitions that /state lists by name; the counts cover all.
 _NAMED_MAX = 100
@@ -63,7 +62,7 @@ async def state(daemon: Daemon) -> dict[str, Any]:
     }
     view["certificates"] = [
         {"setting": found.setting, "file": str(found.file), "not_after": found.not_after.isoformat()}
-        for found in _expiries(daemon)
+        for found in daemon.certificates.expiries()
     ]
     if term is not None:
         view["term"] = await _term(daemon, term)
@@ -94,10 +93,6 @@ def attention(daemon: Daemon) -> list[str]:
     if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
         found.append(ahead)
     return found
-
-
-def _expiries(daemon: Daemon) -> list[Expiry]:
-    return [found for files in daemon.certificates for found in expiries(files)]
 
 
 def _takeover(daemon: Daemon) -> dict[str, Any]:
@@ -265,7 +260,7 @@ async def _counted(cluster: Cluster) -> _Counts:
 
 
 def _gauges(daemon: Daemon, counts: _Counts) -> Iterator[Gauge]:
-    for found in _expiries(daemon):
+    for found in daemon.certificates.expiries():
         yield (
             "partition_controller_certificate_not_after_seconds",
             "When the first certificate in the file ends, seconds since 1970.",

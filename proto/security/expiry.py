@@ -1,4 +1,4 @@
-"""When certificates end: for metrics, and a warning before it."""
+"""When the certificates in use end: for metrics, and a warning before it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import re
 import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
-from proto.security.files import FileSettingError, read_file
+from proto.security.files import FileSettingError, FromFiles, read_file
 from proto.security.principals import not_after
-from proto.security.tls import TlsFiles
+from proto.security.tls import TlsFiles, check
 
 log = structlog.get_logger(__name__)
 
 WARNED_BEFORE = timedelta(days=30)
-WARNED_EVERY_S = 86_400.0
+WARNED_EVERY = timedelta(days=1)
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 
 
@@ -63,10 +64,30 @@ def warn(found: Iterable[Expiry], now: datetime) -> None:
             )
 
 
-async def warn_daily(used: Iterable[TlsFiles]) -> None:
-    """Warn now and every day, until cancelled."""
-    used = list(used)
-    while used:
-        for files in used:
-            warn(expiries(files), datetime.now(UTC))
-        await asyncio.sleep(WARNED_EVERY_S)
+class Certificates:
+    """All that a process uses. Of a file that cannot be used the former content counts, as it does for connections."""
+
+    def __init__(self, *used: TlsFiles | None) -> None:
+        """Raises FileSettingError."""
+        self._used = [
+            FromFiles(files.present, partial(_usable, files)) for files in used if files is not None
+        ]
+
+    def expiries(self) -> list[Expiry]:
+        return [expiry for files in self._used for expiry in files.current()]
+
+    async def warn_daily(self) -> None:
+        """Warn now, every day, and when one ends, until cancelled."""
+        while True:
+            found, now = self.expiries(), datetime.now(UTC)
+            warn(found, now)
+            await asyncio.sleep(until_next_look(found, now).total_seconds())
+
+
+def until_next_look(found: Iterable[Expiry], now: datetime) -> timedelta:
+    return min([WARNED_EVERY, *(e.not_after - now for e in found if e.not_after > now)])
+
+
+def _usable(files: TlsFiles) -> list[Expiry]:
+    check(files)
+    return expiries(files)

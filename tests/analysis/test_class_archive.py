@@ -1,14 +1,17 @@
-"""The archive of a JVM's classes: made once, kept when whole, used by the next one. Spark's: ``make spark-cluster``."""
+"""Spark's JVM: its archive of classes, made once, kept when whole; none is left. More: ``make spark-cluster``."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
 
+from controller.analysis import session
 from controller.analysis.session import ClassArchive
 from controller.embedded_zookeeper.ensemble import find_java
 
@@ -71,3 +74,29 @@ def test_what_a_killed_jvm_left_is_no_archive(tmp_path: Path, monkeypatch: pytes
 def test_there_is_none_in_a_path_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "of us"))
     assert ClassArchive.find().option == ""
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_ctrl_c_while_spark_starts_leaves_no_jvm(monkeypatch: pytest.MonkeyPatch, heard: bool) -> None:
+    """It is heard when there is something to end; who ignores it goes on."""
+    gateway, ended = object(), list[object]()
+
+    def launch(*_: object) -> object:
+        os.kill(os.getpid(), signal.SIGINT)
+        return gateway
+
+    monkeypatch.setattr(session, "_launch", launch)
+    monkeypatch.setattr(session, "_end", ended.append)
+    wanted = signal.default_int_handler if heard else signal.SIG_IGN
+    before = signal.signal(signal.SIGINT, wanted)
+    given: Any = None
+    try:
+        if heard:
+            with pytest.raises(KeyboardInterrupt):
+                session._launch_whole(given, given)
+        else:
+            assert session._launch_whole(given, given) is gateway
+        assert signal.getsignal(signal.SIGINT) == wanted
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended == ([gateway] if heard else [])

@@ -12,6 +12,7 @@ import pytest
 
 from broker_stub import daemon, settings
 from broker_stub.daemon import Broker
+from tests.support.runtime.certificates import Authority
 
 
 @pytest.fixture
@@ -19,11 +20,11 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
     """A broker of the directories ``a`` and ``b``; a directory that is named has failed."""
     made: list[Broker] = []
 
-    def begin(failed: str = "") -> Broker:
+    def begin(failed: str = "", **more: str) -> Broker:
         if failed:
             (tmp_path / failed).write_text("a file")
         dirs = ",".join(str(tmp_path / name) for name in "ab")
-        given = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dirs": dirs}
+        given = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dirs": dirs, **more}
         made.append(Broker(settings.load(given, {})))
         return made[-1]
 
@@ -137,3 +138,21 @@ async def test_a_directory_that_failed_is_told_of_and_holds_no_state_log(
     server: Any = SimpleNamespace(start=start)
     await broker._serve(server, store)
     assert ("registrar.storage_lost" in asked) is bool(failed)
+
+
+def test_it_warns_of_all_certificates_that_it_uses(make: Callable[..., Broker], tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    own, zookeepers = (list(map(str, authority.issue(name))) for name in ("own", "zookeepers"))
+    ca = str(authority.cafile)
+    broker = make(
+        ssl_certificate=own[0], ssl_key=own[1], ssl_ca=ca,
+        zookeeper_ssl_client_enable="true",
+        zookeeper_ssl_certificate=zookeepers[0], zookeeper_ssl_key=zookeepers[1], zookeeper_ssl_ca=ca,
+    )  # fmt: skip
+    found = [(expiry.setting, str(expiry.file)) for expiry in broker._certificates.expiries()]
+    assert found == [
+        ("ssl_certificate", own[0]),
+        ("ssl_ca", ca),
+        ("zookeeper_ssl_certificate", zookeepers[0]),
+        ("zookeeper_ssl_ca", ca),
+    ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from controller.cli.common.options import Options
 from controller.cli.pctl import health as health_verbs
@@ -14,6 +15,7 @@ from controller.cli.pctl.health import _print, wrong_with
 from controller.cli.pctl.main import main
 from controller.cli.pctl.partitions import why
 from controller.client import admin
+from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
 from controller.core.model import Attribution, Freeze, LeaderAndIsr, Maintenance
 from controller.planning.cluster_health import (
     Finding,
@@ -120,8 +122,16 @@ def test_one_thing_that_is_wrong_hides_no_other() -> None:
     now.maintenance = Maintenance(paused=ANN, freeze=Freeze("quiet", "ann", 10**15))
     assert {"controller_does_not_answer", "brokers_gone", "paused", "frozen"} <= found(now, "why").keys()
     told = {1: Told("asleep", losses=4, hold_s=60)}
-    seen = Seen(0, Tally([1]), told, (), Maintenance(), ())
+    seen = Seen(0, Tally([1]), told, (), Maintenance(), (), ())
     assert [f.what.value for f in wrong(seen)] == ["push_problem", "brokers_flapping"]
+
+
+def test_what_is_left_out_is_wrong() -> None:
+    now = a_cluster()
+    raised = Suspect(SubjectKind.TOPIC, "t", "TopicChange", "KeyError: 7", "d", 1, 1, 0, quarantined=True)
+    once = replace(raised, name="u", quarantined=False)
+    now.quarantine = Quarantine({str(suspect.subject): suspect for suspect in (raised, once)})
+    assert found(now, None) == {"in_quarantine": "in quarantine: topic/t"}
 
 
 def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
@@ -139,7 +149,7 @@ def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
 
 
 def test_what_the_controller_tells_of_brokers_comes_in_the_order_of_their_ids() -> None:
-    seen = Seen(0, Tally([1025, 3, 8]), {1025: Told(losses=4, hold_s=60)}, (), Maintenance(), ())
+    seen = Seen(0, Tally([1025, 3, 8]), {1025: Told(losses=4, hold_s=60)}, (), Maintenance(), (), ())
     assert [(f.what.value, f.text) for f in wrong(seen)] == [
         ("brokers_ignored", "broker 3 is ignored by the controller"),
         ("brokers_ignored", "broker 8 is ignored by the controller"),

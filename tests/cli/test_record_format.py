@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
+import shutil
 import time
 from collections.abc import AsyncGenerator, Collection
 from contextlib import nullcontext
@@ -181,6 +183,18 @@ def test_logs_of_all_nodes_are_merged_by_time_without_any_controller(logs: Path)
         ["broker", "7", "8", "12", "BrokerChange"],
         ["broker", "7", "7", "12", "BrokerChange"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "replicas"), [((), [1, 7, 2, 3, 7]), (("--limit", 3), [2, 3, 7]), (("--limit", 1), [7])]
+)
+def test_copies_count_once(logs: Path, options: tuple[object, ...], replicas: list[int]) -> None:
+    """A copied directory, and a rotated file beside its gzip, which its writer had not finished."""
+    shutil.copytree(logs / "a", logs / "copy")
+    content = (logs / "b" / "state-change.jsonl").read_bytes()
+    (logs / "b" / "state-change.20260114T101500.000000Z.jsonl.gz").write_bytes(gzip.compress(content)[:-8])
+    done = history("-o", "json", "--state-log-dir", logs, *options)
+    assert [r["replica"] for r in json.loads(done.stdout)] == replicas
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from controller.cli.common.progress import Progress, follow
 from controller.cli.common.requests import Refusal, refusals, report
 from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
-from controller.cli.pctl import brokers, elect, health, reassign
+from controller.cli.pctl import brokers, elect, health, reassign, topics
 from controller.cli.pctl import cluster as cluster_verbs
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
@@ -173,6 +174,23 @@ async def test_who_waits_no_longer_hears_that_the_work_goes_on(
     assert "continues in the background" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "now", [cluster(), replace(cluster(moving()), deleting=["t"])], ids=["gone", "going"]
+)
+async def test_who_waits_for_leaders_of_a_topic_that_another_deletes_waits_no_longer(
+    now: ClusterState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def look(*_: Any, **__: Any) -> ClusterState:
+        return now
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    session = cast("Session", None)
+    with pytest.raises(SystemExit) as ended:
+        await topics.wait_for_leaders(Options("", "table", 600.0), session, "t", [1])
+    assert ended.value.code == EXIT_FAILED
+    assert "topic t is being deleted, or is deleted already" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("patient", "polls"), [(False, 3), (True, 5)])
 async def test_the_time_counts_anew_only_where_something_gets_done(
     patient: bool, polls: int, monkeypatch: pytest.MonkeyPatch
@@ -194,6 +212,11 @@ async def test_the_time_counts_anew_only_where_something_gets_done(
 
 
 # --- rows ----------------------------------------------------------------------------------------------------
+
+
+def test_no_term_lasts_less_than_no_time() -> None:
+    """Whose clock is behind that of the controller sees its term begin in the future."""
+    assert [cluster_verbs._lasted_s(1_000, until_ms) for until_ms in (3_500, 1_000, 400)] == [2.5, 0.0, 0.0]
 
 
 def test_the_states_of_a_broker() -> None:
@@ -354,6 +377,23 @@ def test_a_broker_is_said_to_be_empty_only_if_it_is(
     with nullcontext() if "nothing" in said else pytest.raises(SystemExit):
         decommission._say_empty(cluster(moving(**changes), live=live), [1])
     assert capsys.readouterr().err.removeprefix("pctl: ") == f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("live", "said"),
+    [
+        ((1, 2, 3), "run it again once t is deleted\n"),
+        ((2, 3), "run it again once t is deleted; if the broker does not return, pctl brokers forget 1\n"),
+    ],
+)
+def test_a_topic_that_is_being_deleted_is_not_moved_by_running_it_again(
+    live: tuple[int, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = cluster(moving(), live=live)
+    now.deleting = ["t"]
+    with pytest.raises(SystemExit):
+        decommission._say_empty(now, [1])
+    assert capsys.readouterr().err == f"pctl: broker 1 still has 1 partition: t-0; {said}"
 
 
 # --- what brokers and dry runs say -----------------------------------------------------------------------

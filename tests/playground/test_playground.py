@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from controller.core.model import Broker, Endpoint, LeaderAndIsr
-from controller.playground import operations, scripts
+from controller.playground import cluster, operations, scripts
 from controller.playground.cluster import Member, Playground, PlaygroundError, healthy
 from controller.playground.command import fresh_directory
 from controller.playground.gameday import FAULTS, SHORT
 from controller.playground.verdict import WorkloadCheck
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
-from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.workload.history import Begun, Ended, Line
 from tests.support.runtime.programs import BIN, program, run_to_end
 
@@ -247,6 +247,39 @@ def test_a_process_that_ends_by_itself_is_said_with_its_last_words(tmp_path: Pat
         member.check()
     member.stop()
     assert Playground(tmp_path, zookeeper="h:1").connect == "h:1/playground"
+
+
+def test_processes_are_not_told_of_another_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who played with --secure has its variables, which say so themselves, in the shell."""
+    monkeypatch.setenv("PCTL_SSL_CA", "/another/ca.pem")
+    member = Member(
+        "env", ["sh", "-c", "echo $PCTL_SSL_CA $PCTL_SSL_KEY $HOME"], tmp_path / "log", {"PCTL_SSL_KEY": "k"}
+    )
+    member.start()
+    assert member.process is not None
+    member.process.wait(10)
+    member.stop()
+    assert (tmp_path / "log").read_text().split() == ["k", os.environ["HOME"]]
+
+
+async def test_a_lost_answer_of_zookeeper_ends_no_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[ClusterState | ConnectionLossError] = [ConnectionLossError(), ClusterState()]
+
+    async def look(_: Any, **__: Any) -> ClusterState:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    session: Any = None
+    assert isinstance(await Playground(tmp_path, zookeeper="h:1").look(session), ClusterState)
+    answers[:] = [ConnectionLossError()]
+    monkeypatch.setattr(cluster, "WAIT_S", 0.0)
+    with pytest.raises(PlaygroundError, match=r"ZooKeeper at h:1/playground gave no answer for 0 s"):
+        await Playground(tmp_path, zookeeper="h:1").look(session)
 
 
 def test_healthy_means_led_by_somebody_registered() -> None:

@@ -20,6 +20,7 @@ from controller.runtime.election.takeover import Held
 from controller.runtime.observe import loop_lag
 from controller.runtime.push.status import SenderStatus
 from controller.runtime.state import REST, Gauges, _maintenance_gauges, _queue_gauges, attention, census
+from proto.security.expiry import Certificates
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
 
@@ -73,7 +74,7 @@ def leading(rig: MachineHarness) -> Any:
         claimant=claimant,
         role=Role.ACTIVE,
         registry=CollectorRegistry(),
-        certificates=(),
+        certificates=Certificates(),
         current_controller=SimpleNamespace(controller_id=100),
         outranked=SimpleNamespace(problem=lambda *_: ""),
         settings=SimpleNamespace(controller_id=100, zookeeper="z:1", state_log_dir="/log"),

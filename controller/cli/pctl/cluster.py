@@ -143,16 +143,21 @@ async def history(options: Options, session: Session) -> None:
             "until": _time(term.until_ms) if term.until_ms else None,
             "seconds": None
             if term.end_unknown
-            else round(((term.until_ms or now_ms) - term.from_ms) / 1000, 1),
+            else round(_lasted_s(term.from_ms, term.until_ms or now_ms), 1),
             "vacant_before_s": None
             if before is None or before.end_unknown
-            else round((term.from_ms - before.until_ms) / 1000, 3),
+            else round(_lasted_s(before.until_ms, term.from_ms), 3),
             "why": term.why or "it leads",
         }
         for before, term in zip([None, *terms], terms, strict=False)
     ]
     columns = ("controller_epoch", "controller", "from", "until", "seconds", "vacant_before_s", "why")
     print_rows(rows, columns, options.output)
+
+
+def _lasted_s(from_ms: float, until_ms: float) -> float:
+    """Between two wall clocks, of which the second may be behind the first."""
+    return max(0.0, until_ms - from_ms) / 1000
 
 
 def _time(ms: int) -> str:

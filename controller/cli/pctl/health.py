@@ -35,7 +35,7 @@ def health(options: Options) -> None:
     """Name everything that is wrong with the cluster.
 
     That is: no controller, brokers gone, partitions without leader, below min.insync.replicas or under-replicated,
-    unreadable znodes, a pause, maintenance, brokers that take no pushes.
+    unreadable znodes, a pause, maintenance, a freeze, brokers that take no pushes, what is in quarantine.
 
     Exit codes: 0 well, 1 something is wrong, 2 usage error, 3 cannot tell, as ZooKeeper does not answer.
     """
@@ -100,7 +100,10 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
         told = described
     else:
         told = {b.broker_id: Told(b.push_problem, b.losses, b.hold_s) for b in described.brokers}
-    return list(wrong(Seen(now.controller_id, tally, told, now.problems, now.maintenance, now.forgotten)))
+    quarantined = [str(suspect.subject) for suspect in now.quarantine.quarantined()]
+    return list(
+        wrong(Seen(now.controller_id, tally, told, now.problems, now.maintenance, now.forgotten, quarantined))
+    )
 
 
 async def _look(options: Options, session: Session) -> tuple[ClusterState, Any | str | None]:

@@ -151,7 +151,7 @@ async def _asked(
 
 
 def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[dict[str, Any]]:
-    """The newest records that pass the filter, oldest first; unreadable lines are noted."""
+    """The newest records that pass the filter, oldest first, each once; unreadable lines are noted."""
     bad: list[lines.BadLine] = []
     count = 0
 
@@ -161,7 +161,9 @@ def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[di
         if len(bad) < _NAMED_MAX:
             bad.append(line)
 
-    newest: list[tuple[int, int, dict[str, Any]]] = []
+    newest: list[tuple[int, int, bytes]] = []
+    # Those in ``newest``: a copied directory, or a rotated file beside its incomplete gzip, has them again.
+    held: set[bytes] = set()
     left_out = False
     try:
         files = lines.find(log_dirs)
@@ -170,12 +172,14 @@ def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[di
     for number, (ts_us, record) in enumerate(lines.read(files, on_bad, wanted.since_us)):
         if not wanted.covers(ts_us, record["controller_epoch"]) or not wanted.passes(record):
             continue
+        text = msgspec.json.encode(record)
+        if text in held:
+            continue
         # Records with equal times keep their order.
-        item = (ts_us, number, record)
-        if len(newest) < limit:
-            heapq.heappush(newest, item)
-        else:
-            heapq.heappushpop(newest, item)
+        heapq.heappush(newest, (ts_us, number, text))
+        held.add(text)
+        if len(newest) > limit:
+            held.remove(heapq.heappop(newest)[2])
             left_out = True
     for bad_line in bad:
         note(f"pctl: {bad_line}")
@@ -183,7 +187,7 @@ def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[di
         note(f"pctl: {count} lines in all could not be read")
     if left_out:
         note("older records match too: see --limit")
-    return [record for _, _, record in sorted(newest, key=lambda item: item[:2])]
+    return [msgspec.json.decode(text) for _, _, text in sorted(newest)]
 
 
 # --- watch -----------------------------------------------------------------------------------------------

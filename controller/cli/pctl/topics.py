@@ -39,6 +39,7 @@ from controller.client.admin import RequestFailedError
 from controller.core.model import BrokerIds
 from controller.core.names import INTERNAL_TOPICS, counted
 from controller.core.partitions.replica_placement import PlacementError, parse_assignment
+from controller.core.znode_paths import topic_path
 from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
@@ -247,7 +248,8 @@ async def alter_topic(
 
 
 async def wait_for_leaders(options: Options, session: Session, topic: str, numbers: Sequence[int]) -> None:
-    """Return when their leaders have acknowledged that they lead; after ``--timeout``, end with the reasons."""
+    """Return when their leaders have acknowledged that they lead; end with the reasons after ``--timeout``, and at once
+    when the topic is deleted."""
 
     async def unacknowledged() -> list[str]:
         answer = await ask(
@@ -262,9 +264,12 @@ async def wait_for_leaders(options: Options, session: Session, topic: str, numbe
 
     async def progress() -> Progress:
         cluster_state = await cluster_reader.look(session, topics=[topic])
+        unread = topic_path(topic) in cluster_state.problems
+        if topic in cluster_state.deleting or not (unread or cluster_state.topics):
+            fail(f"topic {topic} is being deleted, or is deleted already: somebody else asked for that")
         known = {p.partition: p for p in cluster_state.partitions if p.partition in numbers}
         reasons = [
-            f"{topic}-{n} ({why(cluster_state, known[n]) if n in known else 'its topic is deleted'})"
+            f"{topic}-{n} ({why(cluster_state, known[n]) if n in known else 'its topic does not name it'})"
             for n in numbers
             if n not in known or not known[n].available
         ]
@@ -275,7 +280,7 @@ async def wait_for_leaders(options: Options, session: Session, topic: str, numbe
     last = await follow(options, "partitions have leaders that know it", progress)
     if last.left:
         fail(
-            f"topic {topic} is created, but after {options.timeout_s:g} s {last.left} of its partitions have no "
+            f"topic {topic} is there, but after {options.timeout_s:g} s {last.left} of its partitions have no "
             f"leader that has acknowledged it: {', '.join(last.reasons[:5])}; see pctl partitions --unavailable"
             " and pctl brokers",
         )

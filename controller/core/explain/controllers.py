@@ -5,8 +5,16 @@ As in ``partitions``: a pure function; the explanation is data with ``words``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH
+
+#: Znodes without which nobody can be elected, and what mends each.
+_NEEDED = {
+    CONTROLLER: "its owner replaces it, or somebody deletes it",
+    CONTROLLER_EPOCH: "the largest controller epoch of the state-change logs is written to it",
+}
 
 
 @dataclass(frozen=True)
@@ -30,13 +38,18 @@ class ControllerExplanation:
 
 
 def explain_controller(
-    controller_id: int, controller_epoch: int, candidates: Sequence[int]
+    controller_id: int, controller_epoch: int, candidates: Sequence[int], unreadable: Collection[str] = ()
 ) -> ControllerExplanation:
-    """Explain who is the controller. ``controller_id`` -1: ``/controller`` is absent; epoch -1: there never was one."""
+    """Explain who is the controller. ``controller_id`` -1: ``/controller`` is absent; epoch -1: there never was one.
+    ``unreadable``: paths of znodes."""
     others = tuple(c for c in candidates if c != controller_id)
     epoch = f"controller epoch {controller_epoch}"
     changes: list[str] = []
-    if controller_id < 0:
+    spoiled = [path for path in _NEEDED if path in unreadable]
+    if controller_id < 0 and spoiled:
+        summary = f"no controller is active, and nobody can be elected: {', '.join(spoiled)} cannot be read"
+        changes += [f"{path}: {_NEEDED[path]}" for path in spoiled]
+    elif controller_id < 0:
         summary = f"no controller is active; the last was of {epoch}"
         if controller_epoch < 0:
             summary = "no controller is active, and there never was one"

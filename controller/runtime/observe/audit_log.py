@@ -21,6 +21,10 @@ _DENIED = frozenset(
         "UNAUTHENTICATED",
     }
 )
+#: Fields whose two values are opposite requests.
+_SWITCHES = ("paused", "entered", "frozen", "drained")
+#: Of elections, in both protocols.
+_UNCLEAN = 1
 #: Answers that say nothing about the request: the caller asks another controller.
 _NOT_HERE = frozenset({"NOT_CONTROLLER", "STALE_CONTROLLER_EPOCH"})
 
@@ -37,7 +41,7 @@ class AuditLog:
         """A request was answered. ``caller``: principal and address; ``changes``: the method is one that does;
         ``epoch``: this controller's, -1 if it does not lead."""
         errors = errors_in(answer)
-        error = next(errors, "")
+        error = next(errors, "") or _refused_for(request, answer)
         if not changes and error not in _DENIED:
             error = next((each for each in errors if each in _DENIED), error)
         # What was carried out beside a denial is no flood of denials: it has a record however many these are.
@@ -65,10 +69,22 @@ def _about(request: Any) -> tuple[str, str]:
 
 
 def subject_of(request: Any) -> str:
-    """The topics, partitions or brokers that a request of gRPC or of Kafka's protocol names, as text."""
+    """The topics, partitions or brokers that a request of gRPC or of Kafka's protocol names, as text, and what tells it
+    from its opposite, or from one that loses nothing."""
     names = list(dict.fromkeys(_names(request)))
     more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+    named = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(filter(None, [named, *_asked(request)]))
+
+
+def _asked(request: Any) -> Iterator[str]:
+    for name in _SWITCHES:
+        if isinstance(value := getattr(request, name, None), bool):
+            yield f"{name}={str(value).lower()}"
+    if getattr(request, "election_type", None) == _UNCLEAN:
+        yield "UNCLEAN"
+    if getattr(request, "override", False) is True:
+        yield "override"
 
 
 def _names(message: Any) -> Iterator[str]:
@@ -77,6 +93,8 @@ def _names(message: Any) -> Iterator[str]:
             yield f"broker {value}"
         elif name == "broker_ids":
             yield from (f"broker {id_}" for id_ in value)
+        elif name == "check":
+            yield from _names(value)
         elif name == "topic_names":
             yield from map(str, value)
         elif _is_list(value):
@@ -123,6 +141,12 @@ def errors_in(answer: Any) -> Iterator[str]:
             elif (code := entry.error_code) and code not in told:
                 told.add(code)
                 yield _name_of_error(code)
+
+
+def _refused_for(request: Any, answer: Any) -> str:
+    """The error that stands for an answer of no with its reasons, which is no error to whoever asks: ApproveStop's."""
+    refused = bool(getattr(answer, "reasons", ())) and not getattr(request, "override", False)
+    return ErrorCode.POLICY_VIOLATION.name if refused else ""
 
 
 @cache

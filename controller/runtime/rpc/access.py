@@ -80,17 +80,25 @@ class Guard:
         return handle
 
     def stream(self, handler: Stream) -> Stream:
-        """As ``unary``, for a streaming method: a refusal is its only response."""
+        """As ``unary``, for a streaming method: a refusal is its only response, or its last one when rights are taken
+        back. It raises UnauthenticatedError, also when a token is."""
 
-        async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
+        def refused(request: Any, context: Any) -> Message | None:
             principal = self._daemon.callers.of_rpc(context)
             refusal = self._refused(principal, request)
             if refusal is not None:
                 self._record(principal, request, refusal)
+            return refusal
+
+        async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
+            if (refusal := refused(request, context)) is not None:
                 yield refusal
                 return
             async with aclosing(handler(request, context)) as answers:
                 async for answer in answers:
+                    if (refusal := refused(request, context)) is not None:
+                        yield refusal
+                        return
                     yield answer
 
         return handle

@@ -25,3 +25,17 @@ def test_a_controller_is_explained_by_its_epoch_and_candidates() -> None:
     assert (
         explain_controller(-1, 0, []).summary == "no controller is active; the last was of controller epoch 0"
     )
+
+
+def test_a_spoiled_znode_is_why_nobody_leads() -> None:
+    epoch = explain_controller(-1, -1, [1, 2], ["/brokers/topics/t", "/controller_epoch"])
+    assert epoch.words() == [
+        "no controller is active, and nobody can be elected: /controller_epoch cannot be read",
+        "candidates: 1, 2",
+        "would change it: /controller_epoch: the largest controller epoch of the state-change logs is written to it",
+    ]
+    both = explain_controller(-1, -1, [], ["/controller_epoch", "/controller"])
+    assert len(both.changes) == 2
+    assert "deletes it" in both.changes[0]
+    assert explain_controller(-1, 4, [], ["/brokers/topics/t"]).summary.endswith("controller epoch 4")
+    assert "is active" in explain_controller(1, -1, [1], ["/controller_epoch"]).summary

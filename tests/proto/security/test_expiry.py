@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from proto.security.expiry import expiries, warn
+from proto.security.expiry import WARNED_EVERY, Certificates, Expiry, expiries, until_next_look, warn
 from proto.security.tls import TlsFiles
 from tests.support.runtime.certificates import Authority
 
@@ -54,3 +54,30 @@ def test_a_warning_comes_thirty_days_before(tmp_path: Path, days: int, warned: b
     assert [(e["event"], e["file"], e["days_left"]) for e in logs] == (
         [("certificate_expires", str(certfile), days)] if warned else []
     )
+
+
+def test_the_end_is_that_of_what_is_in_use(tmp_path: Path) -> None:
+    """A renewal that cannot be used renews nothing: who watches the end has to hear of the former one."""
+    authority = Authority(tmp_path)
+    certfile, keyfile = authority.issue("own", days=(-1, 3))
+    assert certfile is not None
+    assert keyfile is not None
+    certificates = Certificates(TlsFiles(certfile, keyfile, None), None)
+    (former,) = certificates.expiries()
+    key = keyfile.read_bytes()
+    authority.issue("own", days=(-1, 300))
+    renewed = keyfile.read_bytes()
+    keyfile.write_bytes(key)
+    with capture_logs() as logs:
+        assert certificates.expiries() == certificates.expiries() == [former]
+    assert [entry["event"] for entry in logs] == ["security_files_not_usable"]
+    keyfile.write_bytes(renewed)
+    assert certificates.expiries()[0].not_after - former.not_after > datetime.timedelta(days=290)
+
+
+def test_it_looks_again_when_the_next_one_ends(tmp_path: Path) -> None:
+    now = datetime.datetime(2026, 1, 14, tzinfo=datetime.UTC)
+    hour = datetime.timedelta(hours=1)
+    ends = [Expiry("ssl_ca", tmp_path, now + left * hour) for left in (-1, 0, 100, 5, 7)]
+    assert until_next_look(ends[:3], now) == WARNED_EVERY
+    assert until_next_look(ends, now) == 5 * hour

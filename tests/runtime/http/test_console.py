@@ -22,6 +22,7 @@ from kazoo.client import KazooClient
 
 from controller.cli.pctl.main import main as pctl
 from controller.core import znode_paths
+from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
 from controller.core.model import Cluster, Partition, PartitionState, Topic
 from controller.planning.cluster_health import Unfinished, Wrong
 from controller.planning.context import take
@@ -471,6 +472,19 @@ async def test_what_is_under_way_and_what_is_wrong_is_shown(
         }
         row = partition_row(cluster, active.partition("t", 0), 1)
         assert row["offline"] == [1, 2]
+
+
+@pytest.mark.slow
+async def test_what_is_in_quarantine_is_called_so(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    """For the controller its znode is as one that cannot be read."""
+    async with pages(zookeeper, zk, tmp_path) as (asked, active):
+        raised = Suspect(SubjectKind.TOPIC, "t", "TopicChange", "KeyError: 7", "d", 1, 1, 0, quarantined=True)
+        active.term.quarantine = Quarantine({"topic/t": raised})
+        active.term.machine.cluster.problems.update(active.term.quarantine.paths())
+        _, found = await asked.get("overview")
+        findings = {f["what"]: f["text"] for f in found["cluster"]["findings"]}
+        assert findings[Wrong.QUARANTINED.value] == "in quarantine: topic/t"
+        assert Wrong.UNREADABLE.value not in findings
 
 
 @pytest.mark.slow

@@ -549,6 +549,22 @@ def test_who_is_registered_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch)
     loop.run(run())
 
 
+def test_pages_do_not_wait_for_a_zookeeper_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read(_: Any) -> list[ControllerInfo]:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async def run() -> None:
+        now_s = asyncio.get_running_loop().time
+        monkeypatch.setattr(controllers, "time", SimpleNamespace(monotonic=now_s))
+        monkeypatch.setattr(cluster_reader, "controllers", read)
+        began_s = now_s()
+        assert await controllers_of(object()).registered() == []
+        assert now_s() - began_s == controllers.ANSWER_S
+
+    loop.run(run())
+
+
 OVERVIEW = b'{"state":{"role":"standby","taking_over":false,"zookeeper_connected":true,"in_memory":null}}'
 
 

@@ -16,11 +16,14 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as brokers
+from proto.gen import inspection_pb2 as inspection
+from proto.gen import maintenance_pb2 as maintenance
 from proto.gen.kafka.controlled_shutdown_response import ControlledShutdownResponse
 from proto.gen.kafka.create_acls_request import AclCreation, CreateAclsRequest
 from proto.gen.kafka.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from proto.gen.kafka.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest
 from proto.statelog.denials import RECORDED_MAX, WINDOW_S, DenialLimit
 from proto.statelog.writer import StateLogWriter
 
@@ -158,6 +161,25 @@ def test_what_denials_left_out_is_told_once(audited: Audited) -> None:
             ),
             "t",
         ),
+        (
+            pb.ElectLeadersRequest(
+                election_type=pb.UNCLEAN, topic_partitions=[common_pb2.PartitionName(topic="t", partition=3)]
+            ),
+            "t-3, UNCLEAN",
+        ),
+        (ElectLeadersRequest(1, None, 0), "UNCLEAN"),
+        (ElectLeadersRequest(7, None, 0), ""),
+        (maintenance.SetPauseRequest(paused=True), "paused=true"),
+        (maintenance.SetPauseRequest(), "paused=false"),
+        (maintenance.SetMaintenanceRequest(), "entered=false"),
+        (maintenance.SetFreezeRequest(frozen=True), "frozen=true"),
+        (maintenance.SetDrainRequest(broker_id=3), "broker 3, drained=false"),
+        (
+            inspection.ApproveStopRequest(
+                check=inspection.CheckStoppableRequest(broker_ids=[1, 2]), override=True
+            ),
+            "broker 1, broker 2, override",
+        ),
         (DeleteTopicsRequest(topic_names=["a", "b"]), "a, b"),
         (DeleteTopicsRequest(topics=[DeleteTopicState(name="a")]), "a"),
         (CreateAclsRequest([AclCreation(2, "a"), AclCreation(4, "kafka-cluster")]), "a, kafka-cluster"),
@@ -166,6 +188,20 @@ def test_what_denials_left_out_is_told_once(audited: Audited) -> None:
 )
 def test_what_a_request_is_about(request_: Any, subject: str) -> None:
     assert subject_of(request_) == subject
+
+
+@pytest.mark.parametrize(
+    ("override", "reasons", "error"), [(False, 1, "POLICY_VIOLATION"), (True, 1, None), (False, 0, None)]
+)
+def test_a_stop_that_is_not_approved_is_not_recorded_as_done(
+    audited: Audited, override: bool, reasons: int, error: str | None
+) -> None:
+    request = inspection.ApproveStopRequest(override=override)
+    verdict = inspection.CheckStoppableResponse(reasons=[inspection.StopReason()] * reasons)
+    audited.log.answered("ApproveStop", ALICE, request, verdict, 7, changes=True)
+    audited.log.answered("CheckStoppable", ALICE, request, verdict, 7, changes=False)
+    (line,) = audited.lines()
+    assert line.get("error") == error
 
 
 def test_errors_of_both_protocols() -> None:

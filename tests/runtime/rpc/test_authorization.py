@@ -526,6 +526,42 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
         assert daemon.audit_log.records == [("Watch", caller, "CLUSTER_AUTHORIZATION_FAILED", False)]
 
 
+async def test_a_stream_ends_when_its_caller_may_no_longer() -> None:
+    """A token that is removed, and rules that change, end what was begun with them."""
+    may, closed = [True], []
+
+    async def handler(request: Any, context: object) -> AsyncGenerator[Any, None]:
+        del request, context
+        try:
+            for number in range(3):
+                yield history_pb2.WatchResponse(records=[str(number)])
+        finally:
+            closed.append(True)
+
+    daemon = daemon_like(Denying(lambda *_: may[0]), ControllerMetrics(CollectorRegistry()), None)
+    answers = Guard(daemon, f"/{ADMIN}/Watch").stream(handler)(history_pb2.WatchRequest(), Context())
+    first: Any = await anext(answers)
+    assert list(first.records) == ["0"]
+    may[0] = False
+    last: Any
+    (last,) = [answer async for answer in answers]
+    assert (error_name(last.error_code), list(last.records)) == ("CLUSTER_AUTHORIZATION_FAILED", [])
+    assert closed
+    assert len(daemon.audit_log.records) == 1
+
+    async def unknown(request: Any, context: object) -> AsyncGenerator[Any, None]:
+        async for answer in handler(request, context):
+            daemon.callers = SimpleNamespace(of_rpc=removed)
+            yield answer
+
+    def removed(_: object) -> None:
+        raise UnauthenticatedError("the token is nobody's")
+
+    may[0] = True
+    with pytest.raises(UnauthenticatedError):
+        await anext(Guard(daemon, f"/{ADMIN}/Watch").stream(unknown)(history_pb2.WatchRequest(), Context()))
+
+
 # --- over real gRPC --------------------------------------------------------------------------------------------
 
 

@@ -323,7 +323,7 @@ def _say_empty(cluster_state: ClusterState, ids: Collection[int]) -> None:
     """Say of each broker that nothing is left on it; ends the program where something is."""
     for broker_id in ids:
         assigned = [
-            f"{name}-{number}"
+            (name, number)
             for name, info in cluster_state.topics.items()
             for number in info.partitions
             if broker_id in info.partitions[number] or broker_id in info.queued.get(number, ())
@@ -332,9 +332,13 @@ def _say_empty(cluster_state: ClusterState, ids: Collection[int]) -> None:
             broker_id in ids for info in cluster_state.topics.values() for ids in info.stray.values()
         )
         if assigned:
+            deleting = sorted({name for name, _ in assigned} & set(cluster_state.deleting))
+            when = f" once {', '.join(deleting[:10])} is deleted" if deleting else ""
+            if deleting and broker_id not in cluster_state.brokers:
+                when += f"; if the broker does not return, pctl brokers forget {broker_id}"
+            named = ", ".join(f"{name}-{number}" for name, number in assigned[:10])
             fail(
-                f"broker {broker_id} still has {counted(len(assigned), 'partition')}: {', '.join(assigned[:10])}; "
-                "run it again"
+                f"broker {broker_id} still has {counted(len(assigned), 'partition')}: {named}; run it again{when}"
             )
         if broker_id in cluster_state.brokers and not leftovers:
             note(f"nothing is left on broker {broker_id}: it may be stopped for good")

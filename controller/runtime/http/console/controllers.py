@@ -45,13 +45,14 @@ class Controllers:
         yield "controllers", self._standbys
 
     async def registered(self) -> list[cluster_reader.ControllerInfo]:
-        """The controllers in ZooKeeper, as of a moment ago."""
+        """The controllers in ZooKeeper, as of a moment ago; none while it does not answer."""
         session, now_s = self._daemon.session, time.monotonic()
         if session is not None and now_s - self._read_at_s >= EVERY_S:
             self._read_at_s = now_s
             try:
-                self._known = await cluster_reader.controllers(session)
-            except (ControllerError, ConnectionLossError):
+                async with asyncio.timeout(ANSWER_S):
+                    self._known = await cluster_reader.controllers(session)
+            except (ControllerError, ConnectionLossError, TimeoutError):
                 self._known = []
         return self._known
 

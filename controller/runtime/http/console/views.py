@@ -36,6 +36,7 @@ COMMANDS: Mapping[Wrong | Unfinished, str] = {
     Wrong.UNDER_MIN_ISR: "pctl partitions --under-min-isr",
     Wrong.UNDER_REPLICATED: "pctl partitions --under-replicated",
     Wrong.UNREADABLE: "pctl cluster",
+    Wrong.QUARANTINED: "pctl quarantine list",
     Wrong.PAUSED: "pctl maintenance resume",
     Wrong.MAINTENANCE: "pctl maintenance leave",
     Wrong.FROZEN: "pctl unfreeze",
@@ -104,9 +105,11 @@ def overview(daemon: Daemon, term: Term, survey: Survey) -> dict[str, Any]:
         daemon.settings.controller_id,
         survey.tally,
         told,
-        cluster.problems.keys(),
+        # What is in quarantine counts as unreadable for the controller.
+        cluster.problems.keys() - term.quarantine.paths().keys(),
         cluster.maintenance,
         cluster.forgotten,
+        [str(suspect.subject) for suspect in term.quarantine.quarantined()],
     )
     going_on = unfinished(
         pending, deleting, sorted(cluster.shutting_down), len(cluster.reassignments.ongoing)

@@ -25,9 +25,9 @@ def client_security(settings: Settings) -> ClientSecurity:
     """For connections to brokers. Raises ConfigError."""
     protocol = SecurityProtocol(settings.kafka_security_protocol)
     contexts = None
-    if protocol.encrypted:
+    if files := kafka_tls_files(settings):
         with config_errors(settings.sources):
-            contexts = client_contexts(kafka_tls_files(settings))
+            contexts = client_contexts(files)
     return ClientSecurity(protocol, contexts, _login(settings) if protocol.sasl else None)
 
 
@@ -39,11 +39,11 @@ def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
     except ValueError as error:
         raise _wrong(settings, "kafka_ssl_principal_mapping_rules", str(error)) from None
     contexts = None
-    if protocol.encrypted:
+    if files := kafka_tls_files(settings):
         default = "none" if protocol.sasl else "required"
         auth = ClientAuth(settings.kafka_ssl_client_auth or default)
         with config_errors(settings.sources):
-            contexts = server_contexts(kafka_tls_files(settings), auth)
+            contexts = server_contexts(files, auth)
     if not protocol.sasl:
         return ServerSecurity(protocol, contexts, principal_rules=rules)
     users = given(settings.kafka_sasl_users_file)
@@ -114,7 +114,10 @@ def _password(settings: Settings, setting: str) -> FromFiles[str]:
         return password_in(setting, path)
 
 
-def kafka_tls_files(settings: Settings) -> TlsFiles:
+def kafka_tls_files(settings: Settings) -> TlsFiles | None:
+    """None: connections of Kafka's protocol are not encrypted."""
+    if not SecurityProtocol(settings.kafka_security_protocol).encrypted:
+        return None
     paths = settings.kafka_ssl_certificate, settings.kafka_ssl_key, settings.kafka_ssl_ca
     certificate, key, ca = map(given, paths)
     return TlsFiles(certificate, key, ca, "kafka_ssl_")

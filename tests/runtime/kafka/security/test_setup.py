@@ -8,6 +8,7 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.runtime.config import Settings, load
+from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.security.acls import AclAuthorizer
 from controller.runtime.kafka.security.sasl import SecurityProtocol
 from controller.runtime.kafka.security.scram import ScramMechanism, format_credential, make_credential
@@ -184,3 +185,30 @@ def test_the_login_to_zookeeper(tmp_path: Path) -> None:
         zookeeper_access(settings(zookeeper_set_acl=True))
     with pytest.raises(ConfigError, match="zookeeper_sasl_password_file"):
         zookeeper_access(settings(zookeeper_sasl_username="kafka"))
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_the_process_warns_of_all_certificates_that_it_uses(tmp_path: Path, protocol: str) -> None:
+    """Also of those for ZooKeeper, without which it is cut off; files that are not used have no say."""
+    prefixes = ["ssl", "zookeeper_ssl", *(["kafka_ssl"] if protocol == "SSL" else [])]
+    files: dict[str, Path] = {}
+    for prefix in (*prefixes, "kafka_ssl"):
+        authority = Authority(tmp_path / prefix)
+        certificate, key = authority.issue("own")
+        files |= {
+            f"{prefix}_certificate": certificate,
+            f"{prefix}_key": key,
+            f"{prefix}_ca": authority.cafile,
+        }
+    given = settings(
+        zookeeper_ssl_client_enable="true",
+        kafka_security_protocol=protocol,
+        state_log_dir=str(tmp_path / "log"),
+        **{name: str(path) for name, path in files.items()},
+    )
+    daemon = Daemon(given)
+    daemon.state_log.close(5)
+    found = {(expiry.setting, expiry.file) for expiry in daemon.certificates.expiries()}
+    assert found == {
+        (f"{p}_{which}", files[f"{p}_{which}"]) for p in prefixes for which in ("certificate", "ca")
+    }

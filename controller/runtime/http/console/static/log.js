@@ -102,7 +102,7 @@ export async function controllersPage({ known, signal }) {
       { title: "gRPC", class: "quiet", cell: (c) => c.grpc },
       { title: "HTTP", class: "quiet", cell: (c) => c.http },
       { title: "console", cell: (c) => (!c.this && consoleOf(c) ? el("a", { href: consoleOf(c) }, "open") : "") },
-    ], controllers, "none is registered in ZooKeeper"), command("pctl controllers")),
+    ], controllers, "ZooKeeper names none, or does not answer"), command("pctl controllers")),
     card("This controller", {}, el("dl", { class: "facts" },
       [["id", state.controller_id], ["role", state.role], ["controller epoch", state.controller_epoch ?? "none"],
         ["ZooKeeper", state.zookeeper_connected ? "connected" : "does not answer"], ["event", state.event ?? "none"], ["events queued", number(state.events_queued)]]

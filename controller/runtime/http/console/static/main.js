@@ -118,11 +118,13 @@ function frame(page) {
 function standbyPage({ state, controllers }) {
   const other = controllers.find((one) => one.active);
   const where = other && consoleOf(other);
+  const active = !state.zookeeper_connected ? "ZooKeeper does not answer: who is active is not known here."
+    : state.current_controller < 0 ? "No controller is known to be active." : `Controller ${state.current_controller} is active: it knows the cluster.`;
   return [
     el("section", { class: "verdict standby" }, el("span", { class: "sign", "aria-hidden": "true" }, "–"),
       el("div", {},
         el("h1", {}, state.taking_over ? `Controller ${state.controller_id} is taking over` : `Controller ${state.controller_id} is ${state.role}`),
-        el("p", {}, state.current_controller < 0 ? "No controller is known to be active." : `Controller ${state.current_controller} is active: it knows the cluster.`))),
+        el("p", {}, active))),
     card("Where to look", {}, where ? el("p", {}, el("a", { href: where }, `Console of controller ${other.id}`)) : el("p", { class: "quiet" }, "The address of the active controller's console is not known here."),
       el("p", {}, link(["controllers"], {}, "All controllers"))),
   ];
