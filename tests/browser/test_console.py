@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,23 @@ async def test_a_standby_says_who_leads_and_takes_over_on_the_page(
             await text(view, "#who", f"active · controller {standby}")
             cluster.members[f"controller-{standby}"].kill()
             await text(view, "#who", "no line")
+
+
+async def test_who_leads_is_not_known_while_zookeeper_is_frozen(started: Any, tmp_path: Path) -> None:
+    async with running(tmp_path, controllers=2, brokers=1) as (cluster, session):
+        assert cluster.embedded is not None
+        _, (standby, waiting) = (await pages(session)).items()
+        async with window(started) as view:
+            await view.open(waiting)
+            await text(view, "h1", f"Controller {standby} is standby")
+            cluster.embedded.servers[0].kill(signal.SIGSTOP)
+            try:
+                await text(view, ".verdict", "ZooKeeper does not answer: who is active is not known here.")
+                await view.open(f"{waiting}#/controllers")
+                await text(view, "main", "ZooKeeper names none, or does not answer")
+            finally:
+                cluster.embedded.servers[0].kill(signal.SIGCONT)
+            await text(view, "main", "open")
 
 
 async def test_hostile_names_stay_text(started: Any, zookeeper: str, tmp_path: Path) -> None:
