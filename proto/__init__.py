@@ -2,6 +2,6 @@
 
 Of the protocol: ``*.proto``, Kafka's messages (``kafka``), the code generated from both (``gen``), size limits,
 digests. Of a daemon: the imports of its start, settings, reloading, libraries' logs, the state-change log
-(``statelog``), security, ZooKeeper's ACLs and logins, incarnations. Of
-both: addresses, and external data in messages (``texts``).
+(``statelog``), security, ZooKeeper's ACLs and logins, incarnations. Of both: addresses, and external data in
+messages (``texts``).
 """
