@@ -122,10 +122,13 @@ def test_an_audit_is_good_only_where_all_were_asked(
     ],
 )
 def test_how_long_ago_a_broker_was_compared_is_no_matter_of_two_clocks(
-    told: dict[str, float], shown: int | None, monkeypatch: pytest.MonkeyPatch
+    told: dict[str, Any], shown: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brokers, "time", SimpleNamespace(time=lambda: 10_000.0))
-    assert brokers._audited(inspection.BrokerAudit(verdict=1, **told))["compared_s_ago"] == shown
+    assert (
+        brokers._audited(inspection.BrokerAudit(verdict=inspection.AUDIT_EQUAL, **told))["compared_s_ago"]
+        == shown
+    )
 
 
 @pytest.mark.parametrize(
