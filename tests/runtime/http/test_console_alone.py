@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -162,6 +163,12 @@ def test_the_numbers_are_the_documented_ones() -> None:
     assert (events.STREAMS_MAX, events.STREAM_S) == (32, 600.0)
     assert (FIRST_REQUEST_S, IDLE_S, REQUEST_S) == (10.0, 75.0, 30.0)
     assert STUCK_AFTER_S == 60.0
+
+
+def test_a_wall_clock_that_is_put_back_makes_no_ticket_last_longer() -> None:
+    browser = Browser()
+    ticket = Sessions(browser.sessions._daemon).ticket(browser.request(), b"change")
+    assert int(ticket.partition(".")[0]) <= time.monotonic() + TICKET_S
 
 
 def test_a_token_and_a_ticket_count_for_their_time() -> None:
