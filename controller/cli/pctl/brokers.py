@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -273,16 +272,14 @@ def _exit_code(answer: Any) -> int:
 
 
 def _audited(found: Any) -> dict[str, Any]:
-    why, age_s = found.why, found.age_s
-    if found.asked_at_ms and not found.HasField("age_s"):
-        age_s = max(time.time() - found.asked_at_ms / 1000, 0)
+    why = found.why
     if found.topics_left:
         why = f"{found.topics_left} more topics differ and are compared later"
     return {
         "broker": found.broker_id,
         "verdict": _VERDICTS[found.verdict],
         "differences": found.differences,
-        "compared_s_ago": round(age_s) if found.asked_at_ms else None,
+        "compared_s_ago": round(found.age_s) if found.HasField("age_s") else None,
         "why": why,
     }
 
