@@ -336,7 +336,9 @@ class Walk:
             )
         placed = [(number, self._random.sample(BROKERS, factor)) for number in numbers]
         if wrong == "place":
-            placed[0] = (placed[0][0], self._wrong(placed[0][1], 9))
+            number, replicas = placed[0]
+            # Of a single partition without replicas Kafka's makes a topic that nobody can lead.
+            placed[0] = (number, self._wrong(replicas, 9) or replicas[:1] * (0 if len(placed) > 1 else 2))
         topic = CreatableTopic(
             name,
             *given,
@@ -405,8 +407,9 @@ class Walk:
         if not topics:
             return self._create()
         name = self._random.choice([*topics, "nosuch"])
+        # Nothing but booleans: Kafka's elects nobody anywhere while it looks at a topic of such a configuration.
         content = self._random.choice(
-            [*({"unclean.leader.election.enable": value} for value in ("true", "true", "false", "maybe")),
+            [*({"unclean.leader.election.enable": value} for value in ("true", "true", "false", "false")),
              {"min.insync.replicas": "2"}, {}]
         )  # fmt: skip
         return f"configuration of topic {name}: {content}", self._written_config(f"topics/{name}", content)
