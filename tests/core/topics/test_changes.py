@@ -536,31 +536,6 @@ def test_an_id_that_somebody_gives_a_topic_without_one_is_known() -> None:
     assert rig.cluster.topic_by_id("theirs") is rig.cluster.topics["t"]
 
 
-@pytest.mark.parametrize("written", ["", "other"])
-@pytest.mark.parametrize("conflicts", [0, 1])
-def test_a_topic_keeps_the_id_that_brokers_know(written: str, conflicts: int) -> None:
-    """Tools from before 2.8 drop it when they add partitions, and brokers refuse another one."""
-    world, rig = active(1)
-    world.create_topic("t", {0: [1]}, topic_id="its-own")
-    rig.run()
-    world.edit_topic("t", partitions={0: (1,), 1: (1,)}, topic_id=written)
-
-    def fate(commit: Commit) -> Fate:
-        nonlocal conflicts
-        if conflicts and any(isinstance(w, SetTopic) for w in commit.writes):
-            conflicts -= 1
-            world.edit_topic("t", topic_id=written)
-        return Fate.ANSWERED
-
-    rig.fate = fate
-    rig.run()
-    assert (world.topics["t"].topic_id, list(world.topics["t"].partitions)) == ("its-own", [0, 1])
-    assert rig.cluster.topics["t"].version == world.topics["t"].version
-    assert rig.stored("t", 1) == (1, 0, [1])
-    assert "INCONSISTENT_TOPIC_ID" in rig.rejects()
-    assert MachineHarness(world, epoch=2).failover().cluster.topics["t"].id == "its-own"
-
-
 # --- topics that cannot be read ----------------------------------------------------------------------------
 
 

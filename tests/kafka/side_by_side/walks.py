@@ -476,13 +476,16 @@ class Walk:
 
     def _targets(self, *, wrong: bool = False) -> list[tuple[str, int, list[int]]]:
         """With a replica that is in sync: ours refuses to move from all of them, where Kafka's loses their data.
-        Of a partition that nobody has led yet, Kafka's controller fails to begin the move, after it was written."""
+        Of a partition that nobody has led yet, Kafka's controller fails to begin the move, after it was written. Where
+        all targets are in sync and none can lead, ours keeps the old replicas until one can; Kafka's ends the move."""
         found = [("nosuch", 0, self._replicas())]
         for topic, number in self._some():
             if (known := self._first.state(topic, number)) is not None:
                 kept = self._random.choice(known[0]["isr"])
                 moved = [kept, *(b for b in self._replicas() if b != kept)]
-                found.append((topic, number, self._random.sample(moved, len(moved))))
+                moved = self._random.sample(moved, len(moved))
+                if known[0]["leader"] >= 0 or not set(moved) <= set(known[0]["isr"]):
+                    found.append((topic, number, moved))
         if found[1:] and wrong:
             topic, number, moved = found[-1]
             found[-1] = (topic, number, self._wrong(moved, 9, -1))
