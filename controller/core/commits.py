@@ -24,7 +24,7 @@ from controller.core.effects import (
     Unconfirmed,
     write_node,
 )
-from controller.core.model import EPOCH_MAX, BrokerIds, LeaderAndIsr, Partition
+from controller.core.model import EPOCH_MAX, NO_EPOCH, BrokerIds, LeaderAndIsr, Partition
 from controller.core.names import listed
 from controller.core.reasons import NewerController, NoEpochLeft, NotWritten, Reason, StateGone, Unreadable
 from controller.core.records import LeadershipChange
@@ -43,18 +43,22 @@ REFRESH_CHUNK = 10_000
 WINDOW_BATCHES = 6
 #: Why a state that another process wrote is recorded.
 FOUND = "found_in_zookeeper"
+#: Why one that was found is not believed yet.
+WENT_BACK = "leader_epoch_went_back"
 #: Write attempts per partition in one event; then the failure is reported.
 ATTEMPTS_MAX = 10
 
 
 class StateChange(msgspec.Struct, gc=False):
-    """A decision about one partition that is not durable yet. ``recipients`` are notified once it is."""
+    """A decision about one partition that is not durable yet. ``recipients`` are notified once it is. ``floor``: the
+    highest leader epoch known before somebody else wrote the state."""
 
     partition: Partition
     old: LeaderAndIsr
     new: LeaderAndIsr
     recipients: tuple[int, ...] = ()
     attempts: int = 1
+    floor: int = NO_EPOCH
 
 
 Applied = Callable[[list[StateChange]], None]
@@ -153,14 +157,33 @@ def _read_back(
         elif (unreadable := _overtaken(context, partition, found)) is not None:
             failed[partition] = unreadable
         elif (decided := redecide(partition)) is not None:
-            decided.attempts = change.attempts + 1
+            _follow(decided, change)
             again.append(decided)
+        elif _went_back(found, change.old):
+            # The check of stored states finds it, and confirms it above the known leader epoch.
+            assert isinstance(found, LeaderAndIsr)
+            context.log([LeadershipChange(partition, found, change.old)], WENT_BACK)
+            partition.leadership = change.old
     if landed:
         applied(landed)
     for change in again:
         if change.attempts > ATTEMPTS_MAX:
             failed[change.partition] = NotWritten(ATTEMPTS_MAX, reason)
     return [change for change in again if change.attempts <= ATTEMPTS_MAX]
+
+
+def _follow(decided: StateChange, former: StateChange) -> None:
+    """Brokers know the former leader epoch, or led under it: the next is above it, whatever was written over it."""
+    decided.attempts = former.attempts + 1
+    decided.floor = max(former.floor, former.old.leader_epoch)
+    if decided.old.leader_epoch < decided.floor:
+        epoch = max(decided.new.leader_epoch, decided.floor + 1)
+        decided.new = msgspec.structs.replace(decided.new, leader_epoch=epoch)
+
+
+def _went_back(found: LeaderAndIsr | Problem | None, known: LeaderAndIsr | None) -> bool:
+    """Whether somebody wrote a leader epoch below the known one."""
+    return isinstance(found, LeaderAndIsr) and known is not None and found.leader_epoch < known.leader_epoch
 
 
 def _overtaken(
@@ -197,7 +220,7 @@ def refresh(
     """Read states again, cache and push those that changed, and return their partitions.
 
     They are logged, as nobody else says so. With a ``reason`` they are expected ones by leaders, and LeaderAndIsr is
-    queued only for a changed leader epoch.
+    queued only for a changed leader epoch. One whose leader epoch went back is left to the check of stored states.
     """
     changed: list[Partition] = []
     for start in range(0, len(partitions), REFRESH_CHUNK):
@@ -223,7 +246,7 @@ def _take_over(
         elif found is not None:
             context.solved_state(partition)
             known = partition.leadership
-            if found == known:
+            if found == known or _went_back(found, known):
                 continue
             partition.leadership = found
             expected = reason and known is not None and found.leader_epoch == known.leader_epoch

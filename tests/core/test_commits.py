@@ -14,6 +14,8 @@ from controller.core import commits
 from controller.core.cluster import dynamic_settings
 from controller.core.context import Pause
 from controller.core.effects import Commit, CreateState, Read, ReadStates
+from controller.core.events import StatesCheck
+from controller.core.handlers import event_of
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.partitions import (
     initial_state,
@@ -84,6 +86,39 @@ def test_only_the_partition_that_conflicts_is_decided_anew() -> None:
     assert written(rig) == [[0, 1, 2], [0, 1, 2]]
     assert rig.reads().count("ReadStates") == 1
     assert "CONFLICT" in rig.rejects()
+    rig.check_converged()
+
+
+@pytest.mark.parametrize("edits", [1, 2])
+def test_what_is_decided_over_an_edit_is_above_the_leader_epoch_that_was_known(edits: int) -> None:
+    """Brokers know leader epoch 5, and somebody led under each of those below it."""
+    world, rig = three(1)
+    world.edited.add(("t", 0))
+    script = [lambda n=n: world.put_state("t", 0, state(1, [1, 3], n, 8 + n)) for n in range(edits)]
+    rig.fate = meanwhile(*script)
+    world.broker_down(1)
+    rig.run()
+    assert rig.stored() == (3, 6, [3])
+    assert rig.partition().leadership == world.states[("t", 0)]
+    rig.check_converged()
+
+
+@pytest.mark.parametrize("noticed", ["by a notification", "as a proposal is written"])
+def test_a_leader_epoch_that_went_back_is_not_gone_on_from(noticed: str) -> None:
+    """It is confirmed above the known one by the check of stored states, and until then nothing is decided under it."""
+    world, rig = three(1)
+    world.edited.add(("t", 0))
+    proposed = rig.alter(1, rig.proposal([1, 2]))
+    world.put_state("t", 0, state(3, [3, 1], 2, 8))
+    if noticed == "by a notification":
+        world.notify_isr(("t", 0))
+        rig.run()
+    else:
+        rig.ask(proposed)
+    assert rig.partition().leadership == state(1, [1, 2, 3], 5, 7)
+    world.events.append(event_of(StatesCheck([rig.partition()]), 10**7))
+    rig.run()
+    assert rig.stored() == (3, 6, [3, 1])
     rig.check_converged()
 
 

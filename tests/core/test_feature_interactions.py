@@ -8,7 +8,7 @@ from controller.core.backoff import RETRY_FIRST_US, RETRY_MAX_US
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.config_keys import UNCLEAN
 from controller.core.context import CoreSettings
-from controller.core.effects import Commit, SetState
+from controller.core.effects import Commit, SetState, SetTopic
 from controller.core.events import Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.reassignment import stray_replicas
@@ -348,3 +348,31 @@ def test_a_deletion_that_could_not_be_recorded_is_recorded_once_it_can() -> None
     rig.run()
     check_moved(rig, ("t", 0), [1])
     assert not stray_replicas.due(rig.cluster, rig.now_us + RETRY_MAX_US)
+
+
+# --- what old tools write -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", ["", "other"])
+@pytest.mark.parametrize("conflicts", [0, 1])
+def test_a_topic_keeps_the_id_that_brokers_know(written: str, conflicts: int) -> None:
+    """Tools from before 2.8 drop it when they add partitions, and brokers refuse another one."""
+    world = World(1)
+    world.create_topic("t", {0: [1]}, topic_id="its-own")
+    rig = MachineHarness.active(world)
+    world.edit_topic("t", partitions={0: (1,), 1: (1,)}, topic_id=written)
+
+    def fate(commit: Commit) -> Fate:
+        nonlocal conflicts
+        if conflicts and any(isinstance(w, SetTopic) for w in commit.writes):
+            conflicts -= 1
+            world.edit_topic("t", topic_id=written)
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    rig.run()
+    assert (world.topics["t"].topic_id, list(world.topics["t"].partitions)) == ("its-own", [0, 1])
+    assert rig.cluster.topics["t"].version == world.topics["t"].version
+    assert rig.stored("t", 1) == (1, 0, [1])
+    assert "INCONSISTENT_TOPIC_ID" in rig.rejects()
+    assert MachineHarness(world, epoch=2).failover().cluster.topics["t"].id == "its-own"

@@ -369,12 +369,6 @@ ACCEPTED = _of(
         _unlisted,
     ),
     (
-        "listener twice",
-        "broker",
-        "The first one counts.",
-        lambda found: len({e[0] for e in _listed(found)}) < len(_listed(found)),
-    ),
-    (
         "feature's label",
         "broker feature",
         "Labels besides minimum and maximum are not looked at.",

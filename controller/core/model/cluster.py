@@ -263,11 +263,11 @@ class Cluster:
     def is_imbalanced(self, partition: Partition) -> bool:
         """Whether a partition is not led by its preferred replica (reference, section 11.1).
 
-        A preferred replica that is still being added counts only while it is outside the ISR.
+        A preferred replica that is still being added counts once it is in the ISR.
         """
         state = partition.leadership
         if state is None or not partition.replicas or state.leader == (preferred := partition.replicas[0]):
             return False
         if self.is_deleting(partition):
             return False
-        return preferred not in partition.adding or preferred not in state.isr
+        return preferred not in partition.adding or preferred in state.isr

@@ -18,7 +18,7 @@ from controller.core.effects import (
     Unconfirmed,
 )
 from controller.core.model import Cluster, Partition, Topic
-from controller.core.names import ids_shown
+from controller.core.names import ids_shown, shown
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.reassignment.topic_znode import restore
 from controller.core.records import TopicChange
@@ -97,9 +97,9 @@ def add_partitions(topic: Topic, info: TopicInfo, numbers: Iterable[int]) -> lis
 
 
 def assign_missing_ids(context: EventContext, infos: Sequence[TopicInfo]) -> Handler[None]:
-    """Write an id for each topic without one, if brokers know topic ids."""
+    """Write the id of each topic whose znode lacks it, if brokers know topic ids."""
     known = context.cluster.topic_ids_known
-    lacking = [info for info in infos if not info.topic_id] if known else []
+    lacking = [info for info in infos if _lacks_its_id(context, info)] if known else []
     for start in range(0, len(lacking), 500):
         left, _ = yield from _assign_ids(context, lacking[start : start + 500])
         # One by one: a topic that somebody else writes all the time must not keep the others from theirs.
@@ -109,7 +109,10 @@ def assign_missing_ids(context: EventContext, infos: Sequence[TopicInfo]) -> Han
 
 def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[tuple[list[TopicInfo], str]]:
     """Write one batch. After a conflict, its topics that still have no id, read again, and the reason."""
-    writes = [SetTopic(replace(info, topic_id=context.new_topic_id())) for info in lacking]
+    writes = [
+        SetTopic(replace(info, topic_id=_known_id(context, info) or context.new_topic_id()))
+        for info in lacking
+    ]
     outcome = yield from context.commit(writes)
     if isinstance(outcome, Committed):
         for write in writes:
@@ -117,10 +120,22 @@ def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[
         return [], ""
     stored = yield from context.read(ReadTopics([info.name for info in lacking]))
     readable = [info for info in stored if isinstance(info, TopicInfo)]
+    left = [info for info in readable if _lacks_its_id(context, info)]
+    lacking_still = {info.name for info in left}
     for info in readable:
-        if info.topic_id:
+        if info.name not in lacking_still:
             _know_id(context, info)
-    return [info for info in readable if not info.topic_id], outcome.reason
+    return left, outcome.reason
+
+
+def _known_id(context: EventContext, info: TopicInfo) -> str:
+    """The id by which brokers know this incarnation of a topic; empty: none."""
+    topic = context.cluster.topics.get(info.name)
+    return topic.id if topic is not None and topic.czxid == info.czxid else ""
+
+
+def _lacks_its_id(context: EventContext, info: TopicInfo) -> bool:
+    return info.topic_id != _known_id(context, info) if _known_id(context, info) else not info.topic_id
 
 
 def _insist_on_id(context: EventContext, info: TopicInfo) -> Handler[None]:
@@ -269,6 +284,11 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
             cluster.know_topic_id(topic, info.topic_id)
             without_id.extend([info] if not info.topic_id else [])
             unnamed.append(topic)
+        elif _is_misnamed(cluster, topic, info):
+            # Tools from before 2.8 drop it. With another one, the next controller's LeaderAndIsr would be refused.
+            why = f"topic_id = {shown(info.topic_id)}: must be {topic.id}, by which brokers know it; written again"
+            context.reject("INCONSISTENT_TOPIC_ID", f"{topic_path(info.name)}: {why}")
+            without_id.append(info)
         missing = info.partitions.keys() - topic.partitions.keys()
         if not missing:
             continue
@@ -281,6 +301,12 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
     _tell_ids(context, unnamed)
     if reborn:
         yield from _create(context, reborn)
+
+
+def _is_misnamed(cluster: Cluster, topic: Topic, info: TopicInfo) -> bool:
+    """Whether somebody took the id that brokers know out of a znode that stays."""
+    known = cluster.topic_ids_known and not cluster.deletion_requested(topic.name)
+    return known and topic.id not in ("", info.topic_id)
 
 
 def _tell_ids(context: EventContext, topics: Sequence[Topic]) -> None:

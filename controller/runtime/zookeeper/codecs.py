@@ -426,6 +426,8 @@ def _endpoints(path: str, decoded: _Registration) -> tuple[Endpoint, ...]:
         listener = _checked(path, "endpoints: listener", match[1].strip().upper())
         protocol = _checked(path, "listener_security_protocol_map", protocols.get(listener, listener).upper())
         host = _checked(path, "endpoints: host", match[2])
+        if listener in {e.listener for e in endpoints}:
+            raise MalformedError(path, f"endpoints: listener {listener} must be there once")
         endpoints.append(Endpoint(listener, protocol, host, int(match[3])))
     if not endpoints and decoded.host is not None:
         if not 0 < decoded.port <= 65535:

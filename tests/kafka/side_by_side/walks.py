@@ -336,7 +336,9 @@ class Walk:
             )
         placed = [(number, self._random.sample(BROKERS, factor)) for number in numbers]
         if wrong == "place":
-            placed[0] = (placed[0][0], self._wrong(placed[0][1], 9))
+            number, replicas = placed[0]
+            # Of a single partition without replicas Kafka's makes a topic that nobody can lead.
+            placed[0] = (number, self._wrong(replicas, 9) or replicas[:1] * (0 if len(placed) > 1 else 2))
         topic = CreatableTopic(
             name,
             *given,
@@ -405,8 +407,9 @@ class Walk:
         if not topics:
             return self._create()
         name = self._random.choice([*topics, "nosuch"])
+        # Nothing but booleans: Kafka's elects nobody anywhere while it looks at a topic of such a configuration.
         content = self._random.choice(
-            [*({"unclean.leader.election.enable": value} for value in ("true", "true", "false", "maybe")),
+            [*({"unclean.leader.election.enable": value} for value in ("true", "true", "false", "false")),
              {"min.insync.replicas": "2"}, {}]
         )  # fmt: skip
         return f"configuration of topic {name}: {content}", self._written_config(f"topics/{name}", content)
@@ -473,13 +476,16 @@ class Walk:
 
     def _targets(self, *, wrong: bool = False) -> list[tuple[str, int, list[int]]]:
         """With a replica that is in sync: ours refuses to move from all of them, where Kafka's loses their data.
-        Of a partition that nobody has led yet, Kafka's controller fails to begin the move, after it was written."""
+        Of a partition that nobody has led yet, Kafka's controller fails to begin the move, after it was written. Where
+        all targets are in sync and none can lead, ours keeps the old replicas until one can; Kafka's ends the move."""
         found = [("nosuch", 0, self._replicas())]
         for topic, number in self._some():
             if (known := self._first.state(topic, number)) is not None:
                 kept = self._random.choice(known[0]["isr"])
                 moved = [kept, *(b for b in self._replicas() if b != kept)]
-                found.append((topic, number, self._random.sample(moved, len(moved))))
+                moved = self._random.sample(moved, len(moved))
+                if known[0]["leader"] >= 0 or not set(moved) <= set(known[0]["isr"]):
+                    found.append((topic, number, moved))
         if found[1:] and wrong:
             topic, number, moved = found[-1]
             found[-1] = (topic, number, self._wrong(moved, 9, -1))

@@ -354,6 +354,11 @@ BAD = [
     ("/controller_epoch", b"9" * 5000, "2147483646"),
     ("/controller_epoch", "²".encode(), "decimal"),
     ("/brokers/ids/7", b'{"version":5,"endpoints":["GRPC://h:0"]}', "endpoints"),
+    (
+        "/brokers/ids/7",
+        b'{"version":5,"endpoints":["GRPC://h:1","grpc://g:2"]}',
+        "listener GRPC must be there once",
+    ),
     ("/brokers/ids/7", b'{"version":5,"endpoints":["GRPC://a\\nb\\u001b[31m:1"]}', "endpoints"),
     ("/brokers/ids/7", b'{"version":5,"endpoints":["GRPC://a\\u0000b:1"]}', "endpoints"),
     ("/brokers/ids/7", b'{"version":5,"endpoints":["GRPC://' + LONG + b':1"]}', "endpoints"),
