@@ -1,10 +1,13 @@
-"""Every verb has examples in its help, and every example parses; shells complete."""
+"""Every verb has examples in its help, every example and every command of docs parses, and what a line says; shells
+complete."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -13,6 +16,7 @@ from click.testing import CliRunner
 from controller.cli.common.options import Options
 from controller.cli.pctl.main import main
 from controller.cli.pctl_examples import EXAMPLES
+from tests.support.paths import DOCS, ROOT
 
 CONTEXT = click.Context(main)
 
@@ -32,11 +36,17 @@ def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 def parse(line: str) -> str:
     """The verb that a line calls. Raises click.UsageError."""
+    return parsed(line)[0]
+
+
+def parsed(line: str) -> tuple[str, dict[str, Any]]:
+    """The verb that a line calls, and all that it says. Raises click.UsageError."""
     words = shlex.split(line.partition(" > ")[0])
     command: click.Command = main
     context = main.make_context("pctl", words)
-    context.obj = Options("127.0.0.1:2181", "table", 10)
+    context.obj = Options("127.0.0.1:2181", context.params["output"], 10)
     path: list[str] = []
+    said = dict(context.params)
     while isinstance(command, click.Group) and (rest := [*context._protected_args, *context.args]):
         name, found, words = command.resolve_command(context, rest)
         assert found is not None
@@ -44,7 +54,8 @@ def parse(line: str) -> str:
         path.append(name)
         context = found.make_context(name, words, parent=context)
         command = found
-    return " ".join(path)
+        said |= context.params
+    return " ".join(path), said | {"watch_s": context.obj.watch_s, "output": context.obj.output}
 
 
 def test_every_verb_has_examples() -> None:
@@ -56,6 +67,158 @@ def test_examples_parse(verb: str, line: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     Path("plan.json").write_text("{}")
     assert parse(line) == verb
+
+
+def documented() -> list[str]:
+    """What is typed after ``pctl`` in the blocks of docs, without what else the shell does."""
+    typed = (
+        line
+        for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+        for line in re.findall(r"^\$ pctl (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    return sorted({re.split(r" [|>] |;|  +#", line)[0].strip() for line in typed})
+
+
+@pytest.mark.parametrize("line", documented())
+def test_commands_of_docs_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text("{}")
+    assert parse(line) in EXAMPLES
+
+
+#: What each line says, as docs/operations.md and --help have it; of produce and plan, Kafka's own defaults.
+SAID: list[tuple[str, dict[str, Any]]] = [
+    ("cluster", {"zookeeper": "127.0.0.1:2181", "timeout_s": 10, "output": "table", "watch_s": None}),
+    ("-o json cluster", {"output": "json", "watch_s": None}),
+    ("-o json cluster -o yaml", {"output": "yaml"}),
+    ("cluster -w", {"watch_s": 2.0}),
+    ("cluster --watch 0.5 -o tsv", {"watch_s": 0.5}),
+    ("produce t v w", {"acks": "all", "values": ("v", "w")}),
+    ("history", {"limit": 1000, "all_kinds": False, "log_dirs": ()}),
+    ("history --kind leader --kind isr", {"kinds": ("leader", "isr")}),
+    ("freeze --reason r", {"for_s": 86_400}),
+    ("freeze --reason r --for 8h", {"for_s": 8 * 3600}),
+    ("freeze --reason r --for 90m", {"for_s": 90 * 60}),
+    ("wait", {"until": "stable"}),
+    ("report d e", {"out_dir": "report", "log_dirs": ("d", "e"), "strict": False, "as_json": False}),
+    ("lake follow d --lake l", {"every_s": 10, "directory": "l"}),
+    ("plan rolling-restart", {"batch": 1, "min_isr_default": 1, "unclean_default": False}),
+    ("plan broker-loss 1,2 --offline", {"brokers": (1, 2), "offline": True, "writes": False, "every": False}),
+    ("topics create t", {"count": None, "replication_factor": None, "dry_run": False, "no_wait": False}),
+    ("topics create t --config a=1 --config b=2", {"configs": ("a=1", "b=2")}),
+    ("topics delete t u", {"names": ("t", "u"), "yes": False, "dry_run": False, "no_wait": False}),
+    ("partitions --topic t --topic u", {"topics": ("t", "u"), "internal": False, "sizes": False}),
+    ("elect preferred --topic t --topic u", {"topics": ("t", "u"), "everything": False}),
+    ("elect unclean --partition t-0 --partition t-1 --reason r", {"names": ("t-0", "t-1")}),
+    ("maintenance drain 1 2 --reason r", {"brokers": (1, 2), "force": False, "no_wait": False, "yes": False}),
+    ("brokers decommission 4 --to 1 --to 2,3 --reason r", {"brokers": (4,), "throttle": None, "yes": False}),
+    ("config set a=1 b=2 --topic t", {"pairs": ("a=1", "b=2"), "force": False, "yes": False}),
+    ("config delete a b --all-brokers", {"keys": ("a", "b")}),
+    ("features upgrade --feature a=1 --feature b=2", {"named": ("a=1", "b=2"), "yes": False}),
+    ("reassign generate --topic t --brokers 1,2 --brokers 3", {"brokers": (1, 2, 3), "ignore_racks": False}),
+    ("reassign list --topic t --topic u", {"topics": ("t", "u")}),
+    ("audit --topic t --topic u", {"topics": ("t", "u"), "recorded": False}),
+    ("stoppable 1,2 3", {"brokers": (1, 2, 3), "approve": False, "override": False, "withdraw": False}),
+    ("consume t", {"from_beginning": False, "follow": False, "max_messages": None, "timeout_ms": None}),
+    ("controllers resign --reason r", {"to_kafka": False, "yes": False}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "said"), SAID, ids=[line for line, _ in SAID])
+def test_what_a_line_says_and_leaves_out(line: str, said: dict[str, Any]) -> None:
+    found = parsed(line)[1]
+    assert {name: found[name] for name in said} == said
+
+
+ID_MAX, OFFSET_MAX = 2**31 - 1, 2**63 - 1
+#: The least and the greatest number that a verb takes; None: as great as you like. Ids of brokers and partitions have
+#: 31 bits, offsets and rates 63, epochs begin with 1: as in Kafka.
+BOUNDS: list[tuple[str, float, float | None]] = [
+    ("--timeout {} cluster", 0.1, 600),
+    ("cluster -w {}", 0.1, 86_400),
+    ("explain broker {}", 0, ID_MAX),
+    ("explain partition t {}", 0, ID_MAX),
+    ("elect leader {} --topic t", 0, ID_MAX),
+    ("brokers forget {} --reason r", 0, ID_MAX),
+    ("plan broker-loss {}", 0, ID_MAX),
+    ("config get --broker {}", 0, ID_MAX),
+    ("config get --controller {}", 0, ID_MAX),
+    ("controllers move {} --reason r", 0, ID_MAX),
+    ("produce t v --partition {}", 0, ID_MAX),
+    ("consume t --partition 0 --offset {}", 0, OFFSET_MAX),
+    ("consume t --max-messages {}", 1, None),
+    ("consume t --timeout-ms {}", 1, None),
+    ("history --epoch {}", 1, ID_MAX),
+    ("history --topic t --partition {}", 0, ID_MAX),
+    ("history --limit {}", 1, 100_000),
+    ("watch --for {}", 0.1, None),
+    ("topics create t --partitions {}", 1, 200_000),
+    ("topics create t --replication-factor {}", 1, 1000),
+    ("topics alter t --partitions {}", 1, 200_000),
+    ("reassign generate --topic t --brokers 1 --replication-factor {}", 1, 1000),
+    ("reassign execute plan.json --throttle {}", 1, OFFSET_MAX),
+    ("plan drain 1 --min-isr-default {}", 1, 1000),
+    ("plan rolling-restart --batch {}", 0, ID_MAX),
+    ("lake follow d --lake l --every {}", 0.1, 3600),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "least", "most"), BOUNDS, ids=[line for line, _, _ in BOUNDS])
+def test_numbers_have_bounds(line: str, least: float, most: float | None) -> None:
+    step = 1 if isinstance(least, int) else 0.05
+    parse(line.format(least))
+    parse(line.format(2**63 if most is None else most))
+    for wrong in [least - step] if most is None else [least - step, most + step]:
+        with pytest.raises(click.UsageError):
+            parse(line.format(wrong))
+
+
+#: Each lacks, or has too much of, what the verb must know: nothing is assumed for what changes the cluster.
+REFUSED = [
+    "maintenance pause",
+    "maintenance enter",
+    "maintenance drain 1",
+    "maintenance drain --reason r",
+    "maintenance pause --reason ''",
+    "freeze",
+    "freeze --reason r --for 8",
+    "freeze --reason r --for 8w",
+    "brokers decommission 4",
+    "brokers decommission --reason r",
+    "brokers forget 4",
+    "brokers replace 4 --reason r",
+    "brokers swap 2 --reason r",
+    "controllers move 2",
+    "controllers resign",
+    "quarantine release topic/t",
+    "topics create",
+    "topics delete",
+    "topics alter t",
+    "config set --topic t",
+    "config delete --topic t",
+    "features upgrade",
+    "features disable",
+    "reassign verify",
+    "lake update d",
+    "lake update --lake l",
+    "man",
+    "plan broker-loss",
+    "plan drain 1,2",
+    "topics delete t --no-such",
+    "cluster --timeout 5",
+    "topics create t --partitions 1 --partitions 2",
+    "-o xml cluster",
+    "wait --until done",
+    "produce t v --acks 2",
+    "history --kind none",
+    "elect leader x --topic t",
+]
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_missing_or_too_much_is_a_usage_error(line: str) -> None:
+    with pytest.raises(click.UsageError):
+        parse(line)
 
 
 def test_help_shows_them() -> None:

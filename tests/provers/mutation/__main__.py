@@ -88,12 +88,18 @@ TESTS = {
     "controller/workload": ("tests/workload",),
     #: The others need a cluster for each file of them.
     "controller/cli": (
+        "tests/cli/test_certificates.py",
         "tests/cli/test_check_cluster.py",
+        "tests/cli/test_check_config.py",
         "tests/cli/test_cluster_health.py",
+        "tests/cli/test_examples.py",
+        "tests/cli/test_group_reading.py",
         "tests/cli/test_lists.py",
+        "tests/cli/test_man.py",
         "tests/cli/test_offline_brokers.py",
         "tests/cli/test_plan_output.py",
         "tests/cli/test_record_format.py",
+        "tests/cli/test_start.py",
         "tests/cli/test_tables.py",
         "tests/cli/test_throttle.py",
         "tests/cli/test_tokens.py",
