@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -94,3 +95,21 @@ def test_a_plan_names_each_partition_once(tmp_path: Path) -> None:
     path.write_text(f'{{"partitions":[{entries}]}}')
     with pytest.raises(PlanError, match="t-0 is named twice"):
         read_plan(path)
+
+
+def test_a_plan_of_kafkas_tool_is_read_and_a_number_has_31_bits(tmp_path: Path) -> None:
+    """``kafka-reassign-partitions.sh --generate``: version 1, and directories, which are not for the controller."""
+    path = tmp_path / "plan.json"
+    text = (
+        '{"version":%s,"partitions":[{"topic":"t","partition":%s,"replicas":[2,1],"log_dirs":["any","any"]}]}'
+    )
+    path.write_text(text % (1, 2**31 - 1))
+    assert read_plan(path) == {("t", 2**31 - 1): (2, 1)}
+    assert json.loads(write_plan({("t", 0): (2, 1)})) == {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": 0, "replicas": [2, 1]}],
+    }
+    for version, number in ((2, 0), (0, 0), (1, 2**31), (1, -1)):
+        path.write_text(text % (version, number))
+        with pytest.raises(PlanError):
+            read_plan(path)

@@ -16,6 +16,7 @@ import grpc
 import pytest
 from grpc.aio import Metadata
 
+from broker_stub.client.errors import DeliveryError
 from controller.cli.common import attribution, output, progress
 from controller.cli.common import cluster_state as messages
 from controller.cli.common.options import Options
@@ -23,7 +24,7 @@ from controller.cli.common.progress import Progress, follow
 from controller.cli.common.requests import Refusal, refusals, report
 from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
-from controller.cli.pctl import brokers, elect, health, reassign, topics
+from controller.cli.pctl import brokers, elect, health, reassign, records, topics
 from controller.cli.pctl import cluster as cluster_verbs
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
@@ -75,6 +76,40 @@ def test_what_the_controller_refused_is_named_and_decides_the_exit_code(
     assert report([safe, other]) == report([other]) == EXIT_FAILED
     first = capsys.readouterr().err.splitlines()[0]
     assert first == "pctl: t-0: PREFERRED_LEADER_NOT_AVAILABLE: it is away"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("TOPIC_DELETION_DISABLED", EXIT_REFUSED),
+        ("REASSIGNMENT_IN_PROGRESS", EXIT_REFUSED),
+        ("PREFERRED_LEADER_NOT_AVAILABLE", EXIT_REFUSED),
+        ("ELIGIBLE_LEADERS_NOT_AVAILABLE", EXIT_REFUSED),
+        ("POLICY_VIOLATION", EXIT_REFUSED),
+        ("INVALID_REPLICA_ASSIGNMENT", EXIT_FAILED),
+        ("UNKNOWN_TOPIC_OR_PARTITION", EXIT_FAILED),
+        ("TOPIC_AUTHORIZATION_FAILED", EXIT_FAILED),
+        ("NOT_CONTROLLER", EXIT_FAILED),
+    ],
+)
+def test_a_refusal_that_protects_the_cluster_is_no_failure(error: str, code: int) -> None:
+    """docs/operations.md. The errors are Kafka's."""
+    assert report([Refusal("t-0", error, "")]) == code
+    assert report([Refusal("t-0", error, "")], reassign.MOVE_SAFETY) == (
+        EXIT_REFUSED if error == "INVALID_REPLICA_ASSIGNMENT" else code
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(19, EXIT_REFUSED), (20, EXIT_REFUSED), (7, EXIT_FAILED), (3, EXIT_FAILED)]
+)
+async def test_a_record_that_too_few_would_have_is_refused(error: int, code: int) -> None:
+    """NOT_ENOUGH_REPLICAS and NOT_ENOUGH_REPLICAS_AFTER_APPEND; Kafka's numbers."""
+    with pytest.raises(SystemExit) as ended:
+        async with records._client_errors_fail():
+            raise DeliveryError(error, "t-0", "", 1)
+    assert ended.value.code == code
+    assert records.ACKS == {"all": -1, "1": 1, "0": 0}
 
 
 def test_only_what_carries_an_error_is_a_refusal() -> None:

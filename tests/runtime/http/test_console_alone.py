@@ -162,6 +162,36 @@ def test_the_numbers_are_the_documented_ones() -> None:
     assert (events.STREAMS_MAX, events.STREAM_S) == (32, 600.0)
     assert (FIRST_REQUEST_S, IDLE_S, REQUEST_S) == (10.0, 75.0, 30.0)
     assert STUCK_AFTER_S == 60.0
+    # At most once a second, and a tenth of the time of one processor.
+    assert (survey.COUNT_EVERY_S, survey.SHARE) == (1.0, 10.0)
+    assert (survey.TILES_MAX, changes.PARTITIONS_MAX, work.PARTITIONS_MAX) == (1200, 1000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ErrorCode.INVALID_REQUEST, 400),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 403),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 403),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 404),
+        (ErrorCode.NOT_CONTROLLER, 503),
+        (ErrorCode.OPERATION_NOT_ATTEMPTED, 503),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, 500),
+    ],
+)
+async def test_a_refusal_has_its_status_and_says_why(error: ErrorCode, status: int) -> None:
+    """docs/console.md. 503: ask another controller, or later."""
+
+    async def refuse(_: web.Request) -> Any:
+        raise RefusedError(error, "why not", active=None)
+
+    answer: Any = await asking.answering(refuse)(make_mocked_request("GET", "/ui/api/x"))
+    assert (answer.status, answer.content_type, answer.headers["Cache-Control"]) == (
+        status,
+        "application/json",
+        "no-store",
+    )
+    assert msgspec.json.decode(answer.body) == {"error": error.name, "message": "why not", "active": None}
 
 
 def test_a_token_and_a_ticket_count_for_their_time() -> None:
