@@ -13,7 +13,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from controller import __version__
 from controller.cli.common.options import Options
+from controller.cli.main import main as partition_controller
 from controller.cli.pctl.main import main
 from controller.cli.pctl_examples import EXAMPLES
 from tests.support.paths import DOCS, ROOT
@@ -128,6 +130,109 @@ SAID: list[tuple[str, dict[str, Any]]] = [
 def test_what_a_line_says_and_leaves_out(line: str, said: dict[str, Any]) -> None:
     found = parsed(line)[1]
     assert {name: found[name] for name in said} == said
+
+
+#: Verbs with all that may be given, as docs/operations.md, docs/kafka.md and docs/report.md spell it.
+WHOLE = [
+    "audit --topic t --recorded --all",
+    "brokers decommission 4 --to 1 --reason r --author a --yes --dry-run --throttle 9 --no-wait",
+    "brokers forget 4 --reason r --author a --yes --dry-run",
+    "brokers replace 4 7 --reason r --author a --yes --dry-run --throttle 9 --no-wait",
+    "brokers swap 2 5 --reason r --author a --yes --dry-run --throttle 9 --no-wait",
+    "config delete a --topic t --broker 1 --all-brokers --controller 1 --all-controllers --dry-run --yes",
+    "config get --topic t --broker 1 --all-brokers --controller 1 --all-controllers",
+    "config set a=1 --force --topic t --broker 1 --all-brokers --controller 1 --all-controllers --dry-run --yes",
+    "consume t --partition 1 --from-beginning --offset 1 --max-messages 1 --timeout-ms 1 --group g --follow",
+    "controllers claim --yes",
+    "controllers move 2 --reason r --author a --yes",
+    "controllers resign --to-kafka --reason r --author a --yes",
+    "elect leader 2 --topic t --partition t-1 --file plan.json --all --dry-run --yes",
+    "elect preferred --topic t --partition t-1 --file plan.json --all --dry-run --yes",
+    "elect unclean --topic t --partition t-1 --file plan.json --all --dry-run --reason r --yes",
+    "explain broker 1 --all --offline",
+    "explain controller --offline",
+    "explain deletion t --offline",
+    "explain partition t 1 --unclean-default --offline",
+    "explain reassignment t 1 --offline",
+    "features disable --feature f --unsafe --dry-run --yes",
+    "features downgrade --feature f=1 --unsafe --dry-run --yes",
+    "features upgrade --feature f=1 --dry-run --yes",
+    "freeze --for 1d --reason r --author a --yes --dry-run",
+    "history d --topic t --partition 1 --broker 1 --epoch 1 --all-kinds --kind isr --since 1h --until 1m --limit 5 "
+    "--state-log-dir e",
+    "lake follow d --every 5 --lake l --master local",
+    "lake update d --lake l --master local",
+    "maintenance cancel-shutdown 1 --epoch 5 --yes --dry-run",
+    "maintenance drain 1 --force --no-wait --reason r --author a --yes --dry-run",
+    "maintenance enter --reason r --author a --yes --dry-run",
+    "maintenance leave --reason r --author a --yes --dry-run",
+    "maintenance pause --reason r --author a --yes --dry-run",
+    "maintenance resume --reason r --author a --yes --dry-run",
+    "maintenance undrain 1 --reason r --author a --yes --dry-run",
+    "partitions --topic t --unavailable --under-replicated --under-min-isr --at-min-isr --internal --sizes",
+    "plan broker-loss 1 --unclean-default --min-isr-default 2 --offline --writes --all",
+    "plan rolling-restart --batch 2 --brokers 1 --unclean-default --min-isr-default 2 --offline --writes --all",
+    "produce t v --partition 1 --key k --key-separator : --acks 1",
+    "quarantine release topic/t --reason r --author a --yes",
+    "reassign cancel plan.json --topic t --partition 1 --all --yes --dry-run --no-wait",
+    "reassign execute plan.json --topic t --partition 1 --replicas 1 --reason r --throttle 9 --yes --dry-run --no-wait",
+    "reassign generate --topic t --brokers 1 --replication-factor 2 --ignore-racks --by bytes --include-internal",
+    "reassign list --topic t",
+    "reassign verify plan.json",
+    "report d --lake l --out o --master local --slo 99.9 --brokers plan.json --json --strict --at 7 --diff 7 8",
+    "stoppable 1 --tolerate-under-replicated --approve --override --withdraw --all --list --reason r --author a --yes "
+    "--dry-run --unclean-default --min-isr-default 2 --offline",
+    "topics alter t --partitions 2 --replica-assignment 1:2 --yes --dry-run --no-wait",
+    "topics create t --partitions 2 --replication-factor 2 --replica-assignment 1:2 --config a=1 --yes --dry-run "
+    "--no-wait",
+    "topics delete t --reason r --yes --dry-run --no-wait",
+    "topics describe t --sizes",
+    "topics list --internal",
+    "unfreeze --reason r --author a --yes --dry-run",
+    "wait --until healthy",
+    "watch --topic t --partition 1 --broker 1 --epoch 1 --all-kinds --kind isr --for 5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WHOLE)
+def test_each_option_has_its_name_and_counts(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text("{}")
+    verb, said = parsed(f"{line} -o json")
+    assert (verb, said["output"]) == (next(v for v in sorted(EXAMPLES)[::-1] if line.startswith(v)), "json")
+    own = {name: value for name, value in said.items() if name not in ABOUT_ALL}
+    assert not [name for name, value in own.items() if value in (None, (), False)]
+
+
+#: Options before the verb, and how it is shown.
+ABOUT_ALL = {*(parameter.name for parameter in main.params), "output", "watch_s"}
+
+
+def test_options_before_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("ca", "token"):
+        Path(name).write_text("")
+    said = parsed(
+        "--zookeeper h:1/c --bootstrap b:1,c:2 --timeout 5 -o tsv --ssl-ca ca --ssl-certificate ca --ssl-key ca "
+        "--token-file token --zookeeper-ssl-ca z cluster"
+    )[1]
+    assert (said["zookeeper"], said["bootstrap"], said["timeout_s"]) == ("h:1/c", ("b:1", "c:2"), 5)
+    assert (said["output"], said["zookeeper_ssl_ca"]) == ("tsv", "z")
+    assert [str(said[name]) for name in ("ssl_ca", "ssl_certificate", "ssl_key", "token_file")] == [
+        "ca",
+        "ca",
+        "ca",
+        "token",
+    ]
+
+
+@pytest.mark.parametrize("program", [main, partition_controller])
+def test_help_has_two_names(program: click.Command) -> None:
+    short, long = (CliRunner().invoke(program, [name]) for name in ("-h", "--help"))
+    assert (short.exit_code, short.output) == (0, long.output)
+    assert CliRunner().invoke(program, ["--version"]).output.strip().endswith(__version__)
 
 
 ID_MAX, OFFSET_MAX = 2**31 - 1, 2**63 - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -192,6 +193,75 @@ async def test_a_refusal_has_its_status_and_says_why(error: ErrorCode, status: i
         "no-store",
     )
     assert msgspec.json.decode(answer.body) == {"error": error.name, "message": "why not", "active": None}
+
+
+def asked(change: dict[str, Any], **given: Any) -> bytes:
+    return msgspec.json.encode({"reason": "r", "author": "a", "ticket": "t", "change": change} | given)
+
+
+PARTITION = {"topic": "t", "partition": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        (asked({"kind": "elect"}), asked({"kind": "elections"})),
+        (asked({"kind": "elect", "topic": "t" * 249}), asked({"kind": "elect", "topic": "t" * 250})),
+        (
+            asked({"kind": "elect", "partitions": [PARTITION] * 1000}),
+            asked({"kind": "elect", "partitions": [PARTITION] * 1001}),
+        ),
+        (asked({"kind": "drain", "broker": 0, "drained": True}), asked({"kind": "drain", "broker": 0})),
+        (
+            asked({"kind": "drain", "broker": 2**31 - 1, "drained": False}),
+            asked({"kind": "drain", "broker": 2**31, "drained": False}),
+        ),
+        (
+            asked({"kind": "move", "moves": [PARTITION | {"replicas": [1] * 100}] * 1000}),
+            asked({"kind": "move", "moves": [PARTITION | {"replicas": [1]}] * 1001}),
+        ),
+        (
+            asked({"kind": "move", "moves": [PARTITION | {"replicas": None}], "drain": 1}),
+            asked({"kind": "move", "moves": [PARTITION | {"replicas": []}]}),
+        ),
+        (
+            asked({"kind": "move", "moves": [{"topic": "t", "partition": 2**31 - 1, "replicas": [0]}]}),
+            asked({"kind": "move", "moves": [{"topic": "", "partition": 0, "replicas": [0]}]}),
+        ),
+        (
+            asked({"kind": "move", "moves": [{"topic": "t", "partition": 0, "replicas": [0]}]}),
+            asked({"kind": "move", "moves": [{"topic": "t", "partition": -1, "replicas": [0]}]}),
+        ),
+        (
+            asked({"kind": "move", "moves": [PARTITION | {"replicas": [1] * 100}]}),
+            asked({"kind": "move", "moves": [PARTITION | {"replicas": [1] * 101}]}),
+        ),
+        (
+            asked({"kind": "move", "moves": [PARTITION | {"replicas": [1]}]}),
+            asked({"kind": "move", "moves": []}),
+        ),
+        (
+            asked({"kind": "maintenance", "entered": True}),
+            asked({"kind": "maintenance", "entered": True, "force": True}),
+        ),
+        (asked({"kind": "pause", "paused": True}), asked({"kind": "pause", "paused": True}, force=True)),
+        (asked({"kind": "elect"}, reason="r" * 1000), asked({"kind": "elect"}, reason="r" * 1001)),
+        (asked({"kind": "elect"}, author="a" * 200), asked({"kind": "elect"}, author="a" * 201)),
+        (asked({"kind": "elect"}, author=""), asked({"kind": "elect"}, reason="")),
+        (asked({"kind": "elect"}, ticket="t" * 100), asked({"kind": "elect"}, ticket="t" * 101)),
+    ],
+)
+def test_a_change_is_one_of_the_page_s_and_bounded(body: bytes, wrong: bytes) -> None:
+    """docs/console.md: at most 1,000 partitions, no field too many; Kafka: 249 characters, 31 bits."""
+    assert msgspec.to_builtins(changes._DECODER.decode(body))["change"] is not None
+    with pytest.raises(msgspec.ValidationError):
+        changes._DECODER.decode(wrong)
+
+
+@pytest.mark.parametrize("kind", ["elect", "drain", "move", "maintenance", "pause"])
+def test_the_page_asks_for_changes_by_these_names(kind: str) -> None:
+    static = Path(changes.__file__).parent / "static"
+    assert any(f'kind: "{kind}"' in file.read_text() for file in static.glob("*.js"))
 
 
 def test_a_token_and_a_ticket_count_for_their_time() -> None:
