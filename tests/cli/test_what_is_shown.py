@@ -14,6 +14,7 @@ from typing import Any, cast
 import click
 import grpc
 import pytest
+from click.testing import CliRunner
 from grpc.aio import Metadata
 
 from broker_stub.client.errors import DeliveryError
@@ -26,6 +27,7 @@ from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
 from controller.cli.pctl import brokers, elect, health, reassign, records, topics
 from controller.cli.pctl import cluster as cluster_verbs
+from controller.cli.pctl.main import main
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
 from controller.cli.pctl.partitions import partition_row, why
@@ -144,6 +146,39 @@ def test_an_audit_is_good_only_where_all_were_asked(
         problems=[inspection.ReplicaProblem(topic="t")] * problems,
     )
     assert brokers._exit_code(answer) == code
+
+
+@pytest.mark.parametrize(
+    ("verb", "first"),
+    [(["brokers"], "broker\t"), (["partitions"], "topic\tpartition\t"), (["topics", "list"], "topic\tid\t")],
+)
+def test_brokers_answer_three_verbs_each_with_its_own(
+    verb: list[str], first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked(*_: Any) -> wire.MetadataResponse:
+        return wire.MetadataResponse()
+
+    monkeypatch.setattr(from_brokers, "_asked", asked)
+    shown = CliRunner().invoke(main, ["--bootstrap", "h:1", "-o", "tsv", *verb])
+    assert (shown.exit_code, shown.output.startswith(first)) == (0, True)
+
+
+def test_an_audit_fills_its_columns_and_says_of_each_broker_how_it_is() -> None:
+    words = {
+        "AUDIT_NOT_YET": "not asked yet",
+        "AUDIT_EQUAL": "equal",
+        "AUDIT_DIFFERENT": "different",
+        "AUDIT_PENDING": "pending",
+        "AUDIT_UNREACHABLE": "not reached",
+        "AUDIT_PARTIAL": "partly compared",
+    }
+    rows = [brokers._audited(inspection.BrokerAudit(verdict=v)) for v in inspection.AuditVerdict.values()]
+    assert dict(zip(inspection.AuditVerdict.keys(), [row["verdict"] for row in rows], strict=True)) == words
+    problem = brokers._problem(inspection.ReplicaProblem(topic="t"))
+    (finding,) = brokers._findings([problem])
+    shown = (brokers._AUDIT_COLUMNS, brokers._PROBLEM_COLUMNS, brokers._FINDING_COLUMNS)
+    for row, columns in zip((rows[0], problem, finding), shown, strict=True):
+        assert tuple(row) == columns
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,7 @@ TESTS = {
         "tests/cli/test_throttle.py",
         "tests/cli/test_tokens.py",
         "tests/cli/test_what_is_shown.py",
+        "tests/docs/test_commands_page.py",
     ),
     "controller/client": ("tests/cli/running_cluster/test_bootstrap.py", "tests/cli/test_what_is_shown.py"),
     "controller/embedded_kafka": ("tests/embedded_kafka",),
