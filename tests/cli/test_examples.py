@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from controller.cli.pctl_examples import EXAMPLES
 from tests.support.paths import DOCS, ROOT
 
 CONTEXT = click.Context(main)
+#: Parameters of functions that take all that was given as it is.
+HANDED_ON = ("given", "resource", "values")
 
 
 def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -57,7 +60,16 @@ def parsed(line: str) -> tuple[str, dict[str, Any]]:
         context = found.make_context(name, words, parent=context)
         command = found
         said |= context.params
+        taken = set(parameters_of(command.callback))
+        assert context.params.keys() <= taken or not taken.isdisjoint(HANDED_ON)
     return " ".join(path), said | {"watch_s": context.obj.watch_s, "output": context.obj.output}
+
+
+def parameters_of(function: Any) -> Iterator[str]:
+    """Of the function of a verb, and of what is around it."""
+    while function is not None:
+        yield from signature(function, follow_wrapped=False).parameters
+        function = getattr(function, "__wrapped__", None)
 
 
 def test_every_verb_has_examples() -> None:

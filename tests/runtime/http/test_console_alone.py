@@ -35,6 +35,7 @@ from controller.runtime.http.console import (
     changes,
     controllers,
     events,
+    files,
     replay,
     survey,
     views,
@@ -193,6 +194,38 @@ async def test_a_refusal_has_its_status_and_says_why(error: ErrorCode, status: i
         "no-store",
     )
     assert msgspec.json.decode(answer.body) == {"error": error.name, "message": "why not", "active": None}
+    refused_elsewhere(answer)
+
+
+#: By path, what a browser must take a file of the pages for: it is told not to guess.
+TYPES = {
+    "/ui": "text/html",
+    "/ui/": "text/html",
+    "/ui/console.css": "text/css",
+    "/ui/main.js": "text/javascript",
+    "/ui/icon.svg": "image/svg+xml",
+}
+
+
+@pytest.mark.parametrize("path", TYPES)
+async def test_a_file_says_what_it_is_and_what_a_browser_may_not_do_with_it(path: str) -> None:
+    answer: Any = await files.sender(files.files()[path])(make_mocked_request("GET", path))
+    assert (answer.content_type, answer.charset) == (TYPES[path], "utf-8")
+    refused_elsewhere(answer)
+
+
+def refused_elsewhere(answer: Any) -> None:
+    """docs/console.md; no frame of another site, no guess of a type, no address told to others."""
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert {name: answer.headers[name] for name in PROTECTIONS} == PROTECTIONS
+
+
+PROTECTIONS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 def asked(change: dict[str, Any], **given: Any) -> bytes:
