@@ -18,13 +18,17 @@ from hypothesis import strategies as st
 from controller.core.model import Cluster, Flapping, Partition, PartitionState, StopApproval, Topic
 from controller.core.reasons import StateGone
 from controller.core.records import (
+    AuditFinding,
     BrokerChange,
     FailoverPhase,
     LeadershipChange,
     LogBatch,
     PartitionTransition,
+    ReassignmentStep,
+    Rejection,
     RequestRecord,
     StateRecord,
+    TopicChange,
 )
 from controller.core.requests.errors import ErrorCode
 from controller.planning.cluster_health import Told
@@ -593,14 +597,31 @@ def test_the_scale_has_each_record_in_its_part(monkeypatch: pytest.MonkeyPatch) 
     for ts_us in (999, 1000, 1009, 1010, now_us, now_us + 1_000_000):
         recent.add(batch(BrokerChange(1, "online"), BrokerChange(2, "online")), 7, ts_us)
     recent.add(batch(RequestRecord("M", "p", "a", "s", "r")), 7, 1020)
+    cluster = cluster_of("t")
+    one = cluster.topics["t"].partitions[0]
+    for record in (
+        LeadershipChange(one, None, state(1, 1)),
+        TopicChange("t", "", "created"),
+        ReassignmentStep(one, "ongoing", "r"),
+        Rejection("CONFLICT", "r"),
+        AuditFinding(one, 1, "differs", "r"),
+        FailoverPhase("y", 1, 1),
+    ):
+        recent.add(batch(record), 7, 1030)
 
     def scale_of(term: Any, replayed: Replay) -> dict[str, Any]:
         return asyncio.run(replayed._made_scale(term))
 
-    found = scale_of(term_of(cluster_of("t")), a_replay(recent))
+    found = scale_of(term_of(cluster), a_replay(recent))
     assert (found["from_us"], found["until_us"], found["parts"]) == ("1000", str(now_us), PARTS)
     shown = {name: {n: c for n, c in enumerate(column) if c} for name, column in found["counts"].items()}
-    assert shown == {"brokers": {0: 6, 1: 2, PARTS - 1: 4}, "requests": {2: 1}}
+    assert shown == {
+        "brokers": {0: 6, 1: 2, PARTS - 1: 4},
+        "requests": {2: 1},
+        **{name: {3: 1} for name in ("leaders", "topics", "moves", "refusals", "audit")},
+    }
+    page = (Path(replay.__file__).parent / "static" / "replay.js").read_text()
+    assert all(f'["{name}", ' in page for name in shown)
 
 
 def test_the_scale_is_made_again_after_a_while_and_for_another_term(monkeypatch: pytest.MonkeyPatch) -> None:
