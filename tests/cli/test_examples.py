@@ -144,6 +144,22 @@ def test_what_a_line_says_and_leaves_out(line: str, said: dict[str, Any]) -> Non
     assert {name: found[name] for name in said} == said
 
 
+OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
+
+
+def repeated() -> list[str]:
+    """The verbs that docs/operations.md has for ``-w``."""
+    (listed,) = re.findall(r"^`-w \[SECONDS\]` with ((?:`[a-z ]+`(?:,\s| and )?)+)", OPERATIONS, re.MULTILINE)
+    return re.findall(r"`([a-z ]+)`", listed)
+
+
+@pytest.mark.parametrize("verb", repeated())
+def test_a_listing_is_repeated(verb: str) -> None:
+    topic = " t" if verb == "topics describe" else ""
+    assert parsed(f"{verb}{topic} -w")[1]["watch_s"] == 2.0
+    assert parsed(f"{verb}{topic} --watch 0.5 -o tsv")[1]["watch_s"] == 0.5
+
+
 #: Verbs with all that may be given, as docs/operations.md, docs/kafka.md and docs/report.md spell it.
 WHOLE = [
     "audit --topic t --recorded --all",

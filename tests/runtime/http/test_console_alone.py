@@ -170,7 +170,7 @@ def test_the_numbers_are_the_documented_ones() -> None:
     assert STUCK_AFTER_S == 60.0
     # At most once a second, and a tenth of the time of one processor.
     assert (survey.COUNT_EVERY_S, survey.SHARE) == (1.0, 10.0)
-    assert (survey.TILES_MAX, changes.PARTITIONS_MAX, work.PARTITIONS_MAX) == (1200, 1000, 1000)
+    assert (survey.TILES_MAX, changes.PARTITIONS_MAX) == (1200, 1000)
 
 
 @pytest.mark.parametrize(
@@ -600,12 +600,11 @@ def test_the_scale_has_each_record_in_its_part(monkeypatch: pytest.MonkeyPatch) 
     cluster = cluster_of("t")
     one = cluster.topics["t"].partitions[0]
     for record in (
-        LeadershipChange(one, None, state(1, 1)),
+        LeadershipChange(one, None, state(1, (1,))),
         TopicChange("t", "", "created"),
         ReassignmentStep(one, "ongoing", "r"),
         Rejection("CONFLICT", "r"),
         AuditFinding(one, 1, "differs", "r"),
-        FailoverPhase("y", 1, 1),
     ):
         recent.add(batch(record), 7, 1030)
 
