@@ -51,7 +51,7 @@ from controller.runtime.http.console.changes import BODY_MAX
 from controller.runtime.http.console.controllers import Controllers
 from controller.runtime.http.console.replay import PARTS, Replay, Then
 from controller.runtime.http.console.sessions import TICKET_S, TOKEN, TOKEN_S, Sessions
-from controller.runtime.http.console.survey import Counts, Surveyor, total
+from controller.runtime.http.console.survey import Counts, Survey, Surveyor, total
 from controller.runtime.http.min_isr import MinIsr
 from controller.runtime.http.server import STUCK_AFTER_S
 from controller.runtime.observe.history import Recent
@@ -461,6 +461,11 @@ def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.Mon
             return self._cluster.topics
 
     loop.run(run())
+
+
+def test_where_nothing_is_there_is_nothing_to_count() -> None:
+    assert total([]) == Survey({1}).total == (0, 0, 0, 0, 0)
+    assert total([Counts(3, 1, 0, 1, 2), Counts(2, 0, 1, 0, 0)]) == (5, 1, 1, 1, 2)
 
 
 async def test_nobody_misses_a_leader_of_a_topic_that_is_being_deleted() -> None:
