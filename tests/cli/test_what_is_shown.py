@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -25,13 +26,14 @@ from controller.cli.common.progress import Progress, follow
 from controller.cli.common.requests import Refusal, refusals, report
 from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
-from controller.cli.pctl import brokers, elect, health, reassign, records, topics
+from controller.cli.pctl import brokers, config, elect, features, health, reassign, records, topics
 from controller.cli.pctl import cluster as cluster_verbs
 from controller.cli.pctl.main import main
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
 from controller.cli.pctl.partitions import partition_row, why
 from controller.client import admin
+from controller.core.config_keys import HIDDEN
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance, StopApproval
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
@@ -41,7 +43,7 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionI
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import broker_data_pb2 as wire
-from proto.gen import common_pb2
+from proto.gen import common_pb2, features_pb2
 from proto.gen import inspection_pb2 as inspection
 from tests.support.core.world import a_broker, state
 
@@ -199,6 +201,151 @@ def test_leadership_stays_where_it_is_for_safety_or_because_it_failed(
     with pytest.raises(SystemExit) as ended:
         cluster_verbs._fail(error)
     assert ended.value.code == code
+
+
+# --- settings, topics and features -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "name"),
+    [
+        (("t", None, False, None, False), pb.TOPIC, "t"),
+        ((None, 0, False, None, False), pb.BROKER, "0"),
+        ((None, None, True, None, False), pb.BROKER, ""),
+        ((None, None, False, 0, False), pb.CONTROLLER, "0"),
+        ((None, None, False, None, True), pb.CONTROLLER, ""),
+        ((None, None, False, None, False), None, ""),
+        (("t", None, True, None, False), None, ""),
+        ((None, 0, True, None, False), None, ""),
+        ((None, None, True, None, True), None, ""),
+    ],
+)
+def test_settings_are_of_one_that_is_named(given: Any, kind: Any, name: str) -> None:
+    if kind is None:
+        with pytest.raises(click.UsageError, match="name one of"):
+            config._named(*given)
+        return
+    assert config._named(*given) == pb.ConfigResource(resource_type=kind, resource_name=name)
+
+
+@pytest.mark.parametrize(
+    ("resource", "changing"),
+    [
+        (pb.ConfigResource(resource_type=pb.BROKER, resource_name="1"), {"b", "c", "own=", "gone"}),
+        (pb.ConfigResource(resource_type=pb.BROKER), {"a", "c", "default=", "gone"}),
+    ],
+)
+async def test_only_what_is_set_for_the_same_can_have_it_so(
+    monkeypatch: pytest.MonkeyPatch, resource: pb.ConfigResource, changing: set[str]
+) -> None:
+    """A default of all brokers does not make a setting of one of them unnecessary. "=": is deleted."""
+    answer = pb.DescribeConfigsResponse()
+    result = answer.results.add(resource=resource)
+    for key in ("a", "own"):
+        result.configs.add(name=key, value="1", source="brokers/1")
+    for key in ("b", "default"):
+        result.configs.add(name=key, value="2", source="brokers/<default>")
+    result.configs.add(name="ssl.key.password", value=HIDDEN, source="brokers/1")
+    result.configs.add(name="sasl.jaas.config", value=HIDDEN, source="brokers/<default>")
+
+    async def ask(*_: Any) -> pb.DescribeConfigsResponse:
+        return answer
+
+    monkeypatch.setattr(config, "ask", ask)
+    wanted = {"a": "1", "b": "2", "c": "3", "own=": None, "default=": None, "gone": "1"}
+    nothing: Any = None
+    rows = await config._present(
+        nothing, nothing, resource, {key.rstrip("="): value for key, value in wanted.items()}
+    )
+    assert {key for key, row in zip(wanted, rows, strict=True) if row["changes"]} == changing
+    (hidden,) = await config._present(nothing, nothing, resource, {"ssl.key.password": "secret"})
+    assert (hidden["new"], hidden["changes"]) == (HIDDEN, True), "what is hidden may differ"
+
+
+def test_a_value_may_have_an_equals_sign() -> None:
+    assert config.parse_configs(["a=b=c", " d = ", "e= f"]) == {"a": "b=c", "d": "", "e": "f"}
+    for wrong in (["a"], ["=b"], ["a=1", "a =2"]):
+        with pytest.raises(click.UsageError):
+            config.parse_configs(wrong)
+
+
+async def test_a_topic_has_a_size_where_all_its_replicas_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = inspection.DescribeReplicasResponse()
+    for topic, sizes in (("t", (1, 2)), ("t", (3,)), ("u", (4, -1)), ("v", (-1,))):
+        partition = answer.partitions.add(topic=topic)
+        for size in sizes:
+            partition.replicas.add(size_bytes=size)
+
+    async def ask(*_: Any) -> inspection.DescribeReplicasResponse:
+        return answer
+
+    monkeypatch.setattr(topics, "ask", ask)
+    state = cluster(moving(partitions={0: (1, 2), 1: (2, 3)}))
+    rows = [topics._topic_row(state, name) for name in ("t", "u", "v", "w")]
+    assert [rows[0][name] for name in ("partitions", "replicas", "brokers")] == [2, 4, [1, 2, 3]]
+    nothing: Any = None
+    await topics._add_sizes(nothing, nothing, rows)
+    assert [row["size"] for row in rows] == [6, "unknown", "unknown", "unknown"]
+
+
+@pytest.mark.parametrize(
+    ("described", "known"),
+    [
+        (None, False),
+        (SimpleNamespace(error_code=common_pb2.LEADER_NOT_AVAILABLE, leader_problem=""), False),
+        (SimpleNamespace(error_code=0, leader_problem="broker 1 has not answered"), False),
+        (SimpleNamespace(error_code=0, leader_problem=""), True),
+    ],
+)
+def test_a_leader_knows_that_it_leads_once_it_has_said_so(described: Any, known: bool) -> None:
+    assert (topics._leader_problem(described) == "") is known
+
+
+async def test_only_the_deletion_that_was_accepted_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+
+    async def look(*_: Any, **__: Any) -> ClusterState:
+        return cluster(moving())
+
+    async def ask(*_: Any, **__: Any) -> Any:
+        return pb.DeleteTopicsResponse(
+            responses=[
+                pb.DeletedTopic(name="t"),
+                pb.DeletedTopic(name="u", error_code=common_pb2.TOPIC_DELETION_DISABLED),
+            ]
+        )
+
+    async def wait(_options: Any, _session: Any, names: list[str]) -> None:
+        waited.extend(names)
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    for name, made in (("ask", ask), ("ask_with_reason", ask), ("_wait_until_deleted", wait)):
+        monkeypatch.setattr(topics, name, made)
+    monkeypatch.setattr(topics, "fail_without_topics", lambda *_: None)
+    monkeypatch.setattr(topics, "_add_sizes", ask)
+    delete: Any = inspect.unwrap(topics.delete_topics.callback)  # type: ignore[arg-type]
+    with pytest.raises(SystemExit) as ended:
+        await delete(
+            Options("", "tsv", 1), None, ("t", "u"), reason=None, yes=True, dry_run=False, no_wait=False
+        )
+    assert (ended.value.code, waited) == (EXIT_REFUSED, ["t"])
+
+
+def test_a_downgrade_is_unsafe_only_where_that_is_asked_for() -> None:
+    """Kafka's numbers of upgrade types (KIP-584): 2 and 3."""
+    assert (features._down(False).value, features._down(True).value) == (2, 3)
+
+
+def test_features_are_listed_whoever_knows_them() -> None:
+    answer = features_pb2.DescribeFeaturesResponse(
+        supported=[features_pb2.FeatureRange(name="s", min_version_level=1, max_version_level=3)],
+        finalized=[features_pb2.FeatureRange(name="f", max_version_level=2)],
+    )
+    assert [tuple(row.values()) for row in features._rows(answer, {"w": 4})] == [
+        ("f", None, None, 2, None),
+        ("s", 1, 3, None, None),
+        ("w", None, None, None, 4),
+    ]
 
 
 # --- progress ------------------------------------------------------------------------------------------------
