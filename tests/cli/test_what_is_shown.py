@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from grpc.aio import Metadata
 
 from broker_stub.client.errors import DeliveryError
-from controller.cli.common import attribution, output, progress
+from controller.cli.common import attribution, options, output, progress
 from controller.cli.common import cluster_state as messages
 from controller.cli.common.options import Options
 from controller.cli.common.progress import Progress, follow
@@ -28,6 +28,7 @@ from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
 from controller.cli.pctl import brokers, config, elect, features, health, reassign, records, topics
 from controller.cli.pctl import cluster as cluster_verbs
+from controller.cli.pctl import main as main_module
 from controller.cli.pctl.main import main
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
@@ -36,6 +37,7 @@ from controller.client import admin
 from controller.core.config_keys import HIDDEN
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance, StopApproval
+from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 from controller.runtime.process import EXIT_BUG, EXIT_OK
 from controller.runtime.zookeeper import cluster_reader
@@ -267,6 +269,52 @@ def test_a_value_may_have_an_equals_sign() -> None:
     for wrong in (["a"], ["=b"], ["a=1", "a =2"]):
         with pytest.raises(click.UsageError):
             config.parse_configs(wrong)
+
+
+INTERNAL = TopicInfo("__consumer_offsets", "id", {0: (1,)}, {}, {}, version=0, czxid=2)
+
+
+async def test_topics_are_listed_with_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While a partition is moved it has more replicas than the others."""
+    known = cluster(
+        moving(partitions={0: (1, 2), 1: (2, 3, 1)}), moving(partitions={0: (1,)})._replace(name="__x")
+    )
+
+    async def look(*_: Any, **__: Any) -> ClusterState:
+        return known
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    listed: Any = inspect.unwrap(topics.topics_list.callback)  # type: ignore[arg-type]
+    await listed(Options("", "json", 1), None, internal=False)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert [row[name] for name in ("topic", "partitions", "replication_factor")] == ["t", 2, 3]
+
+
+async def test_a_round_that_fails_is_shown_and_not_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = options._Rounds("tsv", 1.0)
+    for error in (SystemExit(1), ConnectionLossError(), ControllerError("gone"), None):
+
+        async def work(raised: BaseException | None = error) -> None:
+            click.echo("a row")
+            if raised is not None:
+                raise raised
+
+        await options._round(Options("", "tsv", 1), printer, work())
+    shown = capsys.readouterr()
+    assert shown.out.count("a row") == 4
+    assert [line.partition("pctl: ")[2] for line in shown.err.splitlines()][1:] == ["gone"]
+
+
+def test_access_to_zookeeper_may_be_in_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {setting.name: None for setting in main_module._ACCESS.settings}
+    assert main_module._access(flags) is None
+    monkeypatch.setenv("PCTL_ZOOKEEPER_SSL_CLIENT_ENABLE", "true")
+    assert main_module._access(flags) is not None
+    monkeypatch.setenv("PCTL_ZOOKEEPER_SSL_CLIENT_ENABLE", "perhaps")
+    with pytest.raises(click.UsageError):
+        main_module._access(flags)
 
 
 async def test_a_topic_has_a_size_where_all_its_replicas_have(monkeypatch: pytest.MonkeyPatch) -> None:

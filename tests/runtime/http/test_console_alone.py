@@ -15,7 +15,16 @@ from aiohttp.test_utils import TestServer, make_mocked_request
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.core.model import Cluster, Flapping, Partition, PartitionState, StopApproval, Topic
+from controller.core.model import (
+    Attribution,
+    Cluster,
+    Flapping,
+    Maintenance,
+    Partition,
+    PartitionState,
+    StopApproval,
+    Topic,
+)
 from controller.core.reasons import StateGone
 from controller.core.records import (
     AuditFinding,
@@ -31,7 +40,9 @@ from controller.core.records import (
     TopicChange,
 )
 from controller.core.requests.errors import ErrorCode
+from controller.planning import scenarios
 from controller.planning.cluster_health import Told
+from controller.planning.scenarios import Terms
 from controller.runtime.http.access import CALLER
 from controller.runtime.http.connections import ASKING, FIRST_REQUEST_S, IDLE_S, REQUEST_S
 from controller.runtime.http.console import (
@@ -46,6 +57,7 @@ from controller.runtime.http.console import (
     whatif,
     work,
 )
+from controller.runtime.http.console.api import Api
 from controller.runtime.http.console.asking import RefusedError, number_in, number_of
 from controller.runtime.http.console.changes import BODY_MAX
 from controller.runtime.http.console.controllers import Controllers
@@ -56,12 +68,15 @@ from controller.runtime.http.min_isr import MinIsr
 from controller.runtime.http.server import STUCK_AFTER_S
 from controller.runtime.observe.history import Recent
 from controller.runtime.push.status import SenderStatus
+from controller.runtime.rpc.translate.plan_data import plan_data
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ControllerInfo
+from controller.runtime.zookeeper.session import ConnectionLossError
 from proto.gen import inspection_pb2
 from proto.security.authorization import AllowAll, Principal
 from tests.provers.sim.environment import loop
 from tests.support.core.world import a_broker, state
+from tests.support.planning.clusters import Small
 
 # --- parameters ----------------------------------------------------------------------------------------------
 
@@ -477,6 +492,8 @@ async def test_nobody_misses_a_leader_of_a_topic_that_is_being_deleted() -> None
     assert found.topics == [Counts(2), Counts(2, offline=1), Counts(2)]
     (finding,) = found.tally.findings()
     assert finding.text == "1 partition without a leader that is alive: t-0"
+    # Of the three without a leader only one is missed.
+    assert (found.brokers[2].replicas, found.brokers[2].out_of_sync) == (6, 1)
 
 
 @pytest.mark.parametrize("whose", ["survey", "replay"])
@@ -672,6 +689,8 @@ def test_of_many_who_ask_for_a_moment_only_some_wait(monkeypatch: pytest.MonkeyP
             assert results[-2:] == refused
         assert await replayed._survey(term, 3) is results[3], "the last one is kept"
         assert await replayed._survey(term, 2) is not results[2]
+        kept = await replayed._survey(term, 3)
+        assert await replayed._survey(term_of(cluster_of("t")), 3) is not kept, "another term's past"
 
     loop.run(run())
 
@@ -703,6 +722,12 @@ def test_who_is_registered_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch)
             assert await known.registered() == found
             assert reads == expected
             await asyncio.sleep(pause_s)
+        monkeypatch.setattr(cluster_reader, "controllers", lost)
+        await asyncio.sleep(controllers.EVERY_S)
+        assert await known.registered() == [], "who was registered may be so no more"
+
+    async def lost(_: Any) -> list[ControllerInfo]:
+        raise ConnectionLossError
 
     loop.run(run())
 
@@ -827,6 +852,24 @@ def test_of_a_move_it_is_counted_what_has_caught_up() -> None:
     assert work._move(term_of(cluster_of("t")), move)["synced"] == 0
 
 
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("match=ORD", ["Orders", "orders"]),
+        ("match=ord", ["Orders", "orders"]),
+        ("match=ers&after=Orders", ["orders"]),
+        ("match=x", []),
+    ],
+)
+async def test_a_topic_is_found_in_any_case(query: str, found: list[str]) -> None:
+    term = term_of(cluster_of("Orders", "orders", "payments"))
+    asked = Api.__new__(Api)
+    asked._asking = SimpleNamespace(leading=lambda: term, may_see=lambda *_: True)  # type: ignore[assignment]
+    asked._surveyor = Surveyor(Settings())
+    rows = (await asked._topics(make_mocked_request("GET", f"/?{query}")))["topics"]
+    assert [row["name"] for row in rows] == found
+
+
 async def test_replicas_leave_a_broker_for_where_they_are_to_be_and_who_asks_may_see() -> None:
     cluster = cluster_of("hidden", "t")
     cluster.brokers[3] = a_broker(3, 53)
@@ -836,10 +879,24 @@ async def test_replicas_leave_a_broker_for_where_they_are_to_be_and_who_asks_may
     asked: Any = SimpleNamespace(leading=lambda: term_of(cluster), may_see=lambda _, name: name == "t")
     found = await work.Work(asked)._vacate(request := make_mocked_request("GET", "/?broker=1"))
     assert found == {"moves": [{"topic": "t", "partition": first.number, "replicas": (3, 2)}], "of": 1}
+    # Who is drained gets nothing.
+    cluster.brokers[4] = a_broker(4, 54)
+    cluster.maintenance = Maintenance(drained={3: Attribution("r", "a")})
+    (moved,) = (await work.Work(asked)._vacate(request))["moves"]
+    assert moved["replicas"] == (4, 2)
+    del cluster.brokers[4]
+    cluster.maintenance = Maintenance()
     # Not even that a hidden topic is in the way.
     del cluster.brokers[3]
     cluster.reassignments.queued[first] = (2,)
     assert await work.Work(asked)._vacate(request) == {"moves": [], "of": 0}
+
+
+def test_every_list_of_a_plan_is_cut() -> None:
+    small = Small((1, 2), {("t", 0): ((1, 2), 1, (1, 2))}).snapshot()
+    (step,) = plan_data(scenarios.broker_loss(small, [1], Terms()), False)["steps"]
+    lists = {name for name, found in step.items() if isinstance(found, list | tuple)}
+    assert whatif._cut(step)["counts"].keys() == lists - {"brokers"}
 
 
 def test_lists_of_a_plan_are_cut_and_counted_whole() -> None:
