@@ -278,9 +278,7 @@ async def test_topics_are_listed_with_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While a partition is moved it has more replicas than the others."""
-    known = cluster(
-        moving(partitions={0: (1, 2), 1: (2, 3, 1)}), moving(partitions={0: (1,)})._replace(name="__x")
-    )
+    known = cluster(moving(partitions={0: (1, 2), 1: (2, 3, 1)}), INTERNAL)
 
     async def look(*_: Any, **__: Any) -> ClusterState:
         return known
