@@ -23,7 +23,7 @@ from tests.support.paths import DOCS, ROOT
 
 CONTEXT = click.Context(main)
 #: Parameters of functions that take all that was given as it is.
-HANDED_ON = ("given", "resource", "values")
+HANDED_ON = ("flags", "given", "resource", "values")
 
 
 def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -48,9 +48,11 @@ def parsed(line: str) -> tuple[str, dict[str, Any]]:
     """The verb that a line calls, and all that it says. Raises click.UsageError."""
     words = shlex.split(line.partition(" > ")[0])
     command: click.Command = main
-    context = main.make_context("pctl", words)
-    context.obj = Options("127.0.0.1:2181", context.params["output"], 10)
     path: list[str] = []
+    if words[0] == "partition-controller":
+        command, path = partition_controller, [words.pop(0)]
+    context = command.make_context("pctl", words)
+    shown = context.obj = Options("127.0.0.1:2181", context.params.get("output", "table"), 10)
     said = dict(context.params)
     while isinstance(command, click.Group) and (rest := [*context._protected_args, *context.args]):
         name, found, words = command.resolve_command(context, rest)
@@ -62,7 +64,7 @@ def parsed(line: str) -> tuple[str, dict[str, Any]]:
         said |= context.params
         taken = set(parameters_of(command.callback))
         assert context.params.keys() <= taken or not taken.isdisjoint(HANDED_ON)
-    return " ".join(path), said | {"watch_s": context.obj.watch_s, "output": context.obj.output}
+    return " ".join(path), said | {"watch_s": shown.watch_s, "output": shown.output}
 
 
 def parameters_of(function: Any) -> Iterator[str]:
@@ -84,11 +86,15 @@ def test_examples_parse(verb: str, line: str, tmp_path: Path, monkeypatch: pytes
 
 
 def documented() -> list[str]:
-    """What is typed after ``pctl`` in the blocks of docs, without what else the shell does."""
+    """What is typed after ``pctl``, and for the other program, in the blocks of docs."""
     typed = (
         line
         for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-        for line in re.findall(r"^\$ pctl (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for line in re.findall(
+            r"^\$ (?:pctl )?((?<=pctl ).*|partition-controller .*)$",
+            page.read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
     )
     return sorted({re.split(r" [|>] |;|  +#", line)[0].strip() for line in typed})
 
@@ -97,7 +103,8 @@ def documented() -> list[str]:
 def test_commands_of_docs_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("plan.json").write_text("{}")
-    assert parse(line) in EXAMPLES
+    verb = parse(line)
+    assert verb in EXAMPLES or verb.startswith("partition-controller ")
 
 
 #: What each line says, as docs/operations.md and --help have it; of produce and plan, Kafka's own defaults.
@@ -136,11 +143,39 @@ SAID: list[tuple[str, dict[str, Any]]] = [
     ("stoppable 1,2 3", {"brokers": (1, 2, 3), "approve": False, "override": False, "withdraw": False}),
     ("consume t", {"from_beginning": False, "follow": False, "max_messages": None, "timeout_ms": None}),
     ("controllers resign --reason r", {"to_kafka": False, "yes": False}),
+    ("partition-controller playground", {"script": "demo", "brokers": 4, "controllers": 2, "with_report": None}),
+    ("partition-controller playground --no-report", {"data_dir": Path("run"), "with_report": False}),
+    ("partition-controller playground --brokers kafka --report", {"brokers": 0, "with_report": True}),
+    ("partition-controller zookeeper", {"port": 2181, "servers": "1", "data_dir": Path("zookeeper-data")}),
+    (
+        "partition-controller workload --topic t --history h",
+        {
+            "path": Path("h"),
+            "writers": 2,
+            "readers": 1,
+            "rate": 200,
+            "value_bytes": 100,
+            "acks": "all",
+            "request_timeout_ms": 3000,
+            "delivery_timeout_ms": 120_000,
+            "kafka": False,
+        },
+    ),
+    ("partition-controller verdict --history plan.json --data-dir 1=. --topic t", {"path": Path("plan.json")}),
+    ("partition-controller certificates d --host h --host i", {"hosts": ("h", "i")}),
+    (
+        "partition-controller certificates d",
+        {"names": ("controller-1", "controller-2", "controller-3", "broker-1", "broker-2", "broker-3", "admin")},
+    ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("line", "said"), SAID, ids=[line for line, _ in SAID])
-def test_what_a_line_says_and_leaves_out(line: str, said: dict[str, Any]) -> None:
+def test_what_a_line_says_and_leaves_out(
+    line: str, said: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text("{}")
     found = parsed(line)[1]
     assert {name: found[name] for name in said} == said
 
@@ -220,6 +255,32 @@ WHOLE = [
     "unfreeze --reason r --author a --yes --dry-run",
     "wait --until healthy",
     "watch --topic t --partition 1 --broker 1 --epoch 1 --all-kinds --kind isr --for 5",
+    *(
+        f"partition-controller playground --script {script} --brokers 3 --controllers 3 --data-dir d --zookeeper h:1 "
+        "--secure --report"
+        for script in ("demo", "failover", "rolling", "operations", "gameday", "gameday-short", "idle")
+    ),
+    *(
+        f"partition-controller workload --bootstrap h:1 --zookeeper h:1 --kafka --topic t --history h --writers 3 "
+        f"--readers 3 --rate 0.5 --value-bytes 1 --acks {acks} --request-timeout-ms 1 --delivery-timeout-ms 1 "
+        "--duration-s 0.5"
+        for acks in ("all", "1", "0")
+    ),
+    "partition-controller verdict --history plan.json --data-dir 1=. --data-dir 2=. --topic t",
+    *(f"partition-controller zookeeper --port 1 --data-dir d --servers {count}" for count in (1, 3, 5)),
+    "partition-controller certificates d --host h --name n",
+    "partition-controller tokens add n --file plan.json",
+    "partition-controller tokens remove n --file plan.json",
+    *(
+        f"partition-controller zookeeper-security-migration --acl {kind} --enable-path-check --config c --zookeeper h:1"
+        for kind in ("secure", "unsecure")
+    ),
+    "partition-controller check-cluster --config c --controller-id 1 --zookeeper h:1 --details -o json",
+    *(
+        f"partition-controller {verb} --config c --controller-id 1 --zookeeper h:1 --grpc-listen h:1 "
+        "--http-listen h:1 --state-log-dir d --session-timeout-ms 6000"
+        for verb in ("run", "check-config")
+    ),
 ]  # fmt: skip
 
 
@@ -229,8 +290,14 @@ def test_each_option_has_its_name_and_counts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("plan.json").write_text("{}")
-    verb, said = parsed(f"{line} -o json")
-    assert (verb, said["output"]) == (next(v for v in sorted(EXAMPLES)[::-1] if line.startswith(v)), "json")
+    if line.startswith("partition-controller"):
+        verb, said = parsed(line)
+    else:
+        verb, said = parsed(f"{line} -o json")
+        assert (verb, said["output"]) == (
+            next(v for v in sorted(EXAMPLES)[::-1] if line.startswith(v)),
+            "json",
+        )
     own = {name: value for name, value in said.items() if name not in ABOUT_ALL}
     assert not [name for name, value in own.items() if value in (None, (), False)]
 
@@ -259,9 +326,9 @@ def test_options_before_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("program", [main, partition_controller])
 def test_help_has_two_names(program: click.Command) -> None:
-    short, long = (CliRunner().invoke(program, [name]) for name in ("-h", "--help"))
+    short, long = (CliRunner().invoke(program, [name], prog_name="p") for name in ("-h", "--help"))
     assert (short.exit_code, short.output) == (0, long.output)
-    assert CliRunner().invoke(program, ["--version"]).output.strip().endswith(__version__)
+    assert CliRunner().invoke(program, ["--version"], prog_name="p").output.strip().endswith(__version__)
 
 
 ID_MAX, OFFSET_MAX = 2**31 - 1, 2**63 - 1
@@ -294,6 +361,14 @@ BOUNDS: list[tuple[str, float, float | None]] = [
     ("plan drain 1 --min-isr-default {}", 1, 1000),
     ("plan rolling-restart --batch {}", 0, ID_MAX),
     ("lake follow d --lake l --every {}", 0.1, 3600),
+    ("partition-controller zookeeper --port {}", 0, 65_535),
+    ("partition-controller playground --controllers {}", 2, 9),
+    ("partition-controller playground --brokers {}", 1, 50),
+    ("partition-controller workload --topic t --history h --writers {}", 0, 1000),
+    ("partition-controller workload --topic t --history h --readers {}", 0, 1000),
+    ("partition-controller workload --topic t --history h --value-bytes {}", 1, 1_000_000),
+    ("partition-controller workload --topic t --history h --request-timeout-ms {}", 1, None),
+    ("partition-controller workload --topic t --history h --delivery-timeout-ms {}", 1, None),
 ]  # fmt: skip
 
 
@@ -352,6 +427,19 @@ REFUSED = [
     "produce t v --acks 2",
     "history --kind none",
     "elect leader x --topic t",
+    "partition-controller workload --topic t",
+    "partition-controller workload --history h",
+    "partition-controller workload --topic t --history h --rate 0",
+    "partition-controller workload --topic t --history h --rate 1000001",
+    "partition-controller workload --topic t --history h --duration-s 0",
+    "partition-controller verdict --history none --data-dir 1=. --topic t",
+    "partition-controller verdict --history . --data-dir 1=. --topic t",
+    "partition-controller verdict --data-dir 1=. --topic t",
+    "partition-controller playground --script none",
+    "partition-controller zookeeper --servers 2",
+    "partition-controller zookeeper-security-migration",
+    "partition-controller tokens add n",
+    "partition-controller certificates",
 ]
 
 

@@ -879,11 +879,11 @@ async def test_replicas_leave_a_broker_for_where_they_are_to_be_and_who_asks_may
     asked: Any = SimpleNamespace(leading=lambda: term_of(cluster), may_see=lambda _, name: name == "t")
     found = await work.Work(asked)._vacate(request := make_mocked_request("GET", "/?broker=1"))
     assert found == {"moves": [{"topic": "t", "partition": first.number, "replicas": (3, 2)}], "of": 1}
-    # Who is drained gets nothing.
+    # Who is drained gets nothing, though it has nothing yet.
     cluster.brokers[4] = a_broker(4, 54)
-    cluster.maintenance = Maintenance(drained={3: Attribution("r", "a")})
+    cluster.maintenance = Maintenance(drained={4: Attribution("r", "a")})
     (moved,) = (await work.Work(asked)._vacate(request))["moves"]
-    assert moved["replicas"] == (4, 2)
+    assert moved["replicas"] == (3, 2)
     del cluster.brokers[4]
     cluster.maintenance = Maintenance()
     # Not even that a hidden topic is in the way.
