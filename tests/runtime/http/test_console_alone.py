@@ -517,7 +517,11 @@ def test_counting_leaves_time_for_others(whose: str, monkeypatch: pytest.MonkeyP
         await asyncio.sleep(0)
         before = turns
         if whose == "survey":
-            found = await Surveyor(Settings())._counted(survey.Survey({1, 2}), term.machine.cluster)
+            # All of the processor's time is the other's.
+            monkeypatch.setattr(survey, "time", SimpleNamespace(thread_time=lambda: float(turns)))
+            surveyor = Surveyor(Settings())
+            found = await surveyor._counted(survey.Survey({1, 2}), term.machine.cluster)
+            assert surveyor._worked_s == 0
         else:
             found = await a_replay(Recent(1, 100))._counted(term, Then({}, set(), frozenset({1, 2})))
         done.set()
