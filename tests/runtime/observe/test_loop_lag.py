@@ -57,7 +57,7 @@ def test_the_longest_round_is_told_by_the_clock_and_by_the_processor(monkeypatch
 
 
 def test_pauses_are_told_for_as_long_as_docs_say_and_looked_for_as_often_as_they_must_not_be() -> None:
-    """docs/operations.md: the last 15 to 30 seconds. docs/performance.md: the loop must not pause for more than 50 ms."""
+    """docs/operations.md: the last 15 to 30 seconds. docs/performance.md: no pause of more than 50 ms."""
     assert (WINDOW_S, loop_lag.INTERVAL_S) == (15.0, 0.05)
 
 
