@@ -305,6 +305,10 @@ async def test_a_round_that_fails_is_shown_and_not_the_last(capsys: pytest.Captu
     assert [line.partition("pctl: ")[2] for line in shown.err.splitlines()][1:] == ["gone"]
 
 
+def test_an_answer_says_in_data_where_it_is_from() -> None:
+    assert (snapshots.CONTROLLER, snapshots.ZOOKEEPER) == ("controller", "zookeeper")
+
+
 def test_access_to_zookeeper_may_be_in_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = {setting.name: None for setting in main_module._ACCESS.settings}
     assert main_module._access(flags) is None
