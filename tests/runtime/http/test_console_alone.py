@@ -625,14 +625,15 @@ def test_the_scale_has_each_record_in_its_part(monkeypatch: pytest.MonkeyPatch) 
     recent.add(batch(RequestRecord("M", "p", "a", "s", "r")), 7, 1020)
     cluster = cluster_of("t")
     one = cluster.topics["t"].partitions[0]
-    for record in (
+    kinds: tuple[StateRecord, ...] = (
         LeadershipChange(one, None, state(1, (1,))),
         TopicChange("t", "", "created"),
         ReassignmentStep(one, "ongoing", "r"),
         Rejection("CONFLICT", "r"),
         AuditFinding(one, 1, "differs", "r"),
-    ):
-        recent.add(batch(record), 7, 1030)
+    )
+    for part, record in enumerate(kinds, 3):
+        recent.add(batch(record), 7, 1000 + part * 10)
 
     def scale_of(term: Any, replayed: Replay) -> dict[str, Any]:
         return asyncio.run(replayed._made_scale(term))
@@ -643,7 +644,7 @@ def test_the_scale_has_each_record_in_its_part(monkeypatch: pytest.MonkeyPatch) 
     assert shown == {
         "brokers": {0: 6, 1: 2, PARTS - 1: 4},
         "requests": {2: 1},
-        **{name: {3: 1} for name in ("leaders", "topics", "moves", "refusals", "audit")},
+        **{name: {n: 1} for n, name in enumerate(("leaders", "topics", "moves", "refusals", "audit"), 3)},
     }
     page = (Path(replay.__file__).parent / "static" / "replay.js").read_text()
     assert all(f'["{name}", ' in page for name in shown)
