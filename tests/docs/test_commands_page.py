@@ -7,7 +7,7 @@ import re
 import pytest
 
 from controller.cli.common import record_format
-from controller.cli.pctl import brokers, config, features, maintenance, partitions, reassign, topics
+from controller.cli.pctl import brokers, cluster, config, features, maintenance, partitions, reassign, topics
 from controller.cli.pctl.moving import load
 from tests.docs.commands import PAGE, commands, page, verbs
 
@@ -35,6 +35,7 @@ COLUMNS = {
     "history": record_format.COLUMNS,
     "maintenance leave": maintenance._COLUMNS,
     "partitions": partitions.PARTITION_COLUMNS,
+    "quarantine list": cluster._SUSPECT_COLUMNS,
     "reassign execute": reassign._PLANNED_COLUMNS,
     "reassign list": reassign._ONGOING_COLUMNS,
     "topics delete": topics._DELETED_COLUMNS,
