@@ -104,7 +104,7 @@ def test_the_commands_on_the_pages_exist(text: str) -> None:
 
 def test_each_finding_has_a_command() -> None:
     assert set(COMMANDS) | {Wrong.CONTROLLER_SILENT} == {*Wrong, *Unfinished}
-    ends = {
+    ends: dict[Wrong | Unfinished, str] = {
         Wrong.PAUSED: "pctl maintenance resume",
         Wrong.MAINTENANCE: "pctl maintenance leave",
         Wrong.FROZEN: "pctl unfreeze",
