@@ -164,8 +164,7 @@ def test_how_much_there_is_to_read_is_known_where_all_is_on_this_machine(tmp_pat
     (below / "round").symlink_to(tmp_path)
     assert check_local([tmp_path]) == 12
     assert check_local([tmp_path, "s3a://bucket/logs"]) is None
-    wrong: list[Path | str]
-    for wrong in ([], [tmp_path / "none"], ["hdfs://host/logs", tmp_path / "none"]):
+    for wrong in ([], [str(tmp_path / "none")], ["hdfs://host/logs", str(tmp_path / "none")]):
         with pytest.raises(ReportError):
             check_local(wrong)
 
