@@ -18,6 +18,7 @@ from broker_stub.errors import SettingError
 from broker_stub.group.settings import GroupSettings
 from broker_stub.log.batches import HEADER_BYTES
 from broker_stub.storage import parse_folder_name
+from proto.addresses import is_ip_address
 from proto.security.access import AuthorizerSettings
 from proto.security.files import FileSettingError
 from proto.security.settings import TlsSettings
@@ -66,7 +67,7 @@ def _plain(text: str) -> bool:
 
 
 def _host(text: str) -> str:
-    if not _plain(text):
+    if not _plain(text) or (":" in text and not is_ip_address(text)):
         raise ValueError(text)
     return text
 
@@ -151,7 +152,7 @@ class ProcessSettings:
             "Features to register with the supported versions, NAME=MIN-MAX[,...]; the broker itself ignores them.",
         ),
     ] = ()
-    advertised_host: Annotated[str, parsed(_host, "a host name or address",
+    advertised_host: Annotated[str, parsed(_host, "a host name or address without a port",
         "Host to register. Default: the listen host, or this machine's name if that is 0.0.0.0 or ::.")] = ""
     state_log_dir: Annotated[Path,
         Meta(description="Directory of state-change.jsonl. Default: state-log in the first data directory.")] = DERIVED

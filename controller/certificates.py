@@ -121,9 +121,17 @@ def authority_in(folder: Path) -> Authority:
 
 
 def _write(base: Path, signed: Signed) -> None:
-    for end, content in ((".key", signed.key), (".pem", signed.certificate)):
-        with os.fdopen(os.open(f"{base}{end}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
+    """Both or none: half a pair would be in the way of the next attempt."""
+    made: list[str] = []
+    try:
+        for path, content in ((f"{base}.key", signed.key), (f"{base}.pem", signed.certificate)):
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                made.append(path)
+                file.write(content)
+    except OSError:
+        for path in made:
+            os.unlink(path)
+        raise
 
 
 def _builder(

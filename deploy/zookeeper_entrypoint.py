@@ -96,6 +96,8 @@ def zoo_cfg(data_dir: Path, hosts: list[str], secured: Security, listen: str = "
             "ssl.quorum.keyStore.type=PEM",
             f"ssl.quorum.trustStore.location={secured.ca}",
             "ssl.quorum.trustStore.type=PEM",
+            # Clients' connections take renewed files by themselves; without this the servers' among themselves do not.
+            "sslQuorumReloadCertFiles=true",
         ]
     lines += [
         f"server.{n}={host}:{QUORUM_PORT}:{ELECTION_PORT}"

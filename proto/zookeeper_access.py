@@ -137,7 +137,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return readable, writable, []
 
     def _failed(self, error: OSError) -> None:
-        reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+        reason = getattr(error, "reason", "") or str(error)
+        if verified := getattr(error, "verify_message", ""):
+            reason = f"ZooKeeper's certificate: {verified}"
         problem = f"TLS to ZooKeeper failed: {reason}"
         if problem != self.problem:
             # Not imported above: tools start faster.

@@ -38,5 +38,8 @@ def remember(zookeeper: str, endpoint: str) -> None:
             return
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{os.getpid()}")
-        temporary.write_text(endpoint, encoding="utf-8")
-        temporary.replace(path)
+        try:
+            temporary.write_text(endpoint, encoding="utf-8")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

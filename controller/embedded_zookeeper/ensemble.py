@@ -274,6 +274,12 @@ class ZooKeeperServer:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def last_words(self) -> str:
+        """The ends of its output and of its log, without the stack traces of Java in which a cause is not found."""
+        files = [file for name in ("out", "log") if (file := self.data_dir / f"zookeeper.{name}").exists()]
+        ends = [file.read_text(errors="replace")[-20_000:].splitlines() for file in files]
+        return "\n".join(s for end in ends for s in [s for s in end if not s.startswith("\tat ")][-12:])
+
     def kill(self, signum: int = signal.SIGKILL) -> None:
         """Send a signal to the server process, if it runs."""
         if self.process is not None and self.process.poll() is None:
@@ -379,9 +385,7 @@ class EmbeddedZooKeeper:
         for server in self.servers:
             while not server.serving():
                 if not server.running() or time.monotonic() > deadline:
-                    output = (server.data_dir / "zookeeper.out").read_text(errors="replace")[-2000:]
-                    log = server.data_dir / "zookeeper.log"
-                    output += log.read_text(errors="replace")[-2000:] if log.exists() else ""
+                    output = server.last_words()
                     self.stop()
                     kind = PortTakenFault if _TAKEN in output else EnvironmentFault
                     raise kind(f"ZooKeeper on port {server.client_port} did not start: {output.strip()}")

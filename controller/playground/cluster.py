@@ -90,9 +90,14 @@ class Member:
         release(self.process)
         self.process = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether it was started, and has ended though nobody stopped it here."""
+        return self.process is not None and self.process.poll() is not None
+
     def check(self) -> None:
         """Raises PlaygroundError if the process has ended unexpectedly."""
-        if self.process is not None and self.process.poll() is not None:
+        if self.process is not None and self.ended:
             log_end = self.log_path.read_text(errors="replace")[-1500:]
             raise PlaygroundError(
                 f"{self.name} ended with {self.process.returncode}; {self.log_path} ends: {log_end}"
@@ -372,14 +377,21 @@ class Playground:
             return
 
     async def active(self, session: Session, other_than: int = -1) -> tuple[int, float]:
-        """Wait for a controller that has completed its failover. Returns its id and the seconds that it took."""
+        """Wait for a controller that has completed its failover. Returns its id and the seconds that it took.
+
+        Raises PlaygroundError after WAIT_S, or when all controllers have ended.
+        """
         started = time.monotonic()
+        controllers = [self.members[name] for name in self.members if name.startswith("controller-")]
         while True:
             cluster_state = await self.look(session, topics=(), states=False)
             if cluster_state.controller_endpoint and cluster_state.controller_id != other_than:
                 answer = await admin.describe_cluster(cluster_state.controller_endpoint, 1.0, self.tls)
                 if not isinstance(answer, str) and answer.error_code == 0:
                     return cluster_state.controller_id, time.monotonic() - started
+            if all(member.ended for member in controllers):
+                for member in controllers:
+                    member.check()
             if time.monotonic() - started > WAIT_S:
                 raise PlaygroundError(
                     f"no active controller within {WAIT_S:g} s; logs are in {self.directory}"

@@ -36,7 +36,11 @@ KafkaAddresses = Annotated[
     ),
 ]
 HostName = Annotated[
-    str, text("|[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", "a host name or address without a port, or nothing")
+    str,
+    text(
+        "|[A-Za-z0-9._-]+|[0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F.]*",
+        "a host name or address without a port, or nothing",
+    ),
 ]
 UserName = Annotated[
     str, text(r"[^\0\r\n]{0,1000}", "a name in one line of at most 1000 characters, or nothing")

@@ -358,20 +358,22 @@ class AuditRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., recorded: _Optional[bool] = ...) -> None: ...
 
 class BrokerAudit(_message.Message):
-    __slots__ = ("broker_id", "verdict", "why", "asked_at_ms", "differences", "topics_left")
+    __slots__ = ("broker_id", "verdict", "why", "asked_at_ms", "differences", "topics_left", "age_s")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     TOPICS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     verdict: AuditVerdict
     why: str
     asked_at_ms: int
     differences: int
     topics_left: int
-    def __init__(self, broker_id: _Optional[int] = ..., verdict: _Optional[_Union[AuditVerdict, str]] = ..., why: _Optional[str] = ..., asked_at_ms: _Optional[int] = ..., differences: _Optional[int] = ..., topics_left: _Optional[int] = ...) -> None: ...
+    age_s: float
+    def __init__(self, broker_id: _Optional[int] = ..., verdict: _Optional[_Union[AuditVerdict, str]] = ..., why: _Optional[str] = ..., asked_at_ms: _Optional[int] = ..., differences: _Optional[int] = ..., topics_left: _Optional[int] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaProblem(_message.Message):
     __slots__ = ("topic", "partition", "broker_id", "kind", "what", "mend")

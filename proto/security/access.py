@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 import structlog
 from msgspec import Meta
 
-from proto.security.authorization import AllowAll, Authorizer, super_users
+from proto.security.authorization import SUPER_USERS_ALLOWED, AllowAll, Authorizer, super_users
 from proto.security.callers import Callers, is_loopback
 from proto.security.files import FileSettingError
 from proto.security.principals import PrincipalRules
@@ -139,6 +139,9 @@ def _callers(settings: AuthorizerSettings) -> Callers:
 def _rules(settings: AuthorizerSettings) -> RuleAuthorizer:
     try:
         supers = super_users(settings.super_users)
+        # Principals here are all of this type: user:alice would be nobody.
+        if not all(user.startswith("User:") for user in supers):
+            raise ValueError(SUPER_USERS_ALLOWED)
     except ValueError as error:
         raise FileSettingError("super_users", settings.super_users, str(error)) from None
     path = settings.authorizer_file

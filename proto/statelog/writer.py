@@ -1,8 +1,8 @@
 """The state-change log: its writer, shared by controllers and brokers (format: docs/state-change-log.md).
 
 ``append`` only queues records; a separate thread encodes and writes them. Records that cannot be written (disk
-full, queue limit) are counted in ``dropped`` and reported by a ``log`` record when writing works again. A rotation that
-fails is tried again as long as it is due, and reported once for each reason.
+full, queue limit) are counted in ``dropped``, said at once in the daemon's own log, and reported by a ``log`` record
+when writing works again. A rotation that fails is tried again as long as it is due, and reported once for each reason.
 """
 
 from __future__ import annotations
@@ -56,6 +56,13 @@ class _Entry:
     trace_id: str = ""
 
 
+def _log() -> Any:
+    # Not imported above: tools that only need a timestamp start faster.
+    import structlog
+
+    return structlog.get_logger(__name__)
+
+
 def format_ts(ts_us: int) -> str:
     """RFC 3339 in UTC with microseconds, from microseconds since 1970."""
     return datetime.fromtimestamp(ts_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -102,6 +109,8 @@ class StateLogWriter:
         self._queue: deque[_Entry] = deque()
         self._queued = 0
         self._unreported: tuple[int, str] = (0, "")
+        #: Why nothing can be written, as the daemon's own log has it; empty: it can.
+        self._not_written = ""
         #: Why the last rotation failed, and whether a record says so.
         self._not_rotated: tuple[str, bool] = ("", True)
         self._lock = threading.Lock()
@@ -307,10 +316,16 @@ class StateLogWriter:
         with self._lock:
             count, why = self._unreported
             self._unreported = (0, "")
-        if count and not self._write_report({"to": "dropped", "count": count, "reason": why}):
+        if count and self._write_report({"to": "dropped", "count": count, "reason": why}):
+            self._not_written = ""
+            _log().warning("state_log_records_lost", count=count, why=why)
+        elif count:
             with self._lock:
                 # The report itself does not count as lost; the next report includes records lost since.
                 self._unreported = (self._unreported[0] + count, why)
+            if why != self._not_written:
+                self._not_written = why
+                _log().error("state_log_not_written", directory=str(self.directory), why=why)
         why, said = self._not_rotated
         if not said:
             self._not_rotated = (why, self._write_report({"to": "rotation_failed", "reason": why}))
@@ -356,7 +371,12 @@ def _next_stamp(names: Iterable[str]) -> str:
 def _compress(path: Path) -> None:
     """Gzip a file. An unfinished one has a name that readers ignore."""
     part = path.with_name(f"{path.name}.gz.part")
-    with path.open("rb") as source, gzip.open(part, "wb", compresslevel=5) as target:
-        shutil.copyfileobj(source, target, 1 << 18)
+    try:
+        with path.open("rb") as source, gzip.open(part, "wb", compresslevel=5) as target:
+            shutil.copyfileobj(source, target, 1 << 18)
+    except OSError:
+        # It would fill the disk that new records need.
+        part.unlink(missing_ok=True)
+        raise
     part.rename(path.with_name(f"{path.name}.gz"))
     path.unlink()

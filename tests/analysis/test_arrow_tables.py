@@ -133,9 +133,8 @@ def of_random_records(spark: SparkSession, root: Path, seed: int, *, small: bool
         same(spark, root / "logs", root / "staging")
 
 
-@pytest.mark.parametrize(
-    ("seed", "small", "damaged"), [(1, False, True), pytest.param(2, True, False, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "small", "damaged"), [(1, False, True), (2, True, False)])
 def test_arrow_and_spark_make_the_same_of_records(
     spark: SparkSession, tmp_path: Path, seed: int, small: bool, damaged: bool
 ) -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from controller.analysis.columns import human_us
 from controller.analysis.errors import ReportError
 from controller.analysis.job import read_input, run_report, write_tables
 from controller.analysis.questions.asked import Asked
-from controller.analysis.summary import BROKERS_MAX, collect_findings
+from controller.analysis.summary import BROKERS_MAX, ReportSummary, collect_findings
 from controller.errors import ControllerError
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
@@ -74,48 +75,55 @@ def test_figures_are_of_lines_and_of_all_brokers(spark: SparkSession, tmp_path: 
     assert set(moves.values()) == {2}
 
 
-def test_a_clusters_life_becomes_tables_and_a_page(spark: SparkSession, tmp_path: Path) -> None:
-    logs, out = tmp_path / "logs", tmp_path / "out"
-    cluster = write_cluster(logs, partitions=40, rounds=2)
-    shutil.copytree(logs / "controller-1", tmp_path / "copy" / "of" / "controller-1")
-    progress: list[str] = []
-    summary = run_report([logs, tmp_path / "copy", logs], out, progress=progress.append)
-    written = sum(writer.written for writer in cluster.writers.values())
-    assert summary.lines == written + summary.copies
-    assert summary.copies == cluster.writers["controller", 1].written
+@dataclass(frozen=True)
+class Life:
+    """A report of a cluster's life: where it is, what it said, and how many lines the writers wrote, by node."""
+
+    out: Path
+    summary: ReportSummary
+    progress: list[str]
+    written: dict[tuple[str, int], int]
+
+
+@pytest.fixture(scope="module")
+def life(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """Of logs that are named twice and one node's that are there twice, in place of an earlier report."""
+    folder = tmp_path_factory.mktemp("life")
+    logs, out, progress = folder / "logs", folder / "out", list[str]()
+    cluster = write_cluster(logs, partitions=300, rounds=2)
+    shutil.copytree(logs / "controller-1", folder / "copy" / "of" / "controller-1")
+    for name in TABLES:
+        (out / "tables" / name).mkdir(parents=True)
+        (out / "tables" / name / "part-earlier.parquet").write_bytes(b"rows of other logs")
+    (out / "report.html").write_text("earlier " * 1_000_000)
+    asked = Asked(slo=99.95, racks={1: "a", 2: "b"})
+    summary = run_report([logs, folder / "copy", logs], out, progress=progress.append, asked=asked)
+    written = {node: writer.written for node, writer in cluster.writers.items()}
+    return Life(out, summary, progress, written)
+
+
+def test_a_clusters_life_becomes_tables_and_a_page(spark: SparkSession, life: Life) -> None:
+    summary = life.summary
+    assert summary.lines == sum(life.written.values()) + summary.copies
+    assert summary.copies == life.written["controller", 1]
     assert (summary.failovers, summary.unread, summary.damaged_files, summary.rejects) == (3, 0, 0, 2)
-    assert (summary.outages, summary.still_leaderless, summary.two_masters, summary.superseded) == (
-        30,
-        10,
-        0,
-        0,
-    )
+    assert (summary.outages, summary.still_leaderless) == (225, 75)
+    assert (summary.two_masters, summary.superseded) == (0, 0)
     assert summary.longest_partition is not None
     assert summary.longest_partition.startswith("orders-")
-    assert progress[:2] == ["starting Spark", "reading 7 files, 0.1 MB"]
+    assert life.progress[:2] == ["starting Spark", "reading 7 files, 1.0 MB"]
     longest = f"{human_us(summary.longest_us)} and still open: {summary.longest_partition}"
-    assert f"leaderless 30 outages, longest {longest} (BrokerChange)" in summary.text_lines()
-    assert {path.name for path in (out / "tables").iterdir()} == TABLES
-    assert {path.name for path in out.iterdir()} == {"tables", "report.html"}
+    assert f"leaderless 225 outages, longest {longest} (BrokerChange)" in summary.text_lines()
+    assert {path.name for path in (life.out / "tables").iterdir()} == TABLES
+    assert {path.name for path in life.out.iterdir()} == {"tables", "report.html"}
     for name in TABLES:
-        spark.read.parquet(f"{out}/tables/{name}").collect()
+        spark.read.parquet(f"{life.out}/tables/{name}").collect()
 
 
-def test_the_page_answers_questions_alone_in_any_light_and_stays_small(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_page_answers_questions_alone_in_any_light_and_stays_small(life: Life) -> None:
     """More partitions than the page shows; whatever the page names is in it. Nothing is left of an earlier report."""
-    write_cluster(tmp_path / "logs", partitions=300, rounds=2)
-    (tmp_path / "out" / "report.html").parent.mkdir()
-    (tmp_path / "out" / "report.html").write_text("earlier " * 1_000_000)
-    earlier = [tmp_path / "out" / "tables" / name / "part-earlier.parquet" for name in TABLES]
-    for file in earlier:
-        file.parent.mkdir(parents=True)
-        file.write_bytes(b"rows of other logs")
-    asked = Asked(slo=99.95, racks={1: "a", 2: "b"})
-    summary = run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None, asked=asked)
-    assert not any(file.exists() for file in earlier)
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert not any((life.out / "tables" / name / "part-earlier.parquet").exists() for name in TABLES)
+    page = (life.out / "report.html").read_text(encoding="utf-8")
     assert len(page.encode()) < 2_000_000
     assert not re.search(
         r"(?i)https?://|[\"'(]//|<(script|link|img|iframe|object|embed|base|form)\b|@import|url\(", page
@@ -132,8 +140,8 @@ def test_the_page_answers_questions_alone_in_any_light_and_stays_small(
     assert "<summary>rows 26 to 50</summary>" in partitions
     assert "The first 50 of 300 rows; all are in <code>tables/partitions</code>." in partitions
     assert re.search('<summary>[1-9] of <a href="#t-leaderless_intervals">longest leaderless', partitions)
-    assert summary.topics_below_slo > 0
-    assert f"{summary.topics_below_slo} topics are below 99.95 %" in page
+    assert life.summary.topics_below_slo > 0
+    assert f"{life.summary.topics_below_slo} topics are below 99.95 %" in page
 
 
 def test_the_page_stands_alone_and_escapes_what_it_shows(spark: SparkSession, tmp_path: Path) -> None:

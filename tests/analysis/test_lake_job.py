@@ -154,7 +154,7 @@ class KilledError(Exception):
         pytest.param(Spool, "fill", True, id="before the order", marks=pytest.mark.long),
         pytest.param(Lake, "take", False, id="ordered", marks=pytest.mark.long),
         pytest.param(Lake, "write", True, id="rows without commit"),
-        pytest.param(DeltaLog, "commit", True, id="commit without end"),
+        pytest.param(DeltaLog, "commit", True, id="commit without end", marks=pytest.mark.long),
         pytest.param(compaction, "scattered", False, id="before compaction", marks=pytest.mark.long),
     ],
 )

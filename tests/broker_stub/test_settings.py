@@ -224,6 +224,8 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
         ("rack", "", "printable"),
         ("rack", "a\nb", "printable"),
         ("advertised_host", "a b", "a host name"),
+        ("advertised_host", "10.0.0.1:9092", "a host name or address without a port"),
+        ("advertised_host", "[::1]", "a host name or address without a port"),
         ("state_log_dir", "/d/logs-1", "nor the folder of a partition"),
         ("session_timeout_ms", "99", "a whole number from 100"),
         ("session_timeout_ms", "1.5", "a whole number from 100"),

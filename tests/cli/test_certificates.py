@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import ssl
 import stat
 from pathlib import Path
@@ -95,3 +96,14 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     result = made(tmp_path)
     assert result.exit_code == 1
     assert "certificates in" in result.output
+
+
+def test_what_a_full_disk_cuts_short_is_not_in_the_way_of_the_next_attempt(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))  # a key is shorter, a certificate longer
+    try:
+        assert "File too large" in made(tmp_path).output
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+    assert made(tmp_path).exit_code == 0

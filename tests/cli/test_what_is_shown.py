@@ -187,6 +187,21 @@ def test_an_audit_fills_its_columns_and_says_of_each_broker_how_it_is() -> None:
 
 
 @pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ({}, None),
+        ({"asked_at_ms": 9_990_000, "age_s": 30.2}, 30),
+        ({"asked_at_ms": 9_990_000, "age_s": 0.0}, 0),
+    ],
+)
+def test_how_long_ago_a_broker_was_compared_is_no_matter_of_two_clocks(
+    told: dict[str, Any], shown: int | None
+) -> None:
+    found = inspection.BrokerAudit(verdict=inspection.AUDIT_EQUAL, **told)
+    assert brokers._audited(found)["compared_s_ago"] == shown
+
+
+@pytest.mark.parametrize(
     ("error", "code"),
     [
         (

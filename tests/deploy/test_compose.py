@@ -480,6 +480,9 @@ def test_the_ensemble_listens_on_all_interfaces(
     configured = (tmp_path / "zoo.cfg").read_text().splitlines()
     assert configured[-3:] == [f"server.{n}=zookeeper-{n}:2888:3888" for n in (1, 2, 3)]
     assert {"quorumListenOnAllIPs=true", "sslQuorum=true", "secureClientPortAddress=0.0.0.0"} <= {*configured}
+    assert "sslQuorumReloadCertFiles=true" in configured, (
+        "renewed certificates let a server in that starts again"
+    )
     assert "autopurge.purgeInterval=1" in configured, "snapshots are not kept for ever"
     assert f"-Djute.maxbuffer={entrypoint.JUTE_MAXBUFFER}" in ran[0]
     assert not [line for line in configured if line.startswith("clientPort")]

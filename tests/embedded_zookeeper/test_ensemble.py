@@ -152,6 +152,21 @@ def test_a_drawn_port_that_somebody_took_is_drawn_anew(
             assert embedded.servers[0].serving()
 
 
+def test_last_words_name_the_cause_and_no_stack(tmp_path: Path) -> None:
+    (server,) = EmbeddedZooKeeper(tmp_path).servers
+    assert server.last_words() == ""
+    server.data_dir.mkdir(exist_ok=True)
+    (server.data_dir / "zookeeper.out").write_text("Error: no such class\n")
+    trace = "\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)\n" * 50
+    cause = "java.io.IOException: No space left on device\n"
+    (server.data_dir / "zookeeper.log").write_text(
+        "x\n" * 20_000 + f"ERROR SyncThread:0\n{cause}{trace}bye\n"
+    )
+    said = server.last_words().splitlines()
+    assert (said[0], said[-3:]) == ("Error: no such class", ["ERROR SyncThread:0", cause.strip(), "bye"])
+    assert len(said) == 13
+
+
 @pytest.mark.parametrize("count", [0, 2, 4, 7])
 def test_only_odd_ensembles(tmp_path: Path, count: int) -> None:
     with pytest.raises(ValueError, match="1, 3 or 5"):

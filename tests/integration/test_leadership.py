@@ -112,7 +112,7 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
     cluster = start_cluster(brokers=3)
     active, _ = await cluster.active(session)
     await cluster.until(session, "registered", lambda s: len(s.brokers) == 3)
-    await create(session, "t", {n: [1, 2, 3] for n in range(6000)})
+    await create(session, "t", {n: [1, 2, 3] for n in range(3000)})
     await cluster.until(session, "led", healthy)
     old_epoch = (await cluster_reader.look(session, topics=(), states=False)).controller_epoch
 
@@ -131,7 +131,7 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
 
     assert successor != active
     late = 0
-    asked = [session._client.get_async(znode_paths.state_path("t", n)) for n in range(6000)]
+    asked = [session._client.get_async(znode_paths.state_path("t", n)) for n in range(3000)]
     for data, stat in (answer.get() for answer in asked):
         if json.loads(data)["controller_epoch"] <= old_epoch and stat.mzxid > elected.czxid:
             late += 1

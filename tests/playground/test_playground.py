@@ -12,7 +12,7 @@ import signal
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -247,6 +247,34 @@ def test_a_process_that_ends_by_itself_is_said_with_its_last_words(tmp_path: Pat
         member.check()
     member.stop()
     assert Playground(tmp_path, zookeeper="h:1").connect == "h:1/playground"
+
+
+async def test_nobody_waits_for_a_leader_when_all_controllers_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look(*_: Any, **__: Any) -> ClusterState:
+        return ClusterState()
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    going, ended = (
+        Member(f"controller-{n}", ["sh", "-c", does], tmp_path / f"log-{n}")
+        for n, does in enumerate(("exec sleep 60", "echo no room; exit 2"), 1)
+    )
+    made = Playground(tmp_path, members={member.name: member for member in (going, ended)})
+    try:
+        for member in (going, ended):
+            member.start()
+        assert ended.process is not None
+        ended.process.wait(10)
+        monkeypatch.setattr(cluster, "WAIT_S", 0.1)
+        with pytest.raises(PlaygroundError, match="no active controller within"):
+            await made.active(cast(Session, None))
+        del made.members[going.name]
+        with pytest.raises(PlaygroundError, match=r"controller-2 ended with 2; .*no room"):
+            await made.active(cast(Session, None))
+    finally:
+        for member in (going, ended):
+            member.kill()
 
 
 def test_processes_are_not_told_of_another_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import ssl
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,10 @@ def test_a_problem_of_tls_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> No
             handler._failed(OSError(problem))
         told += [line["problem"] for line in logs]
     assert told == [f"TLS to ZooKeeper failed: {problem}" for problem in ("expired", "unknown", "expired")]
+    theirs = ssl.SSLCertVerificationError("no")
+    theirs.verify_message = "certificate has expired"
+    handler._failed(theirs)
+    assert handler.problem == "TLS to ZooKeeper failed: ZooKeeper's certificate: certificate has expired"
 
 
 @pytest.mark.parametrize(("timeout_s", "waits_ms"), [(0.0004, 1), (0.0, 0), (1.5, 1500), (None, None)])

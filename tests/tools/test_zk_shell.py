@@ -143,7 +143,13 @@ def test_the_controller_is_moved_by_hand(shell: Shell, orders: Topic, cluster: O
     orders.readable()
 
 
-@pytest.mark.parametrize("wrong", ["{not json", '["a list"]', '{"version":1,"partitions":[{"topic":7}]}', ""])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("{not json", '{"version":1,"partitions":[{"topic":7}]}'),
+        *(pytest.param(content, marks=pytest.mark.long) for content in ('["a list"]', "")),
+    ],
+)
 def test_nonsense_does_not_make_the_controller_deaf(
     shell: Shell, orders: Topic, cluster: Operator, wrong: str
 ) -> None:

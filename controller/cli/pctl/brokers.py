@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -280,9 +279,7 @@ def _audited(found: Any) -> dict[str, Any]:
         "broker": found.broker_id,
         "verdict": _VERDICTS[found.verdict],
         "differences": found.differences,
-        "compared_s_ago": round(max(time.time() - found.asked_at_ms / 1000, 0))
-        if found.asked_at_ms
-        else None,
+        "compared_s_ago": round(found.age_s) if found.HasField("age_s") else None,
         "why": why,
     }
 

@@ -68,4 +68,5 @@ def _show(broker_id: int, found: BrokerAudit, topics: set[str]) -> pb.BrokerAudi
         asked_at_ms=round((time.time() - found.age_s) * 1000) if found.age_s is not None else 0,
         differences=differences,
         topics_left=0 if topics else found.left,
+        age_s=found.age_s,
     )

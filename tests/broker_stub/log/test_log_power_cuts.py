@@ -111,7 +111,10 @@ def content_of(log: PartitionLog) -> tuple[int, bytes]:
     return start, found
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(n, marks=pytest.mark.long if n >= SEEDS // 2 else ()) for n in range(SEEDS)],
+)
 def test_what_was_flushed_survives_and_nothing_else_appears(seed: int) -> None:
     rng = Random(seed)
     with tempfile.TemporaryDirectory(prefix="power-cut-", dir=MEMORY_DISK) as directory:

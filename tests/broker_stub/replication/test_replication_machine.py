@@ -125,7 +125,7 @@ def test_walks_lose_nothing_acknowledged() -> None:
 @pytest.mark.slow
 def test_many_walks_lose_nothing_acknowledged() -> None:
     """``WALKS=2000`` for a long one."""
-    for seed in range(int(os.environ.get("WALKS", "60"))):
+    for seed in range(int(os.environ.get("WALKS", "30"))):
         walk(seed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -70,7 +71,16 @@ def test_what_is_remembered_is_for_this_user_and_bounded(
     assert (last_address.last("a:1/x"), last_address.last("a:1/y")) == ("h:1", "")
     assert (tmp_path / "partition-controller").stat().st_mode & 0o077 == 0
     (file,) = (tmp_path / "partition-controller").iterdir()
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(Path, "replace", _no_space)
+        last_address.remember("a:1/x", "h:2")
+    assert list((tmp_path / "partition-controller").iterdir()) == [file], "nothing half is left"
+    assert last_address.last("a:1/x") == "h:1"
     file.write_bytes(b"\xff" * 10)
     assert last_address.last("a:1/x") == ""
     file.write_text("x" * 10_000)
     assert len(last_address.last("a:1/x")) <= 300
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -90,6 +90,7 @@ def test_an_authorizer_of_other_settings_counts_if_these_name_none(tmp_path: Pat
         ({"allow_everyone": True, "authorizer_file": Path("x")}, "allow_everyone"),
         ({"super_users": "alice"}, "super_users"),
         ({"super_users": ":alice"}, "super_users"),
+        ({"super_users": "User:bob;user:alice"}, "super_users"),
         ({"super_users": "User:a;User:"}, "super_users"),
         ({"ssl_principal_mapping_rules": "RULE:"}, "ssl_principal_mapping_rules"),
         ({"authorizer_file": Path("absent")}, "authorizer_file"),

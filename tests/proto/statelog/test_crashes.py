@@ -39,11 +39,11 @@ writer = StateLogWriter(log, "broker", 1)
 for n in range(20):
     writer.append([{"kind": "log", "n": n * 10 + i, "pad": "x" * 1000} for i in range(10)], cause="A", count=10)
     writer.flush()
-print(writer.written, writer.dropped, flush=True)
+print(writer.written, writer.dropped, file=sys.stderr)
 (log / "state-change.jsonl").rename(log / "full")  # somebody makes room
 writer.append([{"kind": "log", "n": 999}], cause="A")
 writer.close()
-print(writer.written, writer.dropped, flush=True)
+print(writer.written, writer.dropped, file=sys.stderr)
 """
 
 
@@ -78,7 +78,7 @@ def test_a_full_disk_is_counted_and_reported_when_there_is_room_again(tmp_path: 
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     (written, dropped), (written_after, dropped_after) = (
-        map(int, line.split()) for line in done.stdout.splitlines()
+        map(int, line.split()) for line in done.stderr.splitlines()
     )
     assert written + dropped == 200
     assert written > 0 < dropped

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from proto.statelog.writer import FILE_NAME, Rotation, StateLogWriter, _next_stamp, format_ts
 
@@ -229,6 +230,7 @@ def test_rotation_that_fails_is_said_and_loses_nothing(
     def full(*args: Any) -> None:
         if failing:
             failing.pop()
+            copy(io.BytesIO(b"as much as there is room for"), args[1])
             raise OSError(28, "No space left on device")
         copy(*args)
 
@@ -237,6 +239,7 @@ def test_rotation_that_fails_is_said_and_loses_nothing(
     for n in range(3):
         writer.append(rows(1, n), cause="A")
         assert writer.flush()
+        assert not list(state_log_dir.glob("*.part")), "it takes the room that records need"
     writer.close()
     assert not failing
     written = lines(state_log_dir)
@@ -332,13 +335,20 @@ def test_a_directory_that_vanishes_is_survived_and_reported(open_log: OpenLog, s
     assert writer.flush()
     shutil.rmtree(state_log_dir)
     state_log_dir.write_text("a file where the directory was")
-    writer.append(rows(2, 1), cause="A", count=2)
-    assert writer.flush()
-    assert writer.dropped == 2
-    state_log_dir.unlink()
-    state_log_dir.mkdir()
-    writer.append(rows(1, 3), cause="A")
-    writer.close()
+    with capture_logs() as logs:
+        for n in (1, 2):
+            writer.append(rows(1, n), cause="A")
+            assert writer.flush()
+            assert writer.dropped == n
+        state_log_dir.unlink()
+        state_log_dir.mkdir()
+        writer.append(rows(1, 3), cause="A")
+        writer.close()
+    # The first once, however many records follow: brokers have no metrics, and who has no file to read has the journal.
+    assert [(line["event"], line["why"], line.get("count")) for line in logs] == [
+        ("state_log_not_written", "File exists", None),
+        ("state_log_records_lost", "File exists", 2),
+    ]
     found = lines(state_log_dir)
     assert [row["partition"] for row in found if "partition" in row] == [3]
     assert [(row["to"], row["count"]) for row in found if row["kind"] == "log"] == [("dropped", 2)]

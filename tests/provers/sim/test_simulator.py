@@ -21,7 +21,7 @@ from tests.provers.sim.simulate import Outcome, simulate
 from tests.support.paths import ROOT
 
 #: Few: they cost as much as a small test of processes.
-SHORT = range(1, int(os.environ.get("SIM_SEEDS", "15")) + 1)
+SHORT = range(1, int(os.environ.get("SIM_SEEDS", "10")) + 1)
 
 
 @functools.cache

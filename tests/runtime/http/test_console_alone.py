@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -180,6 +181,12 @@ def test_the_numbers_are_the_documented_ones() -> None:
     # At most once a second, and a tenth of the time of one processor.
     assert (survey.COUNT_EVERY_S, survey.SHARE) == (1.0, 10.0)
     assert (survey.TILES_MAX, changes.PARTITIONS_MAX) == (1200, 1000)
+
+
+def test_a_wall_clock_that_is_put_back_makes_no_ticket_last_longer() -> None:
+    browser = Browser()
+    ticket = Sessions(browser.sessions._daemon).ticket(browser.request(), b"change")
+    assert int(ticket.partition(".")[0]) <= time.monotonic() + TICKET_S
 
 
 def test_a_token_and_a_ticket_count_for_their_time() -> None:

@@ -158,7 +158,7 @@ async def test_a_wrong_authority_is_said_once(secured: str, authority: Authority
     other = Authority(tmp_path / "other", "another authority")
     access = tls(authority, zookeeper_ssl_ca=other.cafile).zookeeper_access()
     why, logs = await refused(secured, access)
-    assert "TLS to ZooKeeper failed: unable to get local issuer certificate" in why
+    assert "TLS to ZooKeeper failed: ZooKeeper's certificate: unable to get local issuer certificate" in why
     assert len(logs) == 1
 
 

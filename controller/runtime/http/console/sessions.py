@@ -33,7 +33,7 @@ CROSS_SITE = "CROSS_SITE"
 class Sessions:
     """The browser sessions of one process: a restart ends them all."""
 
-    def __init__(self, daemon: Daemon, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, daemon: Daemon, now_s: Callable[[], float] = time.monotonic) -> None:
         self._daemon, self._now_s = daemon, now_s
         self._key = secrets.token_bytes(32)
 

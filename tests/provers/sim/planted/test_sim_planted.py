@@ -19,7 +19,7 @@ KINDS = ("core", "driver", "broker")
 #: One of each kind that few seeds find, and what tells of it: the ledger, the end, a client.
 QUICK = (
     ("leader-epoch-not-raised", "has two leaders"),
-    ("broker-watch-not-rearmed", "not settled"),
+    pytest.param("broker-watch-not-rearmed", "not settled", marks=pytest.mark.long),
     pytest.param("read-beyond-high-watermark", "read uncommitted", marks=pytest.mark.long),
 )
 #: Several times as many as they take, whatever plans come to be like.

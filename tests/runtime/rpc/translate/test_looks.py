@@ -215,7 +215,11 @@ async def test_an_audit_tells_of_each_registered_broker_and_counts_what_it_leave
     assert (len(told.problems), told.problems_left) == (2, 3)
 
 
-def test_when_a_broker_was_asked_is_told_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_a_broker_was_asked_is_told_in_milliseconds_and_how_long_ago_in_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(audit, "time", SimpleNamespace(time=lambda: 1_700_000_000.0))
     found: Any = SimpleNamespace(known={}, verdict=Verdict.EQUAL, why="", age_s=2.5, left=0)
-    assert audit._show(1, found, set()).asked_at_ms == 1_699_999_997_500
+    told = audit._show(1, found, set())
+    assert (told.asked_at_ms, told.age_s) == (1_699_999_997_500, 2.5)
+    assert not audit._show(1, BrokerAudit(1), set()).HasField("age_s")
