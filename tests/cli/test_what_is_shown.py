@@ -26,7 +26,7 @@ from controller.cli.common.progress import Progress, follow
 from controller.cli.common.requests import Refusal, refusals, report
 from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
-from controller.cli.pctl import brokers, config, elect, features, health, reassign, records, topics
+from controller.cli.pctl import brokers, config, elect, health, reassign, records, topics
 from controller.cli.pctl import cluster as cluster_verbs
 from controller.cli.pctl import main as main_module
 from controller.cli.pctl.main import main
@@ -45,7 +45,7 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionI
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import broker_data_pb2 as wire
-from proto.gen import common_pb2, features_pb2
+from proto.gen import common_pb2
 from proto.gen import inspection_pb2 as inspection
 from tests.support.core.world import a_broker, state
 
@@ -279,13 +279,6 @@ async def test_only_what_is_set_for_the_same_can_have_it_so(
     assert (hidden["new"], hidden["changes"]) == (HIDDEN, True), "what is hidden may differ"
 
 
-def test_a_value_may_have_an_equals_sign() -> None:
-    assert config.parse_configs(["a=b=c", " d = ", "e= f"]) == {"a": "b=c", "d": "", "e": "f"}
-    for wrong in (["a"], ["=b"], ["a=1", "a =2"]):
-        with pytest.raises(click.UsageError):
-            config.parse_configs(wrong)
-
-
 INTERNAL = TopicInfo("__consumer_offsets", "id", {0: (1,)}, {}, {}, version=0, czxid=2)
 
 
@@ -394,23 +387,6 @@ async def test_only_the_deletion_that_was_accepted_is_waited_for(monkeypatch: py
             Options("", "tsv", 1), None, ("t", "u"), reason=None, yes=True, dry_run=False, no_wait=False
         )
     assert (ended.value.code, waited) == (EXIT_REFUSED, ["t"])
-
-
-def test_a_downgrade_is_unsafe_only_where_that_is_asked_for() -> None:
-    """Kafka's numbers of upgrade types (KIP-584): 2 and 3."""
-    assert (features._down(False).value, features._down(True).value) == (2, 3)
-
-
-def test_features_are_listed_whoever_knows_them() -> None:
-    answer = features_pb2.DescribeFeaturesResponse(
-        supported=[features_pb2.FeatureRange(name="s", min_version_level=1, max_version_level=3)],
-        finalized=[features_pb2.FeatureRange(name="f", max_version_level=2)],
-    )
-    assert [tuple(row.values()) for row in features._rows(answer, {"w": 4})] == [
-        ("f", None, None, 2, None),
-        ("s", 1, 3, None, None),
-        ("w", None, None, None, 4),
-    ]
 
 
 # --- progress ------------------------------------------------------------------------------------------------
