@@ -1,4 +1,4 @@
-"""Lists of names and of broker ids, separated by commas, repeated, or both, alike everywhere; numbers, values, levels."""
+"""Lists of names and of broker ids, separated by commas, repeated, or both, alike everywhere; numbers in texts."""
 
 from __future__ import annotations
 
