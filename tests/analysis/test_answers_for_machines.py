@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from controller.analysis import summary as summary_module
 from controller.analysis.columns import percent
 from controller.analysis.errors import ReportError
-from controller.analysis.local_files import LogFile
+from controller.analysis.local_files import LogFile, check_local
 from controller.analysis.machine_summary import failure_data, summary_data
 from controller.analysis.progress import Meter, Phase, Reading, entered, estimated_lines, stepped
 from controller.analysis.progress_bar import pace
@@ -154,6 +154,21 @@ def test_a_list_of_brokers_without_an_end_is_refused(tmp_path: Path, monkeypatch
         read_racks(Path("/dev/zero"))
 
 
+def test_how_much_there_is_to_read_is_known_where_all_is_on_this_machine(tmp_path: Path) -> None:
+    below = tmp_path / "node" / "old"
+    below.mkdir(parents=True)
+    with pytest.raises(ReportError, match="no state-change log"):
+        check_local([tmp_path])
+    for name, size in (("state-change.jsonl", 7), ("state-change.1.jsonl", 5), ("other.jsonl", 90)):
+        (below / name).write_bytes(bytes(size))
+    (below / "round").symlink_to(tmp_path)
+    assert check_local([tmp_path]) == 12
+    assert check_local([tmp_path, "s3a://bucket/logs"]) is None
+    for wrong in ([], [str(tmp_path / "none")], ["hdfs://host/logs", str(tmp_path / "none")]):
+        with pytest.raises(ReportError):
+            check_local(wrong)
+
+
 def test_a_meter_goes_from_nothing_to_all_and_never_back() -> None:
     seen: list[Reading] = []
     now = [0.0]
@@ -175,6 +190,9 @@ def test_a_meter_goes_from_nothing_to_all_and_never_back() -> None:
     assert done[0] == 0
     assert done[-1] == pytest.approx(1.0)
     assert seen[-1].left_s == pytest.approx(0.0)
+    # Of the pace since the beginning: the table of 15 s ago says nothing of what Spark's start took.
+    tables = next(n for n, reading in enumerate(seen) if reading.phase is Phase.TABLES)
+    assert seen[tables].left_s == pytest.approx(40.0 * (1 - done[tables]) / done[tables])
     read = [reading.lines_s for reading in seen if reading.phase is Phase.READ]
     assert read == [None, 50.0, 150.0, 150.0]
     assert seen[0].left_s is None

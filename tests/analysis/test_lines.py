@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,6 +113,16 @@ def test_where_there_is_no_log_that_is_said(tmp_path: Path) -> None:
     ):
         with pytest.raises(ReportError, match=problem):
             lines.find([directory])
+
+
+@pytest.mark.parametrize(("age", "seconds"), [("30s", 30), ("10m", 600), ("2h", 7200), ("1d", 86_400)])
+def test_an_age_counts_from_now(age: str, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "time", SimpleNamespace(time_ns=lambda: 10**15))
+    assert lines.time_or_age(age) == 10**12 - seconds * 1_000_000
+    assert lines.time_or_age("999999999d") == 1
+    for wrong in ("10", "10w", "m", "-1m", "1.5h"):
+        with pytest.raises(ValueError, match="isoformat"):
+            lines.time_or_age(wrong)
 
 
 def test_times_need_an_offset() -> None:

@@ -1,14 +1,17 @@
-"""A member whose membership has ended by itself."""
+"""What ``pctl consume`` reads, shows and commits, from brokers that are not there."""
 
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
+import click
 import pytest
 
-from broker_stub.client.consumer import Consumer
+from broker_stub.client.consumer import ConsumedRecord, Consumer
 from broker_stub.client.errors import FatalError
-from controller.cli.pctl.records import Limits, _Member, _read
+from controller.cli.pctl.records import Limits, _Member, _parse, _read
 from proto.gen import common_pb2 as codes
 
 
@@ -24,3 +27,89 @@ async def test_it_says_so_though_no_record_comes() -> None:
     with pytest.raises(FatalError, match="refused"):
         await _read(asyncio.Event(), limits, lambda _: None, Empty(["127.0.0.1:1"]), after=member.commit)
     await member.consumer.close()
+
+
+class Log:
+    """Gives all records of two partitions at once, and is told where to go on."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+        self.positions = {("t", 0): 0, ("t", 1): 0}
+
+    async def poll(self, timeout_ms: int) -> list[ConsumedRecord]:
+        del timeout_ms
+        self.polls += 1
+        assert self.polls < 9, "it reads on"
+        found = [
+            ConsumedRecord("t", number, offset, 0, 0, None, b"", 9)
+            for number, offset in ((0, 0), (1, 0), (0, 1), (1, 1), (0, 2))
+            if offset >= self.positions["t", number]
+        ]
+        for record in found:
+            self.positions[record.topic, record.partition] = record.offset + 1
+        return found
+
+    def position(self, key: tuple[str, int]) -> int:
+        return self.positions[key]
+
+    def seek(self, key: tuple[str, int], offset: int) -> None:
+        self.positions[key] = offset
+
+    def assignment(self) -> list[tuple[str, int]]:
+        return list(self.positions)
+
+
+async def read(log: Log, limits: Limits, **more: Any) -> list[str]:
+    shown: list[str] = []
+    count = await _read(
+        asyncio.Event(),
+        limits,
+        lambda record: shown.append(f"{record.partition}@{record.offset}"),
+        log,  # type: ignore[arg-type]
+        **more,
+    )
+    assert count == len(shown)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("most", "shown", "positions"),
+    [(1, ["0@0"], (1, 0)), (2, ["0@0", "1@0"], (1, 1)), (4, ["0@0", "1@0", "0@1", "1@1"], (2, 2))],
+)
+async def test_reading_goes_on_with_the_first_record_that_was_not_shown(
+    most: int, shown: list[str], positions: tuple[int, int]
+) -> None:
+    log = Log()
+    assert await read(log, Limits(most, None)) == shown
+    assert tuple(log.positions.values()) == positions
+
+
+async def test_reading_ends_with_the_end_of_the_log() -> None:
+    assert await read(Log(), Limits(None, None), ends={("t", 0): 2, ("t", 1): 1}) == ["0@0", "1@0", "0@1"]
+
+
+async def test_positions_are_committed_once_they_have_changed() -> None:
+    member = _Member(["127.0.0.1:1"], "t", "g", 0, None)
+    await member.consumer.close()
+    committed: list[dict[tuple[str, int], int]] = []
+
+    async def commit(offsets: dict[tuple[str, int], int]) -> None:
+        committed.append(offsets)
+
+    log: Any = Log()
+    member.consumer = log
+    member.member = SimpleNamespace(failure=None, commit=commit)  # type: ignore[assignment]
+    log.seek(("t", 0), 5)
+    await member.commit()
+    await member.commit()
+    log.seek(("t", 1), 3)
+    await member.commit()
+    assert committed == [{("t", 0): 5, ("t", 1): 0}, {("t", 1): 3}]
+
+
+def test_a_key_ends_with_the_first_separator() -> None:
+    assert _parse(b"k:v:w", None, ":") == (b"k", b"v:w")
+    assert _parse(b":v", None, ":") == (b"", b"v")
+    assert (_parse(b"k:v", "x", None), _parse(b"k:v", None, None)) == ((b"x", b"k:v"), (None, b"k:v"))
+    with pytest.raises(click.UsageError, match="must be KEY:VALUE"):
+        _parse(b"kv", None, ":")

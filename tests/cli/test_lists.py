@@ -1,7 +1,8 @@
-"""Lists of names and of broker ids: separated by commas, repeated, or both, alike everywhere; numbers in texts."""
+"""Lists of names and of broker ids, separated by commas, repeated, or both, alike everywhere; numbers in texts."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -10,8 +11,10 @@ from click.testing import CliRunner
 
 from controller.cli.common import lists
 from controller.cli.common.reassignment_files import PlanError, parse_ids, read_plan, write_plan
+from controller.cli.pctl import config, features
 from controller.cli.pctl.features import parse_levels
 from controller.core.names import number_in
+from proto.gen import features_pb2
 
 
 @click.command()
@@ -94,3 +97,45 @@ def test_a_plan_names_each_partition_once(tmp_path: Path) -> None:
     path.write_text(f'{{"partitions":[{entries}]}}')
     with pytest.raises(PlanError, match="t-0 is named twice"):
         read_plan(path)
+
+
+def test_a_plan_of_kafkas_tool_is_read_and_a_number_has_31_bits(tmp_path: Path) -> None:
+    """``kafka-reassign-partitions.sh --generate``: version 1, and directories, which are not for the controller."""
+    path = tmp_path / "plan.json"
+    text = (
+        '{"version":%s,"partitions":[{"topic":"t","partition":%s,"replicas":[2,1],"log_dirs":["any","any"]}]}'
+    )
+    path.write_text(text % (1, 2**31 - 1))
+    assert read_plan(path) == {("t", 2**31 - 1): (2, 1)}
+    assert json.loads(write_plan({("t", 0): (2, 1)})) == {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": 0, "replicas": [2, 1]}],
+    }
+    for version, number in ((2, 0), (0, 0), (1, 2**31), (1, -1)):
+        path.write_text(text % (version, number))
+        with pytest.raises(PlanError):
+            read_plan(path)
+
+
+def test_a_value_may_have_an_equals_sign() -> None:
+    assert config.parse_configs(["a=b=c", " d = ", "e= f"]) == {"a": "b=c", "d": "", "e": "f"}
+    for wrong in (["a"], ["=b"], ["a=1", "a =2"]):
+        with pytest.raises(click.UsageError):
+            config.parse_configs(wrong)
+
+
+def test_a_downgrade_is_unsafe_only_where_that_is_asked_for() -> None:
+    """Kafka's numbers of upgrade types (KIP-584): 2 and 3."""
+    assert (features._down(False).value, features._down(True).value) == (2, 3)
+
+
+def test_features_are_listed_whoever_knows_them() -> None:
+    answer = features_pb2.DescribeFeaturesResponse(
+        supported=[features_pb2.FeatureRange(name="s", min_version_level=1, max_version_level=3)],
+        finalized=[features_pb2.FeatureRange(name="f", max_version_level=2)],
+    )
+    assert [tuple(row.values()) for row in features._rows(answer, {"w": 4})] == [
+        ("f", None, None, 2, None),
+        ("s", 1, 3, None, None),
+        ("w", None, None, None, 4),
+    ]

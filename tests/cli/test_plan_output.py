@@ -65,6 +65,8 @@ def test_a_plan_that_is_not_exits_with_three(capsys: pytest.CaptureFixture[str])
     code, text = shown(scenarios.rolling_restart(SMALL, Terms()), capsys)
     assert code == 3
     assert text.startswith("rolling-restart: NOT safe")
+    for style in ("json", "yaml", "tsv"):
+        assert shown(scenarios.broker_loss(SMALL, [3], Terms()), capsys, style=style)[0] == 3
 
 
 def test_data_names_the_znodes_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,6 +197,34 @@ def test_many_partitions_are_one_line_for_each_topic(capsys: pytest.CaptureFixtu
         plan.show(Options("", "table", 1), made, writes=False, every=True)
     assert ["t-29", "1", "2"] in [line.split() for line in capsys.readouterr().out.splitlines()]
     assert plan._counted([f"t-{n}" for n in range(30)] + ["u-0"], ()) == "31: t (30), u (1)"
+
+
+def test_what_moves_uncleanly_has_a_line_of_its_own() -> None:
+    moves = [
+        {"partition": f"t-{n}", "from": 1, "to": 2, "unclean": unclean}
+        for n, unclean in ((0, False), (1, True), (2, False))
+    ]
+    rows = [{"from": "1", "to": "2"}, {"from": "1", "to": "2 (unclean: records are lost)"}]
+    assert plan._moved(moves, every=False) == [
+        {"partition": "t: 2 partitions", **rows[0]},
+        {"partition": "t-1", **rows[1]},
+    ]
+
+
+def test_what_was_so_before_is_counted_beside_what_is_so() -> None:
+    assert plan._counted(["t-0", "t-1"], ["t-1", "u-0", "u-1"]) == "2: t-0, t-1 (1 before)"
+    assert plan._counted(["t-0"], ["u-0"]) == "1: t-0"
+    assert plan._counted([], ["u-0"]) == "0"
+
+
+def test_brokers_come_by_number_with_the_pushes_of_all_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    both = {"before": 1, "after": 2}
+    step = {"leaders": {"10": both, "9": both}, "pushes": {"9": {"LeaderAndIsr": 1, "UpdateMetadata": 2}}}
+    plan._print_brokers([step, step | {"pushes": {"9": {"LeaderAndIsr": 3}, "10": {"StopReplica": 1}}}])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[2:]] == [
+        ["9", "1", "2", "4", "2", "-"],
+        ["10", "1", "2", "-", "-", "1"],
+    ]
 
 
 def test_many_reasons_are_one_line_for_each_topic(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,22 @@ def test_the_list_says_what_the_command_says(program: Lazy, name: str) -> None:
     assert program.later[name].help in " ".join(CliRunner().invoke(program, ["--help"]).output.split())
 
 
+def test_commands_have_the_names_that_units_and_docs_call() -> None:
+    """deploy/systemd, the image, docs/operations.md, security.md and chaos.md."""
+    assert partition_controller.list_commands(click.Context(partition_controller)) == [
+        "certificates",
+        "check-cluster",
+        "check-config",
+        "playground",
+        "run",
+        "tokens",
+        "verdict",
+        "workload",
+        "zookeeper",
+        "zookeeper-security-migration",
+    ]
+
+
 def test_an_unknown_verb() -> None:
     refused = CliRunner().invoke(main, ["broker"])
     assert (refused.exit_code, "No such command 'broker'" in refused.output) == (2, True)

@@ -44,6 +44,7 @@ def test_who_has_the_data_is_held_back_as_a_leader_and_who_copies_it_as_a_follow
     assert found == {b: dict.fromkeys(RATES, "1000") for b in brokers}
 
 
+@pytest.mark.parametrize(("of_topic", "of_broker"), list(zip((LEADERS, FOLLOWERS), RATES, strict=True)))
 @pytest.mark.parametrize(
     ("ongoing", "asked", "lifted"),
     [
@@ -54,12 +55,18 @@ def test_who_has_the_data_is_held_back_as_a_leader_and_who_copies_it_as_a_follow
     ],
 )
 async def test_limits_go_with_the_last_move_that_needs_them(
-    monkeypatch: pytest.MonkeyPatch, ongoing: list[tuple[str, int]], asked: set[str], lifted: set[str]
+    monkeypatch: pytest.MonkeyPatch,
+    ongoing: list[tuple[str, int]],
+    asked: set[str],
+    lifted: set[str],
+    of_topic: str,
+    of_broker: str,
 ) -> None:
+    """Each limit may be the only one that is set, by an operator, say; all are removed."""
     configured = {
-        "t": [(LEADERS, "topics/t")],
-        "1": [(RATES[0], "brokers/1")],
-        "2": [(RATES[0], "brokers/<default>")],
+        "t": [(of_topic, "topics/t")],
+        "1": [(of_broker, "brokers/1")],
+        "2": [(of_broker, "brokers/<default>")],
     }
     sent: dict[str, Any] = {}
 
@@ -85,3 +92,7 @@ async def test_limits_go_with_the_last_move_that_needs_them(
     assert {r.resource_name for r in sent["DescribeConfigs"].resources} == asked
     assert {r.resource.resource_name for r in sent["AlterConfigs"].resources} == lifted
     assert all(not c.HasField("value") for r in sent["AlterConfigs"].resources for c in r.configs)
+    removed = by_name(sent["AlterConfigs"])
+    assert {name: set(keys) for name, keys in removed.items()} == {
+        name: {LEADERS, FOLLOWERS} if name == "t" else set(RATES) for name in lifted
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -14,23 +15,29 @@ from typing import Any, cast
 import click
 import grpc
 import pytest
+from click.testing import CliRunner
 from grpc.aio import Metadata
 
-from controller.cli.common import attribution, output, progress
+from broker_stub.client.errors import DeliveryError
+from controller.cli.common import attribution, options, output, progress
 from controller.cli.common import cluster_state as messages
 from controller.cli.common.options import Options
 from controller.cli.common.progress import Progress, follow
 from controller.cli.common.requests import Refusal, refusals, report
 from controller.cli.computed import explanations, from_brokers, snapshots
 from controller.cli.computed.dry_run import DryRun, print_dry_run
-from controller.cli.pctl import brokers, elect, health, reassign, topics
+from controller.cli.pctl import brokers, config, elect, health, reassign, records, topics
 from controller.cli.pctl import cluster as cluster_verbs
+from controller.cli.pctl import main as main_module
+from controller.cli.pctl.main import main
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
 from controller.cli.pctl.partitions import partition_row, why
 from controller.client import admin
+from controller.core.config_keys import HIDDEN
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance, StopApproval
+from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 from controller.runtime.process import EXIT_BUG, EXIT_OK
 from controller.runtime.zookeeper import cluster_reader
@@ -77,6 +84,40 @@ def test_what_the_controller_refused_is_named_and_decides_the_exit_code(
     assert first == "pctl: t-0: PREFERRED_LEADER_NOT_AVAILABLE: it is away"
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("TOPIC_DELETION_DISABLED", EXIT_REFUSED),
+        ("REASSIGNMENT_IN_PROGRESS", EXIT_REFUSED),
+        ("PREFERRED_LEADER_NOT_AVAILABLE", EXIT_REFUSED),
+        ("ELIGIBLE_LEADERS_NOT_AVAILABLE", EXIT_REFUSED),
+        ("POLICY_VIOLATION", EXIT_REFUSED),
+        ("INVALID_REPLICA_ASSIGNMENT", EXIT_FAILED),
+        ("UNKNOWN_TOPIC_OR_PARTITION", EXIT_FAILED),
+        ("TOPIC_AUTHORIZATION_FAILED", EXIT_FAILED),
+        ("NOT_CONTROLLER", EXIT_FAILED),
+    ],
+)
+def test_a_refusal_that_protects_the_cluster_is_no_failure(error: str, code: int) -> None:
+    """docs/operations.md. The errors are Kafka's."""
+    assert report([Refusal("t-0", error, "")]) == code
+    assert report([Refusal("t-0", error, "")], reassign.MOVE_SAFETY) == (
+        EXIT_REFUSED if error == "INVALID_REPLICA_ASSIGNMENT" else code
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(19, EXIT_REFUSED), (20, EXIT_REFUSED), (7, EXIT_FAILED), (3, EXIT_FAILED)]
+)
+async def test_a_record_that_too_few_would_have_is_refused(error: int, code: int) -> None:
+    """NOT_ENOUGH_REPLICAS and NOT_ENOUGH_REPLICAS_AFTER_APPEND; Kafka's numbers."""
+    with pytest.raises(SystemExit) as ended:
+        async with records._client_errors_fail():
+            raise DeliveryError(error, "t-0", "", 1)
+    assert ended.value.code == code
+    assert records.ACKS == {"all": -1, "1": 1, "0": 0}
+
+
 def test_only_what_carries_an_error_is_a_refusal() -> None:
     results = [
         pb.ElectLeadersResult(topic="t", partition=0),
@@ -112,6 +153,40 @@ def test_an_audit_is_good_only_where_all_were_asked(
 
 
 @pytest.mark.parametrize(
+    ("verb", "first"),
+    [(["brokers"], "broker\t"), (["partitions"], "topic\tpartition\t"), (["topics", "list"], "topic\tid\t")],
+)
+def test_brokers_answer_three_verbs_each_with_its_own(
+    verb: list[str], first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked(*_: Any) -> wire.MetadataResponse:
+        return wire.MetadataResponse()
+
+    monkeypatch.setattr(from_brokers, "_asked", asked)
+    shown = CliRunner().invoke(main, ["--bootstrap", "h:1", "-o", "tsv", *verb])
+    assert (shown.exit_code, shown.output.startswith(first)) == (0, True)
+
+
+def test_an_audit_fills_its_columns_and_says_of_each_broker_how_it_is() -> None:
+    words = {
+        "AUDIT_NOT_YET": "not asked yet",
+        "AUDIT_EQUAL": "equal",
+        "AUDIT_DIFFERENT": "different",
+        "AUDIT_PENDING": "pending",
+        "AUDIT_UNREACHABLE": "not reached",
+        "AUDIT_PARTIAL": "partly compared",
+    }
+    rows = {v: brokers._audited(inspection.BrokerAudit(verdict=v)) for v in words}
+    assert list(words) == inspection.AuditVerdict.keys()
+    assert {verdict: row["verdict"] for verdict, row in rows.items()} == words
+    problem = brokers._problem(inspection.ReplicaProblem(topic="t"))
+    (finding,) = brokers._findings([problem])
+    shown = (brokers._AUDIT_COLUMNS, brokers._PROBLEM_COLUMNS, brokers._FINDING_COLUMNS)
+    for row, columns in zip((rows["AUDIT_EQUAL"], problem, finding), shown, strict=True):
+        assert tuple(row) == columns
+
+
+@pytest.mark.parametrize(
     ("told", "shown"),
     [
         ({}, None),
@@ -143,6 +218,175 @@ def test_leadership_stays_where_it_is_for_safety_or_because_it_failed(
     with pytest.raises(SystemExit) as ended:
         cluster_verbs._fail(error)
     assert ended.value.code == code
+
+
+# --- settings, topics and features -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "name"),
+    [
+        (("t", None, False, None, False), pb.TOPIC, "t"),
+        ((None, 0, False, None, False), pb.BROKER, "0"),
+        ((None, None, True, None, False), pb.BROKER, ""),
+        ((None, None, False, 0, False), pb.CONTROLLER, "0"),
+        ((None, None, False, None, True), pb.CONTROLLER, ""),
+        ((None, None, False, None, False), None, ""),
+        (("t", None, True, None, False), None, ""),
+        ((None, 0, True, None, False), None, ""),
+        ((None, None, True, None, True), None, ""),
+    ],
+)
+def test_settings_are_of_one_that_is_named(given: Any, kind: Any, name: str) -> None:
+    if kind is None:
+        with pytest.raises(click.UsageError, match="name one of"):
+            config._named(*given)
+        return
+    assert config._named(*given) == pb.ConfigResource(resource_type=kind, resource_name=name)
+
+
+@pytest.mark.parametrize(
+    ("resource", "changing"),
+    [
+        (pb.ConfigResource(resource_type=pb.BROKER, resource_name="1"), {"b", "c", "own=", "gone"}),
+        (pb.ConfigResource(resource_type=pb.BROKER), {"a", "c", "default=", "gone"}),
+    ],
+)
+async def test_only_what_is_set_for_the_same_can_have_it_so(
+    monkeypatch: pytest.MonkeyPatch, resource: pb.ConfigResource, changing: set[str]
+) -> None:
+    """A default of all brokers does not make a setting of one of them unnecessary. "=": is deleted."""
+    answer = pb.DescribeConfigsResponse()
+    result = answer.results.add(resource=resource)
+    for key in ("a", "own"):
+        result.configs.add(name=key, value="1", source="brokers/1")
+    for key in ("b", "default"):
+        result.configs.add(name=key, value="2", source="brokers/<default>")
+    result.configs.add(name="ssl.key.password", value=HIDDEN, source="brokers/1")
+    result.configs.add(name="sasl.jaas.config", value=HIDDEN, source="brokers/<default>")
+
+    async def ask(*_: Any) -> pb.DescribeConfigsResponse:
+        return answer
+
+    monkeypatch.setattr(config, "ask", ask)
+    wanted = {"a": "1", "b": "2", "c": "3", "own=": None, "default=": None, "gone": "1"}
+    nothing: Any = None
+    rows = await config._present(
+        nothing, nothing, resource, {key.rstrip("="): value for key, value in wanted.items()}
+    )
+    assert {key for key, row in zip(wanted, rows, strict=True) if row["changes"]} == changing
+    (hidden,) = await config._present(nothing, nothing, resource, {"ssl.key.password": "secret"})
+    assert (hidden["new"], hidden["changes"]) == (HIDDEN, True), "what is hidden may differ"
+
+
+INTERNAL = TopicInfo("__consumer_offsets", "id", {0: (1,)}, {}, {}, version=0, czxid=2)
+
+
+async def test_topics_are_listed_with_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While a partition is moved it has more replicas than the others."""
+    known = cluster(moving(partitions={0: (1, 2), 1: (2, 3, 1)}), INTERNAL)
+
+    async def look(*_: Any, **__: Any) -> ClusterState:
+        return known
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    listed: Any = inspect.unwrap(topics.topics_list.callback)  # type: ignore[arg-type]
+    await listed(Options("", "json", 1), None, internal=False)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert [row[name] for name in ("topic", "partitions", "replication_factor")] == ["t", 2, 3]
+
+
+async def test_a_round_that_fails_is_shown_and_not_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = options._Rounds("tsv", 1.0)
+    for error in (SystemExit(1), ConnectionLossError(), ControllerError("gone"), None):
+
+        async def work(raised: BaseException | None = error) -> None:
+            click.echo("a row")
+            if raised is not None:
+                raise raised
+
+        await options._round(Options("", "tsv", 1), printer, work())
+    shown = capsys.readouterr()
+    assert shown.out.count("a row") == 4
+    assert [line.partition("pctl: ")[2] for line in shown.err.splitlines()][1:] == ["gone"]
+
+
+def test_an_answer_says_in_data_where_it_is_from() -> None:
+    assert (snapshots.CONTROLLER, snapshots.ZOOKEEPER) == ("controller", "zookeeper")
+
+
+def test_access_to_zookeeper_may_be_in_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {setting.name: None for setting in main_module._ACCESS.settings}
+    assert main_module._access(flags) is None
+    monkeypatch.setenv("PCTL_ZOOKEEPER_SSL_CLIENT_ENABLE", "true")
+    assert main_module._access(flags) is not None
+    monkeypatch.setenv("PCTL_ZOOKEEPER_SSL_CLIENT_ENABLE", "perhaps")
+    with pytest.raises(click.UsageError):
+        main_module._access(flags)
+
+
+async def test_a_topic_has_a_size_where_all_its_replicas_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = inspection.DescribeReplicasResponse()
+    for topic, sizes in (("t", (1, 2)), ("t", (3,)), ("u", (4, -1)), ("v", (-1,))):
+        partition = answer.partitions.add(topic=topic)
+        for size in sizes:
+            partition.replicas.add(size_bytes=size)
+
+    async def ask(*_: Any) -> inspection.DescribeReplicasResponse:
+        return answer
+
+    monkeypatch.setattr(topics, "ask", ask)
+    state = cluster(moving(partitions={0: (1, 2), 1: (2, 3)}))
+    rows = [topics._topic_row(state, name) for name in ("t", "u", "v", "w")]
+    assert [rows[0][name] for name in ("partitions", "replicas", "brokers")] == [2, 4, [1, 2, 3]]
+    nothing: Any = None
+    await topics._add_sizes(nothing, nothing, rows)
+    assert [row["size"] for row in rows] == [6, "unknown", "unknown", "unknown"]
+
+
+@pytest.mark.parametrize(
+    ("described", "known"),
+    [
+        (None, False),
+        (SimpleNamespace(error_code=common_pb2.LEADER_NOT_AVAILABLE, leader_problem=""), False),
+        (SimpleNamespace(error_code=0, leader_problem="broker 1 has not answered"), False),
+        (SimpleNamespace(error_code=0, leader_problem=""), True),
+    ],
+)
+def test_a_leader_knows_that_it_leads_once_it_has_said_so(described: Any, known: bool) -> None:
+    assert (topics._leader_problem(described) == "") is known
+
+
+async def test_only_the_deletion_that_was_accepted_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+
+    async def look(*_: Any, **__: Any) -> ClusterState:
+        return cluster(moving())
+
+    async def ask(*_: Any, **__: Any) -> Any:
+        return pb.DeleteTopicsResponse(
+            responses=[
+                pb.DeletedTopic(name="t"),
+                pb.DeletedTopic(name="u", error_code=common_pb2.TOPIC_DELETION_DISABLED),
+            ]
+        )
+
+    async def wait(_options: Any, _session: Any, names: list[str]) -> None:
+        waited.extend(names)
+
+    monkeypatch.setattr(cluster_reader, "look", look)
+    for name, made in (("ask", ask), ("ask_with_reason", ask), ("_wait_until_deleted", wait)):
+        monkeypatch.setattr(topics, name, made)
+    monkeypatch.setattr(topics, "fail_without_topics", lambda *_: None)
+    monkeypatch.setattr(topics, "_add_sizes", ask)
+    delete: Any = inspect.unwrap(topics.delete_topics.callback)  # type: ignore[arg-type]
+    with pytest.raises(SystemExit) as ended:
+        await delete(
+            Options("", "tsv", 1), None, ("t", "u"), reason=None, yes=True, dry_run=False, no_wait=False
+        )
+    assert (ended.value.code, waited) == (EXIT_REFUSED, ["t"])
 
 
 # --- progress ------------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from proto.statelog.denials import DenialLimit
 
 #: Things that a record names; more are counted.
 NAMED_MAX = 10
+#: Errors of answers that are denials.
 _DENIED = frozenset(
     {
         "TOPIC_AUTHORIZATION_FAILED",
         "GROUP_AUTHORIZATION_FAILED",
         "CLUSTER_AUTHORIZATION_FAILED",
-        "UNAUTHENTICATED",
     }
 )
 #: Fields whose two values are opposite requests.

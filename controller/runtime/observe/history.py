@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
@@ -19,9 +19,6 @@ from controller.core.records import (
     LogBatch,
     NamedPartition,
     PartitionTransition,
-    ReassignmentStep,
-    Rejection,
-    ReplicaTransition,
     StateRecord,
 )
 from controller.runtime.observe import records
@@ -33,7 +30,7 @@ from proto.statelog.writer import StateLogWriter, envelope
 #: Records read in one portion: about 3 ms of work when all of them match.
 RECORDS_AT_ONCE = 500
 #: Record classes that hold a partition.
-_OF_A_PARTITION = (PartitionTransition, ReplicaTransition, LeadershipChange, Rejection, ReassignmentStep)
+_OF_A_PARTITION = tuple(kind for kind in get_args(StateRecord) if "partition" in kind.__struct_fields__)
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -266,7 +263,8 @@ class Journal:
 
 
 def _partition_of(record: StateRecord) -> NamedPartition | None:
-    return record.partition if isinstance(record, _OF_A_PARTITION) else None
+    found: NamedPartition | None = getattr(record, "partition", None)
+    return found
 
 
 def _holds_model(record: StateRecord) -> bool:

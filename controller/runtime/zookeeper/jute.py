@@ -49,7 +49,7 @@ _MANY_NAMES, _CHANGES_MAX = 256, 20
 #: Near a longer name, no difference is found.
 _SHORT = b"\0\0\0"
 STAT_SIZE = 68
-_STAT_CZXID, _STAT_VERSION, _STAT_OWNER = 0, 32, 44
+_STAT_CZXID, _STAT_VERSION = 0, 32
 _PERMISSION_READ, _PERMISSIONS_ALL = 1, 31
 
 

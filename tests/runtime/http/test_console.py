@@ -104,10 +104,23 @@ def test_the_commands_on_the_pages_exist(text: str) -> None:
 
 def test_each_finding_has_a_command() -> None:
     assert set(COMMANDS) | {Wrong.CONTROLLER_SILENT} == {*Wrong, *Unfinished}
-    ends = {
+    ends: dict[Wrong | Unfinished, str] = {
         Wrong.PAUSED: "pctl maintenance resume",
         Wrong.MAINTENANCE: "pctl maintenance leave",
         Wrong.FROZEN: "pctl unfreeze",
+        # These show it.
+        Wrong.NO_CONTROLLER: "pctl controllers",
+        Wrong.BROKERS_GONE: "pctl brokers",
+        Wrong.UNAVAILABLE: "pctl partitions --unavailable",
+        Wrong.UNDER_MIN_ISR: "pctl partitions --under-min-isr",
+        Wrong.UNDER_REPLICATED: "pctl partitions --under-replicated",
+        Wrong.UNREADABLE: "pctl cluster",
+        Wrong.QUARANTINED: "pctl quarantine list",
+        Wrong.PUSH_PROBLEM: "pctl brokers",
+        Unfinished.PUSHES: "pctl brokers",
+        Unfinished.REASSIGNMENTS: "pctl reassign list",
+        Unfinished.SHUTDOWNS: "pctl maintenance show",
+        Unfinished.DELETIONS: "pctl topics list",
     }
     assert {what: COMMANDS[what] for what in ends} == ends
     assert explain_command("a b'; rm", 0) == "pctl explain partition 'a b'\"'\"'; rm' 0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,16 +16,29 @@ from aiohttp.test_utils import TestServer, make_mocked_request
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.core.model import Cluster, Flapping, Partition, PartitionState, StopApproval, Topic
+from controller.core.model import (
+    Attribution,
+    Cluster,
+    Flapping,
+    Maintenance,
+    Partition,
+    PartitionState,
+    StopApproval,
+    Topic,
+)
 from controller.core.reasons import StateGone
 from controller.core.records import (
+    AuditFinding,
     BrokerChange,
     FailoverPhase,
     LeadershipChange,
     LogBatch,
     PartitionTransition,
+    ReassignmentStep,
+    Rejection,
     RequestRecord,
     StateRecord,
+    TopicChange,
 )
 from controller.core.requests.errors import ErrorCode
 from controller.planning.cluster_health import Told
@@ -46,13 +60,14 @@ from controller.runtime.http.console.changes import BODY_MAX
 from controller.runtime.http.console.controllers import Controllers
 from controller.runtime.http.console.replay import PARTS, Replay, Then
 from controller.runtime.http.console.sessions import TICKET_S, TOKEN, TOKEN_S, Sessions
-from controller.runtime.http.console.survey import Counts, Surveyor, total
+from controller.runtime.http.console.survey import Counts, Survey, Surveyor, total
 from controller.runtime.http.min_isr import MinIsr
 from controller.runtime.http.server import STUCK_AFTER_S
 from controller.runtime.observe.history import Recent
 from controller.runtime.push.status import SenderStatus
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ControllerInfo
+from controller.runtime.zookeeper.session import ConnectionLossError
 from proto.gen import inspection_pb2
 from proto.security.authorization import AllowAll, Principal
 from tests.provers.sim.environment import loop
@@ -163,6 +178,9 @@ def test_the_numbers_are_the_documented_ones() -> None:
     assert (events.STREAMS_MAX, events.STREAM_S) == (32, 600.0)
     assert (FIRST_REQUEST_S, IDLE_S, REQUEST_S) == (10.0, 75.0, 30.0)
     assert STUCK_AFTER_S == 60.0
+    # At most once a second, and a tenth of the time of one processor.
+    assert (survey.COUNT_EVERY_S, survey.SHARE) == (1.0, 10.0)
+    assert (survey.TILES_MAX, changes.PARTITIONS_MAX) == (1200, 1000)
 
 
 def test_a_wall_clock_that_is_put_back_makes_no_ticket_last_longer() -> None:
@@ -333,6 +351,11 @@ def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.Mon
     loop.run(run())
 
 
+def test_where_nothing_is_there_is_nothing_to_count() -> None:
+    assert total([]) == Survey({1}).total == (0, 0, 0, 0, 0)
+    assert total([Counts(3, 1, 0, 1, 2), Counts(2, 0, 1, 0, 0)]) == (5, 1, 1, 1, 2)
+
+
 async def test_nobody_misses_a_leader_of_a_topic_that_is_being_deleted() -> None:
     cluster = cluster_of("gone", "t", "waiting")
     for name in ("gone", "t", "waiting"):
@@ -342,6 +365,8 @@ async def test_nobody_misses_a_leader_of_a_topic_that_is_being_deleted() -> None
     assert found.topics == [Counts(2), Counts(2, offline=1), Counts(2)]
     (finding,) = found.tally.findings()
     assert finding.text == "1 partition without a leader that is alive: t-0"
+    # Of the three without a leader only one is missed.
+    assert (found.brokers[2].replicas, found.brokers[2].out_of_sync) == (6, 1)
 
 
 @pytest.mark.parametrize("whose", ["survey", "replay"])
@@ -365,7 +390,11 @@ def test_counting_leaves_time_for_others(whose: str, monkeypatch: pytest.MonkeyP
         await asyncio.sleep(0)
         before = turns
         if whose == "survey":
-            found = await Surveyor(Settings())._counted(survey.Survey({1, 2}), term.machine.cluster)
+            # All of the processor's time is the other's.
+            monkeypatch.setattr(survey, "time", SimpleNamespace(thread_time=lambda: float(turns)))
+            surveyor = Surveyor(Settings())
+            found = await surveyor._counted(survey.Survey({1, 2}), term.machine.cluster)
+            assert surveyor._worked_s == 0
         else:
             found = await a_replay(Recent(1, 100))._counted(term, Then({}, set(), frozenset({1, 2})))
         done.set()
@@ -467,14 +496,31 @@ def test_the_scale_has_each_record_in_its_part(monkeypatch: pytest.MonkeyPatch) 
     for ts_us in (999, 1000, 1009, 1010, now_us, now_us + 1_000_000):
         recent.add(batch(BrokerChange(1, "online"), BrokerChange(2, "online")), 7, ts_us)
     recent.add(batch(RequestRecord("M", "p", "a", "s", "r")), 7, 1020)
+    cluster = cluster_of("t")
+    one = cluster.topics["t"].partitions[0]
+    kinds: tuple[StateRecord, ...] = (
+        LeadershipChange(one, None, state(1, (1,))),
+        TopicChange("t", "", "created"),
+        ReassignmentStep(one, "ongoing", "r"),
+        Rejection("CONFLICT", "r"),
+        AuditFinding(one, 1, "differs", "r"),
+    )
+    for part, record in enumerate(kinds, 3):
+        recent.add(batch(record), 7, 1000 + part * 10)
 
     def scale_of(term: Any, replayed: Replay) -> dict[str, Any]:
         return asyncio.run(replayed._made_scale(term))
 
-    found = scale_of(term_of(cluster_of("t")), a_replay(recent))
+    found = scale_of(term_of(cluster), a_replay(recent))
     assert (found["from_us"], found["until_us"], found["parts"]) == ("1000", str(now_us), PARTS)
     shown = {name: {n: c for n, c in enumerate(column) if c} for name, column in found["counts"].items()}
-    assert shown == {"brokers": {0: 6, 1: 2, PARTS - 1: 4}, "requests": {2: 1}}
+    assert shown == {
+        "brokers": {0: 6, 1: 2, PARTS - 1: 4},
+        "requests": {2: 1},
+        **{name: {n: 1} for n, name in enumerate(("leaders", "topics", "moves", "refusals", "audit"), 3)},
+    }
+    page = (Path(replay.__file__).parent / "static" / "replay.js").read_text()
+    assert all(f'["{name}", ' in page for name in shown)
 
 
 def test_the_scale_is_made_again_after_a_while_and_for_another_term(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,6 +567,8 @@ def test_of_many_who_ask_for_a_moment_only_some_wait(monkeypatch: pytest.MonkeyP
             assert results[-2:] == refused
         assert await replayed._survey(term, 3) is results[3], "the last one is kept"
         assert await replayed._survey(term, 2) is not results[2]
+        kept = await replayed._survey(term, 3)
+        assert await replayed._survey(term_of(cluster_of("t")), 3) is not kept, "another term's past"
 
     loop.run(run())
 
@@ -552,6 +600,12 @@ def test_who_is_registered_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch)
             assert await known.registered() == found
             assert reads == expected
             await asyncio.sleep(pause_s)
+        monkeypatch.setattr(cluster_reader, "controllers", lost)
+        await asyncio.sleep(controllers.EVERY_S)
+        assert await known.registered() == [], "who was registered may be so no more"
+
+    async def lost(_: Any) -> list[ControllerInfo]:
+        raise ConnectionLossError
 
     loop.run(run())
 
@@ -685,6 +739,13 @@ async def test_replicas_leave_a_broker_for_where_they_are_to_be_and_who_asks_may
     asked: Any = SimpleNamespace(leading=lambda: term_of(cluster), may_see=lambda _, name: name == "t")
     found = await work.Work(asked)._vacate(request := make_mocked_request("GET", "/?broker=1"))
     assert found == {"moves": [{"topic": "t", "partition": first.number, "replicas": (3, 2)}], "of": 1}
+    # Who is drained gets nothing, though it has nothing yet.
+    cluster.brokers[4] = a_broker(4, 54)
+    cluster.maintenance = Maintenance(drained={4: Attribution("r", "a")})
+    (moved,) = (await work.Work(asked)._vacate(request))["moves"]
+    assert moved["replicas"] == (3, 2)
+    del cluster.brokers[4]
+    cluster.maintenance = Maintenance()
     # Not even that a hidden topic is in the way.
     del cluster.brokers[3]
     cluster.reassignments.queued[first] = (2,)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.records import BrokerChange, LogBatch
+from controller.core.records import BrokerChange, LogBatch, PushAcknowledged
 from controller.runtime.http.connections import ASKING
 from controller.runtime.http.console import events, views
 from controller.runtime.http.console.events import Events
@@ -83,6 +83,19 @@ def test_a_stream_tells_what_is_new_and_now_and_then_that_nothing_is(monkeypatch
     assert len(quiet) == 2
     assert quiet[1] - quiet[0] >= events.QUIET_S
     assert stream.went_on == len(stream.heard)
+
+
+def test_what_brokers_acknowledge_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change of a large cluster has a push and an answer for each broker."""
+    stream = Stream(monkeypatch)
+
+    async def story() -> None:
+        stream.recent.add(online(1), 7, 1)
+        stream.recent.add(LogBatch([PushAcknowledged(5, "StopReplica", 1, 1)]), 7, 2)
+
+    stream.listen(story, 6)
+    (news,) = stream.told(b"event: records")
+    assert (b'"total":2' in news, news.count(b'"kind"'), b'"kind":"broker"' in news) == (True, 1, True)
 
 
 def test_records_that_come_one_by_one_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,27 @@ def test_what_changes_nothing_is_not_recorded_unless_it_is_denied(audited: Audit
     ]
 
 
+@pytest.mark.parametrize(
+    ("code", "changes", "error"),
+    [
+        # Kafka's: TOPIC_, GROUP_ and CLUSTER_AUTHORIZATION_FAILED.
+        (29, False, "TOPIC_AUTHORIZATION_FAILED"),
+        (30, False, "GROUP_AUTHORIZATION_FAILED"),
+        (31, False, "CLUSTER_AUTHORIZATION_FAILED"),
+        (3, False, None),
+        (3, True, "UNKNOWN_TOPIC_OR_PARTITION"),
+        # STALE_CONTROLLER_EPOCH and NOT_CONTROLLER: the caller asks another controller.
+        (11, True, None),
+        (41, True, None),
+    ],
+)
+def test_which_errors_are_denials_and_which_say_nothing_of_the_request(
+    audited: Audited, code: int, changes: bool, error: str | None
+) -> None:
+    audited.log.answered("DeleteTopics", ALICE, deletion("a"), answer(code), 7, changes=changes)
+    assert [line["error"] for line in audited.lines()] == ([] if error is None else [error])
+
+
 def test_a_flood_of_denials_leaves_a_bounded_number_of_records(audited: Audited) -> None:
     for _ in range(RECORDED_MAX + 500):
         audited.log.answered("ElectLeaders", ALICE, None, DENIED, 7, changes=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from controller.core.model import LeaderAndIsr, Partition, PartitionState, ReplicaState, Topic
 from controller.core.records import (
+    AuditFinding,
     BrokerChange,
     EntityAltered,
     LeadershipChange,
     LogBatch,
     PartitionTransition,
     PushAcknowledged,
+    ReassignmentStep,
     Rejection,
     ReplicaTransition,
     StateRecord,
@@ -252,6 +254,30 @@ def test_portions_are_of_about_equal_work_however_large_a_batch_is() -> None:
 )
 def test_what_is_an_id_of_a_broker(text: str, is_id: bool) -> None:
     assert history_filter._is_id(text) is is_id
+
+
+def test_no_record_keeps_the_model_of_a_term_that_has_ended() -> None:
+    """A partition names its topic, and that all its partitions."""
+    one = partition(3)
+    of_a_partition: list[StateRecord] = [
+        PartitionTransition(one, ONLINE, OFFLINE, BEFORE),
+        ReplicaTransition(one, 1, ReplicaState.ONLINE, ReplicaState.OFFLINE),
+        LeadershipChange(one, BEFORE, AFTER),
+        Rejection("FENCED_WRITE", "newer", one),
+        ReassignmentStep(one, "ongoing", "r"),
+        AuditFinding(one, 1, "refused", "r"),
+    ]
+    assert {type(record) for record in of_a_partition} == {
+        kind for kind in get_args(StateRecord) if "partition" in kind.__struct_fields__
+    }
+    recent = Recent(1, 1000)
+    for record in of_a_partition:
+        recent.add(batch(record), 7, 1)
+    before = remembered(recent)
+    recent.end_term()
+    kept: list[Any] = [record for entry in recent.entries(7) for record in entry.batch.records]
+    assert [record for record in kept if isinstance(record.partition, Partition)] == []
+    assert (len(kept), remembered(recent)) == (len(of_a_partition), before)
 
 
 def test_records_with_and_without_a_partition_outlive_their_term() -> None:

@@ -56,6 +56,11 @@ def test_the_longest_round_is_told_by_the_clock_and_by_the_processor(monkeypatch
     rounds.close()
 
 
+def test_pauses_are_told_for_as_long_as_docs_say_and_looked_for_as_often_as_they_must_not_be() -> None:
+    """docs/operations.md: the last 15 to 30 seconds. docs/performance.md: no pause of more than 50 ms."""
+    assert (WINDOW_S, loop_lag.INTERVAL_S) == (15.0, 0.05)
+
+
 def test_a_pause_is_forgotten_after_two_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     clocks = Clocks(monkeypatch)
     rounds = Rounds()

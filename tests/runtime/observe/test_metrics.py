@@ -19,12 +19,23 @@ from controller.runtime.observe.metrics import (
 )
 from tests.support.paths import DOCS
 
-#: The reference's list, of what has an event here.
+#: The reference's list, of what has an event here, and what is of the same kind.
 REFERENCE = {
-    1: {EventKind.FAILOVER},
+    1: {EventKind.FAILOVER, EventKind.RECONNECTED},
     2: {EventKind.BROKER_CHANGE},
-    3: {EventKind.TOPIC_CHANGE, EventKind.PARTITION_MODIFICATIONS},
-    4: {EventKind.TOPIC_DELETION, EventKind.STOP_REPLICA_RESPONSE},
+    3: {
+        EventKind.TOPIC_CHANGE,
+        EventKind.PARTITION_MODIFICATIONS,
+        EventKind.CREATE_TOPICS,
+        EventKind.CREATE_PARTITIONS,
+    },
+    4: {
+        EventKind.TOPIC_DELETION,
+        EventKind.TOPIC_DELETION_RETRY,
+        EventKind.DELETE_TOPICS,
+        EventKind.DELETION_PROGRESS,
+        EventKind.STOP_REPLICA_RESPONSE,
+    },
     5: {EventKind.REASSIGNMENT, EventKind.ALTER_REASSIGNMENTS, EventKind.REASSIGNMENT_IN_SYNC},
     6: {EventKind.LEADER_REBALANCE},
     7: {EventKind.PREFERRED_ELECTION, EventKind.ELECT_LEADERS},

@@ -16,6 +16,7 @@ from kazoo.protocol.serialization import (
     GetData,
     SetData,
     Transaction,
+    stat_struct,
 )
 from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -75,6 +76,48 @@ def test_a_multi_that_landed_has_no_codes() -> None:
     landed = jute._HEADER.pack(jute.OP_SET_DATA, False, -1) + bytes(jute.STAT_SIZE) + END
     assert parse_multi(memoryview(landed), 1) == []
     assert parse_multi(memoryview(END), 0) == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (jute.OPEN_ACL, [("world", "anyone", 31)]),
+        (jute.READABLE_ACL, [("auth", "", 31), ("world", "anyone", 1)]),
+        (jute.PRIVATE_ACL, [("auth", "", 31)]),
+    ],
+)
+def test_permissions_are_zookeeper_s(ours: bytes, theirs: list[tuple[str, str, int]]) -> None:
+    """``ZooDefs.Ids``: all is 31, read is 1. Kazoo sends no id where ours is empty."""
+    packed = struct.pack(">i", len(theirs))
+    for scheme, who, permissions in theirs:
+        packed += struct.pack(">i", permissions)
+        packed += b"".join(struct.pack(">i", len(text)) + text.encode() for text in (scheme, who))
+    assert ours == packed
+
+
+def test_a_watch_on_a_tree_is_zookeeper_s() -> None:
+    """``AddWatchMode.PERSISTENT_RECURSIVE`` is 1, ``WatcherType.Any`` is 3."""
+    for arm, mode in ((True, 1), (False, 3)):
+        assert jute.TreeWatchRequest(b"/a", arm=arm).serialize() == struct.pack(">i2si", 2, b"/a", mode)
+
+
+def test_a_request_is_smaller_than_what_a_server_takes() -> None:
+    """By default; the paths of watches come three times over: data, exist and child watches."""
+    assert 0 < jute.WATCHES_BYTES_MAX < jute.MULTI_BYTES_MAX < 0xFFFFF
+
+
+def test_a_stat_is_kazoo_s() -> None:
+    """Two nodes: the second begins behind the whole of the first's."""
+    stats = [
+        stat_struct.pack(czxid, 91, 92, 93, version, 94, 95, 96, 97, 98, 99)
+        for czxid, version in ((2**40, 7), (5, 2**31 - 1))
+    ]
+    head = struct.pack(">i?i", jute.OP_GET_DATA, False, 0)
+    answer = b"".join(head + struct.pack(">i", 1) + b"d" + packed for packed in stats)
+    assert parse_multi_read(memoryview(answer + END), 2) == [
+        Node(b"d", 7, 2**40),
+        Node(b"d", 2**31 - 1, 5),
+    ]
 
 
 def stat(czxid: int, version: int) -> bytes:

@@ -6,9 +6,10 @@ import asyncio
 import threading
 
 import pytest
+from kazoo.exceptions import EXCEPTIONS, ConnectionClosedError
 
 from controller.core import znode_paths
-from controller.errors import EnvironmentFault
+from controller.errors import EnvironmentFault, SessionLostError
 from controller.runtime.zookeeper import access, jute
 from controller.runtime.zookeeper import session as session_module
 from controller.runtime.zookeeper.session import Session
@@ -51,6 +52,28 @@ async def test_a_call_that_fails_keeps_none_from_being_made() -> None:
     session._post(made.set)
     await asyncio.wait_for(made.wait(), 60)
     assert failures == ["a bug"]
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        # By ZooKeeper's numbers.
+        (EXCEPTIONS[-101](), session_module.NoNodeError),
+        (EXCEPTIONS[-110](), session_module.NodeExistsError),
+        (EXCEPTIONS[-103](), session_module.BadVersionError),
+        (EXCEPTIONS[-102](), session_module.AccessError),
+        (EXCEPTIONS[-112](), SessionLostError),
+        (EXCEPTIONS[-4](), session_module.ConnectionLossError),
+        (ConnectionClosedError(), SessionLostError),
+    ],
+)
+def test_each_error_of_kazoo_is_one_of_ours(error: Exception, ours: type[Exception]) -> None:
+    found = (translated for theirs, translated in session_module._TRANSLATED if isinstance(error, theirs))
+    assert next(found, None) is ours
+
+
+def test_changes_of_the_connection_are_named_as_the_metric_s_help_has_them() -> None:
+    assert [change.value for change in session_module.Connection] == ["connected", "suspended", "expired"]
 
 
 @pytest.mark.parametrize(

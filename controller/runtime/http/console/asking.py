@@ -34,8 +34,8 @@ ROWS_MAX, SEARCH_MAX = 500, 300
 #: The key of a request under which is kept what else is done to its response.
 ON_ANSWER: web.RequestKey[Callable[[web.StreamResponse], None]] = web.RequestKey("on_answer")
 
+#: The HTTP status of an error; 500 for others.
 _STATUS = {
-    ErrorCode.NONE: 200,
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
