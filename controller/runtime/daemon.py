@@ -119,6 +119,8 @@ class Daemon:
         self.session: Session | None = None
         #: Last controller seen in /controller: id and gRPC address.
         self.current_controller: Lost = Lost(-1)
+        #: Why nobody can be elected, as this candidate has found; empty: nothing is in the way.
+        self.cannot_elect = ""
         #: Whom this standby has said that it follows.
         self._followed: Lost | None = None
         #: How far brokers are ahead of the controller epoch, and how often that was put right.
@@ -348,7 +350,7 @@ class Daemon:
 
     async def _candidate(self, session: Session) -> None:
         """Take part in elections, and lead or wait, while the session lives."""
-        malformed: str | None = None
+        self.cannot_elect = ""
         with suppress(ConnectionLossError):
             await self._unless_stopping(self._patience.learn(session))
         while not self._stopping.is_set():
@@ -363,13 +365,13 @@ class Daemon:
                 continue
             except MalformedError as error:
                 # Without a readable epoch no controller can be fenced, so none may lead until it is repaired.
-                if malformed != str(error):
-                    malformed = str(error)
+                if self.cannot_elect != str(error):
+                    self.cannot_elect = str(error)
                     log.error("cannot_elect", path=error.path, problem=error.problem)
-                    self._reject("MALFORMED", malformed)
+                    self._reject("MALFORMED", self.cannot_elect)
                 await self._wait_for_change(lease.ELECTION_RETRY_S)
                 continue
-            malformed = None
+            self.cannot_elect = ""
             if result is None:
                 return
             if isinstance(result, Won):

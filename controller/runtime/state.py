@@ -70,10 +70,10 @@ async def state(daemon: Daemon) -> dict[str, Any]:
 
 
 def attention(daemon: Daemon) -> list[str]:
-    """What somebody has to look at although this controller leads, one line each."""
+    """What somebody has to look at although this controller leads, or could take over, one line each."""
     term = daemon.term
     if term is None:
-        return []
+        return [f"no controller can be elected: {daemon.cannot_elect}"] if daemon.cannot_elect else []
     found = [
         f"broker {id_} {why}"
         for id_, status in sorted(term.senders.status.items())

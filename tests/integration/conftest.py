@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,27 @@ async def create(session: Session, name: str, assignment: dict[int, list[int]]) 
     """An operator's hand: a topic by its znode."""
     data = {"version": 3, "partitions": {str(n): ids for n, ids in assignment.items()}}
     await session.create(znode_paths.topic_path(name), json.dumps(data).encode())
+
+
+def http_answer(address: str, path: str) -> tuple[int, str]:
+    """Status and content."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+            return int(answer.status), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def http_addresses(cluster: Playground) -> dict[int, str]:
+    """Where each controller serves HTTP, from its own log: ZooKeeper may be away."""
+    found = {}
+    for name, member in cluster.members.items():
+        if name.startswith("controller-"):
+            for line in member.log_path.read_text().splitlines():
+                if (row := json.loads(line)).get("event") == "listening":
+                    found[int(name.split("-")[1])] = row["http"]
+    return found
 
 
 def read_records(directory: Path) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from controller.core.model import NO_LEADER
 from controller.playground.cluster import Playground, healthy
 from controller.runtime.zookeeper import cluster_reader, jute
 from controller.runtime.zookeeper.session import Session
-from tests.integration.conftest import StartCluster, create, read_records
+from tests.integration.conftest import StartCluster, create, http_addresses, http_answer, read_records
 from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
@@ -168,6 +168,9 @@ async def test_unreadable_controller_epoch_elects_nobody_until_it_is_mended(
     assert "/controller_epoch" in rejected[0]["reason"]
     assert "decimal number" in rejected[0]["reason"]
     assert len(rejected) <= 2  # once for each candidate, not once for each attempt
+    for address in http_addresses(cluster).values():
+        status, said = http_answer(address, "/ready")
+        assert (status, rejected[0]["reason"] in said) == (503, True)
 
     await session.multi([jute.op_set(session.packed_path(znode_paths.CONTROLLER_EPOCH), b"41", -1)])
     await cluster.active(session)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +14,7 @@ from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.playground.cluster import Playground, healthy
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
-from tests.integration.conftest import StartCluster, create, read_records
+from tests.integration.conftest import StartCluster, create, http_addresses, http_answer, read_records
 
 pytestmark = pytest.mark.slow
 
@@ -31,26 +28,6 @@ def own_zookeeper(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Em
         yield embedded
 
 
-def http_status(address: str, path: str) -> int:
-    try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
-
-
-def http_addresses(cluster: Playground) -> dict[int, str]:
-    """Where each controller serves HTTP, from its own log: ZooKeeper may be away."""
-    found = {}
-    for name, member in cluster.members.items():
-        if name.startswith("controller-"):
-            for line in member.log_path.read_text().splitlines():
-                if (row := json.loads(line)).get("event") == "listening":
-                    found[int(name.split("-")[1])] = row["http"]
-    return found
-
-
 def wait_for(reached: Callable[[], bool], timeout_s: float = 30) -> None:
     deadline = time.monotonic() + timeout_s
     while not reached():
@@ -61,7 +38,7 @@ def wait_for(reached: Callable[[], bool], timeout_s: float = 30) -> None:
 def wait_until_no_leader(cluster: Playground) -> None:
     """Until no controller calls itself the leader, although ZooKeeper says nothing."""
     addresses = http_addresses(cluster)
-    wait_for(lambda: all(http_status(address, "/leader") != 200 for address in addresses.values()), 20)
+    wait_for(lambda: all(http_answer(address, "/leader")[0] != 200 for address in addresses.values()), 20)
 
 
 def led_and_counted(count: int, cluster_state: ClusterState) -> bool:
@@ -78,13 +55,13 @@ async def test_frozen_zookeeper_makes_the_leader_stop_by_its_own_clock(
         await cluster.until(session, "registered", lambda s: len(s.brokers) == 2)
         await create(session, "t", PAIR)
         await cluster.until(session, "led", healthy)
-    assert http_status(http_addresses(cluster)[active], "/leader") == 200
+    assert http_answer(http_addresses(cluster)[active], "/leader")[0] == 200
 
     own_zookeeper.servers[0].kill(signal.SIGSTOP)
     try:
         wait_until_no_leader(cluster)
         for address in http_addresses(cluster).values():
-            assert http_status(address, "/live") == 200
+            assert http_answer(address, "/live")[0] == 200
     finally:
         own_zookeeper.servers[0].kill(signal.SIGCONT)
 
@@ -124,7 +101,7 @@ async def test_without_zookeeper_nobody_is_ready_and_sigterm_still_ends_everybod
         await cluster.until(session, "both are candidates", lambda s: len(s.controllers) == 2)
     own_zookeeper.servers[0].kill()
     addresses = http_addresses(cluster)
-    wait_for(lambda: all(http_status(address, "/ready") == 503 for address in addresses.values()))
+    wait_for(lambda: all(http_answer(address, "/ready")[0] == 503 for address in addresses.values()))
     for member in cluster.members.values():
         member.signal(signal.SIGTERM)
     for member in cluster.members.values():
@@ -165,9 +142,9 @@ async def test_no_zookeeper_at_all_is_said_and_waited_out(
     cluster = start_cluster(controllers=1, brokers=0, connect=embedded.connect_string)
     wait_for(lambda: bool(http_addresses(cluster)))
     addresses = http_addresses(cluster)
-    assert http_status(addresses[1], "/ready") == 503
-    assert http_status(addresses[1], "/live") == 200
+    assert http_answer(addresses[1], "/ready")[0] == 503
+    assert http_answer(addresses[1], "/live")[0] == 200
     with embedded:
         async with cluster_reader.connected(cluster.connect, 20_000) as session:
             await cluster.active(session)
-        assert http_status(addresses[1], "/ready") == 200
+        assert http_answer(addresses[1], "/ready")[0] == 200

@@ -144,7 +144,7 @@ def _why_not_ready(daemon: Daemon) -> str:
         return "failover is under way"
     if daemon.term is not None:
         return "the lease is over: ZooKeeper does not answer"
-    return f"role is {daemon.role.value}"
+    return "; ".join([f"role is {daemon.role.value}", *attention(daemon)])
 
 
 class HttpServer:

@@ -219,6 +219,32 @@ class Term:
 
 
 @pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        (
+            Role.STARTING,
+            (503, "not ready: role is starting; no controller can be elected: /epoch: no number\n"),
+        ),
+        (Role.STANDBY, (200, "ready: standby\nno controller can be elected: /epoch: no number\n")),
+    ],
+)
+async def test_a_candidate_says_why_nobody_can_be_elected(
+    tmp_path: Path, role: Role, said: tuple[int, str]
+) -> None:
+    daemon: Any = Daemon(Settings(zookeeper="127.0.0.1:1", state_log_dir=tmp_path, allow_everyone=True))
+    daemon.role, daemon.session, daemon.cannot_elect = (
+        role,
+        SimpleNamespace(connected=True),
+        "/epoch: no number",
+    )
+    runner, port = await start_http(daemon, "127.0.0.1", 0)
+    try:
+        assert await Server(daemon, port, {}).get("/ready", "nobody") == said
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
     ("role", "connected", "elected", "lease_s", "ready", "leads"),
     [
         (Role.STARTING, None, None, 0.0, "not ready: no connection to ZooKeeper at 127.0.0.1:1", False),
