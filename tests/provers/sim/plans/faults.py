@@ -50,6 +50,8 @@ class Faults(Abuse):
         super().__init__(cluster)
         self._cluster = cluster
         self.over = False
+        #: Disks that failed, the latest at the end.
+        self._failed: list[Disk] = []
         #: What was in the znodes, by path.
         self._scribbled: dict[str, bytes] = {}
 
@@ -216,7 +218,7 @@ class Faults(Abuse):
                 for disk in broker.disks:
                     disk.fail_log(key)
         else:
-            _one_of(broker.disks, seconds).fail()
+            self._fail(_one_of(broker.disks, seconds))
         self.later(seconds, lambda: self._mend(broker))
 
     def _mend(self, broker: SimBroker) -> None:
@@ -224,15 +226,22 @@ class Faults(Abuse):
         self._start_later(broker, 0.1)
 
     def _repair(self, broker: SimBroker) -> None:
-        """What the broker began anew meanwhile goes from the disk that failed: with both, it
-        refuses to start, and asks operators to remove the folder that is not wanted."""
+        """What the broker began anew meanwhile goes from the disk that failed, also if the other one failed after it:
+        with both, it refuses to start, and asks operators to remove the folder that is not wanted."""
         broker.kill()
         failed = [disk for disk in broker.disks if disk.failing]
+        failed.sort(key=lambda disk: self._failed.index(disk) if disk in self._failed else -1)
         begun = {key for disk in broker.disks if disk not in failed for key in disk.folders}
-        for disk in failed:
+        for disk in reversed(failed):
             disk.repair()
             for key in disk.folders.keys() & begun:
                 del disk.folders[key]
+            begun |= disk.folders.keys()
+
+    def _fail(self, disk: Disk) -> None:
+        if not disk.failing:
+            self._failed = [*(other for other in self._failed if other is not disk), disk]
+        disk.fail()
 
     def lose_disk(self, id_: int, seconds: float) -> None:
         """One of them; another, empty one is in its place."""
@@ -248,7 +257,7 @@ class Faults(Abuse):
         """A broker starts again while one of its disks fails; later with that one, as it was."""
         broker = self._cluster.brokers[id_]
         broker.kill()
-        _one_of(broker.disks, seconds).fail()
+        self._fail(_one_of(broker.disks, seconds))
         self._start_later(broker, 0.1)
         self.later(seconds, lambda: self._mend(broker))
 
