@@ -1,7 +1,7 @@
 """Fixtures every test may use: a real ZooKeeper, once a session, with a fresh chroot for each test.
 
-And Hypothesis' profiles, by ``HYPOTHESIS_PROFILE``: "gate" takes the same examples every time, "short" fewer of them,
-"nightly" looks for new ones (``HYPOTHESIS_EXAMPLES`` says how many).
+And Hypothesis' profiles, by ``HYPOTHESIS_PROFILE``: "gate" takes the same examples every time, "short" (``make test``)
+and "quick" (``make check``) fewer of them, "nightly" looks for new ones (``HYPOTHESIS_EXAMPLES`` says how many).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from proto.zookeeper_access import Client
 from tests.support.paths import ROOT
 
-for profile, examples in (("gate", 100), ("short", 25)):
+for profile, examples in (("gate", 100), ("short", 25), ("quick", 5)):
     settings.register_profile(
         profile,
         derandomize=True,
@@ -126,14 +126,17 @@ LONGEST = (
 SERVERS = {"zookeeper_server", "spark"}
 #: A timeout amid a call to the JVM leaves the Spark that tests share unusable: on a busy machine one made 59 failures.
 SPARK_TIMEOUT_S = 1200
-#: They need no server, and take long: tests of what tests the product, of the work that grows with the input, of each
-#: moment at which a process may die, of logs with any damage, and of each of some hundred generated messages, also by
-#: another library's reading.
+#: They need no server, and take long: tests of what tests the product, of the work that grows with the input, of random
+#: walks, of each moment at which a process may die, of logs with any damage, and of each of some hundred generated
+#: messages, also by another library's reading.
 THOROUGH = (
     "analysis/test_conversion.py",
     "broker_stub/log/test_log_power_cuts.py",
+    "broker_stub/log/test_log_recovery.py",
     "broker_stub/replication/test_replication_machine.py",
     "core/reassignment/test_crashes.py",
+    "core/test_mixed_walks.py",
+    "core/test_warm_failovers.py",
     "core/topics/test_deletion_crashes.py",
     "linear/",
     "proto/kafka/test_kio.py",

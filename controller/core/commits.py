@@ -159,9 +159,8 @@ def _read_back(
         elif (decided := redecide(partition)) is not None:
             _follow(decided, change)
             again.append(decided)
-        elif _went_back(found, change.old):
+        elif isinstance(found, LeaderAndIsr) and _went_back(found, change.old):
             # The check of stored states finds it, and confirms it above the known leader epoch.
-            assert isinstance(found, LeaderAndIsr)
             context.log([LeadershipChange(partition, found, change.old)], WENT_BACK)
             partition.leadership = change.old
     if landed:
@@ -181,9 +180,9 @@ def _follow(decided: StateChange, former: StateChange) -> None:
         decided.new = msgspec.structs.replace(decided.new, leader_epoch=epoch)
 
 
-def _went_back(found: LeaderAndIsr | Problem | None, known: LeaderAndIsr | None) -> bool:
+def _went_back(found: LeaderAndIsr, known: LeaderAndIsr | None) -> bool:
     """Whether somebody wrote a leader epoch below the known one."""
-    return isinstance(found, LeaderAndIsr) and known is not None and found.leader_epoch < known.leader_epoch
+    return known is not None and found.leader_epoch < known.leader_epoch
 
 
 def _overtaken(

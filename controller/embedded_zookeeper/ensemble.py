@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from controller.child_processes import launch, release
@@ -278,7 +279,8 @@ class ZooKeeperServer:
         """The ends of its output and of its log, without the stack traces of Java in which a cause is not found."""
         files = [file for name in ("out", "log") if (file := self.data_dir / f"zookeeper.{name}").exists()]
         ends = [file.read_text(errors="replace")[-20_000:].splitlines() for file in files]
-        return "\n".join(s for end in ends for s in [s for s in end if not s.startswith("\tat ")][-12:])
+        said = [[line for line in end if not line.startswith("\tat ")][-12:] for end in ends]
+        return "\n".join(chain.from_iterable(said))
 
     def kill(self, signum: int = signal.SIGKILL) -> None:
         """Send a signal to the server process, if it runs."""

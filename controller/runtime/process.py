@@ -250,8 +250,8 @@ def run(settings: Settings, load: Callable[[], Settings]) -> int:
     # A million long-lived objects make full garbage collections expensive, and the code creates few cycles: what a term
     # leaves is collected at its end. The others look at 15,000 objects at most: 100,000 were a pause of 50 ms.
     gc.set_threshold(5_000, 2, 15_000)
-    # A thread that has an answer of ZooKeeper waits that long for one that computes: by default 5 ms, and the last
-    # partition without a leader was led half as late again.
+    # kazoo's thread waits up to this long for the loop's to let it pass an answer of ZooKeeper on (by default 5 ms:
+    # after a broker's failure it then took half as long again until the last partition was led).
     sys.setswitchinterval(0.0005)
     rounds = Rounds()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(rounds)) as runner:

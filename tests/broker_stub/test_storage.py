@@ -351,7 +351,7 @@ class TestJournal:
         Journal(tmp_path / FILE_NAME, {}).close()
         assert synced == [[FILE_NAME]]
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=2 * settings().max_examples)
     @given(content=st.binary(max_size=300))
     def test_any_content_can_be_opened(
         self, content: bytes, tmp_path_factory: pytest.TempPathFactory

@@ -135,7 +135,8 @@ def _known_id(context: EventContext, info: TopicInfo) -> str:
 
 
 def _lacks_its_id(context: EventContext, info: TopicInfo) -> bool:
-    return info.topic_id != _known_id(context, info) if _known_id(context, info) else not info.topic_id
+    known = _known_id(context, info)
+    return info.topic_id != known if known else not info.topic_id
 
 
 def _insist_on_id(context: EventContext, info: TopicInfo) -> Handler[None]:

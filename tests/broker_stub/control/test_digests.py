@@ -84,7 +84,7 @@ def from_scratch(broker: BrokerHarness, topic: str) -> tuple[int, int]:
     return total_of(iter(hosted)), total_of(iter([*known, identity]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=8 * settings().max_examples)
 @given(st.lists(steps(), max_size=25))
 def test_what_is_kept_equals_what_is_computed_anew(story: list[tuple[Any, ...]]) -> None:
     broker = BrokerHarness()

@@ -75,7 +75,7 @@ def deliver(broker: BrokerHarness, request: Message) -> Any:
     return broker.deliver(METHODS[type(request)], request.SerializeToString())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=8 * settings().max_examples)
 @given(st.lists(st.one_of(lead_requests, stop_requests, update_requests), max_size=12))
 def test_any_sequence_of_requests_keeps_the_invariants(requests: list[Message]) -> None:
     """Nothing crashes; the controller epoch and a hosted replica's epochs never go back."""
@@ -100,7 +100,7 @@ def test_any_sequence_of_requests_keeps_the_invariants(requests: list[Message]) 
             assert [(e.topic, e.partition) for e in response.partition_errors] == sent
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     st.lists(st.one_of(lead_requests, stop_requests, update_requests), max_size=5),
     st.one_of(lead_requests, stop_requests, update_requests),
@@ -115,7 +115,7 @@ def test_a_repeated_request_changes_nothing_more(history: list[Message], request
     assert broker.handlers.describe() == once
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.binary(max_size=200), st.sampled_from(sorted(METHODS.values())))
 def test_any_bytes_are_answered_or_refused(message: bytes, method: str) -> None:
     broker = BrokerHarness()

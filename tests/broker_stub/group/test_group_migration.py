@@ -376,7 +376,7 @@ class Clients:
 
 
 @given(STEPS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=6 * settings().max_examples)
 def test_replaying_the_log_gives_the_live_state(steps: list[tuple[str, str, int]]) -> None:
     """Whatever clients did: once quiet (Stable or Empty), a coordinator that loads the log knows the same."""
 

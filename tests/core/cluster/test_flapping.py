@@ -110,7 +110,7 @@ def test_holds_grow_and_are_bounded(losses: int, first_s: int) -> None:
     assert bool(hold) == (losses >= 2 and first_s > 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(st.sampled_from(["1 down", "1 up", "2 down", "2 up", "wait", "balance"]), max_size=25))
 def test_it_never_costs_availability(steps: list[str]) -> None:
     """Whoever is alive and in sync leads, held back or not; a held one gets nothing back."""

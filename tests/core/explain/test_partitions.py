@@ -57,6 +57,7 @@ def explained(
     return explain_partition(cluster, partition, unclean_allowed=unclean, controller_active=active)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unclean", [False, True])
 def test_rules_find_whom_the_elections_find(unclean: bool) -> None:
     """Every assignment order, ISR and online subset of three brokers, some shutting down."""

@@ -208,6 +208,7 @@ def test_every_strategy_is_in_the_table() -> None:
     assert all(method.ways for method in STRATEGIES.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("unclean_allowed", [False, True])
 def test_the_trace_decides_as_the_election_does(strategy: Strategy, unclean_allowed: bool) -> None:

@@ -429,7 +429,7 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(changes)
 def test_kept_digests_are_those_of_a_fresh_look(story: list[tuple[int, int, int, str]]) -> None:
     expected_module_block = expected_module.BLOCK

@@ -358,7 +358,7 @@ LIES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(LIES, min_size=1, max_size=3), st.booleans())
 def test_whatever_brokers_hold_they_end_with_what_the_controller_believes(
     terms: list[list[tuple[str, int, int]]], during: bool
