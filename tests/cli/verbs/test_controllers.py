@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.cli.common.options import Options
 from controller.cli.pctl import cluster as verbs
 from controller.client import admin
 from controller.core.cluster.term_history import TermRecord
@@ -18,11 +19,11 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState, Controller
 from controller.runtime.zookeeper.single_codecs import Resignation
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import maintenance_pb2
-from tests.support.cli.verbs import JSON, Asked, ended, refused
+from tests.support.cli.verbs import Asked, refused, typed
 from tests.support.core.world import a_broker, state
 
 NOBODY: Any = None
-BY: dict[str, Any] = {"reason": "r", "author": "ann", "yes": True}
+BY = "--reason r --author ann --yes"
 #: 100 leads, 101 and 102 stand by.
 OURS = [ControllerInfo(n, f"c{n}:1", "", n == 100) for n in (100, 101, 102)]
 
@@ -35,13 +36,7 @@ def led_by(controller_id: int, epoch: int, **changes: Any) -> ClusterState:
 KAFKA = replace(led_by(3, 7), controller_endpoint="")
 
 
-def rows(capsys: pytest.CaptureFixture[str]) -> Any:
-    return json.loads(capsys.readouterr().out)
-
-
-async def test_partitions_are_counted_by_what_is_wrong_with_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_partitions_are_counted_by_what_is_wrong_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is being deleted nothing is wrong."""
     partitions = [
         PartitionInfo("t", 0, (1, 2, 3), state(1, (1, 2, 3), 1, 1)),
@@ -61,8 +56,7 @@ async def test_partitions_are_counted_by_what_is_wrong_with_them(
         configs={"t": {"min.insync.replicas": "2"}},
     )
     Asked(known).install(monkeypatch)
-    assert await ended(verbs.cluster) == 0
-    found = rows(capsys)
+    found = json.loads(typed("cluster").stdout)
     assert {name: found[name] for name in found if name.endswith("partitions")} == {
         "partitions": 6,
         "unavailable_partitions": 2,
@@ -73,9 +67,7 @@ async def test_partitions_are_counted_by_what_is_wrong_with_them(
     assert (found["not_on_preferred_leader"], found["brokers"], found["brokers_gone"]) == (1, 3, [9])
 
 
-async def test_terms_last_until_their_end_or_until_now(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_terms_last_until_their_end_or_until_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long nobody led is unknown after a term that ended without a word."""
     terms = (
         TermRecord(100, 5, 10_000, 20_000, why="resigned"),
@@ -89,8 +81,8 @@ async def test_terms_last_until_their_end_or_until_now(
     monkeypatch.setattr(single_codecs, "read_nodes", read)
     monkeypatch.setattr(verbs, "time", SimpleNamespace(time=lambda: 40.0))
     Asked(led_by(100, 7)).install(monkeypatch)
-    assert await ended(verbs.history) == 0
-    assert [(r["seconds"], r["vacant_before_s"], r["until"], r["why"]) for r in rows(capsys)] == [
+    found = json.loads(typed("controllers history").stdout)
+    assert [(r["seconds"], r["vacant_before_s"], r["until"], r["why"]) for r in found] == [
         (10.0, None, "1970-01-01T00:00:20.000Z", "resigned"),
         (None, 0.5, "1970-01-01T00:00:30.000Z", "?"),
         (9.0, None, None, "it leads"),
@@ -106,13 +98,13 @@ async def test_a_standby_that_lags_says_so(behind: int, told: str, monkeypatch: 
         return pb.DescribeClusterResponse(standby=standby)
 
     monkeypatch.setattr(admin, "describe_cluster", describe)
-    assert await verbs._memory(JSON, OURS[1]) == told
-    assert await verbs._memory(JSON, OURS[0]) == "", "who leads stands by for nobody"
+    assert await verbs._memory(Options("", "json", 1.0), OURS[1]) == told
+    assert await verbs._memory(Options("", "json", 1.0), OURS[0]) == "", "who leads stands by for nobody"
 
 
-async def test_a_broker_of_kafka_is_not_asked_to_resign(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_of_kafka_is_not_asked_to_resign(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(KAFKA).install(monkeypatch, verbs)
-    assert await ended(verbs.resign, to_kafka=False, **BY) == EXIT_REFUSED
+    assert typed(f"controllers resign {BY}").exit_code == EXIT_REFUSED
     assert asked.requests == []
 
 
@@ -123,7 +115,7 @@ async def test_a_broker_of_kafka_is_not_asked_to_resign(monkeypatch: pytest.Monk
         (led_by(102, 8), EXIT_FAILED, "controller 102 took over instead: 101 was not elected in time"),
     ],
 )
-async def test_who_was_to_take_over_is_who_has(
+def test_who_was_to_take_over_is_who_has(
     now: ClusterState,
     code: int,
     told: str,
@@ -134,22 +126,22 @@ async def test_who_was_to_take_over_is_who_has(
     asked = Asked(before, before, before, now, ResignController=maintenance_pb2.OperatorResponse())
     asked.install(monkeypatch, verbs)
     monkeypatch.setattr(verbs, "_LOOK_S", 0)
-    assert await ended(verbs.move, controller=101, **BY) == code
-    assert told in capsys.readouterr().err
+    shown = typed(f"controllers move 101 {BY}")
+    assert (shown.exit_code, told in shown.stderr) == (code, True)
     ((_, request),) = asked.requests
     assert (request.successor, request.reason, request.author) == (101, "r", "ann")
 
 
-async def test_who_leads_need_not_take_over_unless_it_is_a_broker_of_the_same_id(
+def test_who_leads_need_not_take_over_unless_it_is_a_broker_of_the_same_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = Asked(led_by(100, 7)).install(monkeypatch, verbs)
-    assert await ended(verbs.move, controller=100, **BY) == 0
+    assert typed(f"controllers move 100 {BY}").exit_code == 0
     assert asked.requests == []
     broker = replace(led_by(100, 7), controller_endpoint="")
     asked = Asked(broker, ResignController=refused("ResignController", "INVALID_REQUEST"))
     asked.install(monkeypatch, verbs)
-    assert await ended(verbs.move, controller=100, **BY) == EXIT_FAILED
+    assert typed(f"controllers move 100 {BY}").exit_code == EXIT_FAILED
     assert asked.methods == ["ResignController"]
 
 
@@ -161,19 +153,19 @@ async def test_nobody_has_taken_over_before_the_epoch_has_risen_and_somebody_has
     looks = [before, before, nobody, nobody, after]
     asked = Asked(*looks).install(monkeypatch)
     monkeypatch.setattr(verbs, "_LOOK_S", 0)
-    assert await verbs._follow(JSON, NOBODY, before) == 101
+    assert await verbs._follow(Options("", "json", 1.0), NOBODY, before) == 101
     assert asked.looks == [after]
 
 
-async def test_control_is_claimed_by_whoever_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_is_claimed_by_whoever_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([admin.NoAnswerError("c100:1 is away"), maintenance_pb2.OperatorResponse()])
     asked = Asked(KAFKA, led_by(101, 8), ClaimController=lambda _: next(answers)).install(monkeypatch)
-    assert await ended(verbs.claim) == 0
+    assert typed("controllers claim --yes").exit_code == 0
     assert asked.endpoints == ["c100:1", "c101:1"]
 
 
 @pytest.mark.parametrize("handed_back", [False, True])
-async def test_who_leads_claims_only_what_was_handed_back(
+def test_who_leads_claims_only_what_was_handed_back(
     handed_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An election may be won just before the hand-over is asked for, which holds from the next one on."""
@@ -181,16 +173,16 @@ async def test_who_leads_claims_only_what_was_handed_back(
     asked = Asked(
         led_by(100, 7, resignation=given), led_by(100, 8), ClaimController=maintenance_pb2.OperatorResponse()
     ).install(monkeypatch)
-    assert await ended(verbs.claim) == 0
+    assert typed("controllers claim --yes").exit_code == 0
     assert asked.methods == ["ClaimController"] * handed_back
 
 
 @pytest.mark.parametrize(
     ("error", "code"), [("OPERATION_NOT_ATTEMPTED", EXIT_REFUSED), ("INVALID_REQUEST", EXIT_FAILED)]
 )
-async def test_what_is_refused_for_safety_is_no_failure(
+def test_what_is_refused_for_safety_is_no_failure(
     error: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked(led_by(100, 7), ResignController=refused("ResignController", error))
     asked.install(monkeypatch, verbs)
-    assert await ended(verbs.resign, to_kafka=True, **BY) == code
+    assert typed(f"controllers resign --to-kafka {BY}").exit_code == code

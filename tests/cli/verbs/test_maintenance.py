@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
 import pytest
 
+from controller.cli.common import progress
 from controller.cli.pctl import maintenance as verbs
+from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
-from controller.runtime.zookeeper.cluster_reader import ClusterState
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import maintenance_pb2 as pb
-from tests.support.cli.verbs import Asked, ended, refused
-from tests.support.core.world import a_broker
+from tests.support.cli.verbs import Asked, refused, typed
+from tests.support.core.world import a_broker, state
 
 ANN = Attribution("disks", "ann")
-BY: dict[str, Any] = {"reason": "r", "author": "bob", "yes": True, "dry_run": False}
+BY = "--reason r --author bob --yes"
 PAUSED, NOT = Maintenance(paused=ANN), Maintenance()
 
 
@@ -27,43 +30,41 @@ def cluster(maintenance: Maintenance, *brokers: int) -> ClusterState:
 @pytest.mark.parametrize(
     ("verb", "before", "asks"),
     [
-        (verbs.pause, NOT, True),
+        ("pause", NOT, True),
         # Another reason, or another author.
-        (verbs.pause, PAUSED, True),
-        (verbs.resume, PAUSED, True),
-        (verbs.resume, NOT, False),
+        ("pause", PAUSED, True),
+        ("resume", PAUSED, True),
+        ("resume", NOT, False),
     ],
 )
-async def test_only_an_end_of_what_is_not_in_force_needs_nothing(
-    verb: Any, before: Maintenance, asks: bool, monkeypatch: pytest.MonkeyPatch
+def test_only_an_end_of_what_is_not_in_force_needs_nothing(
+    verb: str, before: Maintenance, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked(cluster(before), SetPause=pb.OperatorResponse()).install(monkeypatch, verbs)
-    assert await ended(verb, **BY) == 0
+    assert typed(f"maintenance {verb} {BY}").exit_code == 0
     assert asked.methods == ["SetPause"] * asks
 
 
-async def test_a_step_that_is_refused_decides_the_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_that_is_refused_decides_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other brokers are asked for all the same."""
     answers = {1: refused("SetDrain", "INVALID_REQUEST", "no"), 2: pb.OperatorResponse()}
     asked = Asked(cluster(NOT, 1, 2, 3), SetDrain=lambda request: answers[request.broker_id])
     asked.install(monkeypatch, verbs)
-    assert await ended(verbs.drain, brokers=(1, 2), force=False, no_wait=True, **BY) == EXIT_FAILED
+    shown = typed(f"maintenance drain 1 2 --no-wait {BY}")
+    assert shown.exit_code == EXIT_FAILED
     assert [request.broker_id for _, request in asked.requests] == [1, 2]
-    told = capsys.readouterr().err
-    assert "broker 1: INVALID_REQUEST: no" in told
-    assert "drained" not in told
+    assert "broker 1: INVALID_REQUEST: no" in shown.stderr
+    assert ": drained" not in shown.stderr
 
 
 @pytest.mark.parametrize(("force", "code"), [(False, EXIT_REFUSED), (True, 0)])
-async def test_somebody_must_be_left_to_lead(force: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_must_be_left_to_lead(force: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is drained already does not."""
     before = Maintenance(drained={3: ANN})
     asked = Asked(cluster(before, 1, 2, 3), SetDrain=pb.OperatorResponse()).install(monkeypatch, verbs)
-    assert await ended(verbs.drain, brokers=(1, 2), force=force, no_wait=True, **BY) == code
+    assert typed(f"maintenance drain 1 2 --no-wait {'--force' * force} {BY}").exit_code == code
     assert asked.methods == ["SetDrain"] * (2 * force)
-    assert await ended(verbs.drain, brokers=(1,), force=False, no_wait=True, **BY) == 0
+    assert typed(f"maintenance drain 1 --no-wait {BY}").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -87,3 +88,64 @@ def test_who_is_offline_is_named_and_counted() -> None:
     assert verbs._offline(pb.DescribeMaintenanceResponse(known_brokers=6)) == (
         "offline brokers: none (0 of 6; 6 are registered); maintenance never begins automatically"
     )
+
+
+def led(leader: int, *isr: int, number: int = 0) -> PartitionInfo:
+    return PartitionInfo("t", number, isr, state(leader, isr, 1, 1))
+
+
+def holding(*partitions: PartitionInfo, brokers: tuple[int, ...] = (1, 2, 3), **fields: Any) -> ClusterState:
+    info = TopicInfo("t", "id", {p.partition: p.replicas for p in partitions}, {}, {}, version=0, czxid=1)
+    known = cluster(fields.pop("maintenance", NOT), *brokers)
+    return replace(known, topics={"t": info}, partitions=list(partitions))
+
+
+@pytest.mark.parametrize(
+    ("now", "shutting_down", "waits"),
+    [
+        (led(2, 1, 2), [], False),
+        (led(1, 1, 2), [], True),
+        # Nobody else can.
+        (led(1, 1), [], False),
+        (led(1, 1, 2), [2], False),
+    ],
+)
+def test_a_drained_broker_is_waited_for_while_somebody_else_can_lead(
+    now: PartitionInfo, shutting_down: list[int], waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "POLL_EVERY_S", 0)
+    drained = Maintenance(drained={1: ANN})
+    asked = Asked(
+        holding(led(1, 1, 2)),
+        holding(now, maintenance=drained),
+        holding(led(2, 1, 2), maintenance=drained),
+        SetDrain=pb.OperatorResponse(),
+        DescribeMaintenance=pb.DescribeMaintenanceResponse(shutting_down=shutting_down),
+    ).install(monkeypatch, verbs)
+    shown = typed(f"maintenance drain 1 {BY}")
+    assert shown.exit_code == 0
+    assert asked.methods.count("DescribeMaintenance") == 2 + waits
+
+
+def test_only_drained_brokers_are_undrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(cluster(Maintenance(drained={2: ANN}), 1, 2), SetDrain=pb.OperatorResponse())
+    asked.install(monkeypatch, verbs)
+    assert typed(f"maintenance undrain 1 2 {BY}").exit_code == 0
+    assert [(r.broker_id, r.drained) for r in asked.of("SetDrain")] == [(2, False)]
+    assert typed(f"maintenance undrain 1 {BY}").exit_code == 0
+    assert len(asked.of("SetDrain")) == 1
+
+
+@pytest.mark.parametrize(("option", "epoch"), [("", -1), ("--epoch 0", 0), ("--epoch 77", 77)])
+def test_a_shutdown_of_the_life_that_is_named_is_cancelled(
+    option: str, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an epoch, of any life; of a broker that is not shutting down, none."""
+    asked = Asked(
+        cluster(NOT, 1, 2),
+        DescribeMaintenance=pb.DescribeMaintenanceResponse(shutting_down=[1]),
+        CancelShutdown=pb.OperatorResponse(),
+    ).install(monkeypatch, verbs)
+    assert typed(f"maintenance cancel-shutdown 1 {option} --yes").exit_code == 0
+    assert typed(f"maintenance cancel-shutdown 2 {option} --yes").exit_code == 0
+    assert [(r.broker_id, r.broker_epoch) for r in asked.of("CancelShutdown")] == [(1, epoch)]

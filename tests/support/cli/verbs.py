@@ -1,21 +1,21 @@
-"""A verb of pctl in this process: what it reads of a cluster, and what a controller answers, are given."""
+"""A command of pctl in this process: what it reads of a cluster, and what a controller answers, are given."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
-import click
 import pytest
+from click.testing import CliRunner, Result
 
 from controller.cli.common.options import Options
+from controller.cli.pctl.main import main
 from controller.client import admin
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
-
-JSON = Options("", "json", 1.0)
 
 
 class Asked:
@@ -30,6 +30,9 @@ class Asked:
     @property
     def methods(self) -> list[str]:
         return [method for method, _ in self.requests]
+
+    def of(self, method: str) -> list[Any]:
+        return [request for asked, request in self.requests if asked == method]
 
     def _answer(self, method: str, request: Any) -> Any:
         self.requests.append((method, request))
@@ -52,21 +55,21 @@ class Asked:
         async def look(*_: Any, **__: Any) -> ClusterState:
             return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
+        @asynccontextmanager
+        async def connected(_: Options) -> AsyncIterator[None]:
+            yield
+
         for module in modules:
             monkeypatch.setattr(module, "ask", ask)
         monkeypatch.setattr(admin, "ask", ask_at)
         monkeypatch.setattr(cluster_reader, "look", look)
+        monkeypatch.setattr(Options, "connected", connected)
         return self
 
 
-async def ended(verb: click.Command, options: Options = JSON, **arguments: Any) -> int:
-    """Run a verb; its exit code."""
-    work: Callable[..., Any] = inspect.unwrap(verb.callback)  # type: ignore[arg-type]
-    try:
-        await work(options, None, **arguments)
-    except SystemExit as end:
-        return cast("int", end.code)
-    return 0
+def typed(command: str) -> Result:
+    """What ``pctl -o json`` makes of it."""
+    return CliRunner().invoke(main, ["-o", "json", *shlex.split(command)], catch_exceptions=False)
 
 
 def refused(method: str, error: str, message: str = "") -> admin.RefusedError:
