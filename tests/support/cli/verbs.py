@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,8 +56,8 @@ class Asked:
             return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
         @asynccontextmanager
-        async def connected(_: Options) -> AsyncIterator[None]:
-            yield
+        async def connected(_: Options) -> AsyncIterator[Any]:
+            yield SimpleNamespace(over=False)
 
         for module in modules:
             monkeypatch.setattr(module, "ask", ask)
