@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from controller.core.context import CoreSettings
+from controller.core.context import CoreSettings, unclean_default
 from controller.core.explain.partitions import back_in_sync
 from controller.core.model import NO_LEADER, BrokerIds, Cluster, Partition, ReplicaState
 from controller.core.names import ids_shown
@@ -210,9 +210,8 @@ def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...
     def cap(value: int) -> str:
         return str(value) if value else "no cap"
 
-    dynamic = cluster.unclean_default
-    unclean = on(settings.unclean_leader_election_enable if dynamic is None else dynamic)
-    source = "its setting" if dynamic is None else BROKER_DEFAULTS
+    unclean = on(unclean_default(settings, cluster))
+    source = "its setting" if cluster.unclean_default is None else BROKER_DEFAULTS
     maintenance = cluster.maintenance
     notes = [
         f"unclean elections of topics without their own setting: {unclean} (by {source})",

@@ -13,6 +13,7 @@ from controller.core.brokers.stop_approvals import PATH as APPROVALS
 from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
 from controller.core.cluster.quarantine import PATH as QUARANTINE
 from controller.core.cluster.quarantine import Quarantine
+from controller.core.config_keys import MIN_ISR
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, BrokerIds, Forgotten, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.topics.forgotten import PATH as FORGOTTEN
@@ -39,7 +40,7 @@ class ControllerInfo:
 def min_isr_in(*settings: Mapping[str, str]) -> int:
     """``min.insync.replicas`` by the first settings that say it with a number; 1, Kafka's default, if none do."""
     for found in settings:
-        text = found.get("min.insync.replicas", "").strip()
+        text = found.get(MIN_ISR, "").strip()
         if text.isascii() and text.isdigit() and int(text[:10]) >= 1:
             return int(text[:10])
     return 1
