@@ -332,7 +332,11 @@ class DataPlane:
                         directory.path, f"data directory {directory.path}: {error.strerror or error}"
                     )
                     continue
-                self._fail_all(missing, "the log folder was removed")
+                hosted = [key for key in missing if self.manager.get(key) is not None]
+                for key in hosted:
+                    self.manager.take_offline(key)
+                if hosted:
+                    self._failed(hosted, "the log folder was removed")
 
     async def _checkpoint(self, directory: LogDirectory, points: Mapping[Key, int]) -> None:
         """Write the checkpoints. Raises OSError.
@@ -349,13 +353,6 @@ class DataPlane:
             if not thread.cancelled():
                 thread.exception()
             raise
-
-    def _fail_all(self, keys: Sequence[Key], why: str) -> None:
-        hosted = [key for key in keys if self.manager.get(key) is not None]
-        for key in hosted:
-            self.manager.take_offline(key)
-        if hosted:
-            self._failed(hosted, why)
 
     def _directory_failed(self, path: Path, why: str) -> None:
         self._drop(path)
