@@ -72,9 +72,7 @@ async def cluster(options: Options, session: Session) -> None:
         if isinstance(answer, str):
             fields["controller_answers"] = f"no ({answer})"
         elif answer.error_code:
-            fields["controller_answers"] = (
-                "no (NOT_CONTROLLER: its failover is not completed, or it resigned)"
-            )
+            fields["controller_answers"] = f"no (NOT_CONTROLLER: {admin.ACTIVE_ONLY})"
         else:
             fields["controller_answers"] = "yes"
             fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)

@@ -56,6 +56,10 @@ class PartitionInfo:
     state: LeaderAndIsr | None
 
     @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
     def available(self) -> bool:
         return self.state is not None and self.state.leader >= 0
 
