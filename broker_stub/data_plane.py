@@ -368,6 +368,6 @@ class DataPlane:
             for key, why in self._logs.flush().items():
                 self.manager.fail(key, why)
 
-    def describe(self) -> Mapping[str, Any]:
-        """JSON-ready."""
-        return self.manager.describe()
+    def describe(self) -> dict[str, Any]:
+        """JSON-ready, for crash dumps."""
+        return {"replication": self.manager.describe(), "groups": self.coordinator.describe()}

@@ -161,7 +161,7 @@ class ReplicaManager:
         return self._high_watermarks | {p.key: p.high_watermark for p in self._partitions.values()}
 
     def describe(self) -> dict[str, Any]:
-        """JSON-ready, for operators and crash dumps."""
+        """JSON-ready, for crash dumps."""
         return {
             "followed": self._fetchers.describe(),
             "partitions": [

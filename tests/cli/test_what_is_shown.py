@@ -586,9 +586,9 @@ def test_where_partitions_will_be() -> None:
 def test_how_much_is_copied(
     sizes: dict[tuple[str, int], int], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    current = {("t", 0): (1, 2), ("t", 1): (2, 3)}
-    note_copied(current, {("t", 0): (3, 2), ("t", 1): (1, 4)}, sizes, 7)
-    assert capsys.readouterr().err == f"2 of 7 partitions change, 3 replicas are copied{said}\n"
+    current = {("t", 0): (1, 2), ("t", 1): (2, 3), ("t", 2): (1, 2)}
+    note_copied(current, {("t", 0): (3, 2), ("t", 1): (1, 4)}, sizes)
+    assert capsys.readouterr().err == f"2 of 3 partitions change, 3 replicas are copied{said}\n"
 
 
 def test_what_a_cancellation_keeps_is_in_the_order_of_before() -> None:

@@ -436,7 +436,7 @@ async def generate_plan(
             "there are too few other brokers"
         )
     print_load(options, cluster_state, current, changed, sizes, err=True)
-    note_copied(current, changed, sizes, len(current))
+    note_copied(current, changed, sizes)
     note("plan to undo it:")
     note(write_plan({key: current[key] for key in changed}))
     click.echo(write_plan(changed))
