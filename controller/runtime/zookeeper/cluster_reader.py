@@ -224,7 +224,7 @@ async def _ours(session: Session, cluster_state: ClusterState, path: NodePath[T]
     with _reading(cluster_state):
         data, _ = await session.get(path)
         found = single_codecs.decode(path, data)
-    return found
+    return found  # noqa: RET504  (None where `_reading` ended it)
 
 
 async def _feature(session: Session, cluster_state: ClusterState) -> None:
