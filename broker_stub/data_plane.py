@@ -41,6 +41,7 @@ from broker_stub.zookeeper.codecs import ConfigKind
 from broker_stub.zookeeper.isr_writers import AlterPartitionWriter, NotificationWriter
 from proto.gen import broker_control_pb2 as control
 from proto.security.grpc_channels import GrpcTls
+from proto.tasks import end_all
 
 _log = structlog.get_logger("broker_stub.data_plane")
 #: Replicas looked at before others have a turn.
@@ -229,10 +230,7 @@ class DataPlane:
 
     async def stop(self) -> None:
         """Stop replication and complete waiting requests. The logs stay open: the control thread may still use them."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(self._tasks)
         await self._groups.close()
         await self.coordinator.stop()
         await self.manager.stop()

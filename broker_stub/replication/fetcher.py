@@ -21,6 +21,7 @@ from broker_stub.replication.partition import Partition
 from broker_stub.replication.throttle import ReplicationQuota
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.tasks import end_all
 
 _log = structlog.get_logger("broker_stub.replication.fetcher")
 
@@ -113,9 +114,7 @@ class Fetchers:
         fetchers = list(self._by_leader.values())
         self._by_leader.clear()
         self._leader_of.clear()
-        for fetcher in fetchers:
-            fetcher.cancel()
-        await asyncio.gather(*(fetcher.task for fetcher in fetchers), return_exceptions=True)
+        await end_all(fetcher.task for fetcher in fetchers)
 
 
 @dataclass

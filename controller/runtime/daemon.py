@@ -69,6 +69,7 @@ from proto.security.files import FromFiles
 from proto.security.grpc_channels import PemTls, daemon_tls
 from proto.security.tls import server_contexts
 from proto.statelog.writer import Rotation, StateLogWriter
+from proto.tasks import end_all
 
 log = structlog.get_logger(__name__)
 
@@ -418,9 +419,7 @@ class Daemon:
             await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return task.result() if task.done() else None
         finally:
-            for future in (task, stopping):
-                future.cancel()
-            await asyncio.gather(task, stopping, return_exceptions=True)
+            await end_all([task, stopping])
 
     async def _wait_for_change(self, timeout_s: float | None) -> None:
         with suppress(TimeoutError):

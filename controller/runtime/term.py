@@ -71,6 +71,7 @@ from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.state_mirror import StateMirror
 from controller.runtime.zookeeper.store import Store
 from proto.security.grpc_channels import GrpcTls
+from proto.tasks import end_all
 
 log = structlog.get_logger(__name__)
 
@@ -381,10 +382,7 @@ class Term:
             self._ended = True
             for serial, (request, _) in list(self._callers.items()):
                 self._reply(serial, not_controller(request))
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_all(self._tasks)
             self.session.forget(self._controller_changed)
             self._store.close()
             await self._store.forget_mirror()

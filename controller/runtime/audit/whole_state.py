@@ -20,6 +20,7 @@ from controller.runtime.audit.expected import Expected, Totals
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import CannotAnswerError, UnreachableError
 from proto.gen import broker_control_pb2 as pb
+from proto.tasks import end_all
 
 log = structlog.get_logger(__name__)
 
@@ -89,10 +90,7 @@ class Comparisons:
                 self._tasks[id_] = (queue.broker, task)
 
     async def stop(self) -> None:
-        tasks = [task for _, task in self._tasks.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(task for _, task in self._tasks.values())
         self._tasks.clear()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -28,6 +28,7 @@ from controller.runtime.push.transport import (
     UnreachableError,
 )
 from proto.gen import common_pb2
+from proto.tasks import end_all
 
 log = structlog.get_logger(__name__)
 
@@ -164,10 +165,7 @@ class Senders:
 
     async def stop(self) -> None:
         """End all senders and drop their queued pushes."""
-        tasks = [task for _, task in self._tasks.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(task for _, task in self._tasks.values())
         self._tasks.clear()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

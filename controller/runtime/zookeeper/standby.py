@@ -13,6 +13,7 @@ from controller.core.model import Topic
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
+from proto.tasks import end_all
 
 log = structlog.get_logger(__name__)
 
@@ -49,9 +50,7 @@ class Standby:
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
-            for task in (digests, mirror):
-                task.cancel()
-            ended = await asyncio.gather(digests, mirror, return_exceptions=True)
+            ended = await end_all([digests, mirror])
         for bug in ended:
             if isinstance(bug, Exception):
                 raise bug
@@ -90,5 +89,4 @@ class Standby:
         """Read no more."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_all([task])
