@@ -10,7 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from broker_stub.zookeeper.codecs import ConfigKind
 from broker_stub.zookeeper.isr_writers import AlterPartitionWriter, NotificationWriter
 from proto.gen import broker_control_pb2 as control
 from proto.security.grpc_channels import GrpcTls
-from proto.tasks import end_all
+from proto.tasks import end_all, failures_to
 
 _log = structlog.get_logger("broker_stub.data_plane")
 #: Replicas looked at before others have a turn.
@@ -193,17 +193,13 @@ class DataPlane:
         if self._settings.log_flush_interval_ms is not None:
             self._begin(self._keep_flushed(self._settings.log_flush_interval_ms / 1000), "flusher")
         for task in self.manager.tasks:
-            task.add_done_callback(self._ended)
+            task.add_done_callback(failures_to(self._on_bug))
 
     def _begin(self, work: Any, name: str) -> None:
         task: asyncio.Task[None] = self.loop.create_task(work, name=name)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(failures_to(self._on_bug))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_bug(error)
 
     def methods(self) -> dict[str, DataMethod]:
         """The methods of ``BrokerData`` by name."""
@@ -301,11 +297,7 @@ class DataPlane:
 
     def _on_worker(self, work: Callable[..., None], *arguments: Any) -> None:
         """Run on the control thread, in order with the requests."""
-        self._worker.submit(work, *arguments).add_done_callback(self._worker_done)
-
-    def _worker_done(self, future: Future[None]) -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
-            self._on_bug(error)
+        self._worker.submit(work, *arguments).add_done_callback(failures_to(self._on_bug))
 
     # background work
 
