@@ -120,6 +120,7 @@ TESTS = {
     "proto/library_logs.py": ("tests/proto",),
     "proto/reload.py": ("tests/proto",),
     "proto/settings.py": ("tests/runtime/test_config.py", "tests/broker_stub/test_settings.py"),
+    "proto/tasks.py": ("tests/proto",),
     "proto/texts.py": (
         "tests/runtime/test_config.py",
         "tests/broker_stub/test_settings.py",
