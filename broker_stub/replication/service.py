@@ -82,6 +82,14 @@ class DataService:
                 raise
             raise PartitionError(codes.NOT_LEADER_OR_FOLLOWER, str(error)) from None
 
+    def _led(
+        self, item: wire.FetchPartition | wire.ListOffsetsPartition | wire.OffsetForLeaderEpochPartition
+    ) -> Partition:
+        """A partition that we lead, in the leader epoch that the caller names, if it does. Raises PartitionError."""
+        partition = self._require(item.topic, item.partition)
+        partition.require_leader(item.current_leader_epoch if item.HasField("current_leader_epoch") else None)
+        return partition
+
     # Produce
 
     async def produce(self, request: wire.ProduceRequest) -> wire.ProduceResponse:
@@ -220,8 +228,7 @@ class DataService:
             fetch.urgent = fetch.urgent or read.urgent
 
     def _read(self, fetch: _Fetch, item: wire.FetchPartition, max_bytes: int, first: bool) -> _Read:
-        partition = self._require(item.topic, item.partition)
-        partition.require_leader(item.current_leader_epoch if item.HasField("current_leader_epoch") else None)
+        partition = self._led(item)
         if item.partition_max_bytes < 0:
             reason = f"partition_max_bytes is {item.partition_max_bytes}: must be 0 or more"
             raise PartitionError(codes.INVALID_REQUEST, reason)
@@ -299,10 +306,7 @@ class DataService:
             topic=item.topic, partition=item.partition, timestamp=-1, offset=-1, leader_epoch=-1
         )
         try:
-            partition = self._require(item.topic, item.partition)
-            partition.require_leader(
-                item.current_leader_epoch if item.HasField("current_leader_epoch") else None
-            )
+            partition = self._led(item)
             log = partition.log
             if item.timestamp == EARLIEST:
                 answer.offset = log.log_start_offset
@@ -341,10 +345,7 @@ class DataService:
                 topic=item.topic, partition=item.partition, leader_epoch=-1, end_offset=-1
             )
             try:
-                partition = self._require(item.topic, item.partition)
-                partition.require_leader(
-                    item.current_leader_epoch if item.HasField("current_leader_epoch") else None
-                )
+                partition = self._led(item)
                 end = partition.log.end_offset_for_epoch(item.leader_epoch)
                 answer.leader_epoch, answer.end_offset = end.epoch, end.end_offset
             except (PartitionError, LogError) as error:

@@ -27,6 +27,7 @@ from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.client import admin
 from controller.core.cluster.maintenance import movable
 from controller.core.model import Attribution, Cluster, Maintenance, Partition
+from controller.core.names import first_few
 from controller.exit_codes import EXIT_REFUSED
 from controller.planning.context import cluster_of
 from controller.planning.restrictions import attribution_text
@@ -472,7 +473,7 @@ async def _wait_until_handed_over(
         )
     remaining = _led(await _read_cluster(options, session), brokers)
     if remaining:
-        names = ", ".join(p.name for p in remaining[:10]) + (", ..." if len(remaining) > 10 else "")
+        names = first_few([p.name for p in remaining], 10)
         goes = "goes" if len(brokers) == 1 else "go"
         note(f"{brokers_text(brokers)} {goes} on leading partitions that no other broker can lead: {names}")
 
@@ -502,9 +503,7 @@ async def _read_cluster(options: Options, session: Session) -> Cluster:
 
 
 def _led(cluster: Cluster, brokers: Sequence[int]) -> list[Partition]:
-    return [
-        p for p in cluster.partitions() if p.leadership is not None and p.leadership.leader in set(brokers)
-    ]
+    return [p for p in cluster.partitions() if p.leadership is not None and p.leadership.leader in brokers]
 
 
 @maintenance.command("cancel-shutdown", cls=Verb)

@@ -6,7 +6,7 @@ heartbeat. What the controller heard of it itself may be newer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from controller.core.model import Broker, Cluster
 
@@ -23,9 +23,9 @@ def silent(gone: Mapping[int, Broker], cluster: Cluster, now_us: int) -> dict[in
     return found
 
 
-def registered(cluster: Cluster, current: Iterable[int], new: Iterable[int], now_us: int) -> None:
+def registered(cluster: Cluster, current: Collection[int], new: Iterable[int], now_us: int) -> None:
     """A new registration is a sign; of brokers that are gone nothing is kept."""
-    heard = {id_: heard_us for id_, heard_us in cluster.heard_us.items() if id_ in set(current)}
+    heard = {id_: heard_us for id_, heard_us in cluster.heard_us.items() if id_ in current}
     # Changed in place: the driver writes to it.
     cluster.heard_us.clear()
     cluster.heard_us.update(heard | dict.fromkeys(new, now_us))

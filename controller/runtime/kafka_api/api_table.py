@@ -1,4 +1,5 @@
-"""Every API that is answered here. To add one: a row, and its handler in ``apis``.
+"""Every API that is answered here. To add one: a row, and its handler in ``apis``; in ``admission`` if its requests
+grow with the number of partitions, in ``call`` if brokers answer it.
 
 What is not listed is hung up on: Kafka's clients then ask another node.
 """
@@ -57,55 +58,42 @@ def _without_coordinators(key: ApiKey, call: Call[Any]) -> Any:
     return forwarded.no_coordinators(call)
 
 
-_HANDLERS: Mapping[
-    ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable[[ApiKey, Call[Any]], Any]]
-] = {
-    ApiKey.API_VERSIONS: (cluster.describe_versions, _failed),
-    ApiKey.METADATA: (cluster.metadata, _without),
-    ApiKey.DESCRIBE_CLUSTER: (cluster.describe_cluster, _failed),
-    ApiKey.ALTER_PARTITION: (brokers.alter_partition, _failed),
-    ApiKey.CONTROLLED_SHUTDOWN: (brokers.controlled_shutdown, _failed),
-    ApiKey.ALLOCATE_PRODUCER_IDS: (brokers.allocate_producer_ids, _failed),
-    ApiKey.CREATE_TOPICS: (topics.create_topics, _without),
-    ApiKey.CREATE_PARTITIONS: (topics.create_partitions, _without),
-    ApiKey.DELETE_TOPICS: (topics.delete_topics, _without),
-    ApiKey.ELECT_LEADERS: (operations.elect_leaders, _without_elections),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (operations.alter_reassignments, _failed),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: (operations.list_reassignments, _failed),
-    ApiKey.UPDATE_FEATURES: (operations.update_features, _failed),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (users.alter_scram_credentials, _without),
-    ApiKey.DESCRIBE_CONFIGS: (configs.describe_configs, _without),
-    ApiKey.ALTER_CONFIGS: (configs.alter_configs, _without),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (configs.incremental_alter_configs, _without),
-    ApiKey.DESCRIBE_ACLS: (forwarded.describe_acls, _failed),
-    ApiKey.CREATE_ACLS: (forwarded.create_acls, _without),
-    ApiKey.DELETE_ACLS: (forwarded.delete_acls, _without),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (forwarded.describe_scram_credentials, _failed),
-    ApiKey.FIND_COORDINATOR: (forwarded.find_coordinator, _without_coordinators),
-    ApiKey.DESCRIBE_LOG_DIRS: (own_node.describe_log_dirs, _failed),
-    ApiKey.LIST_GROUPS: (own_node.list_groups, _failed),
-    ApiKey.LIST_TRANSACTIONS: (own_node.list_transactions, _failed),
-}
+#: Whether a request that was carried out is in the audit log.
+_CHANGES, _READS = True, False
 
-#: APIs that change something. An AlterPartition that is carried out has records of its own.
-_RECORDED = {
-    ApiKey.CONTROLLED_SHUTDOWN,
-    ApiKey.ALLOCATE_PRODUCER_IDS,
-    ApiKey.CREATE_TOPICS,
-    ApiKey.CREATE_PARTITIONS,
-    ApiKey.DELETE_TOPICS,
-    ApiKey.ELECT_LEADERS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.UPDATE_FEATURES,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    ApiKey.ALTER_CONFIGS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    ApiKey.CREATE_ACLS,
-    ApiKey.DELETE_ACLS,
+_HANDLERS: Mapping[
+    ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable[[ApiKey, Call[Any]], Any], bool]
+] = {
+    ApiKey.API_VERSIONS: (cluster.describe_versions, _failed, _READS),
+    ApiKey.METADATA: (cluster.metadata, _without, _READS),
+    ApiKey.DESCRIBE_CLUSTER: (cluster.describe_cluster, _failed, _READS),
+    # One that is carried out has records of its own.
+    ApiKey.ALTER_PARTITION: (brokers.alter_partition, _failed, _READS),
+    ApiKey.CONTROLLED_SHUTDOWN: (brokers.controlled_shutdown, _failed, _CHANGES),
+    ApiKey.ALLOCATE_PRODUCER_IDS: (brokers.allocate_producer_ids, _failed, _CHANGES),
+    ApiKey.CREATE_TOPICS: (topics.create_topics, _without, _CHANGES),
+    ApiKey.CREATE_PARTITIONS: (topics.create_partitions, _without, _CHANGES),
+    ApiKey.DELETE_TOPICS: (topics.delete_topics, _without, _CHANGES),
+    ApiKey.ELECT_LEADERS: (operations.elect_leaders, _without_elections, _CHANGES),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (operations.alter_reassignments, _failed, _CHANGES),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (operations.list_reassignments, _failed, _READS),
+    ApiKey.UPDATE_FEATURES: (operations.update_features, _failed, _CHANGES),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (users.alter_scram_credentials, _without, _CHANGES),
+    ApiKey.DESCRIBE_CONFIGS: (configs.describe_configs, _without, _READS),
+    ApiKey.ALTER_CONFIGS: (configs.alter_configs, _without, _CHANGES),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (configs.incremental_alter_configs, _without, _CHANGES),
+    ApiKey.DESCRIBE_ACLS: (forwarded.describe_acls, _failed, _READS),
+    ApiKey.CREATE_ACLS: (forwarded.create_acls, _without, _CHANGES),
+    ApiKey.DELETE_ACLS: (forwarded.delete_acls, _without, _CHANGES),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (forwarded.describe_scram_credentials, _failed, _READS),
+    ApiKey.FIND_COORDINATOR: (forwarded.find_coordinator, _without_coordinators, _READS),
+    ApiKey.DESCRIBE_LOG_DIRS: (own_node.describe_log_dirs, _failed, _READS),
+    ApiKey.LIST_GROUPS: (own_node.list_groups, _failed, _READS),
+    ApiKey.LIST_TRANSACTIONS: (own_node.list_transactions, _failed, _READS),
 }
 
 SERVED: Mapping[ApiKey, Served] = {
-    key: Served(handle, partial(fail, key), key in _RECORDED) for key, (handle, fail) in _HANDLERS.items()
+    key: Served(handle, partial(fail, key), recorded) for key, (handle, fail, recorded) in _HANDLERS.items()
 }
 #: gRPC and Kafka's documentation write names so: ``DeleteTopics``.
 METHOD_NAMES: Mapping[ApiKey, str] = {

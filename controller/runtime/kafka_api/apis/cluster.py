@@ -31,7 +31,6 @@ from proto.gen.kafka.metadata_response import (
 from proto.kafka.primitives import ZERO_UUID
 from proto.security.authorization import Operation, topic
 
-#: Topics of brokers' own (org.apache.kafka.common.internals.Topic).
 #: From this version on, a topic in an answer may have no name; requests name topics by id from version 10 on.
 _NULL_NAMES = 12
 
