@@ -14,7 +14,7 @@ import pytest
 from controller.core import commits
 from controller.core.cluster import dynamic_settings
 from controller.core.context import Pause
-from controller.core.effects import Commit, CreateState, Query, Read, ReadStates
+from controller.core.effects import Commit, CreateState, Read, ReadStates
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
 from controller.core.model import PartitionState, ReplicaState
@@ -131,7 +131,7 @@ def test_a_decision_that_was_written_and_written_over_leaves_its_leader_epoch_to
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     read = world.answer
 
-    def put_back(query: Query[Any]) -> Any:
+    def put_back(query: Any) -> Any:
         if isinstance(query, ReadStates) and world.states[("t", 0)].leader_epoch == 6:
             world.put_state("t", 0, state(1, [1, 3], 5, 9))
         return read(query)

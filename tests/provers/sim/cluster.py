@@ -398,6 +398,8 @@ class SimulatedCluster:
             self.aims.take(*action.arguments)
         elif action.kind in ("conflict", "thwarted"):
             self.conflicts.begin(*action.arguments)
+        elif action.kind == "restored":
+            self.conflicts.restore(*action.arguments)
         elif action.kind == "odd":
             self.oddities.begin(*action.arguments)
         elif action.kind in FAULTS or action.kind in APART or action.kind in TAMPERING:
