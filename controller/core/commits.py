@@ -202,11 +202,11 @@ def _overtaken(
         f"partition epoch is {found.partition_epoch}, another process wrote the state: decided again",
         partition,
     )
-    context.solved_state(partition)
     if _went_back(found, partition.leadership):
         # It is written over, by what is decided now or by the check of stored states.
         return None
     context.log([LeadershipChange(partition, partition.leadership, found)], FOUND)
+    context.solved_state(partition)
     partition.leadership = found
     # Whatever is decided now, brokers were not notified of the other state.
     if _is_told(context, found):

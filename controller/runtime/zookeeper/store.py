@@ -361,8 +361,7 @@ class Store:
                 written = True
         except jute.MultiError as error:
             self._raise_if_fenced(error)
-            reason = f"a write conflicted (ZooKeeper error {error.code})"
-            return Unconfirmed(commit.id, reason, refused=not written)
+            return Unconfirmed(commit.id, f"a write conflicted (ZooKeeper error {error.code})", not written)
         except TooLargeError as error:
             return Unconfirmed(commit.id, str(error))
         except ConnectionLossError:
