@@ -85,6 +85,9 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
             context, [p for p, found in edited.lacking.items() if p.leadership is not found]
         )
     if edited.unknown:
+        is_deleting, online = context.cluster.is_deleting, partition_state_machine.ONLINE
+        taken = [p for p in edited.unknown if p.state is online and not is_deleting(p)]
+        partition_state_machine.to_offline(context, taken, "somebody took its leader away")
         # Creation reads a state that is there already, and adopts it; an election is held again.
         yield from partition_state_machine.bring_online(context, edited.unknown)
     if edited.by_leader:
@@ -126,10 +129,12 @@ def _lacks_its_first(context: EventContext, partition: Partition) -> bool:
 
 
 def _was_given_up(context: EventContext, partition: Partition, found: LeaderAndIsr | None) -> bool:
-    """Whether its election was, after too many attempts, although a member of its ISR could lead it."""
+    """Whether its election was, after too many attempts, or nobody held one, as somebody else took its leader away in the
+    midst of another write; although a member of its ISR could lead it."""
+    leaderless = isinstance(found, LeaderAndIsr) and found.leader == NO_LEADER
     return (
         found is not None
-        and partition.state is partition_state_machine.OFFLINE
+        and (partition.state is partition_state_machine.OFFLINE or leaderless)
         and any(context.cluster.is_online(partition, b) for b in found.isr)
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.core.audit.stored_states import RESERVE
-from controller.core.effects import CreateState, SetState
+from controller.core.effects import Commit, CreateState, SetState
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
 from controller.core.model import (
@@ -290,6 +290,25 @@ def test_one_that_a_failover_could_not_read_is_not_made_anew_once_it_is_deleted(
     check(rig)
     assert rig.partition().leadership is None
     assert rig.commits() == []
+
+
+def test_a_leader_that_somebody_takes_away_as_its_proposal_is_written_is_replaced() -> None:
+    """The proposal is refused, and nothing else is decided."""
+    rig = cluster()
+    rig.world.edited.add(("t", 0))
+    edits = iter([state(-1, [1, 2], 6, 8)])
+
+    def fate(_: Commit) -> Fate:
+        for edited in edits:
+            rig.world.put_state("t", 0, edited)
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    rig.ask(rig.alter(1, rig.proposal([1, 2])))
+    assert (rig.stored(), rig.partition().state) == ((-1, 6, [1, 2]), PartitionState.ONLINE)
+    check(rig)
+    assert rig.stored() == (1, 7, [1, 2])
+    rig.check_converged()
 
 
 def test_a_creation_that_was_given_up_is_tried_again() -> None:
