@@ -129,8 +129,8 @@ def _lacks_its_first(context: EventContext, partition: Partition) -> bool:
 
 
 def _was_given_up(context: EventContext, partition: Partition, found: LeaderAndIsr | None) -> bool:
-    """Whether its election was, after too many attempts, or nobody held one, as somebody else took its leader away in the
-    midst of another write; although a member of its ISR could lead it."""
+    """Whether its election was, after too many attempts, or was not held, as somebody took its leader away in the midst
+    of another write; although a member of its ISR could lead it."""
     leaderless = isinstance(found, LeaderAndIsr) and found.leader == NO_LEADER
     return (
         found is not None
