@@ -145,13 +145,14 @@ def _read_back(
     stored = yield from context.read(ReadStates([c.partition for c in batch]))
     landed: list[StateChange] = []
     again: list[StateChange] = []
+    unhurt: list[StateChange] = []
     for change, found in zip(batch, stored, strict=True):
         partition = change.partition
         if found == change.new:
             landed.append(change)
         elif isinstance(found, LeaderAndIsr) and found.partition_epoch == change.old.partition_epoch:
             again.append(change)
-            change.attempts += 1
+            unhurt.append(change)
         elif (unreadable := _overtaken(context, partition, found)) is not None:
             failed[partition] = unreadable
         elif (decided := redecide(partition)) is not None:
@@ -159,6 +160,9 @@ def _read_back(
             again.append(_follow(decided, change, found, written=not outcome.refused))
     if landed:
         applied(landed)
+    # One that somebody else writes all the time must not keep the others from being written.
+    for change in unhurt if not outcome.refused or len(unhurt) == len(batch) else ():
+        change.attempts += 1
     for change in again:
         if change.attempts > ATTEMPTS_MAX:
             failed[change.partition] = NotWritten(ATTEMPTS_MAX, outcome.reason)

@@ -14,7 +14,7 @@ import pytest
 from controller.core import commits
 from controller.core.cluster import dynamic_settings
 from controller.core.context import Pause
-from controller.core.effects import Commit, CreateState, Read, ReadStates
+from controller.core.effects import Commit, CreateState, Read, ReadStates, SetState
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
 from controller.core.model import PartitionState, ReplicaState
@@ -88,6 +88,21 @@ def test_only_the_partition_that_conflicts_is_decided_anew() -> None:
     assert rig.reads().count("ReadStates") == 1
     assert "CONFLICT" in rig.rejects()
     rig.check_converged()
+
+
+def test_what_somebody_else_writes_all_the_time_does_not_keep_others_from_being_written() -> None:
+    world, rig = three(2)
+
+    def fate(commit: Commit) -> Fate:
+        if any(w.partition.number == 1 for w in commit.writes if isinstance(w, SetState)):
+            world.shrink_or_grow("t", 1, [1, 3])
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    world.broker_down(1)
+    rig.run()
+    assert rig.stored("t", 0) == (2, 6, [2, 3])
+    assert rig.partition("t", 1).state is PartitionState.OFFLINE
 
 
 @pytest.mark.parametrize("edits", [1, 2])

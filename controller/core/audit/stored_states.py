@@ -31,7 +31,7 @@ from controller.core.partitions import lost_data, partition_state_machine
 from controller.core.partitions.leader_election import OFFLINE
 from controller.core.partitions.leader_epochs import raise_leader_epochs
 from controller.core.reasons import NoEpochLeft
-from controller.core.reassignment.phases import isr_changed
+from controller.core.reassignment.phases import begin_again, isr_changed
 from controller.core.records import AuditFinding, LeadershipChange, Rejection
 from controller.core.znode_paths import state_path
 
@@ -101,6 +101,7 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
         yield from _confirm(context, edited.floors)
     # Nobody tells of what was found here, or in the midst of a write of ours: a reassignment may have waited for it.
     isr_changed(context, partitions)
+    yield from begin_again(context, partitions)
 
 
 def check_kept(context: EventContext, kept: Sequence[Partition]) -> Handler[None]:
