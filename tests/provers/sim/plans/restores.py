@@ -80,7 +80,8 @@ class Restores:
 
     def put_back(self) -> None:
         """What nobody alive can know: the ids by which brokers know topics. Whoever leads must read them anew, and what
-        brokers began meanwhile by another id is moved away."""
+        brokers began meanwhile by another id is moved away. Leaders whose proposals were refused for it make no others
+        until they are elected again (KIP-497): they are restarted."""
         ledger = self._cluster.ledger
         for name in sorted(name for name, known in ledger.misnamed.items() if not known):
             self._renamed.add(name)
@@ -88,7 +89,10 @@ class Restores:
             def named(data: bytes, id_: str | None = ledger.topics[name].id) -> bytes:
                 return json.dumps({**json.loads(data), "topic_id": id_}).encode()
 
-            self._set(f"/brokers/topics/{name}", named, between=True)
+            if self._set(f"/brokers/topics/{name}", named, between=True):
+                leaders = {state.leader for key, state in ledger.states.items() if key[0] == name}
+                for leader in sorted(leaders & self._cluster.brokers.keys()):
+                    self._cluster.brokers[leader].kill()
         for name in sorted(self._renamed & ledger.topics.keys() - ledger.misnamed.keys()):
             for broker in self._cluster.brokers.values():
                 self._move_away(broker, name, ledger.topics[name].id)

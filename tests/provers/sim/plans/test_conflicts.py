@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.provers.sim.actors.operators import Operator
 from tests.provers.sim.checks.ledger import SCRIBBLE, Topic
+from tests.provers.sim.environment.disk import Disk, Folder
 from tests.provers.sim.odd.asking import Edits
 from tests.provers.sim.plans.conflicts import KINDS, Conflicts
 from tests.provers.sim.plans.faults import Faults
@@ -227,7 +229,7 @@ def with_history(cluster: Any) -> Any:
     with_state(cluster)
     former = [{**STATE_DATA, "leader_epoch": epoch} for epoch in (1, 2)]
     cluster.ledger.written = {(VICTIM, 0): [json.dumps(data).encode() for data in (*former, STATE_DATA)]}
-    cluster.ledger.states = {(VICTIM, 0): SimpleNamespace(version=0)}
+    cluster.ledger.states = {(VICTIM, 0): SimpleNamespace(version=0, leader=1)}
     cluster.ledger.topics = {VICTIM: Topic("its-own", {0: (1, 2)})}
     cluster.ask_zookeeper(
         Set(TOPIC, b'{"version": 3, "topic_id": "its-own", "partitions": {"0": [1, 2]}}', 0)
@@ -273,8 +275,21 @@ def test_a_topic_loses_its_id_and_gets_it_back_where_nobody_alive_knows_it(with_
     conflicts.forget()
     assert stored(with_history, TOPIC)[0]["topic_id"] != "its-own", "who leads knows it"
     with_history.ledger.misnamed = {VICTIM: False}
+    done: list[object] = []
+    disks = [Disk(folders={(VICTIM, 0): Folder("its-own")}), Disk(folders={(VICTIM, 0): Folder("other")})]
+    with_history.brokers = {
+        id_: SimpleNamespace(id=id_, disks=[disk], kill=partial(done.append, id_))
+        for id_, disk in enumerate(disks, start=1)
+    }
+    with_history.data_lost = lambda *what: done.append(what)
+    with_history.ledger.excuse = done.append
     conflicts.forget()
     assert stored(with_history, TOPIC)[0]["topic_id"] == "its-own"
+    assert done == [1], "who leads proposes nothing any more"
+    with_history.ledger.misnamed = {}
+    conflicts.forget()
+    assert done[1:] == [2, (2, [(VICTIM, 0)]), (VICTIM, 0)]
+    assert [len(disk.folders) for disk in disks] == [1, 0]
 
 
 def test_all_that_plans_name_is_there() -> None:
