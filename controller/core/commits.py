@@ -174,9 +174,7 @@ def _follow(decided: StateChange, former: StateChange, found: LeaderAndIsr, *, w
     leader needs another leader epoch."""
     decided.attempts = former.attempts + 1
     decided.floor = max(former.floor, former.new.leader_epoch) if written else former.floor
-    epoch = decided.new.leader_epoch
-    if decided.old.leader_epoch < epoch:
-        epoch = max(epoch, decided.floor + 1)
+    epoch = max(decided.new.leader_epoch, decided.floor + 1)
     decided.new = msgspec.structs.replace(
         decided.new, leader_epoch=epoch, partition_epoch=found.partition_epoch + 1
     )
