@@ -497,6 +497,8 @@ class SimulatedCluster:
         self.trace_line("--- everything is mended")
         began_s = self.loop.time()
         self.aims.forget()
+        # Whatever comes in between from now on would stay.
+        self.conflicts.forget()
         self.faults.end()
         for copy in self.namesakes.values():
             copy.terminate()
