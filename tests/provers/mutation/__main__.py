@@ -87,7 +87,9 @@ TESTS = {
     "controller/analysis": ("tests/analysis",),
     "controller/workload": ("tests/workload",),
     #: The others need a cluster for each file of them.
+    "controller/certificates.py": ("tests/cli/test_certificates.py",),
     "controller/cli": (
+        "tests/cli/verbs",
         "tests/cli/test_certificates.py",
         "tests/cli/test_check_cluster.py",
         "tests/cli/test_check_config.py",
