@@ -43,15 +43,13 @@ REFRESH_CHUNK = 10_000
 WINDOW_BATCHES = 6
 #: Why a state that another process wrote is recorded.
 FOUND = "found_in_zookeeper"
-#: Why one that was found is not believed yet.
-WENT_BACK = "leader_epoch_went_back"
 #: Write attempts per partition in one event; then the failure is reported.
 ATTEMPTS_MAX = 10
 
 
 class StateChange(msgspec.Struct, gc=False):
     """A decision about one partition that is not durable yet. ``recipients`` are notified once it is. ``floor``: the
-    highest leader epoch known before somebody else wrote the state."""
+    highest leader epoch that we may have written before somebody else wrote the state."""
 
     partition: Partition
     old: LeaderAndIsr
@@ -109,7 +107,7 @@ def write_states(
             applied(batch)
             continue
         assert isinstance(outcome, Unconfirmed)
-        again = yield from _read_back(context, batch, outcome.reason, applied, redecide, failed)
+        again = yield from _read_back(context, batch, outcome, applied, redecide, failed)
         if again:
             source = chain(again, source)
             exhausted = False
@@ -135,7 +133,7 @@ def _next_batch(
 def _read_back(
     context: EventContext,
     batch: list[StateChange],
-    reason: str,
+    outcome: Unconfirmed,
     applied: Applied,
     redecide: Redecide,
     failed: dict[Partition, Reason],
@@ -147,41 +145,44 @@ def _read_back(
     stored = yield from context.read(ReadStates([c.partition for c in batch]))
     landed: list[StateChange] = []
     again: list[StateChange] = []
+    unhurt: list[StateChange] = []
     for change, found in zip(batch, stored, strict=True):
         partition = change.partition
         if found == change.new:
             landed.append(change)
         elif isinstance(found, LeaderAndIsr) and found.partition_epoch == change.old.partition_epoch:
             again.append(change)
-            change.attempts += 1
+            unhurt.append(change)
         elif (unreadable := _overtaken(context, partition, found)) is not None:
             failed[partition] = unreadable
         elif (decided := redecide(partition)) is not None:
-            _follow(decided, change)
-            again.append(decided)
-        elif isinstance(found, LeaderAndIsr) and _went_back(found, change.old):
-            # The check of stored states finds it, and confirms it above the known leader epoch.
-            context.log([LeadershipChange(partition, found, change.old)], WENT_BACK)
-            partition.leadership = change.old
+            assert isinstance(found, LeaderAndIsr)
+            again.append(_follow(decided, change, found, written=not outcome.refused))
     if landed:
         applied(landed)
+    # One that somebody else writes all the time must not keep the others from being written.
+    for change in unhurt if not outcome.refused or len(unhurt) == len(batch) else ():
+        change.attempts += 1
     for change in again:
         if change.attempts > ATTEMPTS_MAX:
-            failed[change.partition] = NotWritten(ATTEMPTS_MAX, reason)
+            failed[change.partition] = NotWritten(ATTEMPTS_MAX, outcome.reason)
     return [change for change in again if change.attempts <= ATTEMPTS_MAX]
 
 
-def _follow(decided: StateChange, former: StateChange) -> None:
-    """Brokers know the former leader epoch, or led under it: the next is above it, whatever was written over it."""
+def _follow(decided: StateChange, former: StateChange, found: LeaderAndIsr, *, written: bool) -> StateChange:
+    """To be written over what was found. Where the former decision may have been written, and written over, another
+    leader needs another leader epoch."""
     decided.attempts = former.attempts + 1
-    decided.floor = max(former.floor, former.old.leader_epoch)
-    if decided.old.leader_epoch < decided.floor:
-        epoch = max(decided.new.leader_epoch, decided.floor + 1)
-        decided.new = msgspec.structs.replace(decided.new, leader_epoch=epoch)
+    decided.floor = max(former.floor, former.new.leader_epoch) if written else former.floor
+    epoch = max(decided.new.leader_epoch, decided.floor + 1)
+    decided.new = msgspec.structs.replace(
+        decided.new, leader_epoch=epoch, partition_epoch=found.partition_epoch + 1
+    )
+    return decided
 
 
 def _went_back(found: LeaderAndIsr, known: LeaderAndIsr | None) -> bool:
-    """Whether somebody wrote a leader epoch below the known one."""
+    """Whether somebody wrote an older state: its ISR may lack what was acknowledged since."""
     return known is not None and found.leader_epoch < known.leader_epoch
 
 
@@ -203,6 +204,9 @@ def _overtaken(
         f"partition epoch is {found.partition_epoch}, another process wrote the state: decided again",
         partition,
     )
+    if _went_back(found, partition.leadership):
+        # It is written over, by what is decided now or by the check of stored states.
+        return None
     context.log([LeadershipChange(partition, partition.leadership, found)], FOUND)
     context.solved_state(partition)
     partition.leadership = found

@@ -413,11 +413,12 @@ class Committed:
 class Unconfirmed:
     """A batch failed, or its outcome is unknown: read back and compare (reference, section 14, point 2).
 
-    ``reason`` describes the first failing write, or the lost connection.
+    ``reason`` describes the first failing write, or the lost connection. ``refused``: nothing of it was written.
     """
 
     id: int
     reason: str
+    refused: bool = False
 
 
 Outcome = Answer | Committed | Unconfirmed

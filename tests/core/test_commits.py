@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from controller.core import commits
 from controller.core.cluster import dynamic_settings
 from controller.core.context import Pause
-from controller.core.effects import Commit, CreateState, Read, ReadStates
+from controller.core.effects import Commit, CreateState, Read, ReadStates, SetState
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
 from controller.core.model import PartitionState, ReplicaState
@@ -89,23 +90,38 @@ def test_only_the_partition_that_conflicts_is_decided_anew() -> None:
     rig.check_converged()
 
 
+def test_what_somebody_else_writes_all_the_time_does_not_keep_others_from_being_written() -> None:
+    world, rig = three(2)
+
+    def fate(commit: Commit) -> Fate:
+        if any(w.partition.number == 1 for w in commit.writes if isinstance(w, SetState)):
+            world.shrink_or_grow("t", 1, [1, 3])
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    world.broker_down(1)
+    rig.run()
+    assert rig.stored("t", 0) == (2, 6, [2, 3])
+    assert rig.partition("t", 1).state is PartitionState.OFFLINE
+
+
 @pytest.mark.parametrize("edits", [1, 2])
-def test_what_is_decided_over_an_edit_is_above_the_leader_epoch_that_was_known(edits: int) -> None:
-    """Brokers know leader epoch 5, and somebody led under each of those below it."""
+def test_what_is_decided_over_an_older_state_is_decided_from_what_is_known(edits: int) -> None:
+    """Brokers know leader epoch 5, and somebody led under each of those below it. 2 has acknowledged since."""
     world, rig = three(1)
     world.edited.add(("t", 0))
     script = [lambda n=n: world.put_state("t", 0, state(1, [1, 3], n, 8 + n)) for n in range(edits)]
     rig.fate = meanwhile(*script)
     world.broker_down(1)
     rig.run()
-    assert rig.stored() == (3, 6, [3])
+    assert rig.stored() == (2, 6, [2, 3])
     assert rig.partition().leadership == world.states[("t", 0)]
     rig.check_converged()
 
 
 @pytest.mark.parametrize("noticed", ["by a notification", "as a proposal is written"])
 def test_a_leader_epoch_that_went_back_is_not_gone_on_from(noticed: str) -> None:
-    """It is confirmed above the known one by the check of stored states, and until then nothing is decided under it."""
+    """It is written over by the check of stored states, and until then nothing is decided under it."""
     world, rig = three(1)
     world.edited.add(("t", 0))
     proposed = rig.alter(1, rig.proposal([1, 2]))
@@ -118,7 +134,27 @@ def test_a_leader_epoch_that_went_back_is_not_gone_on_from(noticed: str) -> None
     assert rig.partition().leadership == state(1, [1, 2, 3], 5, 7)
     world.events.append(event_of(StatesCheck([rig.partition()]), 10**7))
     rig.run()
-    assert rig.stored() == (3, 6, [3, 1])
+    assert rig.stored() == (1, 6, [1, 2, 3])
+    rig.check_converged()
+
+
+def test_a_decision_that_was_written_and_written_over_leaves_its_leader_epoch_to_nobody_else() -> None:
+    """2 was to lead under 6; the answer is lost, and the state is as it was before, but for 2, who is out of sync."""
+    world, rig = three(1)
+    world.edited.add(("t", 0))
+    fates = iter([Fate.LANDED])
+    rig.fate = lambda _: next(fates, Fate.ANSWERED)
+    read = world.answer
+
+    def put_back(query: Any) -> Any:
+        if isinstance(query, ReadStates) and world.states[("t", 0)].leader_epoch == 6:
+            world.put_state("t", 0, state(1, [1, 3], 5, 9))
+        return read(query)
+
+    world.answer = put_back  # type: ignore[method-assign]
+    world.broker_down(1)
+    rig.run()
+    assert rig.stored() == (3, 7, [3])
     rig.check_converged()
 
 

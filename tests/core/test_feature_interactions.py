@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from controller.core.backoff import RETRY_FIRST_US, RETRY_MAX_US
@@ -15,7 +17,8 @@ from controller.core.reassignment import stray_replicas
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.operator import CancelShutdown, SetPause
-from controller.core.requests.topics import DeleteTopics, TopicRef
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
+from controller.core.requests.topics import CreatePartitions, DeleteTopics, Expansion, TopicRef
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import active, ask, assigned, check_moved, copy_all, join
@@ -376,3 +379,27 @@ def test_a_topic_keeps_the_id_that_brokers_know(written: str, conflicts: int) ->
     assert rig.stored("t", 1) == (1, 0, [1])
     assert "INCONSISTENT_TOPIC_ID" in rig.rejects()
     assert MachineHarness(world, epoch=2).failover().cluster.topics["t"].id == "its-own"
+
+
+@pytest.mark.parametrize(
+    "request_of_t",
+    [
+        CreatePartitions([Expansion("t", 2)]),
+        AlterPartitionReassignments([PartitionReassignment("t", 0, (2,))]),
+    ],
+)
+def test_what_we_write_over_a_tool_s_edit_names_the_id_that_brokers_know(request_of_t: Any) -> None:
+    world = World(1, 2)
+    world.create_topic("t", {0: [1]}, topic_id="its-own")
+    rig = MachineHarness.active(world)
+    edits = iter([""])
+
+    def fate(_: Commit) -> Fate:
+        for written in edits:
+            world.edit_topic("t", topic_id=written)
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    rig.ask(request_of_t)
+    tried, *written = [w.info.topic_id for c in rig.commits() for w in c.writes if isinstance(w, SetTopic)]
+    assert (tried, set(written)) == ("its-own", {"its-own"})

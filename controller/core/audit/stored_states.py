@@ -6,8 +6,9 @@ ours is under way while an event is handled: what differs was written by somebod
 - A leader that writes its ISR itself keeps leader and leader epoch: its ISR is taken over, as after a notification.
 - Another edit that makes sense (the ISR is assigned, the leader in it) is taken over, and confirmed by a write under a
   leader epoch above both: brokers refuse what they know, and a leader epoch must never go back.
-- What does not decode, or makes no sense, is put right from memory, under the next leader epoch; and so is what names a
-  controller epoch above ours, also when it was found at the failover: nobody would ever touch it again. Our write is
+- What does not decode, or makes no sense, is put right from memory, under the next leader epoch. So is an older state,
+  with a leader epoch below the known one: members of its ISR may lack what was acknowledged since. And so is what names
+  a controller epoch above ours, also when it was found at the failover: nobody would ever touch it again. Our write is
   fenced by ``/controller_epoch``: where there is a controller of a higher epoch, it fails, and we resign.
 - A znode that is gone is reported and not made again: its topic may be about to vanish, and a version that starts again
   would look old to every broker.
@@ -30,7 +31,7 @@ from controller.core.partitions import lost_data, partition_state_machine
 from controller.core.partitions.leader_election import OFFLINE
 from controller.core.partitions.leader_epochs import raise_leader_epochs
 from controller.core.reasons import NoEpochLeft
-from controller.core.reassignment.phases import isr_changed
+from controller.core.reassignment.phases import begin_again, isr_changed
 from controller.core.records import AuditFinding, LeadershipChange, Rejection
 from controller.core.znode_paths import state_path
 
@@ -84,6 +85,9 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
             context, [p for p, found in edited.lacking.items() if p.leadership is not found]
         )
     if edited.unknown:
+        is_deleting, online = context.cluster.is_deleting, partition_state_machine.ONLINE
+        taken = [p for p in edited.unknown if p.state is online and not is_deleting(p)]
+        partition_state_machine.to_offline(context, taken, "somebody took its leader away")
         # Creation reads a state that is there already, and adopts it; an election is held again.
         yield from partition_state_machine.bring_online(context, edited.unknown)
     if edited.by_leader:
@@ -97,6 +101,7 @@ def check_states(context: EventContext, checks: Sequence[StatesCheck]) -> Handle
         yield from _confirm(context, edited.floors)
     # Nobody tells of what was found here, or in the midst of a write of ours: a reassignment may have waited for it.
     isr_changed(context, partitions)
+    yield from begin_again(context, partitions)
 
 
 def check_kept(context: EventContext, kept: Sequence[Partition]) -> Handler[None]:
@@ -125,10 +130,12 @@ def _lacks_its_first(context: EventContext, partition: Partition) -> bool:
 
 
 def _was_given_up(context: EventContext, partition: Partition, found: LeaderAndIsr | None) -> bool:
-    """Whether its election was, after too many attempts, although a member of its ISR could lead it."""
+    """Whether its election was, after too many attempts, or was not held, as somebody took its leader away in the midst
+    of another write; although a member of its ISR could lead it."""
+    leaderless = isinstance(found, LeaderAndIsr) and found.leader == NO_LEADER
     return (
         found is not None
-        and partition.state is partition_state_machine.OFFLINE
+        and (partition.state is partition_state_machine.OFFLINE or leaderless)
         and any(context.cluster.is_online(partition, b) for b in found.isr)
     )
 
@@ -151,19 +158,23 @@ def _sort(
         if found.version >= 0:
             edited.wrong[partition] = _Wrong(found.version, NO_EPOCH, f"it did not decode: {found.problem}")
     elif (why := _wrong(partition, known, found, context.cluster.controller_epoch)) is not None:
-        reason = f"somebody wrote {_words(found)}: {why}"
+        reason = f"somebody wrote {_words(found)}: {why}{_behind(known, found)}"
         edited.wrong[partition] = _Wrong(found.partition_epoch, _believed(known, found), reason)
     elif _by_leader(known, found):
         edited.by_leader.append(partition)
     else:
-        reason = f"somebody wrote {_words(found)} over {_words(known)}"
-        if found.partition_epoch < known.partition_epoch:
-            reason += ": brokers that know the higher version skip it until they are restarted"
+        reason = f"somebody wrote {_words(found)} over {_words(known)}{_behind(known, found)}"
         _finding(context, partition, "taken_over", reason)
         context.log([LeadershipChange(partition, known, found)], "edited_in_zookeeper")
         context.solved_state(partition)
         partition.leadership = found
-        edited.floors[partition] = max(known.leader_epoch, found.leader_epoch)
+        edited.floors[partition] = found.leader_epoch
+
+
+def _behind(known: LeaderAndIsr, found: LeaderAndIsr) -> str:
+    if found.partition_epoch >= known.partition_epoch:
+        return ""
+    return ": brokers that know the higher version skip it until they are restarted"
 
 
 def _way_on(context: EventContext, partition: Partition) -> str:
@@ -204,6 +215,8 @@ def _wrong(
     """Why a state cannot be one of this partition; None: it can."""
     if _is_beyond(found, controller_epoch):
         return f"no controller has had epoch {found.controller_epoch}, the present one is {controller_epoch}"
+    if found.leader_epoch < known.leader_epoch:
+        return f"it is an older state, leader epoch {known.leader_epoch} is known"
     strangers = [b for b in found.isr if b not in partition.replicas and b not in partition.departing]
     if strangers:
         return f"{strangers} in the ISR are not assigned"

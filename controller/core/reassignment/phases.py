@@ -290,6 +290,13 @@ def advance(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
         yield from _finish(context, complete)
 
 
+def begin_again(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
+    """Of these, the reassignments of which brokers were not told, as no leader epoch could be written."""
+    problems = context.cluster.reassignments.problems
+    untold = [p for p in partitions if isinstance(problems.get(p), EpochNotRaised)]
+    yield from advance(context, untold)
+
+
 def isr_changed(context: EventContext, partitions: Iterable[Partition]) -> None:
     """Defer reassignments that waited for these ISRs to ``finish_in_sync``."""
     known = context.cluster.reassignments

@@ -96,7 +96,7 @@ def _write(
         if isinstance(known, Reason):
             failed.update(dict.fromkeys(entries, known))
             continue
-        changed = _changed(known, entries, failed)
+        changed = _changed(with_known_id(context.cluster, known), entries, failed)
         if not fits(changed) and (size := topic_bytes(changed)) > topic_bytes(known):
             too_large = TooLarge(topic.name, len(topic.partitions), size, ZNODE_BYTES_MAX)
             failed.update(dict.fromkeys(entries, too_large))
@@ -112,6 +112,18 @@ def _write(
     for topic, write in writes.items():
         topic.version = write.info.version + 1
     return {}
+
+
+def known_id(cluster: Cluster, info: TopicInfo) -> str:
+    """The id by which brokers know this incarnation of a topic; empty: none."""
+    topic = cluster.topics.get(info.name)
+    return topic.id if topic is not None and topic.czxid == info.czxid else ""
+
+
+def with_known_id(cluster: Cluster, info: TopicInfo) -> TopicInfo:
+    """Whatever a tool left in the znode."""
+    known = known_id(cluster, info)
+    return replace(info, topic_id=known) if known not in ("", info.topic_id) else info
 
 
 def _writable(

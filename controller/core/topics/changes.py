@@ -20,7 +20,7 @@ from controller.core.effects import (
 from controller.core.model import Cluster, Partition, Topic
 from controller.core.names import ids_shown, shown
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
-from controller.core.reassignment.topic_znode import restore
+from controller.core.reassignment.topic_znode import known_id, restore, with_known_id
 from controller.core.records import TopicChange
 from controller.core.topics import phantom
 from controller.core.topics.deletion_status import Recorded, recorded_as
@@ -110,7 +110,7 @@ def assign_missing_ids(context: EventContext, infos: Sequence[TopicInfo]) -> Han
 def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[tuple[list[TopicInfo], str]]:
     """Write one batch. After a conflict, its topics that still have no id, read again, and the reason."""
     writes = [
-        SetTopic(replace(info, topic_id=_known_id(context, info) or context.new_topic_id()))
+        SetTopic(replace(info, topic_id=known_id(context.cluster, info) or context.new_topic_id()))
         for info in lacking
     ]
     outcome = yield from context.commit(writes)
@@ -128,14 +128,8 @@ def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[
     return left, outcome.reason
 
 
-def _known_id(context: EventContext, info: TopicInfo) -> str:
-    """The id by which brokers know this incarnation of a topic; empty: none."""
-    topic = context.cluster.topics.get(info.name)
-    return topic.id if topic is not None and topic.czxid == info.czxid else ""
-
-
 def _lacks_its_id(context: EventContext, info: TopicInfo) -> bool:
-    known = _known_id(context, info)
+    known = known_id(context.cluster, info)
     return info.topic_id != known if known else not info.topic_id
 
 
@@ -327,7 +321,9 @@ def _tell_ids(context: EventContext, topics: Sequence[Topic]) -> None:
 def _roll_back_expansion(context: EventContext, topic: Topic, info: TopicInfo) -> Handler[None]:
     """Remove partitions added to a topic under deletion from its znode (KAFKA-6612)."""
     kept = {n: ids for n, ids in info.partitions.items() if n in topic.partitions}
-    outcome = yield from context.commit([SetTopic(replace(info, partitions=kept))])
+    outcome = yield from context.commit(
+        [SetTopic(replace(with_known_id(context.cluster, info), partitions=kept))]
+    )
     reason = outcome.reason if isinstance(outcome, Unconfirmed) else "rolled back: the topic is being deleted"
     context.reject("ILLEGAL_TRANSITION", f"{topic_path(topic.name)}: partitions added: {reason}")
 

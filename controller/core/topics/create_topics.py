@@ -29,6 +29,7 @@ from controller.core.model import BROKER_ID_MAX, BrokerIds, Cluster
 from controller.core.names import listed, shown, topic_name_problem
 from controller.core.partitions import replica_placement
 from controller.core.partitions.replica_placement import PlacementError
+from controller.core.reassignment.topic_znode import with_known_id
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import (
     CreatePartitions,
@@ -390,7 +391,8 @@ def _expand(
             return tried
         added = validate_expansion(context.cluster, expansion, info, batch)
         assert info is not None
-        expanded = replace(info, partitions={**info.partitions, **added})
+        known = with_known_id(context.cluster, info)
+        expanded = replace(known, partitions={**info.partitions, **added})
         if not fits(expanded):
             why = _too_large(f"{len(expanded.partitions)} partitions need {topic_bytes(expanded)}")
             raise TopicRefusedError(ErrorCode.INVALID_PARTITIONS, why)

@@ -24,6 +24,7 @@ from controller.core.commits import StateChange, write_states
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, CreateNode, DeleteNode, ReadKafkaIds, ReadStates
 from controller.core.model import Broker, BrokerIds, Cluster, Partition, Topic
+from controller.core.reasons import Unreadable
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import LeadershipChange, ReassignmentStep, TopicChange
 from controller.core.topics.reasons import TooFewBrokers
@@ -206,7 +207,21 @@ def repair(context: EventContext, partitions: Sequence[Partition]) -> Handler[li
     context.log(
         [ReassignmentStep(p, str(list(entry.replicas)), REPAIRED, entry.replicas) for p, entry in repaired]
     )
-    return list(partitions)
+    unreadable = {p.topic for p, why in failed.items() if isinstance(why, Unreadable)}
+    for topic in unreadable:
+        _set_aside(context, topic, [p for p in partitions if p.topic is topic])
+    return [p for p in partitions if p.topic not in unreadable]
+
+
+def _set_aside(context: EventContext, topic: Topic, partitions: Sequence[Partition]) -> None:
+    """A topic znode does not decode any more: once it does, it is read, and these are repaired, as if it had never been
+    read, or as if they were added then."""
+    if len(partitions) < len(topic.partitions):
+        for partition in partitions:
+            del topic.partitions[partition.number]
+    else:
+        context.outbox.forget(context.cluster.remove_topic(topic.name))
+        context.cluster.unreadable_topics[topic.name] = ""
 
 
 def _named(cluster: Cluster, partition: Partition, phantoms: frozenset[int]) -> bool:

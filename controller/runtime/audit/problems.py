@@ -39,7 +39,8 @@ class ReplicaProblem(NamedTuple):
 _MENDS = {
     "INCONSISTENT_TOPIC_ID": (
         "broker {broker} still has the replica of a former topic of this name: stop it, move that replica's folder"
-        " away, and start it; the records in it are of the former topic"
+        " away, and start it; the records in it are of the former topic. If all of the topic's brokers refuse it,"
+        " somebody changed its id in ZooKeeper: write back the one that their partition.metadata has"
     ),
     "KAFKA_STORAGE_ERROR": "the disk of broker {broker} is repaired or replaced, and the broker restarted",
     "UNKNOWN_TOPIC_OR_PARTITION": "broker {broker} does not count itself among the replicas: restart it",

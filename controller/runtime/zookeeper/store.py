@@ -354,12 +354,14 @@ class Store:
 
     async def _commit(self, commit: Commit) -> Outcome:
         self._session.require_lease()
+        written = False
         try:
             for batch in self._bounded(commit.writes):
                 await self._commit_batch(batch)
+                written = True
         except jute.MultiError as error:
             self._raise_if_fenced(error)
-            return Unconfirmed(commit.id, f"a write conflicted (ZooKeeper error {error.code})")
+            return Unconfirmed(commit.id, f"a write conflicted (ZooKeeper error {error.code})", not written)
         except TooLargeError as error:
             return Unconfirmed(commit.id, str(error))
         except ConnectionLossError:

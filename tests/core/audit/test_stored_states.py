@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.core.audit.stored_states import RESERVE
-from controller.core.effects import CreateState, SetState
+from controller.core.effects import Commit, CreateState, SetState
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
 from controller.core.model import (
@@ -76,7 +76,6 @@ def test_of_a_topic_that_is_gone_nothing_is_looked_at() -> None:
     [
         state(3, [3, 1], 9, 8),  # another leader under a higher epoch
         state(3, [3, 1], 5, 8),  # ... under the same epoch, which brokers would refuse
-        state(3, [3, 1], 2, 8),  # ... under an older one
         state(3, [3, 1, 4], 9, 8),  # ... and a replica that was moved away and is not deleted yet
     ],
 )
@@ -93,12 +92,24 @@ def test_an_edit_is_taken_over_above_both_leader_epochs(edited: LeaderAndIsr) ->
     assert [c.new.leader for c in rig.recorded(LeadershipChange)] == [edited.leader] * 2
 
 
-def test_versions_that_start_again_are_taken_over_and_said() -> None:
+def test_a_state_as_it_was_before_is_written_over() -> None:
+    """4 and 3 were in sync then: they may lack what was acknowledged since."""
+    rig = cluster()
+    rig.partition().set_departing({4: ReplicaState.OFFLINE})
+    edit(rig, state(3, [3, 4], 4, 8))
+    check(rig)
+    assert (rig.stored(), findings(rig)) == ((1, 6, [1, 2, 3]), [(None, "put_right")])
+    assert {line.split()[0] for line in rig.lines("LISR")} == {"1", "2", "3"}
+    rig.check_converged()
+
+
+@pytest.mark.parametrize(("epoch", "kept"), [(5, [2]), (0, [1, 2, 3])])
+def test_of_versions_that_start_again_it_is_said_what_brokers_do(epoch: int, kept: list[int]) -> None:
     rig = cluster()
     rig.slow = {1, 2, 3}
-    edit(rig, state(2, [2], 0, 0))
+    edit(rig, state(2, [2], epoch, 0))
     check(rig)
-    assert rig.stored() == (2, 6, [2])
+    assert rig.stored() == (kept[0], 6, kept)
     (finding,) = rig.recorded(AuditFinding)
     assert "until they are restarted" in finding.reason
 
@@ -279,6 +290,24 @@ def test_one_that_a_failover_could_not_read_is_not_made_anew_once_it_is_deleted(
     check(rig)
     assert rig.partition().leadership is None
     assert rig.commits() == []
+
+
+def test_a_leader_that_somebody_takes_away_as_its_proposal_is_written_is_replaced() -> None:
+    """The proposal is refused, and nothing else is decided."""
+    rig = cluster()
+    rig.world.edited.add(("t", 0))
+    edits = iter([state(-1, [1, 2], 6, 8)])
+
+    def fate(_: Commit) -> Fate:
+        for edited in edits:
+            rig.world.put_state("t", 0, edited)
+            rig.world.events.append(event_of(StatesCheck([rig.partition()]), 10**7))
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    rig.ask(rig.alter(1, rig.proposal([1, 2])))
+    assert rig.stored() == (1, 7, [1, 2])
+    rig.check_converged()
 
 
 def test_a_creation_that_was_given_up_is_tried_again() -> None:

@@ -8,7 +8,8 @@ import pytest
 from controller.core.backoff import RETRY_FIRST_US
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, ReassignmentRequest, SetReassignment, SetState, SetTopic
-from controller.core.events import Event, EventKind
+from controller.core.events import Event, EventKind, StatesCheck
+from controller.core.handlers import event_of
 from controller.core.model import Endpoint, Ineligible, ReplicaState
 from controller.core.reassignment import alter_reassignments
 from controller.core.reassignment.reasons import AloneInSync, Notified
@@ -587,6 +588,19 @@ def test_a_topic_that_somebody_writes_all_the_time_does_not_hold_up_others() -> 
     ask(rig, {("busy", 0): [2], T: [2]})
     rig.run()
     assert assigned(rig) == ([2, 1], [2], [1]), "it has begun"
+
+
+def test_a_move_whose_leader_epoch_could_not_be_written_begins_at_the_check_of_stored_states() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.fate = lambda c: Fate.LOST if any(isinstance(w, SetState) for w in c.writes) else Fate.ANSWERED
+    assert ask(rig, {("t", 0): [1, 2]}) == {"t-0": "NONE"}
+    assert (rig.partition().adding, rig.stored()) == ((2,), (1, 0, [1]))
+    rig.fate = lambda _: Fate.ANSWERED
+    rig.world.events.append(event_of(StatesCheck([rig.partition()]), 10**7))
+    rig.run()
+    assert rig.stored() == (1, 1, [1])
+    assert ("t", 0) in rig.received[2].replicas
+    assert not rig.cluster.reassignments.problems
 
 
 def test_a_move_that_waits_and_cannot_be_taken_back_waits_on() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.context import CoreSettings
-from controller.core.effects import DeleteNode, SetState, SetTopic
+from controller.core.effects import DeleteNode, ReadTopics, SetState, SetTopic
 from controller.core.model import Broker, BrokerIds
 from controller.core.reassignment.topic_znode import Entry
 from controller.core.records import TopicChange
@@ -19,6 +19,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
 from controller.core.topics.phantom import Load, without_phantoms
+from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, a_broker, state
 
@@ -368,6 +369,46 @@ def test_a_repair_that_cannot_be_written_is_not_believed() -> None:
     rig.failover()
     assert replicas(world, "t") == {0: (US, 2)}
     assert rig.partition().replicas == (US, 2)
+
+
+@pytest.mark.parametrize("known", ["all", "some", "none"])
+def test_a_topic_that_does_not_decode_just_before_its_repair_is_repaired_once_it_does(
+    known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At failover, as partitions are added, and as a topic is created."""
+    world, rig = active(1, 2, 3)
+    path, read = topic_path("t"), world.answer
+
+    def damaged(query: Any) -> Any:
+        if isinstance(query, ReadTopics) and "t" in query.names and not world.unreadable:
+            answer = read(query)
+            world.damage(path)
+            return answer
+        return read(query)
+
+    if known == "some":
+        world.create_topic("t", {1: [1, 2]})
+        rig.run()
+    monkeypatch.setattr(world, "answer", damaged)
+    if known == "all":
+        world.create_topic("t", {0: [US, 1], 1: [1, 2]})
+        world.edit_topic("t", adding={0: (US,)}, removing={0: (1,)}, original={0: (1,)}, queued={1: (US,)})
+        for number in range(2):
+            world.put_state("t", number, state(1, [1], leader_epoch=4, partition_epoch=7))
+        rig = taken_over(world)
+    elif known == "some":
+        world.expand_topic("t", {0: [US, 1]})
+    else:
+        world.create_topic("t", {0: [US, 1], 1: [1, 2]})
+    rig.run()
+    assert world.topics["t"].partitions[0] == (US, 1)
+    assert (rig.cluster.partition("t", 1) is not None) == (known == "some")
+    monkeypatch.undo()
+    world.mend(path)
+    rig.run()
+    assert not {US} & {b for ids in replicas(world, "t").values() for b in ids}
+    assert rig.cluster.problems == {}
+    rig.check_memory()
 
 
 def test_a_topic_under_deletion_is_not_held_up_by_a_phantom() -> None:

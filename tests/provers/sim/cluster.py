@@ -398,6 +398,8 @@ class SimulatedCluster:
             self.aims.take(*action.arguments)
         elif action.kind in ("conflict", "thwarted"):
             self.conflicts.begin(*action.arguments)
+        elif action.kind == "restored":
+            self.conflicts.restore(*action.arguments)
         elif action.kind == "odd":
             self.oddities.begin(*action.arguments)
         elif action.kind in FAULTS or action.kind in APART or action.kind in TAMPERING:
@@ -495,6 +497,8 @@ class SimulatedCluster:
         self.trace_line("--- everything is mended")
         began_s = self.loop.time()
         self.aims.forget()
+        # Whatever comes in between from now on would stay.
+        self.conflicts.forget()
         self.faults.end()
         for copy in self.namesakes.values():
             copy.terminate()

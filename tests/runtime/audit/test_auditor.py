@@ -596,7 +596,10 @@ def test_problems_are_refusals_and_what_the_audit_found() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        ("INCONSISTENT_TOPIC_ID", ("former topic of this name", "stop it", "folder away", "start it")),
+        (
+            "INCONSISTENT_TOPIC_ID",
+            ("former topic of this name", "stop it", "folder away", "start it", "all", "changed its id"),
+        ),
         ("KAFKA_STORAGE_ERROR", ("disk of broker 3", "repaired or replaced", "restarted")),
         ("UNKNOWN_TOPIC_OR_PARTITION", ("not count itself among the replicas", "restart it")),
         ("INVALID_REQUEST", ("not understand", "controller's version")),

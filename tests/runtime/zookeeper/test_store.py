@@ -138,6 +138,7 @@ async def test_one_conflict_rolls_the_whole_batch_back(harness: StoreHarness, zk
     outcome = await harness.commit(*(SetState(p, state(1)) for p in made))
     assert isinstance(outcome, Unconfirmed)
     assert "-103" in outcome.reason
+    assert outcome.refused
     assert await harness.read(effects.ReadStates([made[0]])) == [state()]
 
 
@@ -467,6 +468,7 @@ async def test_a_commit_whose_reply_is_lost_is_unsettled_although_it_landed(
         outcome = await harness.commit(*(CreateState(p, state()) for p in made))
         assert isinstance(outcome, Unconfirmed)
         assert "lost" in outcome.reason
+        assert not outcome.refused
         # The same session goes on, and reading back shows that it landed.
         assert await harness.read(effects.ReadStates(made)) == [state()] * 2
         assert Connection.EXPIRED not in changes

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from controller.core.context import CoreSettings, EventContext, Handler, Pause
-from controller.core.effects import Answer, Commit, Committed, Effect, Outcome, Read, Unconfirmed
+from controller.core.effects import Answer, Commit, Committed, Effect, Outcome, Read, SetState, Unconfirmed
 from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
 from controller.core.handlers import event_of
 from controller.core.machine import Machine, Ready
@@ -301,7 +301,10 @@ class MachineHarness:
         fate = self.fate(effect)
         conflict = None if fate is Fate.LOST else self.world.commit(effect.writes)
         if fate is Fate.ANSWERED:
-            return Committed(effect.id) if conflict is None else Unconfirmed(effect.id, conflict)
+            return (
+                Committed(effect.id) if conflict is None else Unconfirmed(effect.id, conflict, refused=True)
+            )
+        self.world.edited.update(key_of(w.partition) for w in effect.writes if isinstance(w, SetState))
         if self.reconnects:
             self.world.lose_watches()
         return Unconfirmed(effect.id, "the connection was lost before the answer")

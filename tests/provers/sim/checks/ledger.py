@@ -123,6 +123,15 @@ class Ledger:
         self.put_back: set[Partition] = set()
         #: Partitions whose states somebody wrote as they were: their leaders have older versions.
         self.touched: set[Partition] = set()
+        #: All that was written as a partition's state, in order.
+        self.written: dict[Partition, list[bytes]] = {}
+        #: The state that somebody is just putting back, and whether a controller lives that knows the present one; of
+        #: those that were put back, what is stored: what was before is still the truth, as long as one lives.
+        self.restoring: tuple[Partition, bool] | None = None
+        self._restored: dict[Partition, State] = {}
+        #: The same of a topic's id: whether a controller lives that knows it; and of topics, while others are stored.
+        self.misnaming: bool | None = None
+        self.misnamed: dict[str, bool] = {}
         #: Topics whose znode does not decode, or did not.
         self.illegible: set[str] = set()
         #: Whether automatic work was ever suspended.
@@ -247,6 +256,22 @@ class Ledger:
             self._report(f"controller epoch went from {self.controller_epoch} to {epoch}")
         self.controller_epoch = epoch
         self.elected[epoch] = writer
+        # Who knew better leads no more.
+        for partition, state in self._restored.items():
+            self._believe(partition, state)
+        self._restored.clear()
+        self.misnamed = dict.fromkeys(self.misnamed, False)
+
+    def _topic_named(self, name: str, known: str, topic: Topic) -> None:
+        """Brokers know the topic by the id it had; the next controller cannot know that."""
+        if topic.id == known:
+            self.misnamed.pop(name, None)
+            return
+        if self.misnaming is not None:
+            self.misnamed[name] = self.misnaming
+        elif self.misnamed.get(name, True) and self._writer().startswith(_CONTROLLERS):
+            self._report(f"{self._writer()} wrote {name} with id {topic.id}: brokers know it by {known}")
+        topic.id = known
 
     def _topic_written(self, name: str, data: bytes) -> None:
         value = json.loads(data)
@@ -261,6 +286,8 @@ class Ledger:
         queued = {int(number): tuple(ids) for number, ids in (value.get("queued_replicas") or {}).items()}
         topic = Topic(value.get("topic_id"), partitions, frozenset(moving), queued)
         before = self.topics.get(name)
+        if before is not None and before.id is not None:
+            self._topic_named(name, before.id, topic)
         if before is not None:
             changed = {n: ids for n, ids in before.partitions.items() if partitions.get(n) != ids}
             topic.former = before.former | changed
@@ -288,8 +315,14 @@ class Ledger:
             tuple((int(b), directory) for b, directory in value.get("isr_directories", {}).items()),
         )
         before = self.states.get(partition)
-        self.states[partition] = state
+        self.written.setdefault(partition, []).append(data)
         self._ever.setdefault(partition, set()).add(state.pushed)
+        put_back = self.restoring is not None and self.restoring[0] == partition
+        if before and (put_back or (partition in self._restored and not writer.startswith(_CONTROLLERS))):
+            self._state_restored(partition, before, state)
+            return
+        self._restored.pop(partition, None)
+        self.states[partition] = state
         name = f"{partition[0]}-{partition[1]}"
         if not state.isr:
             self._report(f"{name}: the ISR is empty: {state}")
@@ -302,6 +335,27 @@ class Ledger:
         if self._leaders.setdefault(key, state.leader) != state.leader:
             self._report(f"{name}: leader epoch {state.leader_epoch} has two leaders: {before}, then {state}")
         self._check_controller_epoch(name, before, state, writer)
+
+    def _state_restored(self, partition: Partition, before: State, state: State) -> None:
+        """Somebody has put back what was there before, or writes over it. Who knows the present leader epoch writes
+        over an older one; one under the same leader epoch cannot be told from what a leader writes itself."""
+        known = self.restoring[1] if self.restoring is not None else True
+        if known and state.leader_epoch < before.leader_epoch:
+            self.states[partition] = before._replace(version=state.version)
+            self._restored[partition] = state
+        else:
+            self._restored.pop(partition, None)
+            self._believe(partition, state)
+
+    def _believe(self, partition: Partition, state: State) -> None:
+        """What is stored is all that there is, whatever was acknowledged since it was the truth."""
+        before, self.states[partition] = self.states[partition], state
+        if (state.leader, state.leader_epoch) != before[:2] or not set(state.isr) <= set(before.isr):
+            self.excuse(partition)
+        for known in [k for k in self._leaders if k[1:3] == partition and k[3] > state.leader_epoch]:
+            del self._leaders[known]
+        self.put_back.add(partition)
+        self._check_lossy(partition)
 
     def _check_change(
         self, name: str, partition: Partition, before: State, state: State, writer: str
@@ -316,7 +370,7 @@ class Ledger:
                 self._report(
                     f"{name}: a leader that is not in sync, and nobody permitted it: {before}, then {state}"
                 )
-            self._excuse(partition)
+            self.excuse(partition)
             self._lossy.pop(partition, None)
         self._check_lossy(partition)
 
@@ -345,7 +399,8 @@ class Ledger:
         registered = self._directories.get(broker_id, frozenset())
         return directory in registered or directory == _together(registered)
 
-    def _excuse(self, partition: Partition) -> None:
+    def excuse(self, partition: Partition) -> None:
+        """It may have lost records that were acknowledged."""
         topic = self.topics.get(partition[0])
         self._excuse_partition(partition[0], (topic.id if topic else None) or "", partition[1])
 
@@ -402,6 +457,8 @@ class Ledger:
             for versions in (*self._notified.values(), *self._heard.values()):
                 versions.pop((match[1], int(match[2])), None)
             self.states.pop((match[1], int(match[2])), None)
+            self.written.pop((match[1], int(match[2])), None)
+            self._restored.pop((match[1], int(match[2])), None)
             self._lossy.pop((match[1], int(match[2])), None)
             for emptied in self._emptied.values():
                 emptied.discard((match[1], int(match[2])))
@@ -409,6 +466,7 @@ class Ledger:
             self._to_be_deleted.discard(match[1])
         elif match := _TOPIC.match(path):
             self.topics.pop(match[1], None)
+            self.misnamed.pop(match[1], None)
             if writer == "operator":
                 self._removed_by_hand.add(match[1])
             # Of two topics of one name without an id, the second one's leader epochs begin anew.

@@ -64,8 +64,8 @@ def _partitions(cluster: SimulatedCluster) -> Iterator[str]:
     for name, topic in sorted(cluster.ledger.topics.items()):
         if name == TOPIC or (name.startswith(VICTIM) and cluster.by_hand):
             continue
-        if topic.id is None:
-            yield f"topic {name} has no id"
+        if topic.id is None or name in cluster.ledger.misnamed:
+            yield f"topic {name} has no id, or not the one by which brokers know it"
         for number, replicas in sorted(topic.partitions.items()):
             state = cluster.ledger.states.get((name, number))
             if state is None:

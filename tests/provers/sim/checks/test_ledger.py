@@ -296,3 +296,74 @@ def test_a_state_of_the_topic_before_lands_on_what_a_hand_has_put_in_its_place()
     topic = "/brokers/topics/foo"
     harness.write(NodeDeleted(topic), NodeCreated(topic, elsewhere, 31, 0, 1), by="operator")
     assert not harness.state(0)
+
+
+# --- what was there before is put back -----------------------------------------------------------------------
+
+
+class Restored(LedgerHarness):
+    """Broker 2 leads in leader epoch 1, alone in the ISR; then the first state is put back."""
+
+    def __init__(self, *, known: bool, **fields: Any) -> None:
+        super().__init__()
+        self.state(1, leader=2, leader_epoch=1, isr=[2])
+        self.ledger.restoring = ("foo", 0), known
+        self.state(2, by="operator", **fields)
+        self.ledger.restoring = None
+        assert not self.found
+
+
+def test_an_older_state_is_written_over_by_who_knows_better() -> None:
+    assert not Restored(known=True).state(3, leader=2, leader_epoch=2, isr=[2])
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"leader": 1, "leader_epoch": 2}, "a leader that is not in sync"),
+        ({"leader": 3, "leader_epoch": 1, "isr": [3]}, "two leaders"),
+        ({"leader": 1, "leader_epoch": 0}, "the leader epoch went back"),
+    ],
+)
+def test_who_knows_better_decides_nothing_by_an_older_state(fields: dict[str, Any], words: str) -> None:
+    harness = Restored(known=True)
+    harness.ledger.unclean_possible = False
+    assert words in " ".join(harness.state(3, **fields))
+
+
+@pytest.mark.parametrize("who", ["nobody", "who died since"])
+def test_where_nobody_knows_better_an_older_state_is_believed(who: str) -> None:
+    harness = Restored(known=who != "nobody")
+    harness.ledger.unclean_possible = False
+    if who != "nobody":
+        assert not harness.excused
+        harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    by, epoch = ("controller-1", 1) if who == "nobody" else ("controller-2", 2)
+    assert not harness.state(3, by=by, leader=3, leader_epoch=1, isr=[3], controller_epoch=epoch)
+    assert set(harness.excused) == {("foo", "id", 0)}
+
+
+def test_an_isr_of_before_under_the_same_leader_epoch_is_taken_for_its_leader_s() -> None:
+    harness = Restored(known=True, leader=2, leader_epoch=1, isr=[2, 3])
+    assert harness.excused == [("foo", "id", 0)]
+    assert not Restored(known=True, leader=2, leader_epoch=1, isr=[2]).excused
+
+
+@pytest.mark.parametrize("id_", [None, "other"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_topic_keeps_the_id_that_brokers_know_as_long_as_a_controller_does(
+    id_: str | None, known: bool
+) -> None:
+    harness = LedgerHarness()
+
+    def write(id_: str | None, by: str) -> list[str]:
+        value = json.dumps({"version": 3, "topic_id": id_, "partitions": {"0": [1, 2, 3]}}).encode()
+        return harness.write(FENCE, DataSet("/brokers/topics/foo", value, 1), by=by)
+
+    harness.ledger.misnaming = known
+    assert not write(id_, "operator")
+    harness.ledger.misnaming = None
+    assert (harness.ledger.misnamed, harness.ledger.topics["foo"].id) == ({"foo": known}, "id")
+    assert bool(write("another", "controller-1")) == known
+    write("id", "controller-1")
+    assert not harness.ledger.misnamed

@@ -19,6 +19,7 @@ from tests.provers.sim.checks.tools import REASSIGNMENT, Tools
 from tests.provers.sim.odd.scenarios import Oddities
 from tests.provers.sim.plans.faults import Faults
 from tests.provers.sim.plans.plan import FAULTS, READ, VICTIM, WRITE
+from tests.provers.sim.plans.restores import Restores
 from tests.provers.sim.zookeeper.messages import (
     Children,
     Code,
@@ -84,6 +85,10 @@ class ConflictedCluster(Protocol):
     @property
     def brokers(self) -> Any: ...
 
+    def active(self) -> Any: ...
+
+    def data_lost(self, broker_id: int, partitions: Iterable[tuple[str, int]]) -> None: ...
+
     def ask_zookeeper(self, op: Operation) -> Value: ...
 
     def trace_line(self, what: str) -> None: ...
@@ -110,7 +115,19 @@ class Conflicts:
         self._cluster = cluster
         self._waiting: list[_Conflict] = []
         self._client = ""
+        self._restores = Restores(cluster)
         self.made = 0
+
+    def restore(
+        self, when: str, what: str, topic: str, number: int, ago: int, conflict: tuple[Any, ...]
+    ) -> None:
+        """Put back what was there: now, just before a write, or in the moment in which /controller is deleted."""
+        if when == WRITE:
+            self.begin(*conflict)
+        elif what == "put_back_state":
+            self._restores.state((topic, number), ago, between=when == "between")
+        else:
+            self._restores.topic_id(topic, another=what == "misnamed", between=when == "between")
 
     def begin(
         self, moment: str, kind: str, count: int, times: int, rival: str, provoked: str, how: tuple[Any, ...]
@@ -131,6 +148,7 @@ class Conflicts:
     def forget(self) -> None:
         """Nobody comes in between any more."""
         self._waiting.clear()
+        self._restores.put_back()
         self._end_reign()
 
     def arrives(self, client: str, op: Operation) -> None:
@@ -161,7 +179,7 @@ class Conflicts:
     def _strike(self, rival: str, path: str, op: Operation) -> bool:
         edits = self._cluster.oddities.edits
         edits.made += 1
-        done: bool = getattr(self, rival)(path, op)
+        done: bool = getattr(self if hasattr(self, rival) else self._restores, rival)(path, op)
         if done:
             self.made += 1
             self._cluster.trace_line(f"--- in between: {path} is {rival}")

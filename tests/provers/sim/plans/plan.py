@@ -115,6 +115,8 @@ class Options:
     odd: bool = False
     #: Somebody else writes what is just being decided upon (`tests.provers.sim.plans.conflicts`).
     conflict: bool = False
+    #: What was there before is put back (`tests.provers.sim.plans.restores`).
+    restored: bool = False
     #: Each write of a kind fails, as somebody else writes first, or its answer is lost.
     thwarted: bool = False
     #: Each broker has so many data directories.
@@ -154,6 +156,8 @@ IMPOSTORS, FLOODS, OVERSIZED = 0.6, 0.1, 0.1
 CONFLICTED, CONFLICTS = 0.5, (4, 12)
 #: With ``thwarted``, of those without poison; and with what the first controller writes first, of these.
 THWARTED, FROM_THE_BEGINNING = 0.1, 0.4
+#: With ``restored``, of those without poison.
+RESTORED = 0.3
 #: With ``odd``, of those without poison; and how many scenarios these have.
 ODD, ODDITIES = 0.5, (4, 12)
 SCENARIOS = (
@@ -279,6 +283,7 @@ def _drawn(
         namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
         odd=Random(f"{seed}:odd").random() < ODD and not _poisoned(seed, takeover=takeover),
         conflict=Random(f"{seed}:conflict").random() < CONFLICTED and not _poisoned(seed, takeover=takeover),
+        restored=Random(f"{seed}:restored").random() < RESTORED and not _poisoned(seed, takeover=takeover),
         thwarted=Random(f"{seed}:thwarted").random() < THWARTED and not _poisoned(seed, takeover=takeover),
         disks=disks,
         start_without_disk=disks > 1,
@@ -478,6 +483,7 @@ APART: dict[str, Arguments] = {
     "oversized": lambda _rng, _options: (),
     "conflict": lambda rng, options: _conflict(rng, options),
     "thwarted": lambda rng, options: _thwarted(rng, options),
+    "restored": lambda rng, options: _restored(rng, options),
     "odd": lambda rng, options: (_scenario(rng, options), rng.randrange(2**31)),
     "held_up": lambda rng, options: (_broker(rng, options), round(rng.uniform(0.2, 1.2), 6)),
     "start_without_disk": lambda rng, options: (_broker(rng, options), 2 * _short_s(rng)),
@@ -608,6 +614,17 @@ def _thwarted(rng: Random, options: Options) -> tuple[Any, ...]:
     _, kind, _, _, _, provoked, how = _conflict_about(what, rng, options)
     rival = "unanswered" if "touched" not in RIVALS[what][0] else rng.choice(("unanswered", "touched"))
     return WRITE, kind, 1, rng.choice((1, 2, 12)), rival, provoked, how
+
+
+def _restored(rng: Random, options: Options) -> tuple[Any, ...]:
+    """Arguments of ``Conflicts.restore``; at times those of a conflict, which it is then."""
+    kind = rng.choice(("state", "state", "isr", "topic"))
+    what = rng.choice(("unnamed", "misnamed") if kind == "topic" else ("put_back_state",))
+    when = rng.choice(("now", WRITE, "between"))
+    topic, number, ago = rng.choice(TOPICS[:3]), rng.choice((0, 0, 1)), rng.choice((1, 1, 2, 3))
+    _, _, count, times, _, provoked, how = _conflict_about(kind, rng, options)
+    conflict = (WRITE, kind, count, min(times, 2), what, provoked, how)
+    return when, what, topic, number, ago, conflict if when == WRITE else ()
 
 
 def _conflict_about(what: str, rng: Random, options: Options) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.provers.sim.actors.operators import Operator
-from tests.provers.sim.checks.ledger import SCRIBBLE
+from tests.provers.sim.checks.ledger import SCRIBBLE, Topic
+from tests.provers.sim.environment.disk import Disk, Folder
 from tests.provers.sim.odd.asking import Edits
 from tests.provers.sim.plans.conflicts import KINDS, Conflicts
 from tests.provers.sim.plans.faults import Faults
@@ -23,9 +25,11 @@ from tests.provers.sim.plans.plan import (
     VICTIM,
     WRITE,
     _conflict,
+    _restored,
     _thwarted,
     plan,
 )
+from tests.provers.sim.plans.restores import Restores
 from tests.provers.sim.simulate import simulate
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.messages import Code, Create, Data, Delete, Get, Multi, Operation, Reply, Set
@@ -42,7 +46,19 @@ class _Cluster(SimpleNamespace):
         ensemble = Ensemble()
         connection = ensemble.connect(0, 60_000, 0)
         assert connection is not None
-        ledger = SimpleNamespace(transactions=0, controller_epoch=1, topics={}, touched=set())
+        ledger = SimpleNamespace(
+            transactions=0,
+            controller_epoch=1,
+            elected={},
+            topics={},
+            states={},
+            written={},
+            scribbled=set(),
+            touched=set(),
+            restoring=None,
+            misnaming=None,
+            misnamed={},
+        )
 
         def agreed(_: object) -> None:
             ledger.transactions += 1
@@ -60,6 +76,7 @@ class _Cluster(SimpleNamespace):
             tampered=False,
             by_hand=False,
             brokers={1: None, 2: None},
+            active=lambda: SimpleNamespace(name="controller-1", alive=False),
             ask_zookeeper=ask,
             trace_line=lambda _: None,
             node=ensemble.servers[0].tree.node,
@@ -203,6 +220,78 @@ def test_a_maintenance_is_taken_over_by_an_operator(cluster: Any) -> None:
     assert stored(cluster, path) == ({"version": 1, "automatic": False}, 1)
 
 
+# --- what was there before -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_history(cluster: Any) -> Any:
+    """Of a state there were two others before; the topic has an id, and a controller leads."""
+    with_state(cluster)
+    former = [{**STATE_DATA, "leader_epoch": epoch} for epoch in (1, 2)]
+    cluster.ledger.written = {(VICTIM, 0): [json.dumps(data).encode() for data in (*former, STATE_DATA)]}
+    cluster.ledger.states = {(VICTIM, 0): SimpleNamespace(version=0, leader=1)}
+    cluster.ledger.topics = {VICTIM: Topic("its-own", {0: (1, 2)})}
+    cluster.ask_zookeeper(
+        Set(TOPIC, b'{"version": 3, "topic_id": "its-own", "partitions": {"0": [1, 2]}}', 0)
+    )
+    cluster.ask_zookeeper(Create("/controller", b"{}"))
+    return cluster
+
+
+@pytest.mark.parametrize(("ago", "epoch"), [(1, 2), (2, 1), (3, 3)])
+@pytest.mark.parametrize("when", ["now", "between"])
+def test_a_state_is_put_back_as_it_was_some_versions_ago(
+    with_history: Any, ago: int, epoch: int, when: str
+) -> None:
+    Conflicts(with_history).restore(when, "put_back_state", VICTIM, 0, ago, ())
+    done = epoch != STATE_DATA["leader_epoch"]
+    assert stored(with_history, STATE) == ({**STATE_DATA, "leader_epoch": epoch}, int(done))
+    assert (with_history.node("/controller") is None) == (when == "between" and done)
+    assert with_history.ledger.restoring is None
+
+
+def test_a_state_is_put_back_just_before_a_write_unless_it_names_who_is_not_assigned(
+    with_history: Any,
+) -> None:
+    conflicts = Conflicts(with_history)
+    conflict = (WRITE, "state", 1, 2, "put_back_state", "delete", ("t", False))
+    conflicts.restore("write", "put_back_state", VICTIM, 0, 1, conflict)
+    with_history.ledger.topics = {VICTIM: Topic("its-own", {0: (1, 3)})}
+    conflicts.arrives("controller-1", Multi((Set(STATE, b"ours", 0),)))
+    assert (conflicts.made, stored(with_history, STATE)[1]) == (0, 0)
+    with_history.ledger.topics = {VICTIM: Topic("its-own", {0: (1, 2)})}
+    conflicts.arrives("controller-1", Multi((Set(STATE, b"ours", 0),)))
+    assert (conflicts.made, stored(with_history, STATE)[1]) == (1, 1)
+
+
+def test_a_topic_loses_its_id_and_gets_it_back_where_nobody_alive_knows_it(with_history: Any) -> None:
+    conflicts = Conflicts(with_history)
+    conflicts.restore("now", "unnamed", VICTIM, 0, 1, ())
+    assert "topic_id" not in stored(with_history, TOPIC)[0]
+    conflicts.restore("between", "misnamed", VICTIM, 0, 1, ())
+    assert stored(with_history, TOPIC)[0]["topic_id"] not in ("", "its-own")
+    assert with_history.node("/controller") is None
+    with_history.ledger.misnamed = {VICTIM: True}
+    conflicts.forget()
+    assert stored(with_history, TOPIC)[0]["topic_id"] != "its-own", "who leads knows it"
+    with_history.ledger.misnamed = {VICTIM: False}
+    done: list[object] = []
+    disks = [Disk(folders={(VICTIM, 0): Folder("its-own")}), Disk(folders={(VICTIM, 0): Folder("other")})]
+    with_history.brokers = {
+        id_: SimpleNamespace(id=id_, disks=[disk], kill=partial(done.append, id_))
+        for id_, disk in enumerate(disks, start=1)
+    }
+    with_history.data_lost = lambda *what: done.append(what)
+    with_history.ledger.excuse = done.append
+    conflicts.forget()
+    assert stored(with_history, TOPIC)[0]["topic_id"] == "its-own"
+    assert done == [1], "who leads proposes nothing any more"
+    with_history.ledger.misnamed = {}
+    conflicts.forget()
+    assert done[1:] == [2, (2, [(VICTIM, 0)]), (VICTIM, 0)]
+    assert [len(disk.folders) for disk in disks] == [1, 0]
+
+
 def test_all_that_plans_name_is_there() -> None:
     kinds = {what.rpartition(" ")[2] for what in RIVALS}
     assert kinds == KINDS.keys()
@@ -212,6 +301,9 @@ def test_all_that_plans_name_is_there() -> None:
     assert [name for name in PROVOCATIONS if not hasattr(Operator, name)] == []
     assert [name for name in FAULTS if not hasattr(Faults, name)] == []
     options = plan(1).options
+    restored = [_restored(Random(seed), options) for seed in range(300)]
+    assert {what for _, what, *_ in restored} == {"put_back_state", "unnamed", "misnamed"}
+    assert [what for _, what, *_ in restored if not hasattr(Restores, what)] == []
     drawn = [_conflict(Random(seed), options) for seed in range(300)]
     assert {kind for _, kind, *_ in drawn} == kinds
     thwarted = [_thwarted(Random(seed), options) for seed in range(300)]

@@ -109,6 +109,26 @@ elif not _w.unclean and _c not in _i:
         ),
     ),
     Fault(
+        "older-state-followed",
+        "a state that is put back as it was is taken for an edit, and followed",
+        Change(CORE + "audit.stored_states:_wrong", "_f.leader_epoch < _k.leader_epoch", "False"),
+    ),
+    Fault(
+        "older-state-decided-from",
+        "who is overtaken in a write by an older state decides from that",
+        Change(CORE + "commits:_overtaken", "_went_back(_f, _p.leadership)", "False"),
+    ),
+    Fault(
+        "dropped-id-left-out",
+        "a topic whose id a tool drops or changes does not get it back",
+        Change(CORE + "topics.changes:topics_modified", "_is_misnamed(_c, _t, _i)", "False"),
+    ),
+    Fault(
+        "dropped-id-not-written",
+        "what is written over a tool's edit of a topic has the id that the tool left",
+        Change(CORE + "reassignment.topic_znode:with_known_id", "_k not in ('', _i.topic_id)", "False"),
+    ),
+    Fault(
         "leader-epoch-not-raised",
         "an election leaves the leader epoch as it was",
         Change(CORE + "model.leadership:LeaderAndIsr.successor", "_s.leader_epoch + 1", "_s.leader_epoch"),

@@ -367,6 +367,12 @@ def test_many_topics_are_written_in_as_few_parts_as_fit(monkeypatch: pytest.Monk
         monkeypatch.setattr(harness.session, "multi", counted)
         assert await harness.commit(*(SetTopic(one) for one in infos)) == Committed(1)
         assert sizes == [2, 2, 2]
+        for conflict, refused in (("t0", True), ("t5", False)):
+            latest = [replace(one, version=zk.get(f"/brokers/topics/{one.name}")[1].version) for one in infos]
+            zk.set(f"/brokers/topics/{conflict}", b"{}")
+            outcome = await harness.commit(*map(SetTopic, latest))
+            assert isinstance(outcome, Unconfirmed)
+            assert outcome.refused == refused, "whether nothing of it was written"
 
     told(story)
 
