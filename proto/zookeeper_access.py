@@ -10,15 +10,19 @@ import math
 import select
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 
 from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.handlers.utils import fileobj_to_fd
+from kazoo.protocol.connection import ConnectionDropped
+from kazoo.protocol.serialization import Connect
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from msgspec import Meta
 
@@ -187,15 +191,57 @@ class Client(KazooClient):  # type: ignore[misc]
         self.access = access
         self.negotiated_ms = 0
         super().__init__(**{"handler": Handler(access.contexts), **access.client_options(), **settings})
-        # kazoo tells it only as a read timeout of two thirds of it.
         connect = self._connection._connect
+        refused_since: float | None = None
 
         def learning(*args: Any) -> Any:
-            timeouts = connect(*args)
+            nonlocal refused_since
+            try:
+                timeouts = connect(*args)
+            except ConnectionDropped:
+                now = time.monotonic()
+                refused_since = refused_since or now
+                if now - refused_since >= self.negotiated_ms / 1000 and self._refuses_only_us(*args):
+                    self._give_up(*args)
+                raise
+            refused_since = None
+            # kazoo tells it only as a read timeout of two thirds of it.
             self.negotiated_ms = round(timeouts[0] * 3 / 2)
             return timeouts
 
         self._connection._connect = learning
+
+    def _refuses_only_us(self, host: str, address: str, port: int) -> bool:
+        """Whether a server that refuses our session begins new ones. A server does that whose data are older than what
+        we have seen: it is behind, or ZooKeeper was restored from a backup."""
+        if not self._session_id:
+            return False
+        connection, timeout_ms = self._connection, self._session_timeout
+        try:
+            with connection._socket_error_handling():
+                connection._socket.close()
+                connection._socket = self.handler.create_connection(
+                    (address, port), hostname=host, timeout=timeout_ms / 1000
+                )
+            connection._socket.setblocking(0)
+            connect = Connect(0, 0, timeout_ms, 0, b"\0" * 16, False)
+            answer, _ = connection._invoke(timeout_ms / 1000 / len(self.hosts), connect)
+        except (ConnectionDropped, self.handler.timeout_exception):
+            return False
+        return bool(answer.time_out > 0)
+
+    def _give_up(self, host: str, _address: str, port: int) -> NoReturn:
+        """End our session here: it was refused for as long as it lasts without a connection. kazoo would try for ever.
+
+        Raises SessionExpiredError.
+        """
+        # Not imported above: tools start faster.
+        import structlog
+
+        why = "it has older data than we have seen: was ZooKeeper restored from a backup?"
+        structlog.get_logger(__name__).warning("session_refused", by=f"{host}:{port}", why=why)
+        self.last_zxid = 0
+        raise SessionExpiredError("the server begins new sessions, and refuses ours")
 
     @property
     def problem(self) -> str:
