@@ -453,9 +453,8 @@ def test_what_a_run_leaves_a_restart_finds(opener: Opener, tmp_path: Path) -> No
     restarted = BrokerHarness(found=opener().found)
     assert sorted(r.key for r in restarted.handlers.replicas) == [("bar", 0), ("foo", 0)]
     assert restarted.lead(leader_state(leader_epoch=9), topic_ids={"foo": ID_Y}) == ["INCONSISTENT_TOPIC_ID"]
-    for older in ({"leader_epoch": 7}, {"leader_epoch": 8, "leader": 1}):
-        refused = restarted.lead(leader_state(**older), topic_ids={"foo": ID_X})
-        assert refused == ["STALE_CONTROLLER_EPOCH"], older
+    for older in (leader_state(leader_epoch=7), leader_state(leader_epoch=8, leader=1)):
+        assert restarted.lead(older, topic_ids={"foo": ID_X}) == ["STALE_CONTROLLER_EPOCH"]
     assert restarted.replica().role is Role.NONE
     assert restarted.lead(leader_state(leader_epoch=8), topic_ids={"foo": ID_X}) == ["NONE"]
     # Without an id nobody knows whether it is the same topic.

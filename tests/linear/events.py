@@ -224,7 +224,8 @@ def untold(rig: MachineHarness, partitions: list[Partition]) -> TellAgain:
     epoch = rig.cluster.brokers[1].epoch
     unknown = [("x", number) for number in range(len(partitions))]
     floors = [(p, 0) for p in partitions]
-    newer = [(p, LeaderAndIsr(1, 100, (1,), 0, 0)) for p in partitions]
+    newer = [(p, LeaderAndIsr(p.replicas[0], 100, p.replicas[:1], 0, 0)) for p in partitions]
+    rig.world.forgotten |= {(p.topic.name, p.number) for p in partitions}
     return TellAgain(1, epoch, partitions, floors, partitions, unknown, partitions, newer)
 
 

@@ -7,7 +7,7 @@ leader, and of the ISR whoever is known to be in it. Others get in sync again by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -21,15 +21,19 @@ from controller.core.reasons import NewerController, NoEpochLeft
 from controller.core.records import LeadershipChange, Rejection
 
 REASON = "newer_than_zookeeper"
+#: Writes of one partition in one event. The next look finds what is left to be raised; a broker that is started again
+#: takes any partition epoch.
+STEPS_MAX = 1000
 
 
 def newest(told: LeaderAndIsr, other: LeaderAndIsr | None) -> LeaderAndIsr:
-    """Of the states that two brokers were told. In one leader epoch its leader knows best who is in sync."""
-    return told if other is None else max(other, told, key=_order)
-
-
-def _order(told: LeaderAndIsr) -> tuple[int, int, int]:
-    return told.leader_epoch, len(told.isr), told.partition_epoch
+    """Of the states that two brokers were told: of one leader epoch its leader knows best who is in sync. With a
+    partition epoch that is as high as either knows."""
+    if other is None:
+        return told
+    best = max(other, told, key=lambda state: (state.leader_epoch, len(state.isr)))
+    version = max(other.partition_epoch, told.partition_epoch)
+    return msgspec.structs.replace(best, partition_epoch=version)
 
 
 class _Change(NamedTuple):
@@ -44,26 +48,9 @@ def take_over(context: EventContext, told: Sequence[tuple[Partition, LeaderAndIs
 
     ``told``: of each partition the newest; an empty ISR tells of no leader.
     """
-    written: list[Partition] = []
-    for changes in _batches(c for item in told if (c := _change(context, *item)) is not None):
-        outcome = yield from context.commit([step for change in changes for step in _steps(change)])
-        if not isinstance(outcome, Committed):
-            # Written meanwhile, or the connection was lost: the next look tells.
-            why = f"not taken over: {outcome.reason}"
-            context.log([Rejection("CONFLICT", why, change.partition) for change in changes])
-            continue
-        for partition, known, new, newer in changes:
-            finding(
-                context,
-                partition,
-                "taken_over",
-                f"a broker was told {words(newer)}, ZooKeeper has {words(known)}",
-            )
-            partition.leadership = new
-            written.append(partition)
-        context.log([LeadershipChange(c.partition, c.known, c.new) for c in changes], REASON)
-    context.push_metadata(written)
-    yield from tell_replicas(context, written)
+    changes = [change for item in told if (change := _change(context, *item)) is not None]
+    for start in range(0, len(changes), BATCH_WRITES):
+        yield from _write(context, changes[start : start + BATCH_WRITES])
 
 
 def _change(context: EventContext, partition: Partition, told: LeaderAndIsr) -> _Change | None:
@@ -72,11 +59,8 @@ def _change(context: EventContext, partition: Partition, told: LeaderAndIsr) -> 
     if known is None or not context.is_present(partition):
         return None
     forgotten = told.leader_epoch == known.leader_epoch and told.leader != known.leader
-    if (
-        told.leader_epoch <= known.leader_epoch
-        and told.partition_epoch <= known.partition_epoch
-        and not forgotten
-    ):
+    higher = told.leader_epoch > known.leader_epoch or told.partition_epoch > known.partition_epoch
+    if not higher and not forgotten:
         return None
     epoch = max(told.leader_epoch, known.leader_epoch) + 1
     if known.controller_epoch > cluster.controller_epoch:
@@ -91,27 +75,42 @@ def _change(context: EventContext, partition: Partition, told: LeaderAndIsr) -> 
         # Their directories are those of now: of the older state's nobody knows whether they still are.
         new = msgspec.structs.replace(new, leader=told.leader, isr=interned(told.isr), directories=())
     new = cluster.with_directories(new, new.isr)
-    wanted = max(told.partition_epoch, known.partition_epoch) + 1
-    version = min(wanted, known.partition_epoch + BATCH_WRITES)
-    new = msgspec.structs.replace(new, leader_epoch=epoch, partition_epoch=version)
-    return _Change(partition, known, new, told)
+    return _Change(partition, known, msgspec.structs.replace(new, leader_epoch=epoch), told)
 
 
-def _steps(change: _Change) -> Iterator[SetState]:
+def _write(context: EventContext, changes: Sequence[_Change]) -> Handler[None]:
     """Brokers skip a partition epoch below the one they know, and each write raises it by one."""
-    for epoch in range(change.known.partition_epoch + 1, change.new.partition_epoch + 1):
-        yield SetState(change.partition, msgspec.structs.replace(change.new, partition_epoch=epoch))
+    pending = changes
+    for _ in range(STEPS_MAX):
+        steps = [_step(change) for change in pending]
+        outcome = yield from context.commit(
+            [SetState(c.partition, s) for c, s in zip(pending, steps, strict=True)]
+        )
+        if not isinstance(outcome, Committed):
+            # Written meanwhile, or the connection was lost: the next look tells.
+            why = f"not taken over: {outcome.reason}"
+            context.log([Rejection("CONFLICT", why, change.partition) for change in pending])
+            break
+        for change, step in zip(pending, steps, strict=True):
+            change.partition.leadership = step
+        ends = zip(pending, steps, strict=True)
+        pending = [change for change, step in ends if step.partition_epoch <= change.told.partition_epoch]
+        if not pending:
+            break
+    written = [c for c in changes if c.partition.leadership is not c.known]
+    for change in written:
+        reason = f"a broker was told {words(change.told)}, ZooKeeper had {words(change.known)}"
+        finding(context, change.partition, "taken_over", reason)
+    partitions = [c.partition for c in written]
+    records = [
+        LeadershipChange(c.partition, c.known, now) for c in written if (now := c.partition.leadership)
+    ]
+    context.log(records, REASON)
+    context.push_metadata(partitions)
+    yield from tell_replicas(context, partitions)
 
 
-def _batches(changes: Iterable[_Change]) -> Iterator[list[_Change]]:
-    batch: list[_Change] = []
-    writes = 0
-    for change in changes:
-        steps = change.new.partition_epoch - change.known.partition_epoch
-        if batch and writes + steps > BATCH_WRITES:
-            yield batch
-            batch, writes = [], 0
-        batch.append(change)
-        writes += steps
-    if batch:
-        yield batch
+def _step(change: _Change) -> LeaderAndIsr:
+    now = change.partition.leadership
+    assert now is not None
+    return msgspec.structs.replace(change.new, partition_epoch=now.partition_epoch + 1)
