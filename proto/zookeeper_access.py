@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn
+from typing import Annotated, Any, Literal, NamedTuple
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import SessionExpiredError
@@ -190,58 +190,63 @@ class Client(KazooClient):  # type: ignore[misc]
     def __init__(self, access: ZooKeeperAccess = OPEN_ACCESS, **settings: Any) -> None:
         self.access = access
         self.negotiated_ms = 0
+        #: Whether the servers have older data than this client has seen, so that its session was given up.
+        self.went_back = False
         super().__init__(**{"handler": Handler(access.contexts), **access.client_options(), **settings})
+        self._refused_at: float | None = None
         connect = self._connection._connect
-        refused_since: float | None = None
 
-        def learning(*args: Any) -> Any:
-            nonlocal refused_since
+        def learning(*address: Any) -> Any:
             try:
-                timeouts = connect(*args)
+                timeouts = connect(*address)
             except ConnectionDropped:
-                now = time.monotonic()
-                refused_since = refused_since or now
-                if now - refused_since >= self.negotiated_ms / 1000 and self._refuses_only_us(*args):
-                    self._give_up(*args)
+                self._give_up_refused(*address)
                 raise
-            refused_since = None
+            self._refused_at = None
             # kazoo tells it only as a read timeout of two thirds of it.
             self.negotiated_ms = round(timeouts[0] * 3 / 2)
             return timeouts
 
         self._connection._connect = learning
 
-    def _refuses_only_us(self, host: str, address: str, port: int) -> bool:
-        """Whether a server that refuses our session begins new ones. A server does that whose data are older than what
-        we have seen: it is behind, or ZooKeeper was restored from a backup."""
-        if not self._session_id:
-            return False
+    def _give_up_refused(self, host: str, ip: str, port: int) -> None:
+        """End our session here if it is refused for as long as it lasts without a connection, by a server that begins
+        new ones. A server does that whose data are older than what we have seen: after ZooKeeper was restored from a
+        backup kazoo would try for ever.
+
+        Raises SessionExpiredError.
+        """
+        now = time.monotonic()
+        if self._refused_at is None:
+            self._refused_at = now
+        if not self._session_id or now - self._refused_at < self.negotiated_ms / 1000:
+            return
+        if not self._begins_sessions(host, ip, port):
+            return
+        # Not imported above: tools start faster.
+        import structlog
+
+        why = "it begins new ones: it has older data than we have seen, was ZooKeeper restored from a backup?"
+        structlog.get_logger(__name__).warning("session_refused", by=f"{host}:{port}", why=why)
+        self.went_back, self.last_zxid = True, 0
+        raise SessionExpiredError(f"{host}:{port} refuses the session")
+
+    def _begins_sessions(self, host: str, ip: str, port: int) -> bool:
+        """Whether a server begins a session of somebody who has seen nothing."""
         connection, timeout_ms = self._connection, self._session_timeout
+        if connection._socket is not None:
+            connection._socket.close()
         try:
             with connection._socket_error_handling():
-                connection._socket.close()
                 connection._socket = self.handler.create_connection(
-                    (address, port), hostname=host, timeout=timeout_ms / 1000
+                    (ip, port), hostname=host, timeout=timeout_ms / 1000
                 )
             connection._socket.setblocking(0)
-            connect = Connect(0, 0, timeout_ms, 0, b"\0" * 16, False)
+            connect = Connect(0, 0, timeout_ms, 0, bytes(16), False)
             answer, _ = connection._invoke(timeout_ms / 1000 / len(self.hosts), connect)
         except (ConnectionDropped, self.handler.timeout_exception):
             return False
         return bool(answer.time_out > 0)
-
-    def _give_up(self, host: str, _address: str, port: int) -> NoReturn:
-        """End our session here: it was refused for as long as it lasts without a connection. kazoo would try for ever.
-
-        Raises SessionExpiredError.
-        """
-        # Not imported above: tools start faster.
-        import structlog
-
-        why = "it has older data than we have seen: was ZooKeeper restored from a backup?"
-        structlog.get_logger(__name__).warning("session_refused", by=f"{host}:{port}", why=why)
-        self.last_zxid = 0
-        raise SessionExpiredError("the server begins new sessions, and refuses ours")
 
     @property
     def problem(self) -> str:

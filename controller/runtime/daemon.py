@@ -156,6 +156,8 @@ class Daemon:
         self._patience = Patience(settings.controller_id)
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
         self._seen_kafkas_controller = False
+        #: Until then no election is held: ZooKeeper has older data than before, and brokers register again.
+        self._brokers_first_until = 0.0
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
@@ -314,7 +316,15 @@ class Daemon:
                 self._let_go += standby.mirror.size + standby.mirror.let_go
             for task in beside:
                 task.cancel()
+            if session.went_back:
+                self._let_brokers_register(session.negotiated_ms / 1000)
             await session.close()
+
+    def _let_brokers_register(self, wait_s: float) -> None:
+        """Who was elected before they have would lead by the older data, under leader epochs that were others'."""
+        self._brokers_first_until = time.monotonic() + wait_s
+        todo = "see the runbook 'ZooKeeper was restored from a backup'"
+        log.error("zookeeper_went_back", no_election_for_s=wait_s, todo=todo)
 
     @property
     def _me(self) -> Candidate:
@@ -392,6 +402,8 @@ class Daemon:
                 await self._wait_for_change(self.claimant.wait_s() if known else lease.ELECTION_RETRY_S)
 
     async def _attempt(self, session: Session) -> Won | Lost:
+        if time.monotonic() < self._brokers_first_until:
+            return await controller_election.look(session, self._controller_changed)
         if self.claimant.mode is Takeover.OFF:
             if await self._succession.leaves_to_another(session) or await self._patience.leaves_to_another(
                 session
