@@ -58,7 +58,13 @@ from controller.runtime.observe.trace_ids import NOT_TRACED, trace_ids
 from controller.runtime.observe.traces import open_traces
 from controller.runtime.push.kafka_transport import KafkaSide
 from controller.runtime.term import Term
-from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
+from controller.runtime.zookeeper.session import (
+    AccessError,
+    Connection,
+    ConnectionLossError,
+    NoNodeError,
+    Session,
+)
 from controller.runtime.zookeeper.standby import Standby
 from controller.runtime.zookeeper.state_mirror import LET_GO_MAX
 from proto.incarnations import Incarnation, new_incarnation
@@ -373,12 +379,14 @@ class Daemon:
             except ConnectionLossError:
                 await self._wait_for_change(lease.ELECTION_RETRY_S)
                 continue
-            except MalformedError as error:
+            except (MalformedError, AccessError) as error:
                 # Without a readable epoch no controller can be fenced, so none may lead until it is repaired.
                 if self.cannot_elect != str(error):
                     self.cannot_elect = str(error)
-                    log.error("cannot_elect", path=error.path, problem=error.problem)
-                    self._reject("MALFORMED", self.cannot_elect)
+                    log.error("cannot_elect", why=self.cannot_elect)
+                    self._reject(
+                        "MALFORMED" if isinstance(error, MalformedError) else "DENIED", self.cannot_elect
+                    )
                 await self._wait_for_change(lease.ELECTION_RETRY_S)
                 continue
             self.cannot_elect = ""

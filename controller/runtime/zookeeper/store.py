@@ -359,7 +359,8 @@ class Store:
                 await self._commit_batch(batch)
         except jute.MultiError as error:
             self._raise_if_fenced(error)
-            return Unconfirmed(commit.id, f"a write conflicted (ZooKeeper error {error.code})")
+            happened = "a write conflicted" if error.code in jute.CONFLICTS else "ZooKeeper refused a write"
+            return Unconfirmed(commit.id, f"{happened} ({error.why})")
         except TooLargeError as error:
             return Unconfirmed(commit.id, str(error))
         except ConnectionLossError:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
@@ -232,3 +233,20 @@ async def test_no_election_is_held_until_brokers_have_had_time_to_register(
         assert zk.exists(znode_paths.CONTROLLER) is None
         daemon._brokers_first_until = 0.0
         await until(lambda: daemon.active, "the election")
+
+
+async def test_a_znode_of_the_controller_that_may_not_be_made_is_said_and_tried_again(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    daemon._let_brokers_register(3600.0)
+    async with running(daemon):
+        await until(lambda: daemon.role is Role.STANDBY, "the look")
+        zk.create(znode_paths.CONTROLLER_EPOCH, b"0")
+        (open_to_all,) = zk.get_acls("/")[0]
+        zk.set_acls("/", [make_acl("world", "anyone", read=True, write=True, admin=True)])
+        daemon._brokers_first_until = 0.0
+        await until(lambda: bool(daemon.cannot_elect), "the attempt")
+        assert daemon.cannot_elect == "/controller could not be created: an ACL forbids it"
+        zk.set_acls("/", [open_to_all])
+        await until(lambda: daemon.active, "the next attempt")
