@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from operator import is_
 from typing import TypeVar
 
 import msgspec
@@ -87,13 +88,17 @@ def write_states(
     Of who leads or stays in sync, and whose directory is not known, the registration tells it (docs/adr/0017).
     """
     source: Iterator[StateChange | None] = iter(changes)
+    refused: list[list[StateChange]] = []
     directories_told = any(b.directories for b in context.cluster.brokers.values())
     in_flight: dict[int, list[StateChange]] = {}
     failed: dict[Partition, Reason] = {}
     exhausted = False
     while True:
-        while not exhausted and len(in_flight) < WINDOW_BATCHES:
-            batch, exhausted = _next_batch(source, failed)
+        while (refused or not exhausted) and len(in_flight) < WINDOW_BATCHES:
+            if refused:
+                batch = refused.pop()
+            else:
+                batch, exhausted = _next_batch(source, failed)
             if batch:
                 for change in batch if directories_told else ():
                     change.new = context.cluster.with_directories(change.new, change.old.isr)
@@ -110,7 +115,10 @@ def write_states(
             continue
         assert isinstance(outcome, Unconfirmed)
         again = yield from _read_back(context, batch, outcome.reason, applied, redecide, failed)
-        if again:
+        if _all_refused(batch, again):
+            half = len(batch) // 2
+            refused += [batch[:half], batch[half:]]
+        elif again:
             source = chain(again, source)
             exhausted = False
 
@@ -153,7 +161,6 @@ def _read_back(
             landed.append(change)
         elif isinstance(found, LeaderAndIsr) and found.partition_epoch == change.old.partition_epoch:
             again.append(change)
-            change.attempts += 1
         elif (unreadable := _overtaken(context, partition, found)) is not None:
             failed[partition] = unreadable
         elif (decided := redecide(partition)) is not None:
@@ -165,10 +172,19 @@ def _read_back(
             partition.leadership = change.old
     if landed:
         applied(landed)
+    if _all_refused(batch, again):
+        return again
+    for change in batch:
+        change.attempts += 1
     for change in again:
         if change.attempts > ATTEMPTS_MAX:
             failed[change.partition] = NotWritten(ATTEMPTS_MAX, reason)
     return [change for change in again if change.attempts <= ATTEMPTS_MAX]
+
+
+def _all_refused(batch: list[StateChange], again: list[StateChange]) -> bool:
+    """Whether nobody else wrote first: one of several may not be written, by its ACL. The others do not wait for it."""
+    return len(batch) == len(again) > 1 and all(map(is_, batch, again))
 
 
 def _follow(decided: StateChange, former: StateChange) -> None:
