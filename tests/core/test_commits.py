@@ -13,7 +13,7 @@ import pytest
 from controller.core import commits
 from controller.core.cluster import dynamic_settings
 from controller.core.context import Pause
-from controller.core.effects import Commit, CreateState, Read, ReadStates
+from controller.core.effects import Commit, CreateState, Read, ReadStates, SetState
 from controller.core.events import StatesCheck
 from controller.core.handlers import event_of
 from controller.core.model import PartitionState, ReplicaState
@@ -200,6 +200,23 @@ def test_a_partition_whose_write_never_lands_has_as_many_attempts() -> None:
     rig.fate = lambda _: Fate.LOST
     rig.drive(lambda t: partition_state_machine.to_online(t, [rig.partition("t", 1)], PREFERRED))
     assert len(rig.commits()) == commits.ATTEMPTS_MAX
+
+
+def test_a_state_that_may_not_be_written_keeps_no_other_without_a_leader() -> None:
+    """Somebody has changed its ACL: each multi that it is in is refused, and nobody else has written."""
+    world, rig = three(7)
+    rig.fate = lambda c: Fate.LOST if any(w.partition.number == 4 for w in sets(c)) else Fate.ANSWERED
+    world.broker_down(1)
+    rig.run()
+    assert [number for number in range(7) if world.states["t", number].leader == 1] == [4]
+    assert rig.partition("t", 4).state is PartitionState.OFFLINE
+    failed = [r for r in rig.recorded(Rejection) if r.error == "ELECTION_FAILED"]
+    assert {r.partition for r in failed} == {rig.partition("t", 4)}
+    assert all(f"{commits.ATTEMPTS_MAX} attempts" in r.reason for r in failed)
+
+
+def sets(commit: Commit) -> list[SetState]:
+    return [write for write in commit.writes if isinstance(write, SetState)]
 
 
 def test_of_states_read_again_one_that_is_as_known_hides_none_after_it() -> None:
