@@ -158,7 +158,7 @@ def _sort(
     else:
         reason = f"somebody wrote {words(found)} over {words(known)}"
         if found.partition_epoch < known.partition_epoch:
-            reason += ": brokers that know the higher version skip it until they are restarted"
+            reason += ": brokers that know the higher version skip it until it is raised above that"
         finding(context, partition, "taken_over", reason)
         context.log([LeadershipChange(partition, known, found)], "edited_in_zookeeper")
         context.solved_state(partition)
