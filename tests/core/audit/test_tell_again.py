@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.core.audit.tell_again import tell_again
@@ -116,6 +117,20 @@ def test_a_partition_epoch_far_behind_is_raised_step_by_step() -> None:
     for told, reached in ((7 + 2500, 1007), (7 + 2500, 2007), (7 + 2500, 2508)):
         tell(rig, 2, newer=[(rig.partition("t", 0), state(1, [1], 9, told))])
         assert rig.world.states["t", 0].partition_epoch == reached
+
+
+def test_who_led_by_the_newest_state_does_so_with_the_disk_it_has_now() -> None:
+    """It got another one since the backup, and was in sync again."""
+    world = World()
+    world.broker_up(1, directories=(10,))
+    world.broker_up(2, directories=(21,))
+    world.create_topic("t", {0: [1, 2]})
+    world.put_state("t", 0, msgspec.structs.replace(state(1, [1, 2], 5, 7), directories=(10, 20)))
+    rig = MachineHarness.active(world)
+    rig.world.forgotten.add(("t", 0))
+    tell(rig, 2, newer=[(rig.partition("t", 0), state(2, [2], 9, 9))])
+    assert rig.stored("t", 0) == (2, 10, [2])
+    assert world.states["t", 0].directories == (21,)
 
 
 def test_who_led_by_the_newest_state_and_is_gone_is_waited_for() -> None:
