@@ -100,7 +100,7 @@ def test_versions_that_start_again_are_taken_over_and_said() -> None:
     check(rig)
     assert rig.stored() == (2, 6, [2])
     (finding,) = rig.recorded(AuditFinding)
-    assert "until they are restarted" in finding.reason
+    assert "until it is raised above that" in finding.reason
 
 
 def test_an_isr_under_an_older_version_is_not_one_that_the_leader_wrote() -> None:
