@@ -176,8 +176,14 @@ class DataDir:
             self._close_files()
             raise
         self.problems = contents.problems
-        #: Only topic ids survive a restart, as in Kafka: the next LeaderAndIsr sets the epochs.
-        self.found = [Replica(*key, topic_id=r.topic_id) for key, r in contents.replicas.items()]
+        #: The next LeaderAndIsr gives each its role; of a topic with an id, none of an older state does. With Kafka
+        #: only topic ids survive a restart, and it takes what a ZooKeeper says that was restored from a backup.
+        self.found = [
+            Replica(*key, r.topic_id, Role.NONE, r.leader, r.leader_epoch, r.partition_epoch)
+            if r.topic_id is not None
+            else Replica(*key)
+            for key, r in contents.replicas.items()
+        ]
         self._to_remove: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         for folder in contents.deleted:

@@ -10,6 +10,7 @@ import math
 import select
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,8 +18,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.handlers.utils import fileobj_to_fd
+from kazoo.protocol.connection import ConnectionDropped
+from kazoo.protocol.serialization import Connect
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from msgspec import Meta
 
@@ -186,16 +190,63 @@ class Client(KazooClient):  # type: ignore[misc]
     def __init__(self, access: ZooKeeperAccess = OPEN_ACCESS, **settings: Any) -> None:
         self.access = access
         self.negotiated_ms = 0
+        #: Whether the servers have older data than this client has seen, so that its session was given up.
+        self.went_back = False
         super().__init__(**{"handler": Handler(access.contexts), **access.client_options(), **settings})
-        # kazoo tells it only as a read timeout of two thirds of it.
+        self._refused_at: float | None = None
         connect = self._connection._connect
 
-        def learning(*args: Any) -> Any:
-            timeouts = connect(*args)
+        def learning(*address: Any) -> Any:
+            try:
+                timeouts = connect(*address)
+            except ConnectionDropped:
+                self._give_up_refused(*address)
+                raise
+            self._refused_at = None
+            # kazoo tells it only as a read timeout of two thirds of it.
             self.negotiated_ms = round(timeouts[0] * 3 / 2)
             return timeouts
 
         self._connection._connect = learning
+
+    def _give_up_refused(self, host: str, ip: str, port: int) -> None:
+        """End our session here if it is refused for as long as it lasts without a connection, by a server that begins
+        new ones. A server does that whose data are older than what we have seen: after ZooKeeper was restored from a
+        backup kazoo would try for ever.
+
+        Raises SessionExpiredError.
+        """
+        now = time.monotonic()
+        if self._refused_at is None:
+            self._refused_at = now
+        if not self._session_id or now - self._refused_at < self.negotiated_ms / 1000:
+            return
+        if not self._begins_sessions(host, ip, port):
+            return
+        # Not imported above: tools start faster.
+        import structlog
+
+        why = "it begins new ones: it has older data than we have seen, was ZooKeeper restored from a backup?"
+        structlog.get_logger(__name__).warning("session_refused", by=f"{host}:{port}", why=why)
+        self.went_back, self.last_zxid = True, 0
+        raise SessionExpiredError(f"{host}:{port} refuses the session")
+
+    def _begins_sessions(self, host: str, ip: str, port: int) -> bool:
+        """Whether a server begins a session of somebody who has seen nothing."""
+        connection, timeout_ms = self._connection, self._session_timeout
+        if connection._socket is not None:
+            connection._socket.close()
+        try:
+            with connection._socket_error_handling():
+                connection._socket = self.handler.create_connection(
+                    (ip, port), hostname=host, timeout=timeout_ms / 1000
+                )
+            connection._socket.setblocking(0)
+            connect = Connect(0, 0, timeout_ms, 0, bytes(16), False)
+            answer, _ = connection._invoke(timeout_ms / 1000 / len(self.hosts), connect)
+        except (ConnectionDropped, self.handler.timeout_exception):
+            return False
+        return bool(answer.time_out > 0)
 
     @property
     def problem(self) -> str:

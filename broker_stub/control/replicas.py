@@ -41,7 +41,8 @@ class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
     """The local replica of one partition. Immutable, so that records of a change may be built later.
 
     ``topic_id`` is that of ``partition.metadata``. A follower's ``isr`` is empty: only the leader maintains it.
-    Epochs are -1 until a request sets them; they do not survive a restart.
+    Epochs are -1 until a request sets them. With ``role`` none they are those from before the start: no older state is
+    taken.
     """
 
     topic: str
@@ -217,7 +218,7 @@ class Replicas:
     """
 
     def __init__(self, broker_id: int, found: Iterable[Replica] = ()) -> None:
-        """``found``: what the disk holds at start, with topic ids but without epochs."""
+        """``found``: what the disk holds at start, without roles."""
         self.broker_id = broker_id
         #: Whether one of several data directories has failed. A replica that is not hosted may be there.
         self.directory_failed = False
@@ -299,8 +300,14 @@ class Replicas:
                 codes.STALE_CONTROLLER_EPOCH,
                 f"leader epoch {item.leader_epoch} is older than ours, {known.leader_epoch}",
             )
-        if item.leader_epoch == known.leader_epoch:
+        if item.leader_epoch == known.leader_epoch and known.role is not Role.NONE:
             return self._step_same_epoch(item, known)
+        # Not told anything since the start. A leader epoch has one leader, unless ZooKeeper has forgotten it.
+        if item.leader_epoch == known.leader_epoch > NO_EPOCH and item.leader != known.leader:
+            raise _Refused(
+                codes.STALE_CONTROLLER_EPOCH,
+                f"leader {item.leader} of leader epoch {item.leader_epoch}: before the start it was {known.leader}",
+            )
         if self.broker_id not in item.replicas:
             raise _Refused(
                 codes.UNKNOWN_TOPIC_OR_PARTITION,
@@ -332,7 +339,7 @@ class Replicas:
             after = msgspec.structs.replace(known, topic_id=topic_id)
             note = f"leader {item.leader} is not live: leader and role unchanged"
             return Step(item.key, before, after, folder, folder, note=note)
-        if item.partition_epoch < known.partition_epoch:
+        if item.partition_epoch < known.partition_epoch and known.role is not Role.NONE:
             note = f"partition epoch {item.partition_epoch} is older than {known.partition_epoch}: skipped"
             return Step(item.key, before, known, False, False, note=note)
         after = Replica(

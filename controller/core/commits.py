@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from operator import is_
 from typing import TypeVar
 
 import msgspec
@@ -85,13 +86,17 @@ def write_states(
     Of who leads or stays in sync, and whose directory is not known, the registration tells it (docs/adr/0017).
     """
     source: Iterator[StateChange | None] = iter(changes)
+    refused: list[list[StateChange]] = []
     directories_told = any(b.directories for b in context.cluster.brokers.values())
     in_flight: dict[int, list[StateChange]] = {}
     failed: dict[Partition, Reason] = {}
     exhausted = False
     while True:
-        while not exhausted and len(in_flight) < WINDOW_BATCHES:
-            batch, exhausted = _next_batch(source, failed)
+        while (refused or not exhausted) and len(in_flight) < WINDOW_BATCHES:
+            if refused:
+                batch = refused.pop()
+            else:
+                batch, exhausted = _next_batch(source, failed)
             if batch:
                 for change in batch if directories_told else ():
                     change.new = context.cluster.with_directories(change.new, change.old.isr)
@@ -108,7 +113,10 @@ def write_states(
             continue
         assert isinstance(outcome, Unconfirmed)
         again = yield from _read_back(context, batch, outcome, applied, redecide, failed)
-        if again:
+        if _all_refused(outcome, batch, again):
+            half = len(batch) // 2
+            refused += [batch[:half], batch[half:]]
+        elif again:
             source = chain(again, source)
             exhausted = False
 
@@ -160,6 +168,8 @@ def _read_back(
             again.append(_follow(decided, change, found, written=not outcome.refused))
     if landed:
         applied(landed)
+    if _all_refused(outcome, batch, again):
+        return again
     # One that somebody else writes all the time must not keep the others from being written.
     for change in unhurt if not outcome.refused or len(unhurt) == len(batch) else ():
         change.attempts += 1
@@ -167,6 +177,11 @@ def _read_back(
         if change.attempts > ATTEMPTS_MAX:
             failed[change.partition] = NotWritten(ATTEMPTS_MAX, outcome.reason)
     return [change for change in again if change.attempts <= ATTEMPTS_MAX]
+
+
+def _all_refused(outcome: Unconfirmed, batch: list[StateChange], again: list[StateChange]) -> bool:
+    """Whether nobody else wrote first: one of several may not be written, by its ACL. The others do not wait for it."""
+    return outcome.refused and len(batch) == len(again) > 1 and all(map(is_, batch, again))
 
 
 def _follow(decided: StateChange, former: StateChange, found: LeaderAndIsr, *, written: bool) -> StateChange:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from controller.core.model import Partition
+from controller.core.model import LeaderAndIsr, Partition
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.brokers import AlterPartition
 from controller.core.znode_paths import (
@@ -108,7 +108,8 @@ class TellAgain:
 
     ``leadership``: partitions to send it LeaderAndIsr of. ``read``: partitions whose leader knows a newer partition
     epoch, so that the state znode has to be read first. ``floors``: partitions that need a leader epoch above the
-    given one and above the present one. ``metadata``: partitions for UpdateMetadata. ``unknown``: (topic, partition) in
+    given one and above the present one. ``newer``: states that it was told and that are newer than those in ZooKeeper,
+    with who is known to be in sync. ``metadata``: partitions for UpdateMetadata. ``unknown``: (topic, partition) in
     its metadata that do not exist.
     """
 
@@ -119,12 +120,18 @@ class TellAgain:
     metadata: Sequence[Partition] = ()
     unknown: Sequence[tuple[str, int]] = ()
     read: Sequence[Partition] = ()
+    newer: Sequence[tuple[Partition, LeaderAndIsr]] = ()
 
     @property
     def size(self) -> int:
         """Number of partitions in the report."""
         return (
-            len(self.leadership) + len(self.floors) + len(self.metadata) + len(self.unknown) + len(self.read)
+            len(self.leadership)
+            + len(self.floors)
+            + len(self.metadata)
+            + len(self.unknown)
+            + len(self.read)
+            + len(self.newer)
         )
 
 

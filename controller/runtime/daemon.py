@@ -58,7 +58,13 @@ from controller.runtime.observe.trace_ids import NOT_TRACED, trace_ids
 from controller.runtime.observe.traces import open_traces
 from controller.runtime.push.kafka_transport import KafkaSide
 from controller.runtime.term import Term
-from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
+from controller.runtime.zookeeper.session import (
+    AccessError,
+    Connection,
+    ConnectionLossError,
+    NoNodeError,
+    Session,
+)
 from controller.runtime.zookeeper.standby import Standby
 from controller.runtime.zookeeper.state_mirror import LET_GO_MAX
 from proto.incarnations import Incarnation, new_incarnation
@@ -157,6 +163,8 @@ class Daemon:
         self._patience = Patience(settings.controller_id)
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
         self._seen_kafkas_controller = False
+        #: Until then no election is held: ZooKeeper has older data than before, and brokers register again.
+        self._brokers_first_until = 0.0
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
@@ -315,7 +323,15 @@ class Daemon:
                 self._let_go += standby.mirror.size + standby.mirror.let_go
             for task in beside:
                 task.cancel()
+            if session.went_back:
+                self._let_brokers_register(session.negotiated_ms / 1000)
             await session.close()
+
+    def _let_brokers_register(self, wait_s: float) -> None:
+        """Who was elected before they have would lead by the older data, under leader epochs that were others'."""
+        self._brokers_first_until = time.monotonic() + wait_s
+        todo = "see the runbook 'ZooKeeper was restored from a backup'"
+        log.error("zookeeper_went_back", no_election_for_s=wait_s, todo=todo)
 
     @property
     def _me(self) -> Candidate:
@@ -363,12 +379,14 @@ class Daemon:
             except ConnectionLossError:
                 await self._wait_for_change(lease.ELECTION_RETRY_S)
                 continue
-            except MalformedError as error:
+            except (MalformedError, AccessError) as error:
                 # Without a readable epoch no controller can be fenced, so none may lead until it is repaired.
                 if self.cannot_elect != str(error):
                     self.cannot_elect = str(error)
-                    log.error("cannot_elect", path=error.path, problem=error.problem)
-                    self._reject("MALFORMED", self.cannot_elect)
+                    log.error("cannot_elect", why=self.cannot_elect)
+                    self._reject(
+                        "MALFORMED" if isinstance(error, MalformedError) else "DENIED", self.cannot_elect
+                    )
                 await self._wait_for_change(lease.ELECTION_RETRY_S)
                 continue
             self.cannot_elect = ""
@@ -392,6 +410,8 @@ class Daemon:
                 await self._wait_for_change(self.claimant.wait_s() if known else lease.ELECTION_RETRY_S)
 
     async def _attempt(self, session: Session) -> Won | Lost:
+        if time.monotonic() < self._brokers_first_until:
+            return await controller_election.look(session, self._controller_changed)
         if self.claimant.mode is Takeover.OFF:
             if await self._succession.leaves_to_another(session) or await self._patience.leaves_to_another(
                 session

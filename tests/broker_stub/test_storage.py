@@ -72,12 +72,16 @@ LEADER = Replica("foo", 0, ID_X, Role.LEADER, 1, 5, 7, 3, (1, 2), (1, 2, 3), (3,
 PLAIN = Replica("b-a.r_", 12, None, Role.FOLLOWER, 2, 1)
 
 
-def test_folders_are_found_again_without_epochs(opener: Opener, tmp_path: Path) -> None:
+#: As a restart finds it.
+FOUND = Replica("foo", 0, ID_X, Role.NONE, 1, 5, 7)
+
+
+def test_folders_are_found_again_without_roles(opener: Opener, tmp_path: Path) -> None:
     assert make(opener(), LEADER, PLAIN) == {}
     again = opener()
     assert sorted(again.found, key=lambda r: r.topic) == [
         Replica("b-a.r_", 12),
-        Replica("foo", 0, topic_id=ID_X),
+        FOUND,
     ]
     assert again.problems == []
     file = tmp_path / "data" / "foo-0" / "partition.metadata"
@@ -194,7 +198,7 @@ def test_unreadable_partition_metadata(opener: Opener, tmp_path: Path, content: 
     file = tmp_path / "data" / "foo-0" / "partition.metadata"
     file.write_bytes(content)
     data = opener()
-    assert data.found == [Replica("foo", 0, topic_id=ID_X)]
+    assert data.found == [FOUND]
     assert [problem.path for problem in data.problems] == [str(file)]
     data.close()
     (tmp_path / "data" / FILE_NAME).unlink()
@@ -437,10 +441,10 @@ def _errors(handlers: ControlHandlers, request: wire.LeaderAndIsrRequest) -> lis
 
 
 def test_what_a_run_leaves_a_restart_finds(opener: Opener, tmp_path: Path) -> None:
-    """Epochs start anew after a restart, topic ids do not: that is what fences a recreated topic."""
+    """Topic ids, which fence a recreated topic, and leader epochs, which fence an older state of this one."""
     data = DataDirs([tmp_path / "data"], 1)
     handlers = ControlHandlers(0, data, RecordedLog())
-    states = [leader_state(leader_epoch=8), leader_state("bar"), leader_state("gone")]
+    states = [leader_state(leader_epoch=8, partition_epoch=9), leader_state("bar"), leader_state("gone")]
     first = wire.LeaderAndIsrRequest(partition_states=states, topic_ids={"foo": ID_X, "gone": ID_X})
     assert _errors(handlers, first) == [0, 0, 0]
     stop = wire.StopReplicaRequest(partition_states=[stop_state("gone", leader_epoch=-2, delete=True)])
@@ -448,9 +452,16 @@ def test_what_a_run_leaves_a_restart_finds(opener: Opener, tmp_path: Path) -> No
     data.close()
     restarted = BrokerHarness(found=opener().found)
     assert sorted(r.key for r in restarted.handlers.replicas) == [("bar", 0), ("foo", 0)]
-    assert restarted.replica().leader_epoch == -1
-    assert restarted.lead(leader_state(leader_epoch=2), topic_ids={"foo": ID_Y}) == ["INCONSISTENT_TOPIC_ID"]
-    assert restarted.lead(leader_state(leader_epoch=2), topic_ids={"foo": ID_X}) == ["NONE"]
+    assert restarted.lead(leader_state(leader_epoch=9), topic_ids={"foo": ID_Y}) == ["INCONSISTENT_TOPIC_ID"]
+    for older in (leader_state(leader_epoch=7), leader_state(leader_epoch=8, leader=1)):
+        assert restarted.lead(older, topic_ids={"foo": ID_X}) == ["STALE_CONTROLLER_EPOCH"]
+    assert restarted.replica().role is Role.NONE
+    # A partition epoch may start again: then only a start makes it known.
+    again = leader_state(leader_epoch=8, partition_epoch=1)
+    assert restarted.lead(again, topic_ids={"foo": ID_X}) == ["NONE"]
+    assert restarted.replica().role is Role.LEADER
+    # Without an id nobody knows whether it is the same topic.
+    assert restarted.lead(leader_state("bar", leader_epoch=0)) == ["NONE"]
 
 
 @given(

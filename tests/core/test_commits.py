@@ -238,6 +238,23 @@ def test_a_partition_whose_write_never_lands_has_as_many_attempts() -> None:
     assert len(rig.commits()) == commits.ATTEMPTS_MAX
 
 
+def test_a_state_that_may_not_be_written_keeps_no_other_without_a_leader() -> None:
+    """Somebody has changed its ACL: each multi that it is in is refused, and nobody else has written."""
+    world, rig = three(7)
+    rig.fate = lambda c: Fate.REFUSED if any(w.partition.number == 4 for w in sets(c)) else Fate.ANSWERED
+    world.broker_down(1)
+    rig.run()
+    assert [number for number in range(7) if world.states["t", number].leader == 1] == [4]
+    assert rig.partition("t", 4).state is PartitionState.OFFLINE
+    failed = [r for r in rig.recorded(Rejection) if r.error == "ELECTION_FAILED"]
+    assert {r.partition for r in failed} == {rig.partition("t", 4)}
+    assert all(f"{commits.ATTEMPTS_MAX} attempts" in r.reason for r in failed)
+
+
+def sets(commit: Commit) -> list[SetState]:
+    return [write for write in commit.writes if isinstance(write, SetState)]
+
+
 def test_of_states_read_again_one_that_is_as_known_hides_none_after_it() -> None:
     world, rig = three(3)
     world.shrink_or_grow("t", 1, [1, 2])

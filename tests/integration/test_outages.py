@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.playground.cluster import Playground, healthy
+from controller.playground.verdict import WORKLOAD, WorkloadCheck
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from tests.integration.conftest import StartCluster, create, http_addresses, http_answer, read_records
@@ -39,6 +41,11 @@ def wait_until_no_leader(cluster: Playground) -> None:
     """Until no controller calls itself the leader, although ZooKeeper says nothing."""
     addresses = http_addresses(cluster)
     wait_for(lambda: all(http_answer(address, "/leader")[0] != 200 for address in addresses.values()), 20)
+
+
+def registrations(cluster_state: ClusterState) -> set[int]:
+    """Broker epochs."""
+    return {broker.epoch for broker in cluster_state.brokers.values()}
 
 
 def led_and_counted(count: int, cluster_state: ClusterState) -> bool:
@@ -89,6 +96,55 @@ async def test_killed_zookeeper_comes_back_and_everybody_with_it(
         await cluster.until(session, "brokers are back", lambda s: len(s.brokers) == 2)
         await create(session, "t", PAIR)
         await cluster.until(session, "led", healthy)
+
+
+@pytest.mark.parametrize("own_zookeeper", [1], indirect=True)
+@pytest.mark.parametrize("restarted", [False, True], ids=["alive", "restarted"])
+async def test_a_zookeeper_from_a_backup_loses_nothing_that_brokers_know(
+    start_cluster: StartCluster,
+    own_zookeeper: EmbeddedZooKeeper,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    restarted: bool,
+) -> None:
+    """In the backup broker 1 leads and is in sync; since then it was away, and lacks what the others acknowledged."""
+    monkeypatch.setenv("PARTITION_CONTROLLER_AUDIT_INTERVAL_SECONDS", "1")
+    cluster = start_cluster(connect=own_zookeeper.connect_string)
+    (server,) = own_zookeeper.servers
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
+        await cluster.active(session)
+        await cluster.until(session, "registered", lambda s: len(s.brokers) == 3)
+        await cluster.create_topic(session, "t", {0: [1, 2, 3], 1: [1, 3, 2]}, {"min.insync.replicas": "2"})
+        await cluster.until(session, "led", healthy)
+        former = registrations(await cluster.look(session))
+        workload = WorkloadCheck(cluster, "t", 2)
+        await workload.start()
+    server.stop()
+    shutil.copytree(server.data_dir, tmp_path / "backup")
+    server.start()
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
+        await cluster.active(session)
+        killed_us = time.time_ns() // 1000
+        cluster.members["broker-1"].kill()
+        await cluster.until(session, "others lead", lambda s: 1 not in s.brokers and healthy(s), ["broker-1"])
+        await workload.wait_for_writes(killed_us, "the kill")
+    for name, member in cluster.members.items():
+        if restarted and name != WORKLOAD:
+            member.kill()
+    server.stop()
+    shutil.rmtree(server.data_dir)
+    shutil.copytree(tmp_path / "backup", server.data_dir)
+    server.start()
+    restored_us = time.time_ns() // 1000
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
+        # Who is elected by the older data before all have registered would lead under epochs that were others'.
+        for name in ("broker-1", "broker-2", "broker-3") if restarted else ("broker-1",):
+            cluster.members[name].start()
+        for name in ("controller-1", "controller-2") if restarted else ():
+            await cluster.until(session, "registered anew", lambda s: len(registrations(s) - former) == 3)
+            cluster.members[name].start()
+        await workload.wait_for_writes(restored_us, "the restoration")
+        await workload.verdict(session)
 
 
 @pytest.mark.parametrize("own_zookeeper", [1], indirect=True)

@@ -8,7 +8,7 @@ from typing import Any
 from controller.core.context import CoreSettings
 from controller.core.events import Body, DiskReport, Event, EventKind, StatesCheck, StopReport, TellAgain
 from controller.core.handlers import event_of
-from controller.core.model import Partition
+from controller.core.model import LeaderAndIsr, Partition
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.brokers import AllocateProducerIds, ControlledShutdown
 from controller.core.requests.configs import (
@@ -223,7 +223,10 @@ def reported(
 def untold(rig: MachineHarness, partitions: list[Partition]) -> TellAgain:
     epoch = rig.cluster.brokers[1].epoch
     unknown = [("x", number) for number in range(len(partitions))]
-    return TellAgain(1, epoch, partitions, [(p, 0) for p in partitions], partitions, unknown, partitions)
+    floors = [(p, 0) for p in partitions]
+    newer = [(p, LeaderAndIsr(p.replicas[0], 100, p.replicas[:1], 0, 0)) for p in partitions]
+    rig.world.forgotten |= {(p.topic.name, p.number) for p in partitions}
+    return TellAgain(1, epoch, partitions, floors, partitions, unknown, partitions, newer)
 
 
 def proposals(repeated: bool) -> Callable[[MachineHarness, int], ControllerRequest]:

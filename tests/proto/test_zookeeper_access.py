@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import structlog
-from kazoo.protocol.connection import ConnectionHandler
+from kazoo.exceptions import SessionExpiredError
+from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 
 from proto.security.files import FileSettingError
 from proto.zookeeper_access import Client, Handler, ZooKeeperAccess, ZooKeeperSettings
@@ -49,6 +50,55 @@ def test_a_client_knows_the_timeout_that_the_server_granted(monkeypatch: pytest.
     assert client.negotiated_ms == 0
     assert client._connection._connect() == (4000.0, 100.0)
     assert client.negotiated_ms == 6000
+
+
+def test_a_session_is_given_up_that_is_refused_for_as_long_as_it_lasts_while_others_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server does so whose data are older than what we have seen."""
+    now, served = 100.0, True
+    asked: list[float] = []
+    monkeypatch.setattr("proto.zookeeper_access.time.monotonic", lambda: now)
+
+    def connect(*_address: object) -> tuple[float, float]:
+        if refusing:
+            raise ConnectionDropped("closed")
+        return 4000.0, 100.0
+
+    def begins(*_address: object) -> bool:
+        asked.append(now)
+        return served
+
+    monkeypatch.setattr(ConnectionHandler, "_connect", connect)
+    monkeypatch.setattr(Client, "_begins_sessions", begins)
+    client = Client(hosts="127.0.0.1:1")
+    address = "localhost", "127.0.0.1", 1
+    refusing = False
+    client._connection._connect(*address)
+    client._session_id, client.last_zxid, refusing = 7, 900, True
+    for at, others, error in (
+        (200.0, True, ConnectionDropped),
+        (205.9, True, ConnectionDropped),
+        # No server may be serving at all, and the session goes on once one does.
+        (206.0, False, ConnectionDropped),
+        (207.0, True, SessionExpiredError),
+    ):
+        now, served = at, others
+        with pytest.raises(error):
+            client._connection._connect(*address)
+    assert asked == [206.0, 207.0]
+    assert client.last_zxid == 0
+    # What does not have a session yet loses none.
+    client._session_id, asked = None, []
+    with pytest.raises(ConnectionDropped):
+        client._connection._connect(*address)
+    assert asked == []
+    # A connection in between, and the time begins anew.
+    client._session_id, refusing = 8, False
+    client._connection._connect(*address)
+    refusing = True
+    with pytest.raises(ConnectionDropped):
+        client._connection._connect(*address)
 
 
 def test_a_password_is_read_anew_for_each_session(tmp_path: Path) -> None:

@@ -158,13 +158,13 @@ def _sort(
         if found.version >= 0:
             edited.wrong[partition] = _Wrong(found.version, NO_EPOCH, f"it did not decode: {found.problem}")
     elif (why := _wrong(partition, known, found, context.cluster.controller_epoch)) is not None:
-        reason = f"somebody wrote {_words(found)}: {why}{_behind(known, found)}"
+        reason = f"somebody wrote {words(found)}: {why}{_behind(known, found)}"
         edited.wrong[partition] = _Wrong(found.partition_epoch, _believed(known, found), reason)
     elif _by_leader(known, found):
         edited.by_leader.append(partition)
     else:
-        reason = f"somebody wrote {_words(found)} over {_words(known)}{_behind(known, found)}"
-        _finding(context, partition, "taken_over", reason)
+        reason = f"somebody wrote {words(found)} over {words(known)}{_behind(known, found)}"
+        finding(context, partition, "taken_over", reason)
         context.log([LeadershipChange(partition, known, found)], "edited_in_zookeeper")
         context.solved_state(partition)
         partition.leadership = found
@@ -174,7 +174,7 @@ def _sort(
 def _behind(known: LeaderAndIsr, found: LeaderAndIsr) -> str:
     if found.partition_epoch >= known.partition_epoch:
         return ""
-    return ": brokers that know the higher version skip it until they are restarted"
+    return ": brokers that know the higher version skip it until it is raised above that"
 
 
 def _way_on(context: EventContext, partition: Partition) -> str:
@@ -253,13 +253,13 @@ def _put_right(context: EventContext, wrong: dict[Partition, _Wrong]) -> Handler
         context.log([Rejection("CONFLICT", f"not put right: {outcome.reason}", p) for p, _, _ in changes])
         return
     for partition, _, new in changes:
-        _finding(context, partition, "put_right", wrong[partition].reason)
+        finding(context, partition, "put_right", wrong[partition].reason)
         partition.leadership = new
         context.solved_state(partition)
     context.log([LeadershipChange(*change) for change in changes], "put_right")
     written = [p for p, _, _ in changes]
     context.push_metadata(written)
-    yield from _tell(context, written)
+    yield from tell_replicas(context, written)
 
 
 def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[None]:
@@ -268,10 +268,10 @@ def _confirm(context: EventContext, floors: dict[Partition, int]) -> Handler[Non
     failed = yield from raise_leader_epochs(context, floors, "edited_in_zookeeper", raised.extend)
     for partition, why in failed.items():
         context.reject("CONFLICT", f"taken over, but not confirmed: {why}", partition)
-    yield from _tell(context, raised)
+    yield from tell_replicas(context, raised)
 
 
-def _tell(context: EventContext, written: Sequence[Partition]) -> Handler[None]:
+def tell_replicas(context: EventContext, written: Sequence[Partition]) -> Handler[None]:
     """Tell replicas, once no leader is one that came back without its data."""
     kept = set((yield from lost_data.take_out(context, written)))
     context.push_leadership([(p.replicas, p) for p in written if p not in kept])
@@ -293,11 +293,11 @@ def _elect_where_offline(context: EventContext, stored: Sequence[Partition]) -> 
     partition_state_machine.led(context, led)
 
 
-def _finding(context: EventContext, partition: Partition, to: str, reason: str) -> None:
+def finding(context: EventContext, partition: Partition, to: str, reason: str) -> None:
     context.log([AuditFinding(partition, None, to, reason)])
 
 
-def _words(state: LeaderAndIsr) -> str:
+def words(state: LeaderAndIsr) -> str:
     return (
         f"leader {state.leader}, leader epoch {state.leader_epoch}, ISR {list(state.isr)}, version"
         f" {state.partition_epoch}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from controller.core.audit.newer_states import newest, take_over
 from controller.core.audit.stored_states import check_states
 from controller.core.context import EventContext, Handler
 from controller.core.events import StatesCheck, TellAgain
@@ -19,6 +20,7 @@ def tell_again(context: EventContext, reports: Sequence[TellAgain]) -> Handler[N
     """
     cluster = context.cluster
     floors: dict[Partition, int] = {}
+    newer: dict[Partition, LeaderAndIsr] = {}
     metadata: dict[Partition, None] = {}
     for report in reports:
         broker = cluster.brokers.get(report.broker_id)
@@ -28,6 +30,7 @@ def tell_again(context: EventContext, reports: Sequence[TellAgain]) -> Handler[N
         for partition, floor in report.floors:
             if context.is_present(partition):
                 floors[partition] = max(floor, floors.get(partition, NO_EPOCH))
+        newer.update((p, newest(told, newer.get(p))) for p, told in report.newer)
         metadata.update(dict.fromkeys(filter(context.is_present, report.metadata)))
         gone = [_gone(cluster, *key) for key in report.unknown if cluster.partition(*key) is None]
         if gone:
@@ -35,6 +38,8 @@ def tell_again(context: EventContext, reports: Sequence[TellAgain]) -> Handler[N
     context.push_metadata(metadata)
     if reads := [StatesCheck(report.read) for report in reports if report.read]:
         yield from check_states(context, reads)
+    if newer:
+        yield from take_over(context, list(newer.items()))
     if floors:
         failed = yield from raise_leader_epochs(context, floors, "audit")
         for partition, why in failed.items():

@@ -20,9 +20,10 @@ from controller.core.model import (
     LeaderAndIsr,
     Maintenance,
     Partition,
+    PartitionState,
     Suspension,
 )
-from controller.core.names import ids_shown
+from controller.core.names import ids_shown, name_shown
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.znode_paths import state_path, topic_path
@@ -268,6 +269,10 @@ def _ways_to_a_leader(
         return
     if clean.leader != NO_LEADER:
         text = f"an election: {clean.leader} qualifies, and the controller will elect it"
+        if partition.state is PartitionState.OFFLINE:
+            # It was given up, or is just being held.
+            where = f"--topic {name_shown(partition.topic.name)} --partition {partition.number}"
+            text += f"; why it has not: pctl history --kind reject {where}"
         yield Change(text, acts, leader=clean.leader)
         return
     if unclean.permitted and unclean.leader != NO_LEADER:

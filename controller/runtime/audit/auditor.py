@@ -7,6 +7,7 @@ again at once, and from then on with growing delay until it is gone.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from enum import Enum
 
 import structlog
 
+from controller.core.audit.newer_states import newest
 from controller.core.events import TellAgain
 from controller.core.model import Broker, Cluster, ControlProtocol, Partition, Topic
 from controller.core.records import AuditFinding
@@ -172,13 +174,34 @@ class Auditor:
     async def _look_at(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> None:
         way = self._open_way()
         try:
-            look = _Look(self._cluster, self._expected, broker, way, self._settled, self._until_settled)
-            found = await look.confirmed(topics)
+            look = self._new_look(broker, way)
+            found = await self._outdone(broker, way, await look.confirmed(topics))
         finally:
             await way.close()
         self._keep(broker, audit, found, look.examined)
         audit.left = look.left
         audit.ended(Verdict.DIFFERENT if audit.known or audit.left else Verdict.EQUAL)
+
+    def _new_look(self, broker: Broker, way: Asking) -> _Look:
+        return _Look(self._cluster, self._expected, broker, way, self._settled, self._until_settled)
+
+    async def _outdone(self, broker: Broker, way: Asking, found: Sequence[Difference]) -> list[Difference]:
+        """With the newest of the states that brokers were told, where ZooKeeper has an older one: another broker may
+        know a still newer one. Raises _NotNowError while one does not answer."""
+        newer = {d.key: d.newer for d in found if d.newer is not None}
+        topics = list(dict.fromkeys(topic for topic, _, _ in newer))
+        for other in list(self._cluster.brokers.values()) if newer else ():
+            if other.id == broker.id or other.control_protocol is ControlProtocol.KAFKA:
+                continue
+            try:
+                held = await self._new_look(other, way).differences(topics)
+            except (_NotNowError, UnreachableError) as why:
+                who = f"it was told newer states than ZooKeeper has, perhaps broker {other.id}, too"
+                raise _NotNowError(Verdict.PENDING, f"{who}: {why}") from None
+            for difference in held:
+                if difference.key in newer and difference.newer is not None:
+                    newer[difference.key] = newest(difference.newer, newer[difference.key])
+        return [dataclasses.replace(d, newer=newer[d.key]) if d.key in newer else d for d in found]
 
     async def _look_at_kafka(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> None:
         look = KafkaLook(self._cluster, broker, self._ask_kafka, self._until_settled, audit.last)
@@ -272,6 +295,7 @@ class Auditor:
             [(partition, d.floor) for partition, d in present(Side.HOSTED, Remedy.RAISE)],
             [partition for partition, _ in present(Side.METADATA, Remedy.TELL)],
             [(d.topic, d.partition) for d in due if d.remedy is Remedy.FORGET],
+            newer=[(p, d.newer) for p, d in present(Side.HOSTED, Remedy.NEWER) if d.newer is not None],
         )
 
 
@@ -298,11 +322,11 @@ class _Look:
         suspects = list(topics) or await self._suspects()
         if topics or self.left:
             self.examined = set(suspects)
-        first = await self._differences(suspects)
+        first = await self.differences(suspects)
         if not first:
             return []
         await asyncio.sleep(CONFIRM_S)
-        again = await self._differences(list(dict.fromkeys(d.topic for d in first)))
+        again = await self.differences(list(dict.fromkeys(d.topic for d in first)))
         known = set(first)
         return [difference for difference in again if difference in known]
 
@@ -343,7 +367,7 @@ class _Look:
         expected = await self._expected.topic(topic)
         return held.get(name, (0, 0)) != (expected.hosted.get(self._broker.id, 0), expected.metadata)
 
-    async def _differences(self, topics: Iterable[str]) -> list[Difference]:
+    async def differences(self, topics: Iterable[str]) -> list[Difference]:
         found: list[Difference] = []
         for topic in topics:
             held = Held()

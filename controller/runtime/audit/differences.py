@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -23,13 +23,15 @@ class Remedy(Enum):
 
     TELL = "it is told again"
     RAISE = "it is told again, under a new leader epoch: it has seen this one"
+    NEWER = "what it holds is newer than what ZooKeeper has, and is taken over"
     FORGET = "it is told that the partition is deleted"
     NONE = "nothing automatic: replicas are never deleted on suspicion"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """``expected`` and ``held`` in words. ``floor``: the leader epoch that the broker has seen, of a RAISE."""
+    """``expected`` and ``held`` in words. ``floor``: the leader epoch that the broker has seen, of a RAISE; ``newer``:
+    the state that it knows, of a NEWER. Its ISR has those that are known to be in sync; empty: nobody is."""
 
     topic: str
     partition: int
@@ -40,6 +42,7 @@ class Difference:
     floor: int = NO_EPOCH
     #: The leader knows a newer partition epoch: it may have written the state znode itself a moment ago.
     ahead: bool = False
+    newer: LeaderAndIsr | None = None
 
     @property
     def key(self) -> tuple[str, int, Side]:
@@ -131,6 +134,9 @@ def _known_words(item: pb.KnownPartition) -> str:
 # --- replicas ------------------------------------------------------------------------------------------------
 
 _SERVING = ("leader", "follower")
+#: Of a replica that was not told anything since its broker was started. Its epochs are those from before: it refuses
+#: a lower leader epoch.
+_NO_ROLE = "none"
 
 
 def _hosted(
@@ -167,7 +173,8 @@ def _hosted(
         remedy, floor = _remedy(expected, replica)
         same = (replica.role, replica.leader_epoch) == ("leader", expected.leader_epoch)
         ahead = same and replica.partition_epoch > expected.partition_epoch
-        yield Difference(name, number, Side.HOSTED, words, _held_words(replica), remedy, floor, ahead)
+        newer = _newer(broker_id, partition.replicas, replica) if remedy is Remedy.NEWER else None
+        yield Difference(name, number, Side.HOSTED, words, _held_words(replica), remedy, floor, ahead, newer)
 
 
 def was_told(cluster: Cluster, broker_id: int, partition: Partition, state: LeaderAndIsr) -> bool:
@@ -182,10 +189,25 @@ def was_told(cluster: Cluster, broker_id: int, partition: Partition, state: Lead
 
 def _remedy(expected: pb.HostedReplica, replica: pb.HostedReplica) -> tuple[Remedy, int]:
     """A broker refuses a leader epoch that it has seen, and answers for a failed disk or another topic id anyway."""
-    answers = replica.role == "offline" or replica.topic_id not in ("", expected.topic_id)
-    if answers or replica.leader_epoch < expected.leader_epoch:
+    if replica.role == "offline" or replica.topic_id not in ("", expected.topic_id):
         return Remedy.TELL, NO_EPOCH
-    return Remedy.RAISE, replica.leader_epoch
+    told = replica.role != _NO_ROLE
+    same = replica.leader_epoch == expected.leader_epoch
+    # A leader epoch has one leader, and partition epochs grow, unless ZooKeeper has forgotten.
+    forgotten = same and replica.leader != expected.leader
+    skips = told and replica.partition_epoch > expected.partition_epoch
+    if replica.leader_epoch > expected.leader_epoch or forgotten or skips:
+        return Remedy.NEWER, NO_EPOCH
+    return (Remedy.RAISE, replica.leader_epoch) if same and told else (Remedy.TELL, NO_EPOCH)
+
+
+def _newer(broker_id: int, assigned: Sequence[int], replica: pb.HostedReplica) -> LeaderAndIsr:
+    """The state that a broker was told, as far as it tells who is in sync: a leader, which knows its ISR; else whom it
+    followed; and where that one is not assigned, itself."""
+    leader = replica.leader if replica.leader in assigned else broker_id
+    known = replica.isr if replica.role == "leader" else ()
+    isr = tuple(b for b in assigned if b == leader or b in known) if replica.leader >= 0 else ()
+    return LeaderAndIsr(leader, replica.leader_epoch, isr, replica.partition_epoch, 0)
 
 
 def _held_words(replica: pb.HostedReplica) -> str:

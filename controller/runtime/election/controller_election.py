@@ -72,7 +72,7 @@ async def elect(
     A ``/controller`` that names this id does not make it the controller: only the multi below does (reference,
     section 14, point 1). One left by an earlier term of this session, or by a former self, is deleted.
     ``leave_to_brokers``: an absent one is left to Kafka brokers while some are registered; they elect one, and would
-    not find our address. Raises ConnectionLossError when the connection is lost; then call again.
+    not find our address. Raises ConnectionLossError when the connection is lost, then call again; AccessError.
     """
     stat = await session.exists(znode_paths.CONTROLLER, on_change)
     if stat is not None:
@@ -99,7 +99,9 @@ async def elect(
             epoch,
             version,
         )
-    except (jute.MultiError, ConnectionLossError):
+    except (jute.MultiError, ConnectionLossError) as error:
+        if isinstance(error, jute.MultiError) and error.code not in jute.CONFLICTS:
+            raise AccessError(f"{znode_paths.CONTROLLER} could not be created: {error.why}") from None
         outcome = await _outcome_of_multi(session, epoch, version + 1)
         if outcome is None:
             return await elect(session, me, on_change, leave_to_brokers=leave_to_brokers)
@@ -266,10 +268,6 @@ async def find_holder(session: Session, on_change: Callable[[str, str], None]) -
     return Found(held, epoch, stat.version, claim.controller_id, claim.endpoint)
 
 
-#: Another won or changed something in between: read again.
-_OVERTAKEN = (jute.NO_NODE, jute.BAD_VERSION, jute.NODE_EXISTS)
-
-
 async def claim(session: Session, holder: Session | None, me: Candidate, found: Found) -> Won | None:
     """Take ``/controller`` over as it was found, by one multi; None: it has changed since, or nobody knows.
 
@@ -300,8 +298,8 @@ async def claim(session: Session, holder: Session | None, me: Candidate, found: 
     try:
         await sender.multi([*ops, create(znode_paths.CONTROLLER, data)])
     except jute.MultiError as error:
-        if error.code not in _OVERTAKEN:
-            raise AccessError(f"{znode_paths.CONTROLLER} could not be claimed: {error}") from None
+        if error.code not in jute.CONFLICTS:
+            raise AccessError(f"{znode_paths.CONTROLLER} could not be claimed: {error.why}") from None
         return None
     except ConnectionLossError:
         # A claim that lands after this look is claimed over by the next one.
@@ -336,8 +334,8 @@ async def _delete_at_epoch(session: Session, version: int) -> None:
     try:
         await session.multi(ops)
     except jute.MultiError as error:
-        if error.code not in _OVERTAKEN:
-            raise AccessError(f"{znode_paths.CONTROLLER} could not be deleted: {error}") from None
+        if error.code not in jute.CONFLICTS:
+            raise AccessError(f"{znode_paths.CONTROLLER} could not be deleted: {error.why}") from None
         log.debug("already_deleted", path=znode_paths.CONTROLLER, why=str(error))
 
 

@@ -18,8 +18,11 @@ OP_CHECK, OP_MULTI, OP_MULTI_READ, OP_SET_WATCHES = 13, 14, 22, 101
 OP_REMOVE_WATCHES, OP_ADD_WATCH = 18, 106
 OP_ERROR = -1
 
-OK, NO_NODE, NO_AUTH, BAD_VERSION, NODE_EXISTS = 0, -101, -102, -103, -110
+OK, NO_NODE, NO_AUTH, BAD_VERSION, NODE_EXISTS, QUOTA_EXCEEDED = 0, -101, -102, -103, -110, -125
 RUNTIME_INCONSISTENCY, UNIMPLEMENTED = -2, -6
+#: Of a write: somebody else was first.
+CONFLICTS = (NO_NODE, BAD_VERSION, NODE_EXISTS)
+_REFUSALS = {NO_AUTH: "an ACL forbids it", QUOTA_EXCEEDED: "a quota is exceeded (setquota)"}
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -85,6 +88,11 @@ class MultiError(Exception):
         self.index = index
         self.code = codes[index] if index >= 0 else RUNTIME_INCONSISTENCY
         super().__init__(f"operation {index} of {len(codes)} failed with ZooKeeper error {self.code}")
+
+    @property
+    def why(self) -> str:
+        """What a retry cannot change, in words; else the code."""
+        return _REFUSALS.get(self.code, f"ZooKeeper error {self.code}")
 
 
 def require_multi_fits(ops: Sequence[bytes]) -> None:

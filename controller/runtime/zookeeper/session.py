@@ -274,6 +274,11 @@ class Session:
         return self._id
 
     @property
+    def went_back(self) -> bool:
+        """Whether it is over because the servers have older data than it has seen."""
+        return bool(self._client.went_back)
+
+    @property
     def connected(self) -> bool:
         return not self.over and bool(self._client.connected)
 

@@ -361,7 +361,8 @@ class Store:
                 written = True
         except jute.MultiError as error:
             self._raise_if_fenced(error)
-            return Unconfirmed(commit.id, f"a write conflicted (ZooKeeper error {error.code})", not written)
+            happened = "a write conflicted" if error.code in jute.CONFLICTS else "ZooKeeper refused a write"
+            return Unconfirmed(commit.id, f"{happened} ({error.why})", not written)
         except TooLargeError as error:
             return Unconfirmed(commit.id, str(error))
         except ConnectionLossError:

@@ -111,7 +111,7 @@ def test_of_versions_that_start_again_it_is_said_what_brokers_do(epoch: int, kep
     check(rig)
     assert rig.stored() == (kept[0], 6, kept)
     (finding,) = rig.recorded(AuditFinding)
-    assert "until they are restarted" in finding.reason
+    assert "until it is raised above that" in finding.reason
 
 
 def test_an_isr_under_an_older_version_is_not_one_that_the_leader_wrote() -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from controller.core.audit.tell_again import tell_again
 from controller.core.events import TellAgain
 from controller.core.handlers import event_of
+from controller.core.model import EPOCH_MAX, LeaderAndIsr, PartitionState
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
 
@@ -70,6 +74,74 @@ def test_of_two_brokers_the_higher_leader_epoch_counts() -> None:
     ]
     rig.drive(lambda context: tell_again(context, reports))
     assert rig.stored("t", 0) == (1, 10, [1, 2])
+
+
+def test_of_states_that_brokers_were_told_the_newest_is_written() -> None:
+    rig = cluster()
+    rig.world.forgotten.add(("t", 0))
+    partition = rig.partition("t", 0)
+    told = [state(1, [1], 8, 20), state(2, [2, 1], 9, 10), state(2, [2], 9, 12)]
+    reports = [TellAgain(1, rig.world.brokers[1].epoch, newer=[(partition, newer)]) for newer in told]
+    rig.drive(lambda context: tell_again(context, reports))
+    assert rig.stored("t", 0) == (2, 10, [2, 1])
+    # Brokers skip what has a partition epoch below the one that they know.
+    assert rig.world.states["t", 0].partition_epoch == 21
+    assert [line.split()[:3] for line in rig.lines() if "LISR" in line] == [[b, "LISR", "t-0"] for b in "12"]
+
+
+@pytest.mark.parametrize(
+    ("told", "stored"),
+    [
+        # Only the partition epoch is above ours: who leads has been decided since.
+        (state(2, [2], 4, 9), (1, 6, [1, 2])),
+        # Nobody led there.
+        (state(2, [], 9, 3), (1, 10, [1, 2])),
+        (state(2, [2], 5, 3), (2, 6, [2])),
+        # Not newer any more.
+        (state(2, [2], 4, 7), (1, 5, [1, 2])),
+        (state(2, [2], EPOCH_MAX, 9), (1, 5, [1, 2])),
+    ],
+)
+def test_what_was_told_is_taken_over_as_far_as_it_is_newer(
+    told: LeaderAndIsr, stored: tuple[int, int, list[int]]
+) -> None:
+    rig = cluster()
+    rig.world.forgotten.add(("t", 0))
+    tell(rig, 2, newer=[(rig.partition("t", 0), told)])
+    assert rig.stored("t", 0) == stored
+
+
+def test_a_partition_epoch_far_behind_is_raised_step_by_step() -> None:
+    rig = cluster()
+    rig.world.forgotten.add(("t", 0))
+    for told, reached in ((7 + 2500, 1007), (7 + 2500, 2007), (7 + 2500, 2508)):
+        tell(rig, 2, newer=[(rig.partition("t", 0), state(1, [1], 9, told))])
+        assert rig.world.states["t", 0].partition_epoch == reached
+
+
+def test_who_led_by_the_newest_state_does_so_with_the_disk_it_has_now() -> None:
+    """It got another one since the backup, and was in sync again."""
+    world = World()
+    world.broker_up(1, directories=(10,))
+    world.broker_up(2, directories=(21,))
+    world.create_topic("t", {0: [1, 2]})
+    world.put_state("t", 0, msgspec.structs.replace(state(1, [1, 2], 5, 7), directories=(10, 20)))
+    rig = MachineHarness.active(world)
+    rig.world.forgotten.add(("t", 0))
+    tell(rig, 2, newer=[(rig.partition("t", 0), state(2, [2], 9, 9))])
+    assert rig.stored("t", 0) == (2, 10, [2])
+    assert world.states["t", 0].directories == (21,)
+
+
+def test_who_led_by_the_newest_state_and_is_gone_is_waited_for() -> None:
+    """The others may lack what it acknowledged."""
+    rig = cluster()
+    rig.world.forgotten.add(("t", 0))
+    rig.world.broker_down(2)
+    rig.run()
+    tell(rig, 1, newer=[(rig.partition("t", 0), state(2, [2], 9, 9))])
+    assert rig.stored("t", 0) == (2, 10, [2])
+    assert rig.partition("t", 0).state is PartitionState.OFFLINE
 
 
 def test_what_does_not_exist_is_sent_as_deleted() -> None:

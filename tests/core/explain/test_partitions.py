@@ -25,6 +25,7 @@ from controller.core.model import (
     LeaderAndIsr,
     Maintenance,
     Partition,
+    PartitionState,
     Topic,
 )
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect
@@ -182,6 +183,14 @@ def test_without_a_controller_nothing_changes_until_one_is_elected() -> None:
         "a controller that is elected: until then nothing changes",
         "an election: 2 qualifies, and the controller will elect it",
     )
+
+
+def test_an_election_that_was_given_up_says_where_the_reason_is() -> None:
+    cluster, partition = cluster_with((1, 2), state(1, (1, 2), 3, 5), (2,))
+    partition.state = PartitionState.OFFLINE
+    found = explain_partition(cluster, partition, unclean_allowed=False)
+    (change,) = found.changes
+    assert change.endswith("elect it; why it has not: pctl history --kind reject --topic t --partition 0")
 
 
 def test_out_of_sync_and_not_preferred() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from broker_stub.control.handlers import ControlHandlers
+from broker_stub.control.replicas import Role
 from controller.core.events import TellAgain
 from controller.core.handlers import event_of
 from controller.core.model import Broker, LeaderAndIsr, Partition, Topic
@@ -357,7 +358,31 @@ def test_it_is_told_what_differs_now_not_what_differed_first(monkeypatch: pytest
     replace_replica(rig, 2, 0, leader_epoch=7)
     now += 5
     rig.look(2)
-    assert [floor for _, floor in rig.told[-1].floors] == [7]
+    assert [(told.leader, told.leader_epoch) for _, told in rig.told[-1].newer] == [(2, 7)]
+
+
+def test_of_what_brokers_were_told_before_zookeeper_went_back_the_newest_is_taken_over() -> None:
+    """t-0 is on brokers 1 and 2, t-1 on 2 and 3. Broker 1 was away when 2 became the leader."""
+    rig = Rig()
+    rig.world.forgotten.add(("t", 0))
+    replace_replica(rig, 1, 0, leader=1, leader_epoch=4, partition_epoch=9)
+    replace_replica(rig, 2, 0, role=Role.LEADER, leader=2, leader_epoch=6, partition_epoch=30, isr=(2,))
+    assert rig.look(1).verdict is Verdict.DIFFERENT
+    rig.mend()
+    assert leader_of(rig, 0) == LeaderAndIsr(2, 7, (2,), 31, 1)
+    assert rig.verdicts() == [Verdict.EQUAL] * 3
+    replica = rig.handlers(1).replicas.get("t", 0)
+    assert replica is not None
+    assert (replica.role, replica.leader, replica.leader_epoch) == (Role.FOLLOWER, 2, 7)
+
+
+def test_a_newer_state_is_taken_over_once_every_broker_has_said_what_it_knows() -> None:
+    rig = Rig()
+    replace_replica(rig, 1, 0, leader_epoch=4)
+    rig.unreachable.add(3)
+    found = rig.look(1)
+    assert (found.verdict, rig.told) == (Verdict.PENDING, [])
+    assert "perhaps broker 3, too: no answer" in found.why
 
 
 def test_what_is_known_of_a_broker_s_former_process_is_forgotten() -> None:

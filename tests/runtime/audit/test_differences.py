@@ -20,6 +20,7 @@ from controller.runtime.audit.differences import (
     Side,
     _hosted,
     _metadata,
+    _newer,
     _remedy,
     differences,
     was_told,
@@ -286,14 +287,44 @@ async def test_the_comparison_of_a_former_process_ends() -> None:
     [
         ({"leader_epoch": 4}, (Remedy.TELL, NO_EPOCH)),
         ({"leader_epoch": 5}, (Remedy.RAISE, 5)),
-        ({"leader_epoch": 9}, (Remedy.RAISE, 9)),
+        ({"leader_epoch": 9}, (Remedy.NEWER, NO_EPOCH)),
         ({"leader_epoch": 9, "role": "offline"}, (Remedy.TELL, NO_EPOCH)),
         ({"leader_epoch": 9, "topic_id": "other"}, (Remedy.TELL, NO_EPOCH)),
-        ({"leader_epoch": 9, "topic_id": "id"}, (Remedy.RAISE, 9)),
+        ({"leader_epoch": 9, "topic_id": "id"}, (Remedy.NEWER, NO_EPOCH)),
+        # ZooKeeper has forgotten: a leader epoch has one leader, and partition epochs grow.
+        ({"leader_epoch": 5, "leader": 3}, (Remedy.NEWER, NO_EPOCH)),
+        ({"leader_epoch": 4, "partition_epoch": 8}, (Remedy.NEWER, NO_EPOCH)),
+        # Not told anything since its broker was started: it takes its leader epoch, and none below.
+        ({"leader_epoch": 4, "role": "none"}, (Remedy.TELL, NO_EPOCH)),
+        ({"leader_epoch": 5, "partition_epoch": 8, "role": "none"}, (Remedy.TELL, NO_EPOCH)),
+        ({"leader_epoch": 5, "leader": 3, "role": "none"}, (Remedy.NEWER, NO_EPOCH)),
+        ({"leader_epoch": 6, "role": "none"}, (Remedy.NEWER, NO_EPOCH)),
     ],
 )
 def test_a_leader_epoch_that_a_broker_has_seen_is_raised_unless_it_answers_anyway(
     replica: dict[str, Any], remedy: tuple[Remedy, int]
 ) -> None:
-    expected = pb.HostedReplica(partition=0, role="follower", leader_epoch=5, topic_id="id")
+    expected = pb.HostedReplica(
+        partition=0, role="follower", leader_epoch=5, partition_epoch=7, topic_id="id"
+    )
     assert _remedy(expected, pb.HostedReplica(partition=0, **{"role": "follower", **replica})) == remedy
+
+
+@pytest.mark.parametrize(
+    ("replica", "newer"),
+    [
+        ({"role": "leader", "leader": 2, "isr": [3, 2, 9]}, (2, (2, 3))),
+        # Who followed knows only whom.
+        ({"role": "follower", "leader": 3}, (3, (3,))),
+        ({"role": "none", "leader": 3, "isr": [1, 3]}, (3, (3,))),
+        # That one is not assigned: the next best is a replica that followed it.
+        ({"role": "follower", "leader": 9}, (2, (2,))),
+        ({"role": "follower", "leader": -1}, (2, ())),
+    ],
+)
+def test_of_a_newer_state_those_are_in_sync_of_whom_it_is_known(
+    replica: dict[str, Any], newer: tuple[int, tuple[int, ...]]
+) -> None:
+    told = _newer(2, (1, 2, 3), pb.HostedReplica(leader_epoch=9, partition_epoch=4, **replica))
+    assert (told.leader, told.isr) == newer
+    assert (told.leader_epoch, told.partition_epoch) == (9, 4)

@@ -221,8 +221,17 @@ def test_a_failed_multi_is_the_fault_of_the_first_operation_with_a_reason_of_its
     """Those before it have code 0, and those after it were not tried."""
     failed = jute.MultiError([0, jute.RUNTIME_INCONSISTENCY, jute.NO_NODE, jute.BAD_VERSION])
     assert (failed.index, failed.code) == (2, jute.NO_NODE)
+    assert failed.why == "ZooKeeper error -101"
     unknown = jute.MultiError([0, jute.RUNTIME_INCONSISTENCY])
     assert (unknown.index, unknown.code) == (-1, jute.RUNTIME_INCONSISTENCY)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"), [(-102, "an ACL forbids it"), (-125, "a quota is exceeded (setquota)")]
+)
+def test_what_a_retry_cannot_change_is_told_in_words(code: int, why: str) -> None:
+    """The codes are ZooKeeper's (``KeeperException.Code``)."""
+    assert jute.MultiError([0, code, jute.RUNTIME_INCONSISTENCY]).why == why
 
 
 @pytest.mark.parametrize(("count", "slices"), [(0, []), (4, [4]), (5, [4, 1]), (9, [4, 4, 1])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import sys
 import threading
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import LeaseExpiredError, SessionLostError
 from controller.runtime.config import Settings
-from controller.runtime.daemon import Daemon
+from controller.runtime.daemon import Daemon, Role
 from controller.runtime.zookeeper import session as sessions
 from controller.runtime.zookeeper.session import IN_FLIGHT_MAX, Connection
 from tests.support.runtime.daemons import running
@@ -196,3 +198,55 @@ async def test_watches_lost_with_the_connection_are_armed_again(
         assert daemon.term is term  # one term all along: nobody resigned over it
         zk.delete(znode_paths.CONTROLLER)
         await until(lambda: daemon.term is not term and daemon.active, "the watch on /controller")
+
+
+async def test_of_a_zookeeper_that_went_back_another_session_begins_and_brokers_register_first(
+    own_zookeeper: EmbeddedZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses every session that has seen more than it has."""
+    waits: list[float] = []
+    monkeypatch.setattr(Daemon, "_let_brokers_register", lambda _, wait_s: waits.append(wait_s))
+    server = own_zookeeper.servers[0]
+    server.stop()
+    shutil.copytree(server.data_dir, tmp_path / "backup")
+    server.start()
+    settings = Settings(
+        zookeeper=own_zookeeper.connect_string, state_log_dir=tmp_path, session_timeout_ms=2000
+    )
+    async with running(Daemon(settings)) as daemon:
+        await until(lambda: daemon.active, "the first term")
+        server.stop()
+        shutil.rmtree(server.data_dir)
+        shutil.copytree(tmp_path / "backup", server.data_dir)
+        server.start()
+        await until(lambda: bool(waits) and daemon.active, "a term of the next session")
+    assert waits == [2.0]
+
+
+async def test_no_election_is_held_until_brokers_have_had_time_to_register(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    daemon._let_brokers_register(3600.0)
+    async with running(daemon):
+        await until(lambda: daemon.session is not None and daemon.role is Role.STANDBY, "the look")
+        assert zk.exists(znode_paths.CONTROLLER) is None
+        daemon._brokers_first_until = 0.0
+        await until(lambda: daemon.active, "the election")
+
+
+async def test_a_znode_of_the_controller_that_may_not_be_made_is_said_and_tried_again(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    daemon._let_brokers_register(3600.0)
+    async with running(daemon):
+        await until(lambda: daemon.role is Role.STANDBY, "the look")
+        zk.create(znode_paths.CONTROLLER_EPOCH, b"0")
+        (open_to_all,) = zk.get_acls("/")[0]
+        zk.set_acls("/", [make_acl("world", "anyone", read=True, write=True, admin=True)])
+        daemon._brokers_first_until = 0.0
+        await until(lambda: bool(daemon.cannot_elect), "the attempt")
+        assert daemon.cannot_elect == "/controller could not be created: an ACL forbids it"
+        zk.set_acls("/", [open_to_all])
+        await until(lambda: daemon.active, "the next attempt")

@@ -58,6 +58,7 @@ class Fate(Enum):
     ANSWERED = "performed and answered"
     LANDED = "performed, the answer is lost"
     LOST = "never arrived"
+    REFUSED = "refused, though nobody else has written"
 
 
 def offline_count(cluster: Cluster) -> int:
@@ -299,6 +300,8 @@ class MachineHarness:
             if p in self.cluster.reassignments.ongoing or self.cluster.is_deleting(p)
         }
         fate = self.fate(effect)
+        if fate is Fate.REFUSED:
+            return Unconfirmed(effect.id, "ZooKeeper refused a write (an ACL forbids it)", refused=True)
         conflict = None if fate is Fate.LOST else self.world.commit(effect.writes)
         if fate is Fate.ANSWERED:
             return (

@@ -99,6 +99,8 @@ class World(Store):
         self.unreadable = self.problems
         #: Partitions whose state somebody edited: what is written over it may skip leader epochs.
         self.edited: set[Key] = set()
+        #: Those whose newer state ZooKeeper has forgotten: in one leader epoch their version may be raised by steps.
+        self.forgotten: set[Key] = set()
         #: Partitions on failed disks, by broker, until it comes back.
         self.lost: dict[int, set[Key]] = {}
         #: Log folders that brokers hold, whether they are up or not.
@@ -299,9 +301,15 @@ class World(Store):
                 assert kept, f"{name}: only its ISR may change: {old} -> {new}"
             else:
                 raised = new.leader_epoch - old.leader_epoch
-                edited = key_of(partition) in self.edited
+                edited = key_of(partition) in self.edited | self.forgotten
                 # Nobody believes an edit that leaves no epoch for elections.
-                allowed = raised >= 1 or old.leader_epoch > EPOCH_MAX - RESERVE if edited else raised == 1
+                allowed = (
+                    raised >= 1
+                    or key_of(partition) in self.forgotten
+                    or old.leader_epoch > EPOCH_MAX - RESERVE
+                    if edited
+                    else raised == 1
+                )
                 assert allowed, f"{name}: leader epoch {old} -> {new}"
             assert new.partition_epoch == old.partition_epoch + 1, f"{name}: partition epoch {old} -> {new}"
             older = new.controller_epoch < old.controller_epoch
