@@ -143,6 +143,7 @@ class Broker:
             self._bridge,
         )
         self._handlers.replicas.directory_failed = bool(dirs.failed)
+        self._data: DataPlane | None = None
         self._registrar: Registrar | None = None
         self._ended: asyncio.Future[None] | None = None
         self._stop_now = asyncio.Event()
@@ -158,7 +159,7 @@ class Broker:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
-        data = DataPlane(
+        data = self._data = DataPlane(
             self._settings,
             self._logs,
             self._data_dirs,
@@ -329,7 +330,8 @@ class Broker:
         """Write the traceback and the broker's state to a file. Returns its path."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         path = self._state_log_dir / f"crash-{stamp}.txt"
-        state = json.dumps(self._handlers.describe(), indent=1)
+        data = self._data.describe() if self._data is not None else {}
+        state = json.dumps({**self._handlers.describe(), **data}, indent=1)
         path.write_text("".join(traceback.format_exception(error)) + "\n" + state + "\n")
         return path
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from broker_stub.zookeeper.codecs import ConfigKind
 from broker_stub.zookeeper.isr_writers import AlterPartitionWriter, NotificationWriter
 from proto.gen import broker_control_pb2 as control
 from proto.security.grpc_channels import GrpcTls
+from proto.tasks import end_all, failures_to
 
 _log = structlog.get_logger("broker_stub.data_plane")
 #: Replicas looked at before others have a turn.
@@ -192,17 +193,13 @@ class DataPlane:
         if self._settings.log_flush_interval_ms is not None:
             self._begin(self._keep_flushed(self._settings.log_flush_interval_ms / 1000), "flusher")
         for task in self.manager.tasks:
-            task.add_done_callback(self._ended)
+            task.add_done_callback(failures_to(self._on_bug))
 
     def _begin(self, work: Any, name: str) -> None:
         task: asyncio.Task[None] = self.loop.create_task(work, name=name)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(failures_to(self._on_bug))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_bug(error)
 
     def methods(self) -> dict[str, DataMethod]:
         """The methods of ``BrokerData`` by name."""
@@ -229,10 +226,7 @@ class DataPlane:
 
     async def stop(self) -> None:
         """Stop replication and complete waiting requests. The logs stay open: the control thread may still use them."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(self._tasks)
         await self._groups.close()
         await self.coordinator.stop()
         await self.manager.stop()
@@ -303,11 +297,7 @@ class DataPlane:
 
     def _on_worker(self, work: Callable[..., None], *arguments: Any) -> None:
         """Run on the control thread, in order with the requests."""
-        self._worker.submit(work, *arguments).add_done_callback(self._worker_done)
-
-    def _worker_done(self, future: Future[None]) -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
-            self._on_bug(error)
+        self._worker.submit(work, *arguments).add_done_callback(failures_to(self._on_bug))
 
     # background work
 
@@ -332,7 +322,11 @@ class DataPlane:
                         directory.path, f"data directory {directory.path}: {error.strerror or error}"
                     )
                     continue
-                self._fail_all(missing, "the log folder was removed")
+                hosted = [key for key in missing if self.manager.get(key) is not None]
+                for key in hosted:
+                    self.manager.take_offline(key)
+                if hosted:
+                    self._failed(hosted, "the log folder was removed")
 
     async def _checkpoint(self, directory: LogDirectory, points: Mapping[Key, int]) -> None:
         """Write the checkpoints. Raises OSError.
@@ -350,13 +344,6 @@ class DataPlane:
                 thread.exception()
             raise
 
-    def _fail_all(self, keys: Sequence[Key], why: str) -> None:
-        hosted = [key for key in keys if self.manager.get(key) is not None]
-        for key in hosted:
-            self.manager.take_offline(key)
-        if hosted:
-            self._failed(hosted, why)
-
     def _directory_failed(self, path: Path, why: str) -> None:
         self._drop(path)
         self._on_worker(self._handlers.directory_failed, path, why)
@@ -371,6 +358,6 @@ class DataPlane:
             for key, why in self._logs.flush().items():
                 self.manager.fail(key, why)
 
-    def describe(self) -> Mapping[str, Any]:
-        """JSON-ready."""
-        return self.manager.describe()
+    def describe(self) -> dict[str, Any]:
+        """JSON-ready, for crash dumps."""
+        return {"replication": self.manager.describe(), "groups": self.coordinator.describe()}

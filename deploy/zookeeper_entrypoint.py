@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from controller.embedded_zookeeper.ensemble import (
+    COLLECTOR,
     JUTE_MAXBUFFER,
     LOOPBACK,
     MAIN_CLASS,
@@ -149,9 +150,7 @@ def main() -> None:
     command = [
         java,
         f"-Xmx{heap_mb}m",
-        # As Kafka starts it. A parallel collector stops it for seconds once it has a million partitions.
-        "-XX:+UseG1GC",
-        "-XX:MaxGCPauseMillis=20",
+        *COLLECTOR,
         "-XX:+ExitOnOutOfMemoryError",
         f"-Djute.maxbuffer={JUTE_MAXBUFFER}",
         f"-Dlog4j2.configurationFile={data_dir / 'log4j2.properties'}",

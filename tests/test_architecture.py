@@ -99,7 +99,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime": {
         "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.addresses",
         "proto.incarnations", "proto.library_logs", "proto.reload", "proto.security", "proto.settings",
-        "proto.statelog", "proto.texts", "proto.zookeeper_access",
+        "proto.statelog", "proto.tasks", "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.election": {
         "controller.core", "controller.errors", _RUNTIME + "config", _RUNTIME + "lease", _RUNTIME + "kafka",
@@ -111,7 +111,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.zookeeper": {
         "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
-        "proto.texts", "proto.zookeeper_access",
+        "proto.tasks", "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",

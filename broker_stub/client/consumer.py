@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -22,6 +22,7 @@ from broker_stub.client.metadata import Key, Leader, Metadata, backoff_s, retry
 from broker_stub.log import batches
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.tasks import end_all
 
 EARLIEST, LATEST = -2, -1
 #: Added to the broker's long poll time for the timeout of a call.
@@ -374,13 +375,11 @@ class Consumer:
             raise refusal
 
     async def _stop_fetches(self) -> None:
-        tasks: Iterable[Awaitable[object]] = list(self._fetches.values())
-        for task in self._fetches.values():
-            task.cancel()
+        tasks = list(self._fetches.values())
         self._fetches.clear()
         self._fetched_keys.clear()
         self._refusal = None
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(tasks)
 
     async def close(self) -> None:
         await self._stop_fetches()

@@ -14,6 +14,7 @@ from broker_stub.client.errors import ClientError, GaveUpError, RetriableError, 
 from proto.addresses import join_address
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.tasks import end_all
 
 REQUEST_TIMEOUT_S = 5.0
 #: Metadata older than this is refreshed even without an error.
@@ -179,8 +180,7 @@ class Metadata:
 
     async def close(self) -> None:
         if self._refreshing is not None:
-            self._refreshing.cancel()
-            await asyncio.gather(self._refreshing, return_exceptions=True)
+            await end_all([self._refreshing])
 
 
 async def retry(

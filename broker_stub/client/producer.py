@@ -29,6 +29,7 @@ from broker_stub.client.partitioner import StickyPartitioner
 from broker_stub.log import batches
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.tasks import end_all
 
 ACKS = (-1, 0, 1)
 #: Added to the request's own timeout for the timeout of the call.
@@ -140,12 +141,7 @@ class Producer:
 
     async def close(self) -> None:
         """Stop at once: sends that are not acknowledged fail with DeliveryError."""
-        for queue in self._queues.values():
-            if queue.task is not None:
-                queue.task.cancel()
-        await asyncio.gather(
-            *(queue.task for queue in self._queues.values() if queue.task), return_exceptions=True
-        )
+        await end_all(queue.task for queue in self._queues.values() if queue.task is not None)
         for key, queue in self._queues.items():
             _fail(queue.waiting, queue.closed(key))
         self._queues.clear()

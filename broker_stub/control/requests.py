@@ -8,7 +8,8 @@ are handled normally. This module checks only the form. Whether a request is cur
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from proto.gen import broker_control_pb2 as wire
@@ -122,7 +123,7 @@ class MetadataUpdate(NamedTuple):
 
 
 ControlRequest = wire.LeaderAndIsrRequest | wire.StopReplicaRequest | wire.UpdateMetadataRequest
-_Item = TypeVar("_Item")
+_Item = TypeVar("_Item", LeaderAndIsr, StopReplica, PartitionMetadata)
 
 
 class _Reader:
@@ -202,7 +203,7 @@ def read_leader_and_isr(request: wire.LeaderAndIsrRequest) -> list[LeaderAndIsr 
     """The partitions of a LeaderAndIsr request, in its order."""
     reader = _Reader(request.topic_ids)
     items = [_read_leader_and_isr(state, reader) for state in request.partition_states]
-    return _refuse_repeated(items, _key_of)
+    return _refuse_repeated(items)
 
 
 def _read_leader_and_isr(state: wire.LeaderAndIsrPartitionState, reader: _Reader) -> LeaderAndIsr | Malformed:
@@ -252,7 +253,7 @@ def read_stop_replica(request: wire.StopReplicaRequest) -> list[StopReplica | Ma
             or _at_least("leader_epoch", item.leader_epoch, EPOCH_DURING_DELETE)
         )
         items.append(Malformed(item.key, *wrong) if wrong else item)
-    return _refuse_repeated(items, _key_of)
+    return _refuse_repeated(items)
 
 
 def read_update_metadata(request: wire.UpdateMetadataRequest) -> MetadataUpdate | Malformed:
@@ -261,7 +262,7 @@ def read_update_metadata(request: wire.UpdateMetadataRequest) -> MetadataUpdate 
     if isinstance(brokers, Malformed):
         return brokers
     reader = _Reader(request.topic_ids)
-    items = _refuse_repeated([_read_metadata(s, reader) for s in request.partition_states], _key_of)
+    items = _refuse_repeated([_read_metadata(s, reader) for s in request.partition_states])
     topic_ids: dict[str, str | None] = {}
     for topic in {item.key[0] for item in items if item.key is not None} | set(request.topic_ids):
         _, topic_id, wrong = reader.topic(topic)
@@ -320,20 +321,10 @@ def _read_live_brokers(brokers: Iterable[wire.LiveBroker]) -> tuple[LiveBroker, 
     return tuple(read.values())
 
 
-def _key_of(item: LeaderAndIsr | StopReplica | PartitionMetadata | Malformed) -> Key | None:
-    return item.key
-
-
-def _refuse_repeated(
-    items: list[_Item | Malformed], key_of: Callable[[_Item | Malformed], Key | None]
-) -> list[_Item | Malformed]:
+def _refuse_repeated(items: list[_Item | Malformed]) -> list[_Item | Malformed]:
     """Replace all entries of a partition that is named twice by Malformed: either could be the intended one."""
-    keys = [key_of(item) for item in items]
-    if len(set(keys)) == len(keys):
+    times = Counter(item.key for item in items)
+    if len(times) == len(items):
         return items
-    seen: set[Key | None] = set()
-    repeated = {key for key in keys if key in seen or seen.add(key)}  # type: ignore[func-returns-value]
-    return [
-        Malformed(key, "partition", "is named twice in one request") if key in repeated else item
-        for key, item in zip(keys, items, strict=True)
-    ]
+    problem = "is named twice in one request"
+    return [Malformed(item.key, "partition", problem) if times[item.key] > 1 else item for item in items]

@@ -26,6 +26,7 @@ from broker_stub.group.state import Effects, Group, GroupState
 from broker_stub.group.timer import DeadlineTimer
 from broker_stub.log import batches
 from proto.gen import common_pb2 as codes
+from proto.tasks import end_all, failures_to
 
 #: Error of a write to the log, to the error sent to clients; other errors are sent unchanged.
 STORE_ERRORS: Mapping[codes.ErrorCode, codes.ErrorCode] = {
@@ -101,10 +102,7 @@ class GroupCoordinator:
     async def stop(self) -> None:
         """End the background tasks; waiting requests get COORDINATOR_NOT_AVAILABLE."""
         migrating, self._migrating = self._migrating, None
-        tasks = [*self._background, *([migrating] if migrating else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all([*self._background, *([migrating] if migrating else [])])
         for groups in self._migration.owned.values():
             self._unload(groups, codes.COORDINATOR_NOT_AVAILABLE)
         self._migration.owned.clear()
@@ -344,13 +342,9 @@ class GroupCoordinator:
         """Run in the background. Tasks, and so their appends, begin in the order of these calls."""
         task = asyncio.create_task(work)
         self._background[task] = None
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._background.pop)
+        task.add_done_callback(failures_to(self._on_bug))
         return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        del self._background[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_bug(error)
 
     async def _append(self, partition: int, records: Records) -> codes.ErrorCode:
         """Append to the log. An unexpected exception becomes UNKNOWN_SERVER_ERROR, so that no caller waits for ever."""

@@ -14,6 +14,7 @@ from broker_stub.group.partitioner import OFFSETS_TOPIC, partition_for
 from broker_stub.group.ports import CoordinatorAddress, CoordinatorFinder, PartitionExists
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.tasks import end_all
 
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
@@ -37,8 +38,7 @@ class GroupService:
     async def close(self) -> None:
         """Cancel an ongoing creation of the topic."""
         if self._creating is not None:
-            self._creating.cancel()
-            await asyncio.gather(self._creating, return_exceptions=True)
+            await end_all([self._creating])
 
     async def find_coordinator(self, request: wire.FindCoordinatorRequest) -> wire.FindCoordinatorResponse:
         """The coordinator of a group. Starts the creation of the offsets topic if it does not exist.

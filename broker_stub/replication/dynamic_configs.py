@@ -11,6 +11,7 @@ import structlog
 from broker_stub.errors import BrokerError
 from broker_stub.replication import throttle
 from broker_stub.replication.throttle import ConfigError, Quotas, Throttled
+from proto.tasks import end_all
 
 _log = structlog.get_logger("broker_stub.replication.dynamic_configs")
 
@@ -104,10 +105,7 @@ class Configs(Generic[_T]):
         self._changed(name)
 
     async def close(self) -> None:
-        tasks = list(self._reading.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(self._reading.values())
 
 
 class TopicConfig(NamedTuple):

@@ -21,6 +21,7 @@ from broker_stub.replication.partition import Partition
 from broker_stub.replication.throttle import ReplicationQuota
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.tasks import end_all, failures_to
 
 _log = structlog.get_logger("broker_stub.replication.fetcher")
 
@@ -113,9 +114,7 @@ class Fetchers:
         fetchers = list(self._by_leader.values())
         self._by_leader.clear()
         self._leader_of.clear()
-        for fetcher in fetchers:
-            fetcher.cancel()
-        await asyncio.gather(*(fetcher.task for fetcher in fetchers), return_exceptions=True)
+        await end_all(fetcher.task for fetcher in fetchers)
 
 
 @dataclass
@@ -142,11 +141,7 @@ class _Fetcher:
         self._log = _log.bind(leader=leader)
         self._failures = 0
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"fetcher-{leader}")
-        self.task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._following.on_bug(error)
+        self.task.add_done_callback(failures_to(following.on_bug))
 
     def __len__(self) -> int:
         return len(self._followed)

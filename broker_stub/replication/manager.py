@@ -23,6 +23,7 @@ from broker_stub.replication.partition import Partition, PartitionError
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrWriter
 from broker_stub.replication.waiting import AckWaiters, FetchWaiters
 from proto.gen import common_pb2 as codes
+from proto.tasks import end_all
 
 _log = structlog.get_logger("broker_stub.replication.manager")
 
@@ -129,9 +130,7 @@ class ReplicaManager:
     async def stop(self) -> None:
         """End the background tasks; waiting requests end with NOT_LEADER_OR_FOLLOWER."""
         await self.stop_fetching()
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await end_all(self.tasks)
         self.stopped = True
         for key in list(self._partitions):
             self._wake_all(key, codes.NOT_LEADER_OR_FOLLOWER)
@@ -161,7 +160,7 @@ class ReplicaManager:
         return self._high_watermarks | {p.key: p.high_watermark for p in self._partitions.values()}
 
     def describe(self) -> dict[str, Any]:
-        """JSON-ready, for operators and crash dumps."""
+        """JSON-ready, for crash dumps."""
         return {
             "followed": self._fetchers.describe(),
             "partitions": [

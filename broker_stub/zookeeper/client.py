@@ -33,6 +33,7 @@ from broker_stub.control.requests import Key
 from broker_stub.errors import BrokerError
 from broker_stub.zookeeper import codecs
 from broker_stub.zookeeper.codecs import ConfigChange, ConfigKind
+from proto.tasks import failures_to
 
 _log = structlog.get_logger("broker_stub.zookeeper.client")
 
@@ -297,11 +298,7 @@ class ClusterStore:
         """
         assert self._watcher is None
         self._watcher = asyncio.create_task(self._run_watch(callbacks), name="config-changes")
-        self._watcher.add_done_callback(self._watch_ended)
-
-    def _watch_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_bug(error)
+        self._watcher.add_done_callback(failures_to(self._on_bug))
 
     async def _run_watch(self, callbacks: ConfigCallbacks) -> None:
         seen: frozenset[str] = frozenset()

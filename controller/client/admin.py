@@ -22,8 +22,8 @@ _GONE = (
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
 )
-#: Methods that change nothing.
-_READING = ("Describe", "List", "Explain", "Plan", "DryRun", "CheckStoppable")
+#: What the names of methods that change nothing begin with.
+_READING = ("Audit", "CheckStoppable", "Describe", "DryRun", "Explain", "List", "Plan")
 _CHECK_FIRST = "check whether it was carried out before trying again"
 ACTIVE_ONLY = "its failover is not completed, or it resigned"
 

@@ -82,7 +82,9 @@ _INT_FROM_0, _LONG_FROM_0 = _number(0, INT_MAX), _number(0)
 _INT_FROM_1, _LONG_FROM_1 = _number(1, INT_MAX), _number(1)
 _COMPRESSION = _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
-UNCLEAN = "unclean.leader.election.enable"
+UNCLEAN, MIN_ISR = "unclean.leader.election.enable", "min.insync.replicas"
+#: A topic's keys by which its partitions are decided or judged: plans tell topics apart by these alone.
+HEEDED = (UNCLEAN, MIN_ISR)
 
 TOPIC_KEYS: Mapping[str, Check] = {
     "cleanup.policy": _some_of("delete", "compact"),
@@ -106,7 +108,7 @@ TOPIC_KEYS: Mapping[str, Check] = {
     "message.timestamp.type": _one_of("CreateTime", "LogAppendTime"),
     "min.cleanable.dirty.ratio": _fraction,
     "min.compaction.lag.ms": _LONG_FROM_0,
-    "min.insync.replicas": _INT_FROM_1,
+    MIN_ISR: _INT_FROM_1,
     "preallocate": _boolean,
     "remote.storage.enable": _boolean,
     "retention.bytes": _number(-1),
@@ -146,7 +148,7 @@ BROKER_KEYS: Mapping[str, Check] = {
     "log.segment.bytes": _number(14, INT_MAX),
     "max.connections": _INT_FROM_0,
     "message.max.bytes": _INT_FROM_0,
-    "min.insync.replicas": _INT_FROM_1,
+    MIN_ISR: _INT_FROM_1,
     "num.io.threads": _INT_FROM_1,
     "num.network.threads": _INT_FROM_1,
     "num.recovery.threads.per.data.dir": _INT_FROM_1,

@@ -122,6 +122,12 @@ def with_dynamic(settings: CoreSettings, cluster: Cluster) -> CoreSettings:
     return replace(settings, **cluster.dynamic) if cluster.dynamic else settings  # type: ignore[arg-type]
 
 
+def unclean_default(settings: CoreSettings, cluster: Cluster) -> bool:
+    """Whether topics without an own setting may elect a leader from outside the ISR."""
+    dynamic = cluster.unclean_default
+    return settings.unclean_leader_election_enable if dynamic is None else dynamic
+
+
 class EventContext:
     """Context of one event.
 
@@ -169,9 +175,7 @@ class EventContext:
 
     @property
     def unclean_default(self) -> bool:
-        """Whether topics without an own setting may elect a leader from outside the ISR."""
-        dynamic = self.cluster.unclean_default
-        return self.settings.unclean_leader_election_enable if dynamic is None else dynamic
+        return unclean_default(self.settings, self.cluster)
 
     # effects
 

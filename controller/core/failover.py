@@ -159,7 +159,7 @@ def _assure_cluster_id(context: EventContext) -> Handler[None]:
             context.cluster.cluster_id = found.value
             return
         if attempt == 0:
-            outcome = yield from context.commit([CreateNode(CLUSTER)])
+            yield from context.commit([CreateNode(CLUSTER)])
             outcome = yield from context.commit([write_node(CLUSTER_ID, context.new_topic_id(), None)])
             if isinstance(outcome, Unconfirmed):
                 context.reject("CONFLICT", f"{CLUSTER_ID}: {outcome.reason}")

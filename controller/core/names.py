@@ -44,6 +44,13 @@ def listed(problems: Sequence[str]) -> str:
     return "; ".join(problems[:LISTED_MAX]) + more
 
 
+def first_few(names: Sequence[object], most: int, count: int | None = None) -> str:
+    """The first ``most`` names for a message, and how many more there are. ``count``: of all, if ``names`` has only the
+    first."""
+    more = (len(names) if count is None else count) - most
+    return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
+
+
 def ids_shown(ids: Sequence[int]) -> str:
     """Broker ids for a message; only the first ``IDS_SHOWN_MAX``."""
     more = f" and {len(ids) - IDS_SHOWN_MAX} more" if len(ids) > IDS_SHOWN_MAX else ""

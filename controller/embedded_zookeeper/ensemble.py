@@ -36,6 +36,8 @@ LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 JAVA_VERSION_MIN = 17
 #: jute.maxbuffer as Kafka's own client sets it (reference, section 11.3), bytes.
 JUTE_MAXBUFFER = 4 * 1024 * 1024
+#: As Kafka starts it. A parallel collector stops it for seconds once it has a million partitions.
+COLLECTOR = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 LOOPBACK = "127.0.0.1"
 #: Connections of one address: ZooKeeper's own default of 60 is for one client machine, and here all clients share one.
 CONNECTIONS_MAX = 1000
@@ -253,7 +255,7 @@ class ZooKeeperServer:
         command = [
             find_java(),
             f"-Xmx{self.heap_mb}m",
-            "-XX:+UseParallelGC",
+            *COLLECTOR,
             f"-Djute.maxbuffer={JUTE_MAXBUFFER}",
             f"-Dlog4j2.configurationFile={log4j_path}",
             f"-Dzookeeper.forceSync={'yes' if self.force_sync else 'no'}",

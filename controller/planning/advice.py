@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from controller.core.config_keys import UNCLEAN
 from controller.core.explain.partitions import PartitionExplanation
 from controller.core.explain.remedies import Change, Remedy
 from controller.core.model import NO_LEADER, Broker, Endpoint, FeatureRange
@@ -25,7 +26,7 @@ from controller.core.requests.configs import (
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.operator import SetMaintenance, SetPause
 from controller.planning.executor import Executor
-from controller.planning.snapshot import UNCLEAN_CONFIG, Key, Snapshot
+from controller.planning.snapshot import Key, Snapshot
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ def _request(step: Remedy, key: Key) -> ControllerRequest:
         case Remedy.ELECT_PREFERRED:
             return ElectLeaders(ElectionType.PREFERRED, [key])
         case Remedy.ALLOW_UNCLEAN:
-            change = ConfigChange(UNCLEAN_CONFIG, "true")
+            change = ConfigChange(UNCLEAN, "true")
             return AlterConfigs([ConfigAlteration(ConfigResource(ConfigScope.TOPIC, key[0]), [change])])
         case Remedy.RETURN | Remedy.REPAIR:
             raise AssertionError(step)

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from controller.core.model import BrokerIds, LeaderAndIsr, Maintenance
-from controller.core.names import counted
+from controller.core.names import counted, first_few
 from controller.planning.restrictions import attribution_text, freeze_text
 
 #: Partitions that one line names.
@@ -109,7 +109,7 @@ class Tally:
     def findings(self) -> Iterator[Finding]:
         for what, text in _OF_PARTITIONS.items():
             if count := self.counts[what]:
-                named = _and_more(self._first[what], count)
+                named = first_few(self._first[what], NAMED_MAX, count)
                 yield Finding(what, count, f"{counted(count, 'partition')} {text}: {named}")
 
 
@@ -200,10 +200,4 @@ def unfinished(
 
 
 def _named(names: Iterable[str]) -> str:
-    every = list(names)
-    return _and_more(every, len(every))
-
-
-def _and_more(names: Sequence[str], count: int) -> str:
-    more = f" and {count - NAMED_MAX} more" if count > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more
+    return first_few(list(names), NAMED_MAX)

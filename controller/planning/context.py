@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
+from controller.core.config_keys import UNCLEAN
 from controller.core.context import CoreSettings
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import (
@@ -20,7 +21,7 @@ from controller.core.model import (
     Topic,
 )
 from controller.core.reassignment.topic_znode import Entry, entry_of
-from controller.planning.snapshot import UNCLEAN_CONFIG, Key, Snapshot
+from controller.planning.snapshot import Key, Snapshot
 
 _replicas_of, _leadership_of = attrgetter("replicas"), attrgetter("leadership")
 
@@ -87,9 +88,9 @@ class Taken(NamedTuple):
             ):
                 if ids:
                     into[number] = ids
-        defaults = {k: v for k, v in broker_defaults.items() if k != UNCLEAN_CONFIG}
+        defaults = {k: v for k, v in broker_defaults.items() if k != UNCLEAN}
         if self.unclean_default is not None:
-            defaults[UNCLEAN_CONFIG] = str(self.unclean_default).lower()
+            defaults[UNCLEAN] = str(self.unclean_default).lower()
         return Snapshot(
             self.controller_id,
             self.controller_epoch,

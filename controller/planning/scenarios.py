@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from controller.core.model import RECOVERED, Broker, LeaderAndIsr
+from controller.core.names import first_few
 from controller.core.requests.brokers import (
     AlterPartition,
     AlterPartitionReply,
@@ -122,11 +123,9 @@ class Planner:
         if reply.error is not ErrorCode.NONE:
             self.notes.append(f"the controlled shutdown of broker {broker_id} is refused: {reply.error.name}")
         elif reply.remaining:
-            names = ", ".join(f"{topic}-{number}" for topic, number in reply.remaining[:5])
-            more = len(reply.remaining) - 5
+            names = first_few([f"{topic}-{number}" for topic, number in reply.remaining], 5)
             self.notes.append(
                 f"broker {broker_id} still leads partitions that no other replica can lead: {names}"
-                + (f" and {more} more" if more > 0 else "")
             )
 
     def catch_up(self, broker_ids: Iterable[int], states: dict[Key, LeaderAndIsr]) -> None:
@@ -294,7 +293,7 @@ def newly_troubled(step: Step) -> list[Key]:
 
 def there(snapshot: Snapshot) -> str:
     """Which brokers are registered, as text."""
-    return _brokers(sorted(snapshot.brokers)).partition(" ")[2] or "none"
+    return first_few(sorted(snapshot.brokers), NAMED_MAX) or "none"
 
 
 def registered(snapshot: Snapshot, broker_ids: Sequence[int]) -> list[int]:
@@ -310,9 +309,7 @@ NAMED_MAX = 50
 
 
 def _brokers(ids: Sequence[int]) -> str:
-    named = ", ".join(map(str, ids[:NAMED_MAX]))
-    more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
-    return f"broker{'s' if len(ids) > 1 else ''} {named}{more}"
+    return f"broker{'s' if len(ids) > 1 else ''} {first_few(ids, NAMED_MAX)}"
 
 
 def _plan(name: str, planner: Planner, steps: Sequence[Step]) -> Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from controller.core.config_keys import HEEDED, MIN_ISR, UNCLEAN
 from controller.core.context import CoreSettings
 from controller.core.effects import FeatureAnswer, StoredNode, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval, without_data
@@ -13,9 +14,6 @@ from controller.errors import ControllerError
 
 #: A partition by topic and number.
 Key = tuple[str, int]
-
-MIN_ISR_CONFIG = "min.insync.replicas"
-UNCLEAN_CONFIG = "unclean.leader.election.enable"
 
 
 class PlanError(ControllerError):
@@ -63,7 +61,7 @@ class Snapshot:
 
 def unclean_by(config: Mapping[str, str], default: bool) -> bool:
     """Whether settings allow unclean elections; ``default`` if they do not say."""
-    value = config.get(UNCLEAN_CONFIG)
+    value = config.get(UNCLEAN)
     return default if value is None else value.strip().lower() == "true"
 
 
@@ -76,14 +74,14 @@ def unclean_allowed(snapshot: Snapshot, topic: str) -> bool:
 def min_isr_of(snapshot: Snapshot, topic: str, default: int) -> int:
     """``min.insync.replicas`` of a topic: its own setting, else the brokers' default in ZooKeeper, else ``default``.
     Raises PlanError if it is not a number from 1 to 99999."""
-    path, text = topic_config_path(topic), snapshot.configs.get(topic, {}).get(MIN_ISR_CONFIG)
+    path, text = topic_config_path(topic), snapshot.configs.get(topic, {}).get(MIN_ISR)
     if text is None:
-        path, text = BROKER_DEFAULTS, snapshot.broker_defaults.get(MIN_ISR_CONFIG)
+        path, text = BROKER_DEFAULTS, snapshot.broker_defaults.get(MIN_ISR)
     if text is None:
         return default
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit() and len(stripped) < 6 and int(stripped) >= 1):
-        raise PlanError(f"{path}: {MIN_ISR_CONFIG} = {text!r}: must be a number from 1 to 99999")
+        raise PlanError(f"{path}: {MIN_ISR} = {text!r}: must be a number from 1 to 99999")
     return int(stripped)
 
 
@@ -99,7 +97,7 @@ def representatives(snapshot: Snapshot, broker_ids: Collection[int] | None = Non
     topics: dict[str, TopicInfo] = {}
     for name, info in snapshot.topics.items():
         config = snapshot.configs.get(name, {})
-        settings = (config.get(MIN_ISR_CONFIG), config.get(UNCLEAN_CONFIG), name in snapshot.deleting)
+        settings = (*map(config.get, HEEDED), name in snapshot.deleting)
         kept: dict[int, BrokerIds] = {}
         for number, replicas in info.partitions.items():
             state = snapshot.states.get((name, number))

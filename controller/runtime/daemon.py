@@ -75,6 +75,7 @@ from proto.security.files import FromFiles
 from proto.security.grpc_channels import PemTls, daemon_tls
 from proto.security.tls import server_contexts
 from proto.statelog.writer import Rotation, StateLogWriter
+from proto.tasks import end_all, failures_to
 
 log = structlog.get_logger(__name__)
 
@@ -312,7 +313,7 @@ class Daemon:
             if self._stopping.is_set():
                 return
             keeping = asyncio.create_task(registration.keep())
-            keeping.add_done_callback(self._keeping_ended)
+            keeping.add_done_callback(failures_to(self._not_registered))
             beside.append(keeping)
             await self._candidate(session)
         finally:
@@ -337,11 +338,10 @@ class Daemon:
         id_, host = self.settings.controller_id, socket.gethostname()
         return Candidate(id_, self.grpc_endpoint, self._incarnation, host)
 
-    def _keeping_ended(self, task: asyncio.Task[None]) -> None:
-        """It ends with the session; else there is another process with our id, or a bug."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fatal = error
-            self.stop()
+    def _not_registered(self, error: BaseException) -> None:
+        """There is another process with our id, or a bug."""
+        self._fatal = error
+        self.stop()
 
     def _connection_changed(self, change: Connection) -> None:
         log.info("zookeeper", connection=change.value)
@@ -438,9 +438,7 @@ class Daemon:
             await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return task.result() if task.done() else None
         finally:
-            for future in (task, stopping):
-                future.cancel()
-            await asyncio.gather(task, stopping, return_exceptions=True)
+            await end_all([task, stopping])
 
     async def _wait_for_change(self, timeout_s: float | None) -> None:
         with suppress(TimeoutError):

@@ -71,6 +71,7 @@ from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.state_mirror import StateMirror
 from controller.runtime.zookeeper.store import Store
 from proto.security.grpc_channels import GrpcTls
+from proto.tasks import end_all, failures_to
 
 log = structlog.get_logger(__name__)
 
@@ -381,10 +382,7 @@ class Term:
             self._ended = True
             for serial, (request, _) in list(self._callers.items()):
                 self._reply(serial, not_controller(request))
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_all(self._tasks)
             self.session.forget(self._controller_changed)
             self._store.close()
             await self._store.forget_mirror()
@@ -447,13 +445,9 @@ class Term:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks[task] = None
-        task.add_done_callback(self._over)
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        """An exception in one of the term's tasks ends the term."""
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.end(error)
+        task.add_done_callback(self._tasks.pop)
+        # An exception in one of its tasks ends the term.
+        task.add_done_callback(failures_to(self.end))
 
     async def _carry_out(self, effect: Effect) -> None:
         event_id, began_us = self.machine.current_event_id, now_us()

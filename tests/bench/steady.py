@@ -8,6 +8,7 @@ answer, or to the last broker's acknowledgement. Pauses are those that the contr
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import statistics
@@ -250,9 +251,13 @@ class Brokers:
     async def caught_up(self, broker_id: int, keys: Sequence[tuple[str, int]]) -> None:
         """Leaders take a broker into the ISRs again."""
         by_leader: dict[int, list[Any]] = {}
-        for key, state in zip(keys, await self.states(keys), strict=True):
-            if broker_id not in state.isr and state.leader >= 0:
-                by_leader.setdefault(state.leader, []).append(_proposal(key, state, [*state.isr, broker_id]))
+        # In parts: what else is asked meanwhile must not wait for this process.
+        for start in range(0, len(keys), CAUGHT_UP):
+            part = keys[start : start + CAUGHT_UP]
+            for key, state in zip(part, await self.states(part), strict=True):
+                if broker_id not in state.isr and state.leader >= 0:
+                    proposal = _proposal(key, state, [*state.isr, broker_id])
+                    by_leader.setdefault(state.leader, []).append(proposal)
 
         async def tell(leader: int, altered: list[Any]) -> None:
             for start in range(0, len(altered), CAUGHT_UP):
@@ -474,6 +479,13 @@ async def restarts(bench: Bench) -> None:
     brokers.latencies, brokers.refused = [], 0
     log = Log(active)
     until_s = time.monotonic() + QUIET_S
+    hosted: dict[int, list[tuple[str, int]]] = {}
+    for key in bench.keys:
+        for replica in _replicas_of(key):
+            hosted.setdefault(replica, []).append(key)
+    # A collection of all these would hold up the requests that are timed.
+    gc.collect()
+    gc.freeze()
     async with watched(bench.active, bench.standby) as found:
         meanwhile = asyncio.create_task(
             brokers.change(bench.keys[::97], MEANWHILE_CHANGES_PER_S, until_s), name="changes"
@@ -482,7 +494,7 @@ async def restarts(bench: Bench) -> None:
         took: list[float] = []
         for broker_id in range(RESTARTS):
             began = time.monotonic()
-            await _restart(bench, broker_id)
+            await _restart(bench, broker_id, hosted[broker_id])
             took.append(time.monotonic() - began)
         for task in (meanwhile, creating):
             task.cancel()
@@ -505,7 +517,7 @@ async def _while_restarting(bench: Bench, until_s: float) -> None:
     await create(bench.client, "meanwhile", MEANWHILE_TOPICS_PER_S, until_s)
 
 
-async def _restart(bench: Bench, broker_id: int) -> None:
+async def _restart(bench: Bench, broker_id: int, hosted: Sequence[tuple[str, int]]) -> None:
     brokers, active = bench.brokers, bench.active
     # As often as brokers ask that nobody else could lead for.
     for _ in range(SHUTDOWN_ATTEMPTS):
@@ -520,5 +532,4 @@ async def _restart(bench: Bench, broker_id: int) -> None:
             await asyncio.sleep(0.25)
     await brokers.look()
     await bench.quiet()
-    hosted = [key for key in bench.keys if broker_id in _replicas_of(key)]
     await brokers.caught_up(broker_id, hosted)

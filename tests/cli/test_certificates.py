@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from cryptography import x509
 
 from controller.cli.main import main
 from proto.security.tls import ClientAuth, TlsFiles, client_contexts, server_contexts
@@ -66,7 +67,23 @@ def test_the_authority_is_used_again_and_nothing_is_written_over(tmp_path: Path)
     assert result.exit_code == 1
     assert "broker-9.pem is there already: nothing was written" in result.output
     assert not (tmp_path / "new.pem").exists()
+    (tmp_path / "half.key").write_bytes(b"of another pair")
+    result = made(tmp_path, "--name", "half")
+    assert "half.key is there already: nothing was written" in result.output
+    assert not (tmp_path / "half.pem").exists()
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_an_authority_signs_no_further_authorities(tmp_path: Path) -> None:
+    assert made(tmp_path, "--name", "controller-1").exit_code == 0
+    ca, of_a_server = (
+        x509.load_pem_x509_certificate((tmp_path / name).read_bytes())
+        .extensions.get_extension_for_class(x509.BasicConstraints)
+        .value
+        for name in ("ca.pem", "controller-1.pem")
+    )
+    assert (ca.ca, ca.path_length) == (True, 0)
+    assert not of_a_server.ca
 
 
 @pytest.mark.parametrize(

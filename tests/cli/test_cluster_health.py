@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from controller.cli.common.options import Options
+from controller.cli.pctl import cluster as cluster_verbs
 from controller.cli.pctl import health as health_verbs
 from controller.cli.pctl.health import _print, wrong_with
 from controller.cli.pctl.main import main
@@ -324,3 +325,26 @@ async def test_a_controller_that_does_not_lead_is_not_taken_for_none(monkeypatch
     controller = Controller(monkeypatch)
     controller.described = pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)
     assert await controller.found(stable=True) == [Wrong.CONTROLLER_SILENT.value]
+
+
+# --- pctl quarantine ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "last"), [(1_500, "1970-01-01T00:00:01.500Z"), (2**63 - 1, "9999-12-31T23:59:59.000Z")]
+)
+def test_what_raised_is_listed_whatever_the_clock_said(at_ms: int, last: str) -> None:
+    """And alike, whether the controller tells it or ZooKeeper."""
+    stored = Suspect(SubjectKind.TOPIC, "t", "E", "KeyError", "d", 1, 2, at_ms)
+    told = maintenance_pb2.Suspect(
+        name="topic/t",
+        **{
+            name: getattr(stored, name)
+            for name in maintenance_pb2.Suspect.DESCRIPTOR.fields_by_name
+            if name != "name"
+        },
+    )
+    rows = [cluster_verbs._suspect_row("topic/t", suspect) for suspect in (stored, told)]
+    assert rows[0] == rows[1]
+    assert (rows[0]["name"], rows[0]["last"]) == ("topic/t", last)
+    assert tuple(rows[0]) == cluster_verbs._SUSPECT_COLUMNS

@@ -88,6 +88,27 @@ async def test_reading_ends_with_the_end_of_the_log() -> None:
     assert await read(Log(), Limits(None, None), ends={("t", 0): 2, ("t", 1): 1}) == ["0@0", "1@0", "0@1"]
 
 
+async def test_a_log_without_records_beside_another_is_at_its_end() -> None:
+    assert await read(Log(), Limits(None, None), ends={("t", 0): 3, ("t", 1): 0}) == ["0@0", "0@1", "0@2"]
+
+
+async def test_the_time_without_a_record_begins_with_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each poll takes 40 ms, of which 100 may pass: two after the one that had records."""
+    loop, log = asyncio.get_running_loop(), Log()
+    slow = Log.poll
+
+    async def poll(timeout_ms: int) -> list[ConsumedRecord]:
+        if log.polls < 2:
+            log.polls += 1
+            return []
+        return await slow(log, timeout_ms)
+
+    monkeypatch.setattr(log, "poll", poll)
+    monkeypatch.setattr(loop, "time", lambda: log.polls * 0.04)
+    assert len(await read(log, Limits(None, 100))) == 5
+    assert log.polls == 6
+
+
 async def test_positions_are_committed_once_they_have_changed() -> None:
     member = _Member(["127.0.0.1:1"], "t", "g", 0, None)
     await member.consumer.close()

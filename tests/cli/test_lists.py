@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from controller.cli.common import lists
-from controller.cli.common.reassignment_files import PlanError, parse_ids, read_plan, write_plan
+from controller.cli.common.reassignment_files import PlanError, parse_replicas, read_plan, write_plan
 from controller.cli.pctl import config, features
 from controller.cli.pctl.features import parse_levels
 from controller.core.names import number_in
@@ -63,12 +63,12 @@ def test_a_number_is_digits_and_has_a_limit(text: str, found: int | None) -> Non
 @pytest.mark.parametrize("text", ["1,x", "1,,2", "-1", "99999999999", "1" * 5000, "\u0661"])
 def test_bad_replicas_are_named_with_their_option(text: str) -> None:
     with pytest.raises(PlanError, match=r"--replicas .*: must be broker ids from 0 to 2147483647, as 1,2,3"):
-        parse_ids(text, "--replicas")
+        parse_replicas(text)
 
 
 def test_replicas_keep_their_order_and_what_is_named_twice() -> None:
     """That is refused where they are checked."""
-    assert parse_ids("3, 1,3", "--replicas") == (3, 1, 3)
+    assert parse_replicas("3, 1,3") == (3, 1, 3)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import re
 import shutil
 import time
 from collections.abc import AsyncGenerator, Collection
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -33,7 +30,6 @@ from controller.cli.pctl import history as history_verbs
 from controller.cli.pctl.main import main
 from controller.client import admin
 from controller.runtime.rpc.history_service import _read_filter
-from controller.runtime.zookeeper import cluster_reader
 from proto.gen import history_pb2 as pb
 from proto.statelog.schema import KINDS, QUIET
 from proto.statelog.writer import format_ts
@@ -284,27 +280,3 @@ async def test_a_stream_that_broke_within_a_batch_goes_on_behind_what_was_printe
 
 def line(second: int, **more: object) -> str:
     return json.dumps({"ts": f"2026-01-14T10:00:{second:02}.000000Z", **more})
-
-
-async def test_the_newest_records_of_all_candidates_are_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept = {"a:1": [line(1, replica=1), line(4, replica=4)], "b:1": [line(2, replica=2), line(3, replica=3)]}
-    candidates = [SimpleNamespace(endpoint=endpoint) for endpoint in kept]
-
-    async def look(*_: object, **__: object) -> Any:
-        return SimpleNamespace(controllers=candidates)
-
-    async def nothing(*_: object) -> None: ...
-
-    async def ask(endpoint: str, *_: object) -> pb.ListHistoryResponse:
-        return pb.ListHistoryResponse(records=kept[endpoint])
-
-    monkeypatch.setattr(cluster_reader, "look", look)
-    monkeypatch.setattr(history_verbs, "fail_without_cluster", nothing)
-    monkeypatch.setattr(admin, "ask", ask)
-    options: Any = Options("", "json", 1.0)
-    options.connected = lambda: nullcontext()
-    wanted = filter_of(None, None, (), None, (), True)
-    await asyncio.to_thread(history_verbs._from_controller, options, wanted, 3)
-    assert [record["replica"] for record in json.loads(capsys.readouterr().out)] == [2, 3, 4]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core.config_keys import HEEDED
 from controller.core.effects import SetState
 from controller.core.model import LeaderAndIsr
 from controller.core.requests.brokers import ControlledShutdown
@@ -499,6 +500,12 @@ def test_who_has_nothing_to_do_with_a_partition_leaves_it_out() -> None:
     # They share the limits of moves.
     moving = replace(snapshot.topics["t"], adding={1: (3,)})
     assert set(representatives(replace(snapshot, topics={"t": moving}), [1]).states) == set(held)
+
+
+@pytest.mark.parametrize(("key", "kinds"), [*((key, 2) for key in HEEDED), ("retention.ms", 1)])
+def test_a_partition_stands_for_those_of_topics_that_are_decided_alike(key: str, kinds: int) -> None:
+    alike = {(topic, 0): ((1,), 1, (1,)) for topic in "tu"}
+    assert len(representatives(Small((1,), alike, {"t": {key: "1"}}).snapshot()).states) == kinds
 
 
 def test_a_topic_s_own_setting_wins_over_the_brokers_default() -> None:

@@ -91,9 +91,9 @@ def write_plan(wanted: Mapping[Key, Sequence[int]]) -> str:
     return f'{{"version":{VERSION},"partitions":[\n ' + ",\n ".join(lines) + "\n]}"
 
 
-def parse_ids(text: str, option: str) -> BrokerIds:
-    """``1,2,3``: broker ids, preferred leader first. Raises PlanError naming the option."""
+def parse_replicas(text: str) -> BrokerIds:
+    """``1,2,3``, as --replicas has them: broker ids, preferred leader first. Raises PlanError."""
     ids = [number_in(part.strip(), BROKER_ID_MAX) for part in text.split(",")]
     if None in ids:
-        raise PlanError(f"{option} {shown(text)}: must be broker ids from 0 to {BROKER_ID_MAX}, as 1,2,3")
+        raise PlanError(f"--replicas {shown(text)}: must be broker ids from 0 to {BROKER_ID_MAX}, as 1,2,3")
     return tuple(id_ for id_ in ids if id_ is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     # Imported where a broker is asked: verbs that ask none pay for none.
     from proto.gen import broker_data_pb2 as wire
 
-#: More have no table of their own.
 _INTERNAL_NOTE = "internal topics are left out (--internal)"
 
 
@@ -82,13 +82,9 @@ async def _asked(options: Options, topics: Collection[str]) -> wire.MetadataResp
 
 
 def _brokers(options: Options, answer: wire.MetadataResponse) -> None:
-    led: dict[int, int] = {}
-    held: dict[int, int] = {}
-    for topic in answer.topics:
-        for partition in topic.partitions:
-            led[partition.leader] = led.get(partition.leader, 0) + 1
-            for id_ in partition.replicas:
-                held[id_] = held.get(id_, 0) + 1
+    partitions = [p for topic in answer.topics for p in topic.partitions]
+    led = Counter(p.leader for p in partitions)
+    held = Counter(id_ for p in partitions for id_ in p.replicas)
     live = {b.broker_id: b for b in answer.brokers}
     rows: list[dict[str, Any]] = []
     for id_ in sorted({*live, *held}):
@@ -99,8 +95,8 @@ def _brokers(options: Options, answer: wire.MetadataResponse) -> None:
                 "state": "ready" if known else "gone",
                 "endpoint": f"{known.host}:{known.port}" if known else None,
                 "rack": known.rack if known else None,
-                "leaders": led.get(id_, 0),
-                "replicas": held.get(id_, 0),
+                "leaders": led[id_],
+                "replicas": held[id_],
             }
         )
     print_rows(rows, ("broker", "state", "endpoint", "rack", "leaders", "replicas"), options.output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -79,6 +79,7 @@ async def _list(options: Options, session: Session) -> None:
     descriptions, shutting_down = await _described_by_the_controller(options, cluster_state)
     gone = cluster_state.gone
     since = await _gone_since(options, session, gone) if descriptions is not None and gone else {}
+    load = _loads(cluster_state)
     rows: list[dict[str, Any]] = []
     for id_, broker in sorted(cluster_state.brokers.items()):
         description = descriptions.get(id_) if descriptions is not None else None
@@ -89,7 +90,7 @@ async def _list(options: Options, session: Session) -> None:
                 "epoch": broker.epoch,
                 "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
                 "rack": broker.rack,
-                **_load(cluster_state, id_),
+                **load(id_),
                 "pending_pushes": description.pending_pushes if description else None,
                 "push_problem": description.push_problem if description else None,
             }
@@ -98,7 +99,7 @@ async def _list(options: Options, session: Session) -> None:
         {
             "broker": id_,
             "state": ["gone", *(["forgotten"] if id_ in cluster_state.forgotten else [])],
-            **_load(cluster_state, id_),
+            **load(id_),
             "since": since.get(id_),
         }
         for id_ in gone
@@ -108,14 +109,13 @@ async def _list(options: Options, session: Session) -> None:
     note_problems(cluster_state)
 
 
-def _load(cluster_state: ClusterState, id_: int) -> dict[str, int]:
+def _loads(cluster_state: ClusterState) -> Callable[[int], dict[str, int]]:
     """How many partitions a broker leads, has, and is in sync for."""
     states = [p.state for p in cluster_state.partitions if p.state is not None]
-    return {
-        "leaders": sum(s.leader == id_ for s in states),
-        "replicas": sum(id_ in p.replicas for p in cluster_state.partitions),
-        "in_sync": sum(id_ in s.isr for s in states),
-    }
+    led = Counter(state.leader for state in states)
+    held = Counter(id_ for p in cluster_state.partitions for id_ in p.replicas)
+    in_sync = Counter(id_ for state in states for id_ in state.isr)
+    return lambda id_: {"leaders": led[id_], "replicas": held[id_], "in_sync": in_sync[id_]}
 
 
 async def _gone_since(options: Options, session: Session, gone: Collection[int]) -> dict[int, str]:

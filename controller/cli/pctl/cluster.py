@@ -19,6 +19,7 @@ from controller.cli.common.options import BROKER, Listing, ListingVerbs, Options
 from controller.cli.common.output import fail, note, print_fields, print_rows
 from controller.cli.common.requests import ask
 from controller.client import admin
+from controller.core.cluster.quarantine import Suspect
 from controller.core.cluster.term_history import PATH as TERM_HISTORY
 from controller.core.cluster.term_history import TermRecord
 from controller.core.effects import Problem
@@ -71,9 +72,7 @@ async def cluster(options: Options, session: Session) -> None:
         if isinstance(answer, str):
             fields["controller_answers"] = f"no ({answer})"
         elif answer.error_code:
-            fields["controller_answers"] = (
-                "no (NOT_CONTROLLER: its failover is not completed, or it resigned)"
-            )
+            fields["controller_answers"] = f"no (NOT_CONTROLLER: {admin.ACTIVE_ONLY})"
         else:
             fields["controller_answers"] = "yes"
             fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)
@@ -317,50 +316,34 @@ async def list_suspects(options: Options, session: Session) -> None:
 
     STATE is suspect (it raised in one term) or left out. TRACEBACK is a digest: equal ones are the same fault.
     """
-    print_rows(
-        [
-            {
-                "name": s.name,
-                "state": "left out" if s.quarantined else "suspect",
-                "event": s.event,
-                "detail": s.detail,
-                "error": s.error,
-                "times": s.count,
-                "controller": s.controller_id,
-                "epoch": s.controller_epoch,
-                "last": datetime.fromtimestamp(s.at_ms / 1000, UTC).isoformat(timespec="seconds"),
-                "traceback": s.digest,
-            }
-            for s in await _suspects(options, session)
-        ],
-        _SUSPECT_COLUMNS,
-        options.output,
-    )
+    rows = [_suspect_row(name, suspect) for name, suspect in await _suspects(options, session)]
+    print_rows(rows, _SUSPECT_COLUMNS, options.output)
 
 
-async def _suspects(options: Options, session: Session) -> list[pb.Suspect]:
+def _suspect_row(name: str, suspect: pb.Suspect | Suspect) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": "left out" if suspect.quarantined else "suspect",
+        "event": suspect.event,
+        "detail": suspect.detail,
+        "error": suspect.error,
+        "times": suspect.count,
+        "controller": suspect.controller_id,
+        "epoch": suspect.controller_epoch,
+        "last": _time(suspect.at_ms),
+        "traceback": suspect.digest,
+    }
+
+
+async def _suspects(options: Options, session: Session) -> list[tuple[str, pb.Suspect | Suspect]]:
     """From the controller; if none answers, which may be why somebody asks, from ZooKeeper."""
     try:
         answer = await ask(options, session, "ListQuarantine", pb.ListQuarantineRequest())
     except admin.RequestFailedError as error:
         note(f"pctl: from ZooKeeper alone ({error})")
-        found = (await cluster_reader.look(session, topics=(), states=False)).quarantine.suspects
-        return [
-            pb.Suspect(
-                name=name,
-                event=s.event,
-                detail=s.detail,
-                error=s.error,
-                digest=s.digest,
-                count=s.count,
-                quarantined=s.quarantined,
-                controller_id=s.controller_id,
-                controller_epoch=s.controller_epoch,
-                at_ms=s.at_ms,
-            )
-            for name, s in sorted(found.items())
-        ]
-    return list(answer.suspects)
+        now = await cluster_reader.look(session, topics=(), states=False)
+        return [*sorted(now.quarantine.suspects.items())]
+    return [(suspect.name, suspect) for suspect in answer.suspects]
 
 
 @quarantine.command(cls=Verb)

@@ -96,7 +96,7 @@ async def preferred(
     request = _request(wanted, pb.PREFERRED)
     trial = await run_on_copy(options, session, ("ElectLeaders", request))
     possible = _possible(trial)
-    rows = [{**_row(p), "preferred": p.replicas[0], "possible": _name(p) in possible} for p in wanted]
+    rows = [{**_row(p), "preferred": p.replicas[0], "possible": p.name in possible} for p in wanted]
     impossible = "no preferred replica could lead: nothing would change"
     _show(options, trial, rows, ("partition", "leader", "preferred", "possible"), impossible, dry_run=dry_run)
     await _elect(options, session, request, "led by their preferred replica")
@@ -124,7 +124,7 @@ async def leader(
     wanted = [
         p
         for p in partitions
-        if (broker in p.replicas or _name(p) in names) and (p.state is None or p.state.leader != broker)
+        if (broker in p.replicas or p.name in names) and (p.state is None or p.state.leader != broker)
     ]
     if not wanted:
         why = f"broker {broker} leads every named partition of which it has a replica"
@@ -133,7 +133,7 @@ async def leader(
     request = _request(wanted, pb.CHOSEN, broker)
     trial = await run_on_copy(options, session, ("ElectLeaders", request))
     possible = _possible(trial)
-    rows = [{**_row(p), "new_leader": broker, "possible": _name(p) in possible} for p in wanted]
+    rows = [{**_row(p), "new_leader": broker, "possible": p.name in possible} for p in wanted]
     impossible = f"broker {broker} could lead none of them: nothing would change"
     _show(
         options, trial, rows, ("partition", "leader", "new_leader", "possible"), impossible, dry_run=dry_run
@@ -173,7 +173,7 @@ async def unclean(
             **_row(p),
             "isr": list(p.state.isr) if p.state else None,
             "alive": [b for b in p.replicas if b in cluster_state.brokers],
-            "possible": _name(p) in possible,
+            "possible": p.name in possible,
         }
         for p in wanted
     ]
@@ -197,7 +197,7 @@ async def _named_partitions(
     if not (topics or names or everything):
         raise click.UsageError("name --topic, --partition, --file or --all")
     cluster_state = await cluster_reader.look(session)
-    by_name = {f"{p.topic}-{p.partition}": p for p in cluster_state.partitions}
+    by_name = {p.name: p for p in cluster_state.partitions}
     for unknown in [t for t in topics if t not in cluster_state.topics] + [
         n for n in names if n not in by_name
     ]:
@@ -210,13 +210,9 @@ async def _named_partitions(
 def _row(partition: PartitionInfo) -> dict[str, Any]:
     state = partition.state
     return {
-        "partition": _name(partition),
+        "partition": partition.name,
         "leader": state.leader if state else None,
     }
-
-
-def _name(partition: PartitionInfo) -> str:
-    return f"{partition.topic}-{partition.partition}"
 
 
 def _possible(trial: DryRun) -> set[str]:

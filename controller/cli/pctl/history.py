@@ -36,6 +36,7 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError, Session
 from proto.gen import history_pb2 as pb
 from proto.statelog.writer import format_ts
+from proto.tasks import end_all
 
 #: Bad lines that are printed; all are counted.
 _NAMED_MAX = 10
@@ -276,9 +277,7 @@ class _Watcher:
                     # A controller that resigned still sends its last records; one that hangs sends nothing.
                     await asyncio.wait({streaming}, timeout=CHECK_S)
             finally:
-                streaming.cancel()
-                replaced.cancel()
-                outcomes = await asyncio.gather(streaming, replaced, return_exceptions=True)
+                outcomes = await end_all([streaming, replaced])
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     raise outcome

@@ -26,7 +26,7 @@ from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.reassignment_files import (
     Key,
     PlanError,
-    parse_ids,
+    parse_replicas,
     read_names,
     read_plan,
     write_plan,
@@ -84,7 +84,7 @@ def _wanted(plan: Path | None, topic: str | None, partition: int | None, replica
     if plan is not None:
         return read_plan(plan)
     assert replicas is not None
-    ids = parse_ids(replicas, "--replicas")
+    ids = parse_replicas(replicas)
     if problem := target_problem(ids):
         raise PlanError(f"--replicas: {problem}")
     return {keys[0]: ids}
@@ -436,7 +436,7 @@ async def generate_plan(
             "there are too few other brokers"
         )
     print_load(options, cluster_state, current, changed, sizes, err=True)
-    note_copied(current, changed, sizes, len(current))
+    note_copied(current, changed, sizes)
     note("plan to undo it:")
     note(write_plan({key: current[key] for key in changed}))
     click.echo(write_plan(changed))

@@ -267,7 +267,7 @@ async def wait_for_leaders(options: Options, session: Session, topic: str, numbe
         unread = topic_path(topic) in cluster_state.problems
         if topic in cluster_state.deleting or not (unread or cluster_state.topics):
             fail(f"topic {topic} is being deleted, or is deleted already: somebody else asked for that")
-        known = {p.partition: p for p in cluster_state.partitions if p.partition in numbers}
+        known = {p.partition: p for p in cluster_state.partitions}
         reasons = [
             f"{topic}-{n} ({why(cluster_state, known[n]) if n in known else 'its topic does not name it'})"
             for n in numbers

@@ -8,7 +8,7 @@ and reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from controller.core.commits import change_node, load_node
 from controller.core.context import EventContext, Handler
@@ -81,9 +81,7 @@ def withdraw_approval(context: EventContext, serial: int, request: WithdrawStopA
         return {b: approval for b, approval in kept.items() if b not in request.brokers}
 
     brokers = standing(context.cluster.brokers, context.cluster.approvals).keys() & request.brokers
-    yield from _write(
-        context, serial, dict.fromkeys(sorted(brokers)), change, "stop_approval_withdrawn", request
-    )
+    yield from _write(context, serial, sorted(brokers), change, "stop_approval_withdrawn", request)
 
 
 def _why_not(cluster: Cluster, request: ApproveStop) -> tuple[ErrorCode, str] | None:
@@ -109,7 +107,7 @@ def _why_not(cluster: Cluster, request: ApproveStop) -> tuple[ErrorCode, str] | 
 def _write(
     context: EventContext,
     serial: int,
-    brokers: Mapping[int, object],
+    brokers: Iterable[int],
     change: _Change,
     to: str,
     request: ApproveStop | WithdrawStopApproval,

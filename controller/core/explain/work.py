@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from controller.core.context import CoreSettings
+from controller.core.context import CoreSettings, unclean_default
 from controller.core.explain.partitions import back_in_sync
 from controller.core.model import NO_LEADER, BrokerIds, Cluster, Partition, ReplicaState
-from controller.core.names import ids_shown
+from controller.core.names import first_few, ids_shown
 from controller.core.reassignment.assignment import assignment_of
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
@@ -169,10 +169,8 @@ def explain_reassignment(cluster: Cluster, settings: CoreSettings, partition: Pa
 
 
 def _move_changes(cluster: Cluster, settings: CoreSettings, partition: Partition) -> Iterator[str]:
-    reassignments, where = (
-        cluster.reassignments,
-        f"--topic {partition.topic.name} --partition {partition.number}",
-    )
+    reassignments = cluster.reassignments
+    where = f"--topic {partition.topic.name} --partition {partition.number}"
     moving = partition in reassignments.ongoing or bool(partition.adding or partition.removing)
     state = partition.leadership
     if moving and state is None:
@@ -210,9 +208,8 @@ def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...
     def cap(value: int) -> str:
         return str(value) if value else "no cap"
 
-    dynamic = cluster.unclean_default
-    unclean = on(settings.unclean_leader_election_enable if dynamic is None else dynamic)
-    source = "its setting" if dynamic is None else BROKER_DEFAULTS
+    unclean = on(unclean_default(settings, cluster))
+    source = "its setting" if cluster.unclean_default is None else BROKER_DEFAULTS
     maintenance = cluster.maintenance
     notes = [
         f"unclean elections of topics without their own setting: {unclean} (by {source})",
@@ -234,9 +231,7 @@ def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...
 
 
 def _names(partitions: Iterable[Partition]) -> str:
-    names = [p.name for p in partitions]
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return ", ".join(names[:_NAMED_MAX]) + more
+    return first_few([p.name for p in partitions], _NAMED_MAX)
 
 
 def _ids(broker_ids: Iterable[int] | BrokerIds) -> str:

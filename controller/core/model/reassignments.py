@@ -22,6 +22,10 @@ class Ineligible(msgspec.Struct, frozen=True):
     reason: Reason
     retry_at_us: int | None = None
 
+    def is_due(self, now_us: int) -> bool:
+        """Whether the time to try again has come."""
+        return self.retry_at_us is not None and self.retry_at_us <= now_us
+
 
 class Reassignments:
     """Ongoing and queued reassignments, and stray replicas still to be deleted (KIP-455)."""

@@ -134,7 +134,7 @@ class Outbox:
             queue.forget(gone)
 
     def _leave_out(self, partitions: Collection[Partition]) -> None:
-        for snapshot in {id(s): s for q in self.queues.values() if (s := q.snapshot) is not None}.values():
+        for snapshot in {q.snapshot for q in self.queues.values() if q.snapshot is not None}:
             snapshot.left_out.update(partitions)
 
     def end_snapshots(self) -> None:

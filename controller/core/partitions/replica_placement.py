@@ -126,17 +126,3 @@ def check_assignment(assignment: Mapping[int, BrokerIds]) -> None:
             raise PlacementError(
                 f"replica assignment of partition {number}: broker ids must be distinct, not negative"
             )
-
-
-def check_name(name: str, existing: Collection[str], deleting: Collection[str]) -> None:
-    """Raises PlacementError when a topic with this name cannot be created now."""
-    if name in deleting:
-        raise PlacementError(f"topic {name!r} is being deleted: try again when that is done")
-    if name in existing:
-        raise PlacementError(f"topic {name!r} exists already")
-    folded = name.replace(".", "_")
-    clash = sorted(other for other in existing if other.replace(".", "_") == folded)
-    if clash:
-        raise PlacementError(
-            f"topic {name!r} collides with {clash[0]!r}: names must differ in more than . and _"
-        )

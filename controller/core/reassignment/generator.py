@@ -64,7 +64,7 @@ class _Plan:
         brokers: Collection[Broker],
         rack_aware: bool,
         avoided: frozenset[int],
-        sizes: Mapping[Key, int] | None = None,
+        sizes: Mapping[Key, int] | None,
     ) -> None:
         self.avoided = avoided
         self.sizes = sizes

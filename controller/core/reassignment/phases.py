@@ -199,11 +199,7 @@ def _startable(context: EventContext) -> tuple[dict[Partition, Assignment], list
 
 def stalled_due(cluster: Cluster, now_us: int) -> list[Partition]:
     """Queued reassignments that could not begin, and are to be tried again."""
-    return [
-        p
-        for p, stalled in cluster.reassignments.stalled.items()
-        if stalled.retry_at_us is not None and stalled.retry_at_us <= now_us
-    ]
+    return [p for p, stalled in cluster.reassignments.stalled.items() if stalled.is_due(now_us)]
 
 
 def retry_stalled(context: EventContext) -> Handler[None]:
@@ -444,14 +440,14 @@ def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     going = {p: plan.removing for p, plan in before.items() if p not in held}
     stuck = yield from stray_replicas.out_of_isr(context, going)
     yield from _give_up(context, before, stuck)
-    done = [p for p in going if p not in stuck] if stuck else list(going)
+    done = [p for p in going if p not in stuck]
     stray_replicas.delete(context, [(p, b) for p in done for b in before[p].removing])
     # What is complete has no original replicas.
     failed = yield from write_entries(context, {p: entry_of(context.cluster, p, ongoing={}) for p in done})
     for partition, why in failed.items():
         known.problems[partition] = why
         context.reject("CONFLICT", f"its final assignment could not be recorded: {why}", partition)
-    done = [p for p in done if p not in failed] if failed else done
+    done = [p for p in done if p not in failed]
     yield from remove_listed(context, {(p.topic.name, p.number): p.replicas for p in done})
     for partition in done:
         known.ongoing.pop(partition, None)

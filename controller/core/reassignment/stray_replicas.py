@@ -120,18 +120,14 @@ def retry_of(context: EventContext, partitions: Collection[Partition]) -> Handle
 def retry_overdue(context: EventContext) -> Handler[None]:
     """Send refused deletions again whose retry time has come."""
     yield from _again(
-        context, [(p, b) for p, b, held in _all(context.cluster) if _is_due(held, context.now_us)]
+        context, [(p, b) for p, b, held in _all(context.cluster) if held.is_due(context.now_us)]
     )
 
 
 def due(cluster: Cluster, now_us: int) -> bool:
     """Whether a refused deletion is due for a retry, or a confirmed one must be recorded."""
     overdue = any(_is_overdue(since, now_us) for since in cluster.reassignments.confirmed.values())
-    return overdue or any(_is_due(held, now_us) for _, _, held in _all(cluster))
-
-
-def _is_due(held: Ineligible, now_us: int) -> bool:
-    return held.retry_at_us is not None and held.retry_at_us <= now_us
+    return overdue or any(held.is_due(now_us) for _, _, held in _all(cluster))
 
 
 def _is_overdue(confirmed_us: int, now_us: int) -> bool:

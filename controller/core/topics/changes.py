@@ -283,7 +283,8 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
         topic.version = info.version
         if not topic.id and with_own_ids(context, [info]):
             cluster.know_topic_id(topic, info.topic_id)
-            without_id.extend([info] if not info.topic_id else [])
+            if not info.topic_id:
+                without_id.append(info)
             unnamed.append(topic)
         elif _is_misnamed(cluster, topic, info):
             # Tools from before 2.8 drop it. With another one, the next controller's LeaderAndIsr would be refused.

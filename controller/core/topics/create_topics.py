@@ -135,10 +135,9 @@ def validate_creation(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[i
     if cluster.deletion_requested(topic.name):
         why = f"topic {topic.name!r} is being deleted: try again when that is done"
         raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
-    try:
-        replica_placement.check_name(topic.name, taken, ())
-    except PlacementError as error:
-        raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    if taken:
+        why = f"topic {topic.name!r} collides with {min(taken)!r}: names must differ in more than . and _"
+        raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
     assignment = _placed(cluster, topic, batch)
     _check_size(assignment)
     _check_configs(topic.configs)

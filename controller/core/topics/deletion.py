@@ -497,9 +497,7 @@ def _named(replicas: Iterable[Replica]) -> dict[str, None]:
 
 def retry_due(cluster: Cluster, now_us: int) -> bool:
     """Whether ``retry`` has work to do."""
-    held = any(
-        h.retry_at_us is not None and h.retry_at_us <= now_us for h in cluster.deletions_ineligible.values()
-    )
+    held = any(h.is_due(now_us) for h in cluster.deletions_ineligible.values())
     if held or cluster.maintenance.suspension is not None:
         return held
     return any(not cluster.reassigning(n) and n in cluster.topics for n in cluster.deletions_waiting)
@@ -509,5 +507,4 @@ def retry(context: EventContext) -> Handler[None]:
     """TopicDeletionRetry: retry ineligible topics whose pause has passed."""
     yield from admit(context)
     held = context.cluster.deletions_ineligible
-    due = [n for n, h in held.items() if h.retry_at_us is not None and h.retry_at_us <= context.now_us]
-    yield from _release(context, due)
+    yield from _release(context, [n for n, h in held.items() if h.is_due(context.now_us)])

@@ -20,6 +20,7 @@ from controller.runtime.audit.expected import Expected, Totals
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import CannotAnswerError, UnreachableError
 from proto.gen import broker_control_pb2 as pb
+from proto.tasks import end_all, failures_to
 
 log = structlog.get_logger(__name__)
 
@@ -85,19 +86,12 @@ class Comparisons:
             if queue.comparing and id_ not in self._tasks:
                 name = f"comparison-{id_}-{queue.broker.epoch}"
                 task = asyncio.create_task(self._compare(queue.broker, queue.opened_by), name=name)
-                task.add_done_callback(self._ended)
+                task.add_done_callback(failures_to(self._on_bug))
                 self._tasks[id_] = (queue.broker, task)
 
     async def stop(self) -> None:
-        tasks = [task for _, task in self._tasks.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(task for _, task in self._tasks.values())
         self._tasks.clear()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_bug(error)
 
     async def _compare(self, broker: Broker, event_id: int) -> None:
         differing: Differing | None = None

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.core.model import Broker, ControlProtocol
+from controller.core.names import first_few
 from controller.core.znode_paths import (
     BROKER_IDS,
     CONTROLLER,
@@ -33,6 +34,8 @@ PROTOCOL_PRODUCER_IDS = (3, 0)
 RESERVED_ID_MAX = 1000
 #: Java clients number connections to coordinators downwards from 2^31 - 1: an id must stay far below.
 CONTROLLER_ID_MAX = 1_000_000_000
+#: Brokers or racks named in one finding; the rest is counted.
+_NAMED_MAX = 10
 
 _FETCH, _LIST_OFFSETS, _LIST_TRANSACTIONS = 1, 2, 66
 _LEADER_AND_ISR, _ALTER_PARTITION, _DESCRIBE_CLUSTER, _PRODUCER_IDS = 4, 56, 60, 67
@@ -381,11 +384,17 @@ def _controller_id(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
 def _racks(facts: ClusterFacts) -> Iterator[Finding]:
     without = [known.broker.id for known in facts.brokers if known.broker.rack is None]
     if without and len(without) < len(facts.brokers):
-        text = f"brokers {_list(without)} have none, others do: Kafka refuses to place topics, also internal ones"
+        named = first_few(without, _NAMED_MAX)
+        text = f"brokers {named} have none, others do: Kafka refuses to place topics, also internal ones"
         yield Finding(Level.WARNING, Check.RACKS, -1, text)
     elif facts.brokers:
         racks = sorted({known.broker.rack for known in facts.brokers if known.broker.rack is not None})
-        yield Finding(Level.OK, Check.RACKS, -1, f"racks {_list(racks)}" if racks else "no broker has a rack")
+        yield Finding(
+            Level.OK,
+            Check.RACKS,
+            -1,
+            f"racks {first_few(racks, _NAMED_MAX)}" if racks else "no broker has a rack",
+        )
 
 
 def _authorizer(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
@@ -471,8 +480,3 @@ def changes(facts: ClusterFacts, wanted: Wanted) -> list[Change]:
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
-
-
-def _list(items: Sequence[object]) -> str:
-    shown = ", ".join(map(str, items[:10]))
-    return shown if len(items) <= 10 else f"{shown} and {len(items) - 10} more"

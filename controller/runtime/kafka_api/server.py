@@ -46,6 +46,7 @@ from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.kafka.apis import APIS, ApiKey, decode_request_header, encode_response
 from proto.kafka.primitives import MalformedMessageError
+from proto.tasks import end_all
 
 log = structlog.get_logger(__name__)
 
@@ -79,9 +80,7 @@ class KafkaServer:
     async def stop(self) -> None:
         for server in self._servers:
             server.close()
-        for task in list(self._connections):
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await end_all(self._connections)
 
     async def _accepted(
         self, listener: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

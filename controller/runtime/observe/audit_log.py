@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from controller.core.names import first_few
 from controller.core.records import LogBatch, RequestRecord
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.observe.history import Journal
@@ -71,9 +72,7 @@ def _about(request: Any) -> tuple[str, str]:
 def subject_of(request: Any) -> str:
     """The topics, partitions or brokers that a request of gRPC or of Kafka's protocol names, as text, and what tells it
     from its opposite, or from one that loses nothing."""
-    names = list(dict.fromkeys(_names(request)))
-    more = len(names) - NAMED_MAX
-    named = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+    named = first_few(list(dict.fromkeys(_names(request))), NAMED_MAX)
     return ", ".join(filter(None, [named, *_asked(request)]))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from controller.core.model import Cluster, Partition
+from controller.core.model import Broker, Cluster, Partition
 from controller.core.outbox import Push, PushKind
 from controller.core.partitions.replica_state_machine import stop_leader_epoch
 from controller.runtime.push import entries
@@ -117,15 +117,7 @@ class MessageBuilder:
                     pb.LiveBroker(
                         broker_id=b.id,
                         rack=b.rack,
-                        endpoints=[
-                            pb.Endpoint(
-                                listener=e.listener,
-                                security_protocol=e.security_protocol,
-                                host=e.host,
-                                port=e.port,
-                            )
-                            for e in b.endpoints
-                        ],
+                        endpoints=endpoints_of(b),
                     )
                     for b in self._cluster.brokers.values()
                 ]
@@ -169,3 +161,10 @@ def _end_of_snapshot(push: Push) -> bytes:
 
 def _topic_ids(partitions: Sequence[Partition]) -> dict[str, str]:
     return {p.topic.name: p.topic.id for p in partitions if p.topic.id}
+
+
+def endpoints_of(broker: Broker) -> list[pb.Endpoint]:
+    return [
+        pb.Endpoint(listener=e.listener, security_protocol=e.security_protocol, host=e.host, port=e.port)
+        for e in broker.endpoints
+    ]

@@ -28,6 +28,7 @@ from controller.runtime.push.transport import (
     UnreachableError,
 )
 from proto.gen import common_pb2
+from proto.tasks import end_all, failures_to
 
 log = structlog.get_logger(__name__)
 
@@ -159,21 +160,14 @@ class Senders:
         self._wake[broker.id] = asyncio.Event()
         self.status[broker.id] = SenderStatus(broker.epoch)
         task = asyncio.create_task(self._run(broker, previous), name=f"sender-{broker.id}-{broker.epoch}")
-        task.add_done_callback(self._ended)
+        # Also at the lease's end: the term must not go on without it.
+        task.add_done_callback(failures_to(self._on_bug))
         self._tasks[broker.id] = (broker, task)
 
     async def stop(self) -> None:
         """End all senders and drop their queued pushes."""
-        tasks = [task for _, task in self._tasks.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(task for _, task in self._tasks.values())
         self._tasks.clear()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A sender ended with an exception, the lease's end or a bug: the term must not go on without it."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_bug(error)
 
     async def _run(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:

@@ -13,11 +13,13 @@ from typing import Any
 from google.protobuf.message import Message
 
 from controller.core.handlers import not_controller
+from controller.core.model import Broker
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
 from controller.runtime import state
 from controller.runtime.daemon import Daemon
+from controller.runtime.push.messages import endpoints_of
 from controller.runtime.rpc.access import Stream
 from controller.runtime.rpc.history_service import HistoryService
 from controller.runtime.rpc.inspection_service import InspectionRefusedError, InspectionService, Look
@@ -28,7 +30,7 @@ from controller.runtime.rpc.translate.maintenance import describe
 from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.term import Term
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import broker_control_pb2, maintenance_pb2
+from proto.gen import maintenance_pb2
 from proto.security.access import Openness
 
 Handler = Callable[[Any, object], Awaitable[Message]]
@@ -158,32 +160,7 @@ class AdminService:
             controller_id=self._daemon.current_controller.controller_id,
             controller_epoch=term.won.epoch,
             event_id=term.machine.event_id,
-            brokers=[
-                pb.BrokerDescription(
-                    broker_id=broker.id,
-                    broker_epoch=broker.epoch,
-                    endpoints=[
-                        broker_control_pb2.Endpoint(
-                            listener=e.listener,
-                            security_protocol=e.security_protocol,
-                            host=e.host,
-                            port=e.port,
-                        )
-                        for e in broker.endpoints
-                    ],
-                    rack=broker.rack or "",
-                    leader_count=counts.led[broker.id],
-                    replica_count=counts.held[broker.id],
-                    pending_pushes=term.machine.outbox.pending(broker.id),
-                    push_problem=status.problem or status.refused_partitions
-                    if (status := term.senders.status.get(broker.id))
-                    else "",
-                    refuses_pushes=bool(status and status.refused),
-                    losses=flapping.losses if (flapping := cluster.flapping.get(broker.id)) else 0,
-                    hold_s=flapping.hold_us // 1_000_000 if flapping else 0,
-                )
-                for _, broker in sorted(cluster.brokers.items())
-            ],
+            brokers=[_describe_broker(term, broker, counts) for _, broker in sorted(cluster.brokers.items())],
             topic_count=len(cluster.topics),
             partition_count=sum(len(t.partitions) for t in cluster.topics.values()),
             offline_partition_count=counts.offline,
@@ -192,6 +169,24 @@ class AdminService:
             problem_count=len(cluster.problems),
             unguarded=self._daemon.openness is Openness.BY_DEFAULT,
         )
+
+
+def _describe_broker(term: Term, broker: Broker, counts: state.Census) -> pb.BrokerDescription:
+    status = term.senders.status.get(broker.id)
+    flapping = term.machine.cluster.flapping.get(broker.id)
+    return pb.BrokerDescription(
+        broker_id=broker.id,
+        broker_epoch=broker.epoch,
+        endpoints=endpoints_of(broker),
+        rack=broker.rack or "",
+        leader_count=counts.led[broker.id],
+        replica_count=counts.held[broker.id],
+        pending_pushes=term.machine.outbox.pending(broker.id),
+        push_problem=status.problem or status.refused_partitions if status else "",
+        refuses_pushes=bool(status and status.refused),
+        losses=flapping.losses if flapping else 0,
+        hold_s=flapping.hold_us // 1_000_000 if flapping else 0,
+    )
 
 
 def _list_quarantine(term: Term) -> maintenance_pb2.ListQuarantineResponse:

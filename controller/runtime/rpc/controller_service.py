@@ -7,8 +7,10 @@ STALE_CONTROLLER_EPOCH (reference, section 6); brokers then read ``/controller``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
 
 from controller.core.handlers import not_controller
 from controller.core.model import LeaderAndIsr
@@ -26,20 +28,16 @@ from controller.core.requests.brokers import (
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.loop_lag import in_turns
-from controller.runtime.rpc.access import Unary
-from proto.gen import common_pb2
+from controller.runtime.rpc.access import Unary, set_error
+from controller.runtime.rpc.methods import CONTROLLER_SERVICE, response_of
 from proto.gen import controller_service_pb2 as pb
-from proto.gen.controller_service_pb2_grpc import ControllerServiceServicer
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
-class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
-    """Handlers run on the daemon's event loop; the machine decides.
-
-    A request that does not parse comes as None and is answered with INVALID_REQUEST (``server.py`` parses).
-    """
+class ControllerService:
+    """Handlers run on the daemon's event loop; the machine decides."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -47,19 +45,27 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
     def methods(self) -> dict[str, Unary]:
         """Handlers by the method's name on the wire."""
         return {
-            "AlterPartition": self.AlterPartition,
-            "ControlledShutdown": self.ControlledShutdown,
-            "AllocateProducerIds": self.AllocateProducerIds,
+            "AlterPartition": self._parsed("AlterPartition", self._alter_partition),
+            "ControlledShutdown": self._parsed("ControlledShutdown", self._controlled_shutdown),
+            "AllocateProducerIds": self._parsed("AllocateProducerIds", self._allocate_producer_ids),
         }
 
-    async def AlterPartition(  # noqa: N802  (the method's name on the wire)
-        self, request: pb.AlterPartitionRequest | None, context: object
-    ) -> pb.AlterPartitionResponse:
+    def _parsed(self, name: str, handler: Callable[[Any], Awaitable[Message]]) -> Unary:
+        """The handler, for requests that parse. Another one comes as None (``server.py`` parses)."""
+
+        async def handle(request: Any, context: object) -> Message:
+            del context
+            if request is not None:
+                return await handler(request)
+            self._count(name, ErrorCode.INVALID_REQUEST)
+            answer = response_of(CONTROLLER_SERVICE, name)()
+            set_error(answer, ErrorCode.INVALID_REQUEST, "")
+            return answer
+
+        return handle
+
+    async def _alter_partition(self, request: pb.AlterPartitionRequest) -> pb.AlterPartitionResponse:
         """Change ISRs (reference, section 8.4). Partition results are in the request's order."""
-        del context
-        if request is None:
-            self._count("AlterPartition", ErrorCode.INVALID_REQUEST)
-            return pb.AlterPartitionResponse(error_code=common_pb2.INVALID_REQUEST)
         proposals = await _each(request.partitions, _proposal)
         answer = await self._ask(AlterPartition(request.broker_id, request.broker_epoch, proposals))
         assert isinstance(answer, AlterPartitionReply)
@@ -71,14 +77,10 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
             partitions=await _each(answer.partitions, _altered),
         )
 
-    async def ControlledShutdown(  # noqa: N802
-        self, request: pb.ControlledShutdownRequest | None, context: object
+    async def _controlled_shutdown(
+        self, request: pb.ControlledShutdownRequest
     ) -> pb.ControlledShutdownResponse:
         """Move leaderships away from a broker that shuts down (reference, section 6)."""
-        del context
-        if request is None:
-            self._count("ControlledShutdown", ErrorCode.INVALID_REQUEST)
-            return pb.ControlledShutdownResponse(error_code=common_pb2.INVALID_REQUEST)
         answer = await self._ask(ControlledShutdown(request.broker_id, request.broker_epoch))
         assert isinstance(answer, ControlledShutdownReply)
         return pb.ControlledShutdownResponse(
@@ -88,14 +90,10 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
             ],
         )
 
-    async def AllocateProducerIds(  # noqa: N802
-        self, request: pb.AllocateProducerIdsRequest | None, context: object
+    async def _allocate_producer_ids(
+        self, request: pb.AllocateProducerIdsRequest
     ) -> pb.AllocateProducerIdsResponse:
         """Reserve a block of producer ids for a broker (reference, section 8.6)."""
-        del context
-        if request is None:
-            self._count("AllocateProducerIds", ErrorCode.INVALID_REQUEST)
-            return pb.AllocateProducerIdsResponse(error_code=common_pb2.INVALID_REQUEST)
         answer = await self._ask(AllocateProducerIds(request.broker_id, request.broker_epoch))
         assert isinstance(answer, AllocateProducerIdsReply)
         return pb.AllocateProducerIdsResponse(

@@ -34,9 +34,8 @@ from controller.runtime.rpc.translate.topics import BadRequestError
 from proto.gen import inspection_pb2 as pb
 
 APPROVE = "ApproveStop"
-_READING = ("Describe", "List")
 #: Methods that change something.
-CHANGING = (*(name for name in ASKED if not name.startswith(_READING)), APPROVE)
+CHANGING = (*(name for name, method in ASKED.items() if method.recorded), APPROVE)
 STEPS_MAX = 1000
 
 

@@ -15,6 +15,7 @@ import msgspec
 from google.protobuf.message import Message
 
 from controller.core import znode_paths
+from controller.core.context import unclean_default
 from controller.core.explain.brokers import explain_broker
 from controller.core.explain.controllers import explain_controller
 from controller.core.explain.partitions import Deciding, explain_deletion, explain_move, explain_partition
@@ -175,12 +176,10 @@ class InspectionService:
         # It may have been deleted while its settings were read.
         partition = _known(term, topic, number)
         machine, cluster = term.machine, term.machine.cluster
-        dynamic = cluster.unclean_default
-        default = machine.settings.unclean_leader_election_enable if dynamic is None else dynamic
         explained = explain_partition(
             cluster,
             partition,
-            unclean_allowed=unclean_by(configs.get(topic, {}), default),
+            unclean_allowed=unclean_by(configs.get(topic, {}), unclean_default(machine.settings, cluster)),
             deciding=self._deciding(partition),
             unacknowledged=term.senders.unacknowledged(partition),
         )

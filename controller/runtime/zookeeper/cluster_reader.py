@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from controller.core.brokers.stop_approvals import PATH as APPROVALS
 from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
 from controller.core.cluster.quarantine import PATH as QUARANTINE
 from controller.core.cluster.quarantine import Quarantine
+from controller.core.config_keys import MIN_ISR
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, BrokerIds, Forgotten, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.topics.forgotten import PATH as FORGOTTEN
@@ -39,7 +40,7 @@ class ControllerInfo:
 def min_isr_in(*settings: Mapping[str, str]) -> int:
     """``min.insync.replicas`` by the first settings that say it with a number; 1, Kafka's default, if none do."""
     for found in settings:
-        text = found.get("min.insync.replicas", "").strip()
+        text = found.get(MIN_ISR, "").strip()
         if text.isascii() and text.isdigit() and int(text[:10]) >= 1:
             return int(text[:10])
     return 1
@@ -53,6 +54,10 @@ class PartitionInfo:
     partition: int
     replicas: BrokerIds
     state: LeaderAndIsr | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
     @property
     def available(self) -> bool:
@@ -175,69 +180,57 @@ async def _children(session: Session, path: str) -> list[str]:
         return []
 
 
+@contextmanager
+def _reading(cluster_state: ClusterState) -> Iterator[None]:
+    """One znode: one that is absent is left out, one that does not decode is a problem."""
+    try:
+        yield
+    except NoNodeError:
+        pass
+    except MalformedError as error:
+        cluster_state.problems[error.path] = error.problem
+
+
 async def _controllers(session: Session, cluster_state: ClusterState) -> None:
-    for path, read in ((znode_paths.CONTROLLER, "controller"), (znode_paths.CONTROLLER_EPOCH, "epoch")):
-        try:
-            data, _ = await session.get(path)
-            if read == "controller":
-                cluster_state.controller_id, cluster_state.controller_endpoint = codecs.decode_controller(
-                    data
-                )
-            else:
-                cluster_state.controller_epoch = codecs.decode_epoch(data)
-        except NoNodeError:
-            continue
-        except MalformedError as error:
-            cluster_state.problems[error.path] = error.problem
+    with _reading(cluster_state):
+        data, _ = await session.get(znode_paths.CONTROLLER)
+        cluster_state.controller_id, cluster_state.controller_endpoint = codecs.decode_controller(data)
+    with _reading(cluster_state):
+        data, _ = await session.get(znode_paths.CONTROLLER_EPOCH)
+        cluster_state.controller_epoch = codecs.decode_epoch(data)
     for name in sorted(await _children(session, znode_paths.CONTROLLER_IDS)):
         path = f"{znode_paths.CONTROLLER_IDS}/{name}"
-        try:
+        with _reading(cluster_state):
             data, _ = await session.get(path)
             id_, endpoint, http = codecs.decode_standby(path, data)
-            cluster_state.controllers.append(
-                ControllerInfo(id_, endpoint, http, id_ == cluster_state.controller_id)
-            )
-        except NoNodeError:
-            continue
-        except MalformedError as error:
-            cluster_state.problems[error.path] = error.problem
+            active = id_ == cluster_state.controller_id
+            cluster_state.controllers.append(ControllerInfo(id_, endpoint, http, active))
 
 
 async def _brokers(session: Session, cluster_state: ClusterState) -> None:
     for name in await _children(session, znode_paths.BROKER_IDS):
         path = znode_paths.broker_path(name)
-        try:
+        with _reading(cluster_state):
             data, stat = await session.get(path)
             if codecs.is_own_registration(data):
                 continue
             broker = codecs.decode_broker(path, data, stat.czxid)
             cluster_state.brokers[broker.id] = broker
-        except NoNodeError:
-            continue
-        except MalformedError as error:
-            cluster_state.problems[error.path] = error.problem
 
 
 async def _ours(session: Session, cluster_state: ClusterState, path: NodePath[T]) -> T | None:
     """The value of one of this controller's own znodes; None: absent or unreadable."""
-    try:
+    found: T | None = None
+    with _reading(cluster_state):
         data, _ = await session.get(path)
-        return single_codecs.decode(path, data)
-    except NoNodeError:
-        return None
-    except MalformedError as error:
-        cluster_state.problems[error.path] = error.problem
-        return None
+        found = single_codecs.decode(path, data)
+    return found  # noqa: RET504  (None where `_reading` ended it)
 
 
 async def _feature(session: Session, cluster_state: ClusterState) -> None:
-    try:
+    with _reading(cluster_state):
         data, stat = await session.get(znode_paths.FEATURE)
         cluster_state.feature = codecs.decode_feature(data, stat.version)
-    except NoNodeError:
-        return
-    except MalformedError as error:
-        cluster_state.problems[error.path] = error.problem
 
 
 async def _states(session: Session, cluster_state: ClusterState) -> None:

@@ -13,6 +13,7 @@ from controller.core.model import Topic
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
+from proto.tasks import end_all, failures_to
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +40,7 @@ class Standby:
         """Begin to keep states in memory, unless that is under way, or of no use."""
         if self._task is None and self.bug is None and self.mirror.warmth is not Warmth.OFF:
             self._task = asyncio.create_task(self._run(), name="standby")
-            self._task.add_done_callback(self._ended)
+            self._task.add_done_callback(failures_to(self._failed))
 
     async def _run(self) -> None:
         digests = asyncio.create_task(self._digests())
@@ -49,9 +50,7 @@ class Standby:
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
-            for task in (digests, mirror):
-                task.cancel()
-            ended = await asyncio.gather(digests, mirror, return_exceptions=True)
+            ended = await end_all([digests, mirror])
         for bug in ended:
             if isinstance(bug, Exception):
                 raise bug
@@ -68,10 +67,9 @@ class Standby:
                 await self._digest(name, mirror.prepared.topics.get(name))
             self._metrics.undigested.set(len(mirror.news))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            self.bug = bug
-            log.error("standby_failed", why=repr(bug), exc_info=bug)
+    def _failed(self, bug: BaseException) -> None:
+        self.bug = bug
+        log.error("standby_failed", why=repr(bug), exc_info=bug)
 
     async def settled(self) -> StateMirror | None:
         """After the election: the states in memory, if they are proved to be as they are in ZooKeeper."""
@@ -90,5 +88,4 @@ class Standby:
         """Read no more."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_all([task])

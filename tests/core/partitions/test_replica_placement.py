@@ -14,7 +14,6 @@ from controller.core.partitions.replica_placement import (
     assign_replicas,
     avoiding,
     check_assignment,
-    check_name,
     parse_assignment,
     start_after,
 )
@@ -183,18 +182,6 @@ def test_any_text_is_an_assignment_or_refused(text: str) -> None:
     check_assignment(parsed)
 
 
-@pytest.mark.parametrize("other", ["a_b", "a.b"])
-def test_names_that_differ_only_in_dot_and_underscore_collide(other: str) -> None:
-    for name in {"a_b", "a.b"} - {other}:
-        with pytest.raises(PlacementError, match="collides"):
-            check_name(name, [other], [])
-    with pytest.raises(PlacementError, match="exists already"):
-        check_name(other, [other], [])
-    with pytest.raises(PlacementError, match="being deleted"):
-        check_name(other, [], [other])
-    check_name("ab", [other], [])
-
-
 @pytest.mark.parametrize("text", ["1:1", "1:-2", "1,2:3"])
 def test_an_assignment_that_no_topic_may_have_is_refused_as_it_is_read(text: str) -> None:
     with pytest.raises(PlacementError):
@@ -205,8 +192,3 @@ def test_as_many_replicas_as_are_allowed_are_allowed() -> None:
     check_assignment({0: tuple(range(REPLICAS_MAX))})
     with pytest.raises(PlacementError, match=f"must be at most {REPLICAS_MAX}"):
         check_assignment({0: tuple(range(REPLICAS_MAX + 1))})
-
-
-def test_of_several_names_that_collide_the_first_is_named() -> None:
-    with pytest.raises(PlacementError, match=r"collides with 'a\.b\.c'"):
-        check_name("a_b_c", ["a_b.c", "a.b_c", "a.b.c"], [])

@@ -101,6 +101,14 @@ def test_a_topic_being_deleted_cannot_be_created(rig: MachineHarness) -> None:
         assert (answer.error.name, "is being deleted" in answer.message) == ("TOPIC_ALREADY_EXISTS", True)
 
 
+def test_of_several_names_that_collide_the_first_is_named() -> None:
+    batch = Batch()
+    for name in ("a_b.c", "a.b_c", "a.b.c"):
+        batch.add(name, 1)
+    with pytest.raises(TopicRefusedError, match=r"collides with 'a\.b\.c'"):
+        validate_creation(Cluster(1, 1), NewTopic("a_b_c"), batch)
+
+
 def test_what_is_named_twice_and_what_collides_within_a_request(rig: MachineHarness) -> None:
     answers = create(rig, NewTopic("x"), NewTopic("x"), NewTopic("a.b"), NewTopic("a_b"), NewTopic("y"))
     assert [a.error.name for a in answers] == [

@@ -122,9 +122,9 @@ class FuzzedBroker:
 
     def _state(self) -> tuple[Any, ...]:
         described = self._plane.describe()
-        ends = [(p["topic"], p["partition"], p["log_end_offset"]) for p in described["partitions"]]
-        groups = self._plane.coordinator.describe()
-        return ends, str(groups)
+        partitions = described["replication"]["partitions"]
+        ends = [(p["topic"], p["partition"], p["log_end_offset"]) for p in partitions]
+        return ends, str(described["groups"])
 
     @property
     def worn(self) -> bool:

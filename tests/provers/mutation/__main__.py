@@ -87,7 +87,9 @@ TESTS = {
     "controller/analysis": ("tests/analysis",),
     "controller/workload": ("tests/workload",),
     #: The others need a cluster for each file of them.
+    "controller/certificates.py": ("tests/cli/test_certificates.py",),
     "controller/cli": (
+        "tests/cli/verbs",
         "tests/cli/test_certificates.py",
         "tests/cli/test_check_cluster.py",
         "tests/cli/test_check_config.py",
@@ -118,6 +120,7 @@ TESTS = {
     "proto/library_logs.py": ("tests/proto",),
     "proto/reload.py": ("tests/proto",),
     "proto/settings.py": ("tests/runtime/test_config.py", "tests/broker_stub/test_settings.py"),
+    "proto/tasks.py": ("tests/proto",),
     "proto/texts.py": (
         "tests/runtime/test_config.py",
         "tests/broker_stub/test_settings.py",

@@ -13,7 +13,9 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -113,6 +115,10 @@ class Runner:
                 for line in known:
                     lines[file, line].append(item)
         self._by_line = lines
+        # A verb imports what it needs when it runs.
+        for file in self.trees:
+            with suppress(ImportError):
+                import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
         self._functions = functions_below(ROOT)
         gc.collect()
         gc.freeze()

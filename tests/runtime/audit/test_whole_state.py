@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -400,18 +399,3 @@ def _spoil(rig: Rig, what: str, id_: int, number: int) -> None:
             rig.brokers[id_].handlers.registered(rig.world.brokers[id_].epoch)
         case "create" if (name := f"w{len(rig.world.topics)}") not in rig.world.topics:
             rig.create(name, {0: [1, 2, 3]})
-
-
-async def test_a_comparison_that_raises_is_a_bug_and_one_that_is_cancelled_is_none() -> None:
-    bugs: list[BaseException] = []
-    comparing: Any = SimpleNamespace(_on_bug=bugs.append)
-
-    async def fails() -> None:
-        raise KeyError(1)
-
-    tasks = [asyncio.create_task(each) for each in (fails(), asyncio.sleep(0), asyncio.sleep(9))]
-    tasks[2].cancel()
-    await asyncio.wait(tasks)
-    for task in tasks:
-        Comparisons._ended(comparing, task)
-    assert [type(bug) for bug in bugs] == [KeyError]

@@ -39,7 +39,7 @@ class Asked:
 
         self.metrics = ControllerMetrics(CollectorRegistry())
         daemon: Any = SimpleNamespace(term=SimpleNamespace(ask=ask), active=active, metrics=self.metrics)
-        self.service = ControllerService(daemon)
+        self.methods: dict[str, Any] = dict(ControllerService(daemon).methods())
 
     def counted(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"partition_controller_{name}_total", labels)
@@ -68,7 +68,7 @@ async def test_proposals_and_their_results_are_all_there_field_by_field(
     results += [Altered("t", n, ErrorCode.FENCED_LEADER_EPOCH) for n in (3, 4)]
     asked = Asked(AlterPartitionReply(ErrorCode.NONE, results))
     request = pb.AlterPartitionRequest(broker_id=1, broker_epoch=50, partitions=map(proposed, range(5)))
-    answer = await asked.service.AlterPartition(request, None)
+    answer = await asked.methods["AlterPartition"](request, None)
     assert asked.requests == [
         AlterPartition(
             1, 50, [Proposal("t", "id", n, 5, (1, 2), RECOVERING, 7, (11, 12), (21, 22)) for n in range(5)]
@@ -87,7 +87,7 @@ async def test_proposals_and_their_results_are_all_there_field_by_field(
 
 async def test_the_answer_to_a_shutdown_names_what_remains() -> None:
     asked = Asked(ControlledShutdownReply(ErrorCode.NONE, [("t", 0), ("u", 3)]))
-    answer = await asked.service.ControlledShutdown(
+    answer = await asked.methods["ControlledShutdown"](
         pb.ControlledShutdownRequest(broker_id=1, broker_epoch=50), None
     )
     assert asked.requests == [ControlledShutdown(1, 50)]
@@ -96,7 +96,7 @@ async def test_the_answer_to_a_shutdown_names_what_remains() -> None:
 
 async def test_a_block_of_producer_ids_has_its_beginning_and_its_length() -> None:
     asked = Asked(AllocateProducerIdsReply(ErrorCode.NONE, 5000, 1000))
-    answer = await asked.service.AllocateProducerIds(
+    answer = await asked.methods["AllocateProducerIds"](
         pb.AllocateProducerIdsRequest(broker_id=1, broker_epoch=50), None
     )
     assert (answer.producer_id_start, answer.producer_id_len) == (5000, 1000)
@@ -114,14 +114,14 @@ async def test_a_controller_that_has_a_term_but_does_not_lead_yet_is_not_asked(
     method: str, error: str
 ) -> None:
     asked = Asked(active=False)
-    answer = await asked.service.methods()[method](getattr(pb, f"{method}Request")(), None)
-    assert (asked.requests, common_pb2.ErrorCode.Name(answer.error_code)) == ([], error)  # type: ignore[attr-defined]
+    answer = await asked.methods[method](getattr(pb, f"{method}Request")(), None)
+    assert (asked.requests, common_pb2.ErrorCode.Name(answer.error_code)) == ([], error)
     assert asked.counted("requests", method=method, error=error) == 1
 
 
 @pytest.mark.parametrize("method", ["AlterPartition", "ControlledShutdown", "AllocateProducerIds"])
 async def test_what_does_not_parse_is_refused_and_counted(method: str) -> None:
     asked = Asked()
-    answer: Any = await asked.service.methods()[method](None, None)
+    answer: Any = await asked.methods[method](None, None)
     assert (answer.error_code, asked.requests) == (common_pb2.INVALID_REQUEST, [])
     assert asked.counted("requests", method=method, error="INVALID_REQUEST") == 1

@@ -196,7 +196,7 @@ async def _move(options: Options, session: Session, work: Work, given: Given) ->
         nothing_to_do(options, "no replica is to be moved")
         return
     print_load(options, cluster_state, current, planned, sizes)
-    note_copied(current, planned, sizes, len(current))
+    note_copied(current, planned, sizes)
     if already := len(waiting) - len(planned):
         note(f"{counted(already, 'partition')} more are on their way already")
     confirm(work.question, yes=given.yes)
@@ -230,7 +230,7 @@ async def _dry_run(
     """Print the load before and after, and all writes until the end; ends the program."""
     if options.output == "table":
         print_load(options, cluster_state, current, planned, sizes)
-    note_copied(current, planned, sizes, len(current))
+    note_copied(current, planned, sizes)
     steps = [(step.method, step.request) for step in drain]
     if not planned:
         await dry_run_steps(options, session, drain)

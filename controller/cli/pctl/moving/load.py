@@ -57,10 +57,8 @@ async def sizes_of(options: Options, session: Session, topics: Sequence[str] = (
     return {key: size for key, size in found.items() if size >= 0}
 
 
-def note_copied(
-    current: Mapping[Key, BrokerIds], planned: Mapping[Key, BrokerIds], sizes: Sizes, of: int
-) -> None:
-    """``of``: number of partitions in all."""
+def note_copied(current: Mapping[Key, BrokerIds], planned: Mapping[Key, BrokerIds], sizes: Sizes) -> None:
+    """How many of all partitions change, and what is copied for them."""
     copies = [key for key, ids in planned.items() for b in ids if b not in current[key]]
     unknown = sum(key not in sizes for key in copies)
     total = sum(sizes.get(key, 0) for key in copies)
@@ -68,7 +66,9 @@ def note_copied(
         size = f": {bytes_text(total)}" + (f" and {unknown} of unknown size" if unknown else "")
     else:
         size = ", of unknown size" if copies else ""
-    note(f"{len(planned)} of {counted(of, 'partition')} change, {len(copies)} replicas are copied{size}")
+    note(
+        f"{len(planned)} of {counted(len(current), 'partition')} change, {len(copies)} replicas are copied{size}"
+    )
 
 
 def bytes_text(count: int) -> str:

@@ -316,11 +316,7 @@ return StateChange(_p, _c, _n, _e.recipients)
     Fault(
         "names-alike-accepted",
         "a topic is created although another differs from it in . and _ only",
-        Change(
-            CORE + "partitions.replica_placement:check_name",
-            "sorted(_o for _o in _e if _o.replace('.', '_') == _f)",
-            "[]",
-        ),
+        Change(CORE + "topics.create_topics:Batch.like", "_n.replace('.', '_')", "_n"),
     ),
     Fault(
         "moved-to-nobody",

@@ -1,0 +1,185 @@
+"""``pctl brokers decommission``, ``replace`` and ``swap``: who gets what, what comes before, and what is waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.cli.common import progress
+from controller.cli.pctl import maintenance, reassign
+from controller.cli.pctl.moving import decommission, load
+from controller.core.effects import TopicInfo
+from controller.core.model import Attribution, Maintenance
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
+from controller.runtime.zookeeper.cluster_reader import ClusterState
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2, inspection_pb2, maintenance_pb2
+from tests.support.cli.verbs import Asked, refused, typed
+from tests.support.core.world import a_broker
+
+ANN = Attribution("disks", "ann")
+BY = "--reason r --author ann --yes"
+
+
+def cluster(
+    partitions: dict[int, tuple[int, ...]],
+    live: tuple[int, ...] = (1, 2, 3, 4),
+    drained: tuple[int, ...] = (),
+    **fields: Any,
+) -> ClusterState:
+    info = TopicInfo(
+        "t", "id", partitions, fields.pop("adding", {}), fields.pop("removing", {}), 0, 1, **fields
+    )
+    return ClusterState(
+        100,
+        "c:1",
+        7,
+        brokers={b: a_broker(b, b) for b in live},
+        topics={"t": info},
+        maintenance=Maintenance(drained=dict.fromkeys(drained, ANN)),
+    )
+
+
+def moved(request: Any, refuses: tuple[int, ...] = ()) -> pb.AlterPartitionReassignmentsResponse:
+    made = pb.AlterPartitionReassignmentsResponse()
+    for p in request.partitions:
+        code = common_pb2.INVALID_REPLICA_ASSIGNMENT if p.partition in refuses else 0
+        made.responses.add(topic=p.topic, partition=p.partition, error_code=code)
+    return made
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *looks: ClusterState, **answers: Any) -> Asked:
+    monkeypatch.setattr(progress, "POLL_EVERY_S", 0)
+    usual: dict[str, Any] = {
+        "DescribeReplicas": inspection_pb2.DescribeReplicasResponse(),
+        "SetDrain": maintenance_pb2.OperatorResponse(),
+        "AlterPartitionReassignments": moved,
+        "ListPartitionReassignments": pb.ListPartitionReassignmentsResponse(),
+    }
+    return Asked(*looks, **{**usual, **answers}).install(monkeypatch, maintenance, reassign, load)
+
+
+def asked_for(asked: Asked) -> dict[int, list[int]]:
+    return {
+        p.partition: list(p.replicas.broker_ids)
+        for request in asked.of("AlterPartitionReassignments")
+        for p in request.partitions
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "drained", "targets"),
+    [
+        ("decommission 1", (), {0: {2, 3}, 1: {2, 4}}),
+        ("decommission 1 --to 4", (), {0: {2, 4}, 1: {2, 4}}),
+        ("decommission 1", (3,), {0: {2, 4}, 1: {2, 4}}),
+        ("replace 1 4", (), {0: {4, 2}, 1: {4, 2}}),
+        ("swap 1 3", (), {0: {3, 2}, 1: {3, 2}, 2: {2, 1}}),
+    ],
+)
+def test_where_replicas_go(
+    command: str, drained: tuple[int, ...], targets: dict[int, set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partition 2 has none on broker 1, and nobody moves what stays."""
+    before = cluster({0: (1, 2), 1: (1, 2), 2: (2, 3)}, drained=drained)
+    asked = install(monkeypatch, before)
+    assert typed(f"brokers {command} --no-wait {BY}").exit_code == 0
+    found = {number: set(ids) for number, ids in asked_for(asked).items()}
+    if command == "decommission 1":
+        assert found.keys() == targets.keys()
+        assert all(2 in ids and not ids & {1, *drained} for ids in found.values())
+    else:
+        assert found == targets
+
+
+@pytest.mark.parametrize(
+    ("live", "drained", "drains"),
+    [((1, 2, 3, 4), (), [1]), ((1, 2, 3, 4), (1,), []), ((2, 3, 4), (), [])],
+    ids=["registered", "drained", "gone"],
+)
+def test_who_goes_is_drained_first_if_it_is_there_and_is_not(
+    live: tuple[int, ...], drained: tuple[int, ...], drains: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = install(monkeypatch, cluster({0: (1, 2)}, live, drained))
+    assert typed(f"brokers decommission 1 --no-wait {BY}").exit_code == 0
+    assert [request.broker_id for request in asked.of("SetDrain")] == drains
+    changes = [m for m in asked.methods if m in ("SetDrain", "AlterPartitionReassignments")]
+    assert changes == ["SetDrain"] * len(drains) + ["AlterPartitionReassignments"]
+
+
+def test_nothing_moves_off_a_broker_that_could_not_be_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = install(monkeypatch, cluster({0: (1, 2)}), SetDrain=refused("SetDrain", "INVALID_REQUEST", "no"))
+    shown = typed(f"brokers decommission 1 {BY}")
+    assert (shown.exit_code, asked_for(asked)) == (EXIT_FAILED, {})
+    assert "broker 1: INVALID_REQUEST: no" in shown.stderr
+
+
+def test_a_broker_without_replicas_is_drained_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = install(monkeypatch, cluster({0: (2, 3)}))
+    shown = typed(f"brokers decommission 1 {BY}")
+    assert (shown.exit_code, [r.broker_id for r in asked.of("SetDrain")]) == (0, [1])
+    assert "nothing is left on broker 1: it may be stopped for good" in shown.stderr
+
+
+def test_who_was_never_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = install(monkeypatch, cluster({0: (2, 3)}))
+    shown = typed(f"brokers decommission 9 {BY}")
+    assert (shown.exit_code, asked.methods) == (EXIT_FAILED, [])
+    assert "broker 9: not registered, and no partition names it" in shown.stderr
+
+
+def test_what_is_on_its_way_already_and_old_replicas_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partition 0 moves since an earlier call; its old replica is deleted last. Those of brokers that are gone are
+    deleted when these return."""
+    under_way = cluster({0: (3, 2, 1)}, drained=(1,), adding={0: (3,)}, removing={0: (1,)})
+    left = cluster({0: (3, 2)}, drained=(1,), stray={0: (1, 9)})
+    done = cluster({0: (3, 2)}, drained=(1,), stray={0: (9,)})
+    going = pb.ListPartitionReassignmentsResponse()
+    going.partitions.add(topic="t", partition=0)
+    lists = iter([going, *[pb.ListPartitionReassignmentsResponse()] * 2])
+    asked = install(
+        monkeypatch, under_way, under_way, left, done, ListPartitionReassignments=lambda _: next(lists)
+    )
+    shown = typed(f"brokers decommission 1 {BY}")
+    assert (shown.exit_code, asked_for(asked)) == (0, {})
+    assert "1 partition more are on their way already" in shown.stderr
+    assert "nothing is left on broker 1" in shown.stderr
+    assert next(lists, None) is None
+
+
+def test_what_is_on_its_way_would_be_swapped_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = install(monkeypatch, cluster({0: (3, 2, 1)}, adding={0: (3,)}, removing={0: (1,)}))
+    shown = typed(f"brokers swap 1 3 {BY}")
+    assert (shown.exit_code, asked_for(asked)) == (EXIT_REFUSED, {})
+    assert "1 partition of these brokers are being reassigned (t-0): pctl wait" in shown.stderr
+
+
+def test_each_part_of_the_request_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one is refused."""
+    monkeypatch.setattr(decommission, "_BATCH", 1)
+    install(
+        monkeypatch,
+        cluster({0: (1, 2), 1: (1, 2)}),
+        AlterPartitionReassignments=lambda request: moved(request, refuses=(0,)),
+    )
+    assert typed(f"brokers decommission 1 --no-wait {BY}").exit_code == EXIT_REFUSED
+
+
+@pytest.mark.parametrize("no_wait", [False, True])
+def test_limits_are_lifted_once_everything_is_moved(no_wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    lifted: list[set[str]] = []
+
+    async def lift(_: Any, __: Any, topics: set[str], *___: Any) -> int:
+        lifted.append(topics)
+        return 0
+
+    async def throttled(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(decommission, "lift", lift)
+    monkeypatch.setattr(decommission, "throttled", throttled)
+    install(monkeypatch, cluster({0: (1, 2)}), cluster({0: (3, 2)}, drained=(1,)))
+    wait = "--no-wait" if no_wait else ""
+    assert typed(f"brokers decommission 1 --throttle 1000 {wait} {BY}").exit_code == 0
+    assert lifted == ([] if no_wait else [{"t"}])

@@ -1,0 +1,65 @@
+"""``pctl history``: the records of all candidates, and what is not among them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controller.client import admin
+from controller.exit_codes import EXIT_FAILED
+from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo
+from proto.gen import history_pb2 as pb
+from tests.support.cli.verbs import Asked, typed
+
+CLUSTER = ClusterState(100, "a:1", 7, [ControllerInfo(n, f"{n}:1", "", n == 100) for n in (100, 101)])
+#: 2026-01-14T10:00:00Z, microseconds.
+BEGIN_US = 1_768_384_800_000_000
+
+
+def kept(*seconds: int, **more: object) -> pb.ListHistoryResponse:
+    """Records of these times, and what a controller says beside them."""
+    lines = [json.dumps({"ts": f"2026-01-14T10:00:{s:02}.000000Z", "replica": s}) for s in seconds]
+    return pb.ListHistoryResponse(records=lines, **more)  # type: ignore[arg-type]
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *answers: pb.ListHistoryResponse | Exception) -> None:
+    """Of the two candidates."""
+    given = iter(answers)
+    Asked(CLUSTER, ListHistory=lambda _: next(given)).install(monkeypatch)
+
+
+def test_the_newest_records_of_all_candidates_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, kept(1, 4), kept(2, 3))
+    shown = typed("history --limit 3")
+    assert [record["replica"] for record in json.loads(shown.stdout)] == [2, 3, 4]
+    assert shown.stderr == ""
+
+
+def test_who_does_not_answer_is_named_and_hides_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = admin.NoAnswerError("101:1 is away")
+    install(monkeypatch, kept(1), away)
+    shown = typed("history")
+    assert [record["replica"] for record in json.loads(shown.stdout)] == [1]
+    assert (shown.exit_code, "pctl: 101:1 is away" in shown.stderr) == (0, True)
+    install(monkeypatch, away, away)
+    assert typed("history").exit_code == EXIT_FAILED
+
+
+@pytest.mark.parametrize(
+    ("options", "oldest_us", "forgets"),
+    [
+        ("", BEGIN_US, True),
+        ("--since 2026-01-14T10:00:00Z", BEGIN_US, False),
+        ("--since 2026-01-14T10:00:00Z", BEGIN_US + 1, True),
+    ],
+)
+def test_what_one_of_them_leaves_out_is_said(
+    options: str, oldest_us: int, forgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it has forgotten older ones only to who asked for these."""
+    gone = kept(1, forgotten=5, oldest_us=oldest_us, controller_id=100)
+    install(monkeypatch, gone, kept(2, more=True))
+    shown = typed(f"history {options}")
+    assert "older records match too: see --limit" in shown.stderr
+    assert ("controller 100 has records since" in shown.stderr) == forgets

@@ -1,0 +1,151 @@
+"""``pctl maintenance``: what is asked for, and what there is nothing to do about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+import pytest
+
+from controller.cli.common import progress
+from controller.cli.pctl import maintenance as verbs
+from controller.core.effects import TopicInfo
+from controller.core.model import Attribution, Maintenance
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from proto.gen import maintenance_pb2 as pb
+from tests.support.cli.verbs import Asked, refused, typed
+from tests.support.core.world import a_broker, state
+
+ANN = Attribution("disks", "ann")
+BY = "--reason r --author bob --yes"
+PAUSED, NOT = Maintenance(paused=ANN), Maintenance()
+
+
+def cluster(maintenance: Maintenance, *brokers: int) -> ClusterState:
+    return ClusterState(100, "c:1", 7, brokers={b: a_broker(b, b) for b in brokers}, maintenance=maintenance)
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "asks"),
+    [
+        ("pause", NOT, True),
+        # Another reason, or another author.
+        ("pause", PAUSED, True),
+        ("resume", PAUSED, True),
+        ("resume", NOT, False),
+    ],
+)
+def test_only_an_end_of_what_is_not_in_force_needs_nothing(
+    verb: str, before: Maintenance, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(cluster(before), SetPause=pb.OperatorResponse()).install(monkeypatch, verbs)
+    assert typed(f"maintenance {verb} {BY}").exit_code == 0
+    assert asked.methods == ["SetPause"] * asks
+
+
+def test_a_step_that_is_refused_decides_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other brokers are asked for all the same."""
+    answers = {1: refused("SetDrain", "INVALID_REQUEST", "no"), 2: pb.OperatorResponse()}
+    asked = Asked(cluster(NOT, 1, 2, 3), SetDrain=lambda request: answers[request.broker_id])
+    asked.install(monkeypatch, verbs)
+    shown = typed(f"maintenance drain 1 2 --no-wait {BY}")
+    assert shown.exit_code == EXIT_FAILED
+    assert [request.broker_id for _, request in asked.requests] == [1, 2]
+    assert "broker 1: INVALID_REQUEST: no" in shown.stderr
+    assert ": drained" not in shown.stderr
+
+
+@pytest.mark.parametrize(("force", "code"), [(False, EXIT_REFUSED), (True, 0)])
+def test_somebody_must_be_left_to_lead(force: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is drained already does not."""
+    before = Maintenance(drained={3: ANN})
+    asked = Asked(cluster(before, 1, 2, 3), SetDrain=pb.OperatorResponse()).install(monkeypatch, verbs)
+    assert typed(f"maintenance drain 1 2 --no-wait {'--force' * force} {BY}").exit_code == code
+    assert asked.methods == ["SetDrain"] * (2 * force)
+    assert typed(f"maintenance drain 1 --no-wait {BY}").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1m", 60), ("90m", 5400), ("8h", 28_800), ("99999d", 99_999 * 86_400), ("100000d", None), ("0h", None)],
+)
+def test_how_long_a_freeze_is_meant_to_last(text: str, seconds: int | None) -> None:
+    nothing: Any = None
+    if seconds is None:
+        with pytest.raises(click.BadParameter, match="as 90m, 8h, 2d"):
+            verbs._duration(nothing, nothing, text)
+    else:
+        assert verbs._duration(nothing, nothing, text) == seconds
+
+
+def test_who_is_offline_is_named_and_counted() -> None:
+    answer = pb.DescribeMaintenanceResponse(gone=[4, 9], known_brokers=6, offline_limit=3)
+    assert verbs._offline(answer) == (
+        "offline brokers: 4, 9 (2 of 6; 4 are registered); maintenance begins automatically once 3 brokers are offline"
+    )
+    assert verbs._offline(pb.DescribeMaintenanceResponse(known_brokers=6)) == (
+        "offline brokers: none (0 of 6; 6 are registered); maintenance never begins automatically"
+    )
+
+
+def led(leader: int, *isr: int, number: int = 0) -> PartitionInfo:
+    return PartitionInfo("t", number, isr, state(leader, isr, 1, 1))
+
+
+def holding(*partitions: PartitionInfo, brokers: tuple[int, ...] = (1, 2, 3), **fields: Any) -> ClusterState:
+    info = TopicInfo("t", "id", {p.partition: p.replicas for p in partitions}, {}, {}, version=0, czxid=1)
+    known = cluster(fields.pop("maintenance", NOT), *brokers)
+    return replace(known, topics={"t": info}, partitions=list(partitions))
+
+
+@pytest.mark.parametrize(
+    ("now", "shutting_down", "waits"),
+    [
+        (led(2, 1, 2), [], False),
+        (led(1, 1, 2), [], True),
+        # Nobody else can.
+        (led(1, 1), [], False),
+        (led(1, 1, 2), [2], False),
+    ],
+)
+def test_a_drained_broker_is_waited_for_while_somebody_else_can_lead(
+    now: PartitionInfo, shutting_down: list[int], waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "POLL_EVERY_S", 0)
+    drained = Maintenance(drained={1: ANN})
+    asked = Asked(
+        holding(led(1, 1, 2)),
+        holding(now, maintenance=drained),
+        holding(led(2, 1, 2), maintenance=drained),
+        SetDrain=pb.OperatorResponse(),
+        DescribeMaintenance=pb.DescribeMaintenanceResponse(shutting_down=shutting_down),
+    ).install(monkeypatch, verbs)
+    shown = typed(f"maintenance drain 1 {BY}")
+    assert shown.exit_code == 0
+    assert asked.methods.count("DescribeMaintenance") == 2 + waits
+
+
+def test_only_drained_brokers_are_undrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(cluster(Maintenance(drained={2: ANN}), 1, 2), SetDrain=pb.OperatorResponse())
+    asked.install(monkeypatch, verbs)
+    assert typed(f"maintenance undrain 1 2 {BY}").exit_code == 0
+    assert [(r.broker_id, r.drained) for r in asked.of("SetDrain")] == [(2, False)]
+    assert typed(f"maintenance undrain 1 {BY}").exit_code == 0
+    assert len(asked.of("SetDrain")) == 1
+
+
+@pytest.mark.parametrize(("option", "epoch"), [("", -1), ("--epoch 0", 0), ("--epoch 77", 77)])
+def test_a_shutdown_of_the_life_that_is_named_is_cancelled(
+    option: str, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an epoch, of any life; of a broker that is not shutting down, none."""
+    asked = Asked(
+        cluster(NOT, 1, 2),
+        DescribeMaintenance=pb.DescribeMaintenanceResponse(shutting_down=[1]),
+        CancelShutdown=pb.OperatorResponse(),
+    ).install(monkeypatch, verbs)
+    assert typed(f"maintenance cancel-shutdown 1 {option} --yes").exit_code == 0
+    assert typed(f"maintenance cancel-shutdown 2 {option} --yes").exit_code == 0
+    assert [(r.broker_id, r.broker_epoch) for r in asked.of("CancelShutdown")] == [(1, epoch)]

@@ -1,0 +1,253 @@
+"""``pctl reassign``: what is named, what is asked for, when limits are lifted, and what counts as done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+
+from controller.cli.common import progress
+from controller.cli.common.options import Options
+from controller.cli.pctl import reassign
+from controller.cli.pctl.moving import load
+from controller.core.effects import TopicInfo
+from controller.core.model import Attribution, Maintenance
+from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
+from controller.runtime.zookeeper.cluster_reader import ClusterState
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2, inspection_pb2
+from tests.support.cli.verbs import Asked, typed
+from tests.support.core.world import a_broker
+
+Key = tuple[str, int]
+
+
+def holding(*replicas: int) -> ClusterState:
+    info = TopicInfo("t", "id", {0: replicas, 1: (2, 3)}, {}, {}, version=0, czxid=1)
+    return ClusterState(100, "c:1", 7, brokers={b: a_broker(b, b) for b in (1, 2, 3)}, topics={"t": info})
+
+
+def moves(*keys: Key) -> pb.ListPartitionReassignmentsResponse:
+    """Those that are under way."""
+    made = pb.ListPartitionReassignmentsResponse()
+    for topic, number in keys:
+        made.partitions.add(topic=topic, partition=number, replicas=[1, 2], adding_replicas=[2])
+    return made
+
+
+def answered(refuses: bool = False) -> pb.AlterPartitionReassignmentsResponse:
+    made = pb.AlterPartitionReassignmentsResponse()
+    made.responses.add(
+        topic="t", partition=0, error_code=common_pb2.INVALID_REPLICA_ASSIGNMENT if refuses else 0
+    )
+    return made
+
+
+@pytest.fixture
+def lifts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], set[Key], list[Key]]]:
+    """Calls of `throttle.lift`: topics, what is done, what is under way."""
+    made: list[tuple[set[str], set[Key], list[Key]]] = []
+
+    async def lift(_: Any, __: Any, topics: Any, done: Any, ongoing: Any) -> int:
+        made.append((set(topics), set(done), [(m.topic, m.partition) for m in ongoing]))
+        return 0
+
+    async def throttled(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(reassign, "lift", lift)
+    monkeypatch.setattr(reassign, "throttled", throttled)
+    monkeypatch.setattr(progress, "POLL_EVERY_S", 0)
+    return made
+
+
+def test_a_file_or_one_partition_is_named(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "u", "partition": 4, "replicas": [1]}]}')
+    assert reassign._named(plan, None, None) == [("u", 4)]
+    assert reassign._named(None, "t", 0) == [("t", 0)]
+    assert reassign._wanted(plan, None, None, None) == {("u", 4): (1,)}
+    assert reassign._wanted(None, "t", 0, "2,1") == {("t", 0): (2, 1)}
+    for named in [(None, None, None), (None, "t", None), (None, None, 0)]:
+        with pytest.raises(click.UsageError, match="name a FILE, or --topic and --partition"):
+            reassign._named(*named)
+    for topic, partition in [("t", None), (None, 0), ("t", 0)]:
+        with pytest.raises(click.UsageError, match="name a FILE, or --topic and --partition"):
+            reassign._named(plan, topic, partition)
+    for given in [(plan, None, None, "1"), (None, "t", 0, None)]:
+        with pytest.raises(click.UsageError, match="--replicas: must be given with"):
+            reassign._wanted(*given)
+
+
+def test_only_who_names_no_replicas_at_all_cancels() -> None:
+    request = reassign.changes_request({("t", 0): None, ("t", 1): (2, 1), ("t", 2): ()})
+    assert [
+        (p.partition, p.HasField("replicas"), list(p.replicas.broker_ids)) for p in request.partitions
+    ] == [
+        (0, False, []),
+        (1, True, [2, 1]),
+        (2, True, []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("refuses", "no_wait", "lifted"), [(False, False, True), (False, True, False), (True, True, True)]
+)
+def test_limits_are_lifted_unless_replicas_are_copied_in_the_background(
+    refuses: bool,
+    no_wait: bool,
+    lifted: bool,
+    lifts: list[tuple[set[str], set[Key], list[Key]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others' moves are asked for, because they may need the limits."""
+    going = iter([moves(), moves(("u", 0))])
+    Asked(
+        holding(1),
+        holding(2, 1),
+        AlterPartitionReassignments=answered(refuses),
+        ListPartitionReassignments=lambda request: next(going) if request.partitions else moves(("u", 0)),
+    ).install(monkeypatch, reassign)
+    wait = "--no-wait" if no_wait else ""
+    shown = typed(f"reassign execute --topic t --partition 0 --replicas 2,1 --throttle 1000 --yes {wait}")
+    assert bool(shown.exit_code) == refuses
+    assert lifts == ([({"t"}, set(), [("u", 0)])] if lifted else [])
+
+
+async def test_who_was_overtaken_by_another_move_has_not_succeeded(
+    lifts: list[tuple[set[str], set[Key], list[Key]]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same brokers in another order are another assignment: the first one is preferred."""
+    Asked(holding(1, 2), ListPartitionReassignments=moves()).install(monkeypatch, reassign)
+    nothing: Any = None
+    await reassign._wait(Options("", "json", 1.0), nothing, {("t", 0): (1, 2)})
+    with pytest.raises(SystemExit) as end:
+        await reassign._wait(Options("", "json", 1.0), nothing, {("t", 0): (2, 1)})
+    assert end.value.code == EXIT_FAILED
+    assert "cancelled or replaced while waiting: t-0 has [1, 2]" in capsys.readouterr().err
+
+
+def test_a_cancellation_lifts_the_limits_of_what_it_ended(
+    lifts: list[tuple[set[str], set[Key], list[Key]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way = iter([moves(("t", 0)), moves(), moves(("t", 1))])
+    asked = Asked(
+        holding(1, 2),
+        AlterPartitionReassignments=answered(),
+        ListPartitionReassignments=lambda _: next(under_way),
+    ).install(monkeypatch, reassign)
+    shown = typed("reassign cancel --topic t --partition 0 --yes")
+    assert (shown.exit_code, lifts) == (0, [({"t"}, {("t", 0)}, [("t", 1)])])
+    (sent,) = (request for method, request in asked.requests if method.startswith("Alter"))
+    assert [p.HasField("replicas") for p in sent.partitions] == [False]
+
+
+@pytest.mark.parametrize("named", ["--topic t", "--partition 0"])
+def test_who_cancels_everything_names_nothing(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Asked().install(monkeypatch, reassign)
+    shown = typed(f"reassign cancel --all {named} --yes")
+    assert shown.exit_code == EXIT_USAGE
+    assert "--all: leave out FILE, --topic and --partition" in shown.stderr
+
+
+# --- generate, verify -----------------------------------------------------------------------------------------
+
+
+def spread(drained: tuple[int, ...] = (), **topics: dict[int, tuple[int, ...]]) -> ClusterState:
+    return ClusterState(
+        100,
+        "c:1",
+        7,
+        brokers={b: a_broker(b, b) for b in (1, 2, 3)},
+        topics={n: TopicInfo(n, "id", p, {}, {}, version=0, czxid=1) for n, p in topics.items()},
+        maintenance=Maintenance(drained=dict.fromkeys(drained, Attribution("disks", "ann"))),
+    )
+
+
+def sizes(**of_topics: int) -> inspection_pb2.DescribeReplicasResponse:
+    """Bytes of each topic's partition 0; below 0: not known."""
+    made = inspection_pb2.DescribeReplicasResponse()
+    for name, size in of_topics.items():
+        made.partitions.add(topic=name, partition=0).replicas.add(size_bytes=size)
+    return made
+
+
+def generated(
+    monkeypatch: pytest.MonkeyPatch,
+    known: ClusterState,
+    options: str = "",
+    of_topics: Mapping[str, int] | None = None,
+) -> tuple[dict[str, list[int]], str]:
+    """The plan, by topic, of its partition 0; and what is said."""
+    Asked(known, DescribeReplicas=sizes(**(of_topics or {}))).install(monkeypatch, load)
+    shown = typed(f"reassign generate {options}")
+    moved = json.loads(shown.stdout)["partitions"] if shown.stdout else []
+    return {p["topic"]: p["replicas"] for p in moved}, shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "moves_it"), [("", False), ("--topic __consumer_offsets", True), ("--include-internal", True)]
+)
+def test_internal_topics_stay_unless_they_are_named(
+    options: str, moves_it: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = spread(t={0: (3,)}, __consumer_offsets={0: (9,)})
+    plan, _ = generated(monkeypatch, known, options)
+    assert ("__consumer_offsets" in plan) == moves_it
+
+
+def test_a_plan_can_be_undone_and_leaves_out_who_is_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, said = generated(monkeypatch, spread(drained=(2,), t={0: (1, 9)}))
+    assert plan == {"t": [1, 3]}
+    undo, _ = json.JSONDecoder().raw_decode(said, said.index("{"))
+    assert [p["replicas"] for p in undo["partitions"]] == [[1, 9]]
+
+
+def test_bytes_are_spread_where_all_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By replicas they are spread already: two on each broker."""
+    known = spread(a={0: (1,)}, b={0: (1,)}, c={0: (2,)}, d={0: (2,)}, e={0: (3,)}, f={0: (3,)})
+    heavy = {"a": 900, "b": 900, "c": 1, "d": 1, "e": 1, "f": 1}
+    assert generated(monkeypatch, known, of_topics=heavy)[0]
+    assert not generated(monkeypatch, known, of_topics={**heavy, "f": -1})[0]
+    assert not generated(monkeypatch, known, "--by replicas", heavy)[0]
+    plan, said = generated(monkeypatch, known, "--by bytes", {**heavy, "f": -1})
+    assert (plan, "the size of 1 partition is not known: f-0" in said) == ({}, True)
+
+
+@pytest.mark.parametrize(
+    ("now", "under_way", "status"),
+    [
+        (None, False, "unknown"),
+        ((1, 2), False, "complete"),
+        # The last step is still to come.
+        ((1, 2), True, "in progress"),
+        ((2, 1), True, "in progress"),
+        ((2, 1), False, "not done"),
+    ],
+)
+def test_how_far_a_move_is(now: tuple[int, ...] | None, under_way: bool, status: str) -> None:
+    entry = SimpleNamespace(reasons=["it copies"]) if under_way else None
+    assert reassign._status(now, (1, 2), entry)["status"] == status
+
+
+@pytest.mark.parametrize(("second", "lifted"), [((2, 3), True), ((3, 2), False)])
+def test_limits_are_lifted_once_all_of_a_plan_is_there(
+    second: tuple[int, ...],
+    lifted: bool,
+    lifts: list[tuple[set[str], set[Key], list[Key]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = tmp_path / "plan.json"
+    wanted = [{"topic": "t", "partition": n, "replicas": ids} for n, ids in [(0, [1]), (1, second)]]
+    plan.write_text(json.dumps({"version": 1, "partitions": wanted}))
+    Asked(holding(1), ListPartitionReassignments=moves()).install(monkeypatch, reassign)
+    shown = typed(f"reassign verify {plan}")
+    assert (shown.exit_code, bool(lifts)) == (0 if lifted else EXIT_FAILED, lifted)

@@ -1,0 +1,151 @@
+"""``pctl topics``: what is created is what was shown, and who has it in the end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controller.cli.common import attribution, progress
+from controller.cli.pctl import topics
+from controller.core.effects import TopicInfo
+from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import inspection_pb2
+from tests.support.cli.verbs import Asked, typed
+from tests.support.core.world import a_broker, state
+
+
+def cluster(*partitions: PartitionInfo, deleting: tuple[str, ...] = ()) -> ClusterState:
+    info = TopicInfo("t", "id", {p.partition: p.replicas for p in partitions}, {}, {}, version=0, czxid=1)
+    return ClusterState(
+        100,
+        "c:1",
+        7,
+        brokers={b: a_broker(b, b) for b in (1, 2, 3)},
+        topics={"t": info} if partitions else {},
+        partitions=list(partitions),
+        deleting=list(deleting),
+    )
+
+
+LED, LEADERLESS = (PartitionInfo("t", 0, (1, 2), state(leader, (1, 2), 1, 1)) for leader in (1, -1))
+NEW = PartitionInfo("t", 1, (2, 3), state(2, (2, 3), 0, 0))
+
+
+def described(**problems: str) -> inspection_pb2.DescribeTopicsResponse:
+    """``problems``: of the leaders of partitions p0, p1."""
+    made = inspection_pb2.DescribeTopicsResponse()
+    topic = made.topics.add(name="t")
+    for name, problem in problems.items():
+        topic.partitions.add(partition=int(name[1:]), leader_problem=problem)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "POLL_EVERY_S", 0)
+
+
+def created(**answer: Any) -> pb.CreateTopicsResponse:
+    made = pb.CreateTopicsResponse()
+    topic = made.topics.add(name="t", **answer)
+    topic.assignments[0].broker_ids.extend([1, 2])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ("", (-1, -1, {}, {})),
+        ("--partitions 3 --replication-factor 2 --config a=b", (3, 2, {}, {"a": "b"})),
+        ("--replica-assignment 1:2,2:3", (-1, -1, {0: [1, 2], 1: [2, 3]}, {})),
+    ],
+)
+def test_what_is_not_said_is_left_to_the_controller(
+    options: str, sent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(CreateTopics=created()).install(monkeypatch, topics)
+    assert typed(f"topics create t {options} --no-wait").exit_code == 0
+    (topic,) = asked.of("CreateTopics")[0].topics
+    assignments = {n: list(ids.broker_ids) for n, ids in topic.assignments.items()}
+    assert (topic.num_partitions, topic.replication_factor, assignments, dict(topic.configs)) == sent
+
+
+@pytest.mark.parametrize("option", ["--partitions 1", "--replication-factor 2"])
+def test_an_assignment_says_how_many(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked().install(monkeypatch, topics)
+    shown = typed(f"topics create t --replica-assignment 1:2 {option}")
+    assert (shown.exit_code, asked.methods) == (EXIT_USAGE, [])
+
+
+def test_a_topic_is_there_once_its_leaders_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that is not new, and has no leader, is none of its business."""
+    told = iter([described(p1="it was not told yet"), described(p1="")])
+    asked = Asked(
+        cluster(LEADERLESS),
+        cluster(LEADERLESS, NEW),
+        CreatePartitions=altered(),
+        DescribeTopics=lambda _: next(told),
+    ).install(monkeypatch, topics)
+    shown = typed("topics alter t --partitions 2 --yes")
+    assert (shown.exit_code, asked.methods.count("DescribeTopics")) == (0, 2)
+    assert "topic t has 2 partitions" in shown.stderr
+
+
+def altered() -> pb.CreatePartitionsResponse:
+    made = pb.CreatePartitionsResponse()
+    made.results.add(name="t").assignments[1].broker_ids.extend([2, 3])
+    return made
+
+
+def test_what_was_shown_is_what_is_asked_for_and_only_once_it_is_agreed_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another broker may have registered since."""
+    asked = Asked(CreatePartitions=altered()).install(monkeypatch, topics)
+    shown = typed("topics alter t --partitions 2 --no-wait")
+    assert shown.exit_code == EXIT_USAGE
+    assert json.loads(shown.stdout) == [{"topic": "t", "partition": 1, "replicas": [2, 3]}]
+    assert [r.validate_only for r in asked.of("CreatePartitions")] == [True]
+    assert typed("topics alter t --partitions 2 --no-wait --yes").exit_code == 0
+    (last,) = asked.of("CreatePartitions")[-1].topics
+    assert [list(ids.broker_ids) for ids in last.assignments] == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (None, "the controller does not know it yet"),
+        ({"error_code": 5}, "the controller knows no leader yet"),
+        ({"leader_problem": "broker 1 refuses it"}, "broker 1 refuses it"),
+        ({}, ""),
+    ],
+)
+def test_why_a_leader_does_not_lead_yet(problem: dict[str, Any] | None, told: str) -> None:
+    made = None if problem is None else inspection_pb2.TopicPartitionDescription(**problem)
+    assert topics._leader_problem(made) == told
+
+
+def test_a_topic_is_deleted_once_its_marker_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic's own znode goes before; and who names it twice deletes it once."""
+    deleted = pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(name="t")])
+    asked = Asked(
+        cluster(LED),
+        cluster(deleting=("t",)),
+        cluster(),
+        DescribeReplicas=inspection_pb2.DescribeReplicasResponse(),
+        DeleteTopics=deleted,
+        ListTopicDeletions=pb.ListTopicDeletionsResponse(),
+    ).install(monkeypatch, topics, attribution)
+    assert typed("topics delete t t --yes").exit_code == 0
+    assert [[t.name for t in r.topics] for r in asked.of("DeleteTopics")] == [["t"]]
+    assert asked.methods.count("ListTopicDeletions") == 1
+
+
+def test_a_topic_that_somebody_else_deletes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    Asked(cluster(LED, deleting=("t",)), CreateTopics=created()).install(monkeypatch, topics)
+    shown = typed("topics create t")
+    assert (shown.exit_code, "somebody else asked for that" in shown.stderr) == (EXIT_FAILED, True)

@@ -1,0 +1,69 @@
+"""``pctl wait``: what has to be over, and what counts as not yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.cli.pctl import health
+from controller.client import admin
+from controller.exit_codes import EXIT_FAILED
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2, maintenance_pb2
+from tests.support.cli.verbs import Asked, typed
+from tests.support.core.world import a_broker, state
+
+
+def cluster(leader: int = 1, **fields: Any) -> ClusterState:
+    partition = PartitionInfo("t", 0, (1, 2), state(leader, (1, 2), 1, 1))
+    brokers = {b: a_broker(b, b) for b in (1, 2)}
+    return ClusterState(100, "c:1", 7, brokers=brokers, partitions=[partition], **fields)
+
+
+def moves(count: int) -> pb.ListPartitionReassignmentsResponse:
+    made = pb.ListPartitionReassignmentsResponse()
+    for number in range(count):
+        made.partitions.add(topic="t", partition=number)
+    return made
+
+
+@pytest.mark.parametrize("until", ["healthy", "stable"])
+@pytest.mark.parametrize(
+    ("work", "pending", "shutting_down", "going"),
+    [("pushes", 3, [], 0), ("a shutdown", 0, [2], 0), ("moves", 0, [], 2), ("nothing", 0, [], 0)],
+)
+def test_work_under_way_is_not_wrong_and_not_stable(
+    until: str,
+    work: str,
+    pending: int,
+    shutting_down: list[int],
+    going: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def describe(*_: Any) -> pb.DescribeClusterResponse:
+        made = pb.DescribeClusterResponse()
+        made.brokers.add(broker_id=1, pending_pushes=pending)
+        made.brokers.add(broker_id=2)
+        return made
+
+    monkeypatch.setattr(admin, "describe_cluster", describe)
+    monkeypatch.setattr(health, "POLL_EVERY_S", 0.01)
+    Asked(
+        cluster(),
+        DescribeMaintenance=maintenance_pb2.DescribeMaintenanceResponse(shutting_down=shutting_down),
+        ListPartitionReassignments=moves(going),
+    ).install(monkeypatch)
+    shown = typed(f"--timeout 0.1 wait --until {until}")
+    assert shown.exit_code == (EXIT_FAILED if until == "stable" and work != "nothing" else 0)
+    assert ("not stable after 0.1 s" in shown.stderr) == bool(shown.exit_code)
+
+
+def test_a_controller_that_is_not_active_yet_is_no_well_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def describe(*_: Any) -> pb.DescribeClusterResponse:
+        return pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)
+
+    monkeypatch.setattr(admin, "describe_cluster", describe)
+    Asked(cluster()).install(monkeypatch)
+    assert typed("health").exit_code == EXIT_FAILED
