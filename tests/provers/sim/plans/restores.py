@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from broker_stub.control.replicas import Role
 from tests.provers.sim.checks.ledger import SCRIBBLE, STATE_PATH, Ledger, Partition
 from tests.provers.sim.zookeeper.messages import Data, Delete, Get, Multi, Operation, Set, Value
 from tests.provers.sim.zookeeper.tree import Node
@@ -96,6 +97,12 @@ class Restores:
         for name in sorted(self._renamed & ledger.topics.keys() - ledger.misnamed.keys()):
             for broker in self._cluster.brokers.values():
                 self._move_away(broker, name, ledger.topics[name].id)
+        # Who has records of a later leader epoch refuses to lead, as for a failed disk.
+        for key in sorted(ledger.believed):
+            for broker in self._cluster.brokers.values():
+                replica = broker.broker._handlers.replicas.get(*key) if broker.broker is not None else None
+                if replica is not None and replica.role is Role.OFFLINE:
+                    broker.kill()
 
     def _move_away(self, broker: Any, name: str, id_: str | None) -> None:
         others = [

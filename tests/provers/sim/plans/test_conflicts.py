@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker_stub.control.replicas import Replica, Replicas, Role
 from tests.provers.sim.actors.operators import Operator
 from tests.provers.sim.checks.ledger import SCRIBBLE, Topic
 from tests.provers.sim.environment.disk import Disk, Folder
@@ -58,6 +59,7 @@ class _Cluster(SimpleNamespace):
             restoring=None,
             misnaming=None,
             misnamed={},
+            believed=set(),
         )
 
         def agreed(_: object) -> None:
@@ -290,6 +292,23 @@ def test_a_topic_loses_its_id_and_gets_it_back_where_nobody_alive_knows_it(with_
     conflicts.forget()
     assert done[1:] == [2, (2, [(VICTIM, 0)]), (VICTIM, 0)]
     assert [len(disk.folders) for disk in disks] == [1, 0]
+
+
+def test_who_refuses_to_lead_by_an_older_state_is_restarted(cluster: Any) -> None:
+    killed: list[int] = []
+
+    def broker(id_: int, role: Role) -> SimpleNamespace:
+        replicas = Replicas(id_, [Replica("t", 0, role=role)])
+        running = SimpleNamespace(_handlers=SimpleNamespace(replicas=replicas))
+        return SimpleNamespace(broker=running, kill=partial(killed.append, id_))
+
+    cluster.brokers = {1: broker(1, Role.LEADER), 2: broker(2, Role.OFFLINE), 3: SimpleNamespace(broker=None)}
+    conflicts = Conflicts(cluster)
+    conflicts.forget()
+    assert not killed, "nothing was put back"
+    cluster.ledger.believed = {("t", 0)}
+    conflicts.forget()
+    assert killed == [2]
 
 
 def test_all_that_plans_name_is_there() -> None:
