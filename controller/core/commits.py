@@ -212,6 +212,7 @@ def _overtaken(
         return Unreadable(found.path, found.problem)
     epoch = context.cluster.controller_epoch
     if found.controller_epoch > epoch:
+        context.log([LeadershipChange(partition, partition.leadership, found)], FOUND)
         partition.leadership = found
         return NewerController(found.controller_epoch, epoch)
     context.reject(

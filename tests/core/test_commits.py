@@ -25,7 +25,7 @@ from controller.core.partitions import (
     replica_state_machine,
 )
 from controller.core.partitions.leader_election import PREFERRED
-from controller.core.records import Rejection
+from controller.core.records import LeadershipChange, Rejection
 from controller.core.znode_sizes import ZNODE_BYTES_MAX
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
@@ -156,6 +156,19 @@ def test_a_decision_that_was_written_and_written_over_leaves_its_leader_epoch_to
     rig.run()
     assert rig.stored() == (3, 7, [3])
     rig.check_converged()
+
+
+def test_all_that_is_read_of_a_newer_controller_is_recorded() -> None:
+    """The harness holds each record against the one before it."""
+    world, rig = three(1)
+    newer = [state(3, [2, 3], 5, version, controller_epoch=9) for version in (8, 9)]
+    rig.fate = meanwhile(lambda: world.put_state("t", 0, newer[0]))
+    world.broker_down(1)
+    rig.run()
+    world.put_state("t", 0, newer[1])
+    world.notify_isr(("t", 0))
+    rig.run()
+    assert [c.new for c in rig.recorded(LeadershipChange)] == newer
 
 
 def test_overtaken_by_a_newer_controller_fails_that_partition_only() -> None:

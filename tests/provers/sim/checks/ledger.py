@@ -129,6 +129,8 @@ class Ledger:
         #: those that were put back, what is stored: what was before is still the truth, as long as one lives.
         self.restoring: tuple[Partition, bool] | None = None
         self._restored: dict[Partition, State] = {}
+        #: Partitions whose older state was believed, as nobody knew better: leader epochs may have two leaders.
+        self.believed: set[Partition] = set()
         #: The same of a topic's id: whether a controller lives that knows it; and of topics, while others are stored.
         self.misnaming: bool | None = None
         self.misnamed: dict[str, bool] = {}
@@ -355,6 +357,8 @@ class Ledger:
         for known in [k for k in self._leaders if k[1:3] == partition and k[3] > state.leader_epoch]:
             del self._leaders[known]
         self.put_back.add(partition)
+        if state.leader_epoch < before.leader_epoch:
+            self.believed.add(partition)
         self._check_lossy(partition)
 
     def _check_change(

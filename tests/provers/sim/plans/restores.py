@@ -4,9 +4,10 @@ topic without its id or with another one."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from broker_stub.control.replicas import Role
 from tests.provers.sim.checks.ledger import SCRIBBLE, STATE_PATH, Ledger, Partition
 from tests.provers.sim.zookeeper.messages import Data, Delete, Get, Multi, Operation, Set, Value
 from tests.provers.sim.zookeeper.tree import Node
@@ -39,6 +40,8 @@ class Restores:
         self._cluster = cluster
         #: Topics that were written with another id while nobody lived who knew theirs.
         self._renamed: set[str] = set()
+        #: Partitions whose followers have begun anew.
+        self._renewed: set[Partition] = set()
 
     def state(self, key: Partition, ago: int, *, between: bool = False) -> bool:
         """As it was so many versions ago. Whether it was done."""
@@ -95,18 +98,35 @@ class Restores:
                     self._cluster.brokers[leader].kill()
         for name in sorted(self._renamed & ledger.topics.keys() - ledger.misnamed.keys()):
             for broker in self._cluster.brokers.values():
-                self._move_away(broker, name, ledger.topics[name].id)
+                others = [
+                    (disk, key)
+                    for disk in broker.disks
+                    for key, folder in disk.folders.items()
+                    if key[0] == name and folder.topic_id not in (None, ledger.topics[name].id)
+                ]
+                self._move_away(broker, others)
+        self._begin_anew()
 
-    def _move_away(self, broker: Any, name: str, id_: str | None) -> None:
-        others = [
-            (disk, key)
-            for disk in broker.disks
-            for key, folder in disk.folders.items()
-            if key[0] == name and folder.topic_id not in (None, id_)
-        ]
-        if others:
+    def _begin_anew(self) -> None:
+        """Where a leader epoch may have had two leaders, nothing tells their records apart: whoever leads keeps what it
+        has, and the others copy all of it. Who has records of a later leader epoch refuses to lead, as for a failed
+        disk, and is restarted."""
+        ledger = self._cluster.ledger
+        for key in sorted(key for key in ledger.believed if key in ledger.states):
+            leader, brokers = ledger.states[key].leader, self._cluster.brokers
+            refusing = [id_ for id_, broker in brokers.items() if _is_offline(broker, key)]
+            for id_ in refusing:
+                brokers[id_].kill()
+            if leader in brokers and leader not in refusing and key not in self._renewed:
+                self._renewed.add(key)
+                for broker in brokers.values():
+                    if broker.id != leader:
+                        self._move_away(broker, [(disk, key) for disk in broker.disks if key in disk.folders])
+
+    def _move_away(self, broker: Any, folders: Sequence[tuple[Any, Partition]]) -> None:
+        if folders:
             broker.kill()
-        for disk, key in others:
+        for disk, key in folders:
             del disk.folders[key]
             disk.states.pop(key, None)
             self._cluster.data_lost(broker.id, [key])
@@ -161,3 +181,9 @@ class Restores:
         self._cluster.ask_zookeeper(Multi((Delete(CONTROLLER), write)) if leads else write)
         # Beside the beginning and the end of a session.
         return self._cluster.ledger.transactions - before > 2
+
+
+def _is_offline(broker: Any, key: Partition) -> bool:
+    running = broker.broker
+    replica = running._handlers.replicas.get(*key) if running is not None else None
+    return replica is not None and replica.role is Role.OFFLINE

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker_stub.control.replicas import Replica, Replicas, Role
 from tests.provers.sim.actors.operators import Operator
 from tests.provers.sim.checks.ledger import SCRIBBLE, Topic
 from tests.provers.sim.environment.disk import Disk, Folder
@@ -58,6 +59,7 @@ class _Cluster(SimpleNamespace):
             restoring=None,
             misnaming=None,
             misnamed={},
+            believed=set(),
         )
 
         def agreed(_: object) -> None:
@@ -290,6 +292,33 @@ def test_a_topic_loses_its_id_and_gets_it_back_where_nobody_alive_knows_it(with_
     conflicts.forget()
     assert done[1:] == [2, (2, [(VICTIM, 0)]), (VICTIM, 0)]
     assert [len(disk.folders) for disk in disks] == [1, 0]
+
+
+def test_where_an_older_state_was_believed_who_refuses_to_lead_is_restarted_and_others_begin_anew(
+    cluster: Any,
+) -> None:
+    killed: list[int] = []
+    disks = {id_: Disk(folders={("t", 0): Folder("id")}) for id_ in (1, 2)}
+
+    def broker(id_: int, role: Role) -> SimpleNamespace:
+        replicas = Replicas(id_, [Replica("t", 0, role=role)])
+        running = SimpleNamespace(_handlers=SimpleNamespace(replicas=replicas))
+        return SimpleNamespace(id=id_, broker=running, disks=[disks[id_]], kill=partial(killed.append, id_))
+
+    cluster.brokers = {1: broker(1, Role.OFFLINE), 2: broker(2, Role.FOLLOWER)}
+    cluster.ledger.states = {("t", 0): SimpleNamespace(leader=1)}
+    cluster.ledger.excuse, cluster.data_lost = lambda *_: None, lambda *_: None
+    conflicts = Conflicts(cluster)
+    conflicts.forget()
+    assert not killed, "nothing was put back"
+    cluster.ledger.believed = {("t", 0)}
+    conflicts.forget()
+    assert killed == [1]
+    cluster.brokers[1] = broker(1, Role.LEADER)
+    for _ in range(2):
+        conflicts.forget()
+    assert killed == [1, 2], "once"
+    assert [len(disks[id_].folders) for id_ in (1, 2)] == [1, 0]
 
 
 def test_all_that_plans_name_is_there() -> None:
