@@ -131,6 +131,8 @@ class Ledger:
         self._restored: dict[Partition, State] = {}
         #: Partitions whose older state was believed, as nobody knew better: leader epochs may have two leaders.
         self.believed: set[Partition] = set()
+        #: Who led them by what is forgotten: what a broker was told of it is taken over.
+        self._forgotten: dict[Partition, set[int]] = {}
         #: The same of a topic's id: whether a controller lives that knows it; and of topics, while others are stored.
         self.misnaming: bool | None = None
         self.misnamed: dict[str, bool] = {}
@@ -355,7 +357,7 @@ class Ledger:
         if (state.leader, state.leader_epoch) != before[:2] or not set(state.isr) <= set(before.isr):
             self.excuse(partition)
         for known in [k for k in self._leaders if k[1:3] == partition and k[3] > state.leader_epoch]:
-            del self._leaders[known]
+            self._forgotten.setdefault(partition, set()).add(self._leaders.pop(known))
         self.put_back.add(partition)
         if state.leader_epoch < before.leader_epoch:
             self.believed.add(partition)
@@ -370,7 +372,8 @@ class Ledger:
             self._report(f"{name}: {writer} wrote another leader: {before}, then {state}")
         unclean = state.recovering and state.leader >= 0 and state.leader_epoch > before.leader_epoch
         if unclean or (state.leader >= 0 and state.leader not in before.isr):
-            if not self.unclean_possible and partition not in self.given_up:
+            told = state.leader in self._forgotten.get(partition, ())
+            if not self.unclean_possible and partition not in self.given_up and not told:
                 self._report(
                     f"{name}: a leader that is not in sync, and nobody permitted it: {before}, then {state}"
                 )

@@ -343,6 +343,14 @@ def test_where_nobody_knows_better_an_older_state_is_believed(who: str) -> None:
     assert set(harness.excused) == {("foo", "id", 0)}
 
 
+@pytest.mark.parametrize(("leader", "allowed"), [(2, True), (3, False)])
+def test_who_led_by_what_is_forgotten_may_lead_again_and_nobody_else(leader: int, allowed: bool) -> None:
+    harness = Restored(known=False, isr=[1])
+    harness.ledger.unclean_possible = False
+    found = " ".join(harness.state(3, leader=leader, leader_epoch=2, isr=[leader]))
+    assert ("a leader that is not in sync" in found) is not allowed
+
+
 def test_an_isr_of_before_under_the_same_leader_epoch_is_taken_for_its_leader_s() -> None:
     harness = Restored(known=True, leader=2, leader_epoch=1, isr=[2, 3])
     assert harness.excused == [("foo", "id", 0)]
