@@ -140,6 +140,17 @@ def _read_folder(path: Path, key: Key, state: Replica | None, problems: list[Pro
     return state if topic_id in (None, state.topic_id) else Replica(*key, topic_id=topic_id)
 
 
+def remembered(known: Replica) -> Replica:
+    """What of a replica survives a start. The next LeaderAndIsr gives it its role; of a topic with an id, none of an
+    older state does. With Kafka only topic ids survive, and it takes what a ZooKeeper says that was restored from a
+    backup."""
+    if known.topic_id is None:
+        return Replica(*known.key)
+    return Replica(
+        *known.key, known.topic_id, Role.NONE, known.leader, known.leader_epoch, known.partition_epoch
+    )
+
+
 class DataDir:
     """The locked data directory of a running broker. Not thread-safe; a background thread removes deleted folders."""
 
@@ -176,14 +187,7 @@ class DataDir:
             self._close_files()
             raise
         self.problems = contents.problems
-        #: The next LeaderAndIsr gives each its role; of a topic with an id, none of an older state does. With Kafka
-        #: only topic ids survive a restart, and it takes what a ZooKeeper says that was restored from a backup.
-        self.found = [
-            Replica(*key, r.topic_id, Role.NONE, r.leader, r.leader_epoch, r.partition_epoch)
-            if r.topic_id is not None
-            else Replica(*key)
-            for key, r in contents.replicas.items()
-        ]
+        self.found = list(map(remembered, contents.replicas.values()))
         self._to_remove: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         for folder in contents.deleted:

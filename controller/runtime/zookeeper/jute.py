@@ -94,6 +94,12 @@ class MultiError(Exception):
         """What a retry cannot change, in words; else the code."""
         return _REFUSALS.get(self.code, f"ZooKeeper error {self.code}")
 
+    @property
+    def happened(self) -> str:
+        """What became of the write, in words."""
+        what = "a write conflicted" if self.code in CONFLICTS else "ZooKeeper refused a write"
+        return f"{what} ({self.why})"
+
 
 def require_multi_fits(ops: Sequence[bytes]) -> None:
     """Raise TooLargeError if a multi of these operations is too large."""

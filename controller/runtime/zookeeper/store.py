@@ -361,8 +361,7 @@ class Store:
                 written = True
         except jute.MultiError as error:
             self._raise_if_fenced(error)
-            happened = "a write conflicted" if error.code in jute.CONFLICTS else "ZooKeeper refused a write"
-            return Unconfirmed(commit.id, f"{happened} ({error.why})", not written)
+            return Unconfirmed(commit.id, error.happened, not written)
         except TooLargeError as error:
             return Unconfirmed(commit.id, str(error))
         except ConnectionLossError:

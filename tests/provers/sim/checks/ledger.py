@@ -117,8 +117,7 @@ class Ledger:
         self._candidates: dict[str, int] = {}
         #: What controllers own: path to writer and session.
         self._owned: dict[str, tuple[str, int]] = {}
-        #: Partitions whose state does not decode; and those where somebody's hand has put it back, and nobody has
-        #: written it since.
+        #: Partitions whose state does not decode; and those that a hand has put back, and nobody has written since.
         self.scribbled: set[Partition] = set()
         self.put_back: set[Partition] = set()
         #: Partitions whose states somebody wrote as they were: their leaders have older versions.

@@ -24,7 +24,7 @@ from broker_stub.errors import DirectoryInUse, SettingError, StorageFault
 from broker_stub.log import batches, directory
 from broker_stub.log.errors import LogFault
 from broker_stub.log.interface import Appended, LogConfig, TimestampOffset
-from broker_stub.storage import META_PROPERTIES, PARTITION_METADATA, folder_name
+from broker_stub.storage import META_PROPERTIES, PARTITION_METADATA, folder_name, remembered
 from proto.incarnations import Incarnation
 from tests.support.broker.memory_log import MemoryLog
 
@@ -162,7 +162,7 @@ class SimDataDir:
         disk.incarnations.append(self.incarnation.own)
         self._replaced = disk.replaced
         self.problems: list[Problem] = []
-        self.found = [Replica(*key, topic_id=self._topic_id(key)) for key in disk.folders]
+        self.found = list(map(self._remembered, disk.folders))
         disk.states = {
             key: state
             for key, folder in disk.folders.items()
@@ -181,6 +181,12 @@ class SimDataDir:
         if not self.lost():
             self._disk.refuse_to_write()
             self._disk.clean_epoch = broker_epoch
+
+    def _remembered(self, key: Key) -> Replica:
+        id_, state = self._topic_id(key), self._disk.states.get(key)
+        return remembered(
+            state if state is not None and state.topic_id == id_ else Replica(*key, topic_id=id_)
+        )
 
     def _topic_id(self, key: Key) -> str | None:
         """The folder's own, or, where it has none, that of the journal."""
