@@ -43,7 +43,7 @@ test-long: java ## run the tests that are too long for `make test`: whole runs u
 check: $(READY) ## check format, lint and types, run the fast tests (without servers, and without those marked thorough)
 	@$(MAKE) --no-print-directory -j 3 lint quick-half quick-rest
 
-# Two processes of pytest, not one with two workers: each worker would collect all tests, and handing them out takes longer than most.
+# Two processes of pytest, not one with two workers: each worker would collect all tests, and to hand one out takes longer than most tests run.
 HALF := tests/core tests/broker_stub tests/planning tests/cli
 QUICK := HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow and not thorough"
 .PHONY: quick-half quick-rest

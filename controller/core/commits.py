@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from operator import is_
 from typing import TypeVar
 
 import msgspec
@@ -113,7 +112,7 @@ def write_states(
             continue
         assert isinstance(outcome, Unconfirmed)
         again = yield from _read_back(context, batch, outcome, applied, redecide, failed)
-        if _all_refused(outcome, batch, again):
+        if again is batch:
             half = len(batch) // 2
             refused += [batch[:half], batch[half:]]
         elif again:
@@ -148,7 +147,8 @@ def _read_back(
 ) -> Handler[list[StateChange]]:
     """Classify the changes of an unconfirmed batch by reading back: durable, not written, or overtaken.
 
-    Returns the changes to write again.
+    Returns the changes to write again; ``batch`` itself if all of it was refused and nobody else wrote first: one of
+    several may not be written, by its ACL, and the others need not wait for it.
     """
     stored = yield from context.read(ReadStates([c.partition for c in batch]))
     landed: list[StateChange] = []
@@ -168,20 +168,15 @@ def _read_back(
             again.append(_follow(decided, change, found, written=not outcome.refused))
     if landed:
         applied(landed)
-    if _all_refused(outcome, batch, again):
-        return again
+    if outcome.refused and len(unhurt) == len(batch) > 1:
+        return batch
     # One that somebody else writes all the time must not keep the others from being written.
-    for change in unhurt if not outcome.refused or len(unhurt) == len(batch) else ():
+    for change in unhurt if not outcome.refused or len(batch) == 1 else ():
         change.attempts += 1
     for change in again:
         if change.attempts > ATTEMPTS_MAX:
             failed[change.partition] = NotWritten(ATTEMPTS_MAX, outcome.reason)
     return [change for change in again if change.attempts <= ATTEMPTS_MAX]
-
-
-def _all_refused(outcome: Unconfirmed, batch: list[StateChange], again: list[StateChange]) -> bool:
-    """Whether nobody else wrote first: one of several may not be written, by its ACL. The others do not wait for it."""
-    return outcome.refused and len(batch) == len(again) > 1 and all(map(is_, batch, again))
 
 
 def _follow(decided: StateChange, former: StateChange, found: LeaderAndIsr, *, written: bool) -> StateChange:

@@ -125,14 +125,8 @@ class TellAgain:
     @property
     def size(self) -> int:
         """Number of partitions in the report."""
-        return (
-            len(self.leadership)
-            + len(self.floors)
-            + len(self.metadata)
-            + len(self.unknown)
-            + len(self.read)
-            + len(self.newer)
-        )
+        named = (self.leadership, self.floors, self.metadata, self.unknown, self.read, self.newer)
+        return sum(map(len, named))
 
 
 @dataclass(frozen=True)

@@ -132,12 +132,10 @@ def _lacks_its_first(context: EventContext, partition: Partition) -> bool:
 def _was_given_up(context: EventContext, partition: Partition, found: LeaderAndIsr | None) -> bool:
     """Whether its election was, after too many attempts, or was not held, as somebody took its leader away in the midst
     of another write; although a member of its ISR could lead it."""
-    leaderless = isinstance(found, LeaderAndIsr) and found.leader == NO_LEADER
-    return (
-        found is not None
-        and (partition.state is partition_state_machine.OFFLINE or leaderless)
-        and any(context.cluster.is_online(partition, b) for b in found.isr)
-    )
+    if found is None:
+        return False
+    unled = partition.state is partition_state_machine.OFFLINE or found.leader == NO_LEADER
+    return unled and any(context.cluster.is_online(partition, b) for b in found.isr)
 
 
 def _sort(
