@@ -7,7 +7,7 @@ items with these functions only, so equal digests mean equal contents (by chance
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -69,7 +69,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def total_of(digests: Iterator[int]) -> int:
+def total_of(digests: Iterable[int]) -> int:
     """The digest of several digests, or of items."""
     return sum(digests) % _MODULUS
 

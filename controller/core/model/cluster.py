@@ -126,6 +126,10 @@ class Cluster:
         """Brokers eligible to lead: registered and not shutting down."""
         return frozenset(self.brokers.keys() - self.shutting_down)
 
+    def all_live(self, broker_ids: frozenset[int]) -> bool:
+        """Whether all of them are eligible to lead."""
+        return broker_ids <= self.brokers.keys() and self.shutting_down.isdisjoint(broker_ids)
+
     def is_online(self, partition: Partition, broker_id: int) -> bool:
         """Whether a replica is on a live broker and on a healthy disk."""
         if broker_id not in self.brokers or broker_id in self.shutting_down:

@@ -71,12 +71,23 @@ class _Block:
     brokers: frozenset[int] = frozenset()
 
 
+@dataclass
+class _Kept:
+    """Of one topic. ``found`` is what it adds to the totals, and what a look finds unless it is ``stale``."""
+
+    blocks: list[_Block] = field(default_factory=list)
+    found: TopicExpectation = _NOTHING
+    stale: bool = False
+
+
 class Expected:
     """Several looks may be under way at once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._blocks: dict[str, list[_Block]] = {}
+        self._kept: dict[str, _Kept] = {}
+        #: Of all topics, as each was looked at last: a look at an unchanged topic adds nothing.
+        self._metadata, self._offline, self._hosted = 0, 0, dict[int, int]()
 
     def follow(self, cluster: Cluster) -> None:
         """From now on the digests are of another cluster state; those of equal partitions are not computed again."""
@@ -85,28 +96,34 @@ class Expected:
     async def prepare(self, name: str, topic: Topic | None) -> None:
         """Compute a topic's digests ahead, at leisure; None: there is none of that name."""
         if topic is None:
-            self._blocks.pop(name, None)
+            self._drop(name)
             return
-        for _, part, changed in self._refreshed_blocks(topic, list(topic.partitions.values())):
+        kept = self._kept.setdefault(name, _Kept())
+        for _, part, changed in self._refreshed_blocks(kept, topic, list(topic.partitions.values())):
             await asyncio.sleep(len(part) / PREPARED_PER_S if changed else 0)
 
     async def refresh(self, turn: Turn = _short_turn) -> Totals:
         """Look at all topics. Other tasks run meanwhile: each partition is looked at once, not all at one moment.
         ``turn`` ends when this may go on."""
         topics = list(self._cluster.topics.values())
-        for name in self._blocks.keys() - self._cluster.topics.keys():
-            del self._blocks[name]
-        metadata, offline, hosted = 0, 0, dict[int, int]()
+        for name in self._kept.keys() - self._cluster.topics.keys():
+            self._drop(name)
         for number, topic in enumerate(topics):
-            found = await _giving_way(self._look(topic), turn)
-            metadata += found.metadata
-            offline += found.offline
-            for broker_id, digest in found.hosted.items():
-                hosted[broker_id] = hosted.get(broker_id, 0) + digest
+            await _giving_way(self._look(topic), turn)
             if number % _UNCHANGED_MAX == 0:
                 await turn()
-        by_broker = {broker_id: total_of(iter([digest])) for broker_id, digest in hosted.items()}
-        return Totals(total_of(iter([metadata])), total_of(iter([offline])), by_broker)
+        by_broker = {broker_id: total_of([digest]) for broker_id, digest in self._hosted.items() if digest}
+        return Totals(total_of([self._metadata]), total_of([self._offline]), by_broker)
+
+    def _drop(self, name: str) -> None:
+        if (kept := self._kept.pop(name, None)) is not None:
+            self._add(kept.found, -1)
+
+    def _add(self, found: TopicExpectation, sign: int) -> None:
+        self._metadata += sign * found.metadata
+        self._offline += sign * found.offline
+        for broker_id, digest in found.hosted.items():
+            self._hosted[broker_id] = self._hosted.get(broker_id, 0) + sign * digest
 
     async def topic(self, topic: Topic) -> TopicExpectation:
         """One topic's digests now; a large topic's may be of several moments."""
@@ -115,29 +132,41 @@ class Expected:
     def _look(self, topic: Topic) -> Iterator[TopicExpectation | None]:
         """None after each slice; in the end the digests."""
         partitions = list(topic.partitions.values())
-        blocks: list[_Block] = []
+        kept = self._kept.setdefault(topic.name, _Kept())
         unchanged, offline = 0, 0
-        for block, part, changed in self._refreshed_blocks(topic, partitions):
-            blocks.append(block)
-            offline += (here := self._offline(block, part))
+        for block, part, changed in self._refreshed_blocks(kept, topic, partitions):
+            offline += (here := self._offline_in(block, part))
             if changed or here or (unchanged := unchanged + 1) % _UNCHANGED_MAX == 0:
                 yield None
-        yield _combined(topic, partitions, blocks, offline)
+        yield self._found(topic, kept, total_of([offline]))
+
+    def _found(self, topic: Topic, kept: _Kept, offline: int) -> TopicExpectation:
+        """What a look found, which is now part of the totals."""
+        if not kept.stale and offline == kept.found.offline:
+            return kept.found
+        found = _combined(topic, kept.blocks, offline)
+        # A topic that was dropped meanwhile adds nothing more.
+        if self._kept.get(topic.name) is kept:
+            self._add(kept.found, -1)
+            self._add(found, 1)
+        kept.found, kept.stale = found, False
+        return found
 
     def _refreshed_blocks(
-        self, topic: Topic, partitions: Sequence[Partition]
+        self, kept: _Kept, topic: Topic, partitions: Sequence[Partition]
     ) -> Iterator[tuple[_Block, Sequence[Partition], bool]]:
         """Each block with its partitions, up to date, and whether it had changed."""
-        blocks = self._blocks.setdefault(topic.name, [])
-        count = -(-len(partitions) // BLOCK)
-        del blocks[count:]
-        blocks.extend(_Block() for _ in range(count - len(blocks)))
+        blocks = kept.blocks
+        if len(blocks) != (count := -(-len(partitions) // BLOCK)):
+            kept.stale = True
+            del blocks[count:]
+            blocks.extend(_Block() for _ in range(count - len(blocks)))
         # Another look may see more or fewer blocks meanwhile.
         for block, start in zip(blocks[:], range(0, len(partitions), BLOCK), strict=True):
             part = partitions[start : start + BLOCK]
             values = self._values(topic, part)
-            changed = block.of != values
-            if changed:
+            if changed := block.of != values:
+                kept.stale = True
                 self._compute(block, part, values)
             yield block, part, changed
 
@@ -173,10 +202,10 @@ class Expected:
         for broker_id, item in self._host(partition, state):
             hosted[broker_id] = hosted.get(broker_id, 0) + sign * item
 
-    def _offline(self, block: _Block, part: Sequence[Partition]) -> int:
+    def _offline_in(self, block: _Block, part: Sequence[Partition]) -> int:
         """The offline replicas as messages name them. Not kept: they change with the registered brokers."""
         cluster = self._cluster
-        if not cluster.offline_dirs and cluster.live_ids() >= block.brokers:
+        if not cluster.offline_dirs and cluster.all_live(block.brokers):
             return 0
         return sum(
             offline_item(p.topic.name, p.number, [b for b in p.replicas if not cluster.is_online(p, b)])
@@ -211,17 +240,18 @@ def _metadata_item(partition: Partition, state: LeaderAndIsr) -> int:
     )
 
 
-def _combined(
-    topic: Topic, partitions: Sequence[Partition], blocks: Sequence[_Block], offline: int
-) -> TopicExpectation:
-    if not any(p.leadership is not None for p in partitions):
+def _combined(topic: Topic, blocks: Sequence[_Block], offline: int) -> TopicExpectation:
+    if not any(state is not None for block in blocks if block.of is not None for state in block.of.states):
         return _NOTHING
-    identity = topic_id_item(topic.name, topic.id)
     hosted: dict[int, int] = {}
     for broker_id, digest in chain.from_iterable(block.hosted.items() for block in blocks):
-        hosted[broker_id] = total_of(iter([hosted.get(broker_id, 0), digest]))
-    metadata = total_of(chain([identity], (block.metadata for block in blocks)))
-    return TopicExpectation(metadata, hosted, total_of(iter([offline])))
+        hosted[broker_id] = hosted.get(broker_id, 0) + digest
+    identity = topic_id_item(topic.name, topic.id)
+    return TopicExpectation(
+        total_of([identity, *(block.metadata for block in blocks)]),
+        {broker_id: total_of([digest]) for broker_id, digest in hosted.items()},
+        offline,
+    )
 
 
 async def _giving_way(steps: Iterator[TopicExpectation | None], turn: Turn) -> TopicExpectation:

@@ -81,7 +81,7 @@ def from_scratch(broker: BrokerHarness, topic: str) -> tuple[int, int]:
         for k in answer.known
     ]
     identity = topic_id_item(topic, answer.topic_id) if known else 0
-    return total_of(iter(hosted)), total_of(iter([*known, identity]))
+    return total_of(hosted), total_of([*known, identity])
 
 
 @settings(max_examples=8 * settings().max_examples)

@@ -255,7 +255,7 @@ async def test_nothing_is_kept_of_topics_and_partitions_that_are_gone(
     assert await kept.refresh() == await Expected(cluster).refresh()
     cluster.remove_topic("t")
     await kept.refresh()
-    assert kept._blocks == {}
+    assert kept._kept == {}
 
 
 async def test_all_pages_of_topics_are_read() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from typing import Any
 
 import pytest
 
 from controller.core.model import Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
 from controller.runtime.audit import expected as expected_module
-from controller.runtime.audit.expected import Expected, Totals
+from controller.runtime.audit.expected import Expected
 from proto.digest import total_of
 from tests.support.core.world import a_broker
 
@@ -41,11 +43,6 @@ def change(cluster: Cluster, chance: random.Random) -> None:
         partition.leadership = LeaderAndIsr(leader, chance.randrange(9), (leader, 4), chance.randrange(9), 1)
 
 
-async def told(expected: Expected) -> Totals:
-    found = await expected.refresh()
-    return found._replace(hosted={id_: digest for id_, digest in found.hosted.items() if digest})
-
-
 @pytest.mark.parametrize("seed", range(5))
 async def test_they_are_as_if_computed_anew(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expected_module, "BLOCK", 4)
@@ -60,7 +57,65 @@ async def test_they_are_as_if_computed_anew(seed: int, monkeypatch: pytest.Monke
             name = chance.choice(["t0", "t1", "t2", "gone"])
             await kept.prepare(name, cluster.topics.get(name))
         elif step % 5 == 0:
-            assert await told(kept) == await told(Expected(cluster))
+            assert await kept.refresh() == await Expected(cluster).refresh()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_looks_that_cross_each_other_leave_what_a_new_one_computes(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While topics change, go and come again amid a look."""
+    monkeypatch.setattr(expected_module, "BLOCK", 4)
+    chance, cluster = random.Random(seed), cluster_of(4, 10)
+    kept = Expected(cluster)
+
+    async def turn() -> None:
+        for _ in range(chance.randrange(3)):
+            change(cluster, chance)
+        if chance.random() < 0.2:
+            name = chance.choice(list(cluster.topics))
+            old = cluster.topics[name]
+            cluster.remove_topic(name)
+            if chance.random() < 0.8:
+                again = Topic(name, f"id-{chance.random()}")
+                cluster.add_topic(again)
+                for number in range(chance.choice([3, 10])):
+                    again.partitions[number] = Partition(again, number, (1, 2, 3))
+                    if (held := old.partitions.get(number)) is not None:
+                        again.partitions[number].leadership = held.leadership
+        for _ in range(chance.randrange(3)):
+            await asyncio.sleep(0)
+
+    for _ in range(20):
+        for topic in cluster_of(4, 10).topics.values():
+            if topic.name not in cluster.topics:
+                cluster.add_topic(topic)
+        await asyncio.gather(*(kept.refresh(turn) for _ in range(3)))
+        assert await kept.refresh() == await Expected(cluster).refresh()
+
+
+async def test_an_unchanged_topic_is_not_added_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cluster_of(3, 2)
+    for partition in cluster.partitions():
+        partition.leadership = LeaderAndIsr(1, 1, (1, 2), 1, 1)
+    kept, added = Expected(cluster), list[str]()
+    real = expected_module._combined
+
+    def counted(topic: Topic, *given: Any) -> expected_module.TopicExpectation:
+        added.append(topic.name)
+        return real(topic, *given)
+
+    monkeypatch.setattr(expected_module, "_combined", counted)
+    await kept.refresh()
+    assert added == ["t0", "t1", "t2"]
+    cluster.topics["t1"].partitions[0].leadership = LeaderAndIsr(2, 2, (1, 2), 2, 1)
+    await kept.refresh()
+    assert added == ["t0", "t1", "t2", "t1"]
+    # A broker that goes changes what is offline.
+    del cluster.brokers[3]
+    await kept.refresh()
+    await kept.refresh()
+    assert added == ["t0", "t1", "t2", "t1", "t0", "t1", "t2"]
 
 
 async def test_what_was_prepared_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
