@@ -21,11 +21,12 @@ from controller.core.model import Broker, Cluster, ControlProtocol, Partition, T
 from controller.core.records import AuditFinding
 from controller.runtime.audit.asking import Asking
 from controller.runtime.audit.differences import Difference, Held, Remedy, Side, differences
-from controller.runtime.audit.expected import Expected
+from controller.runtime.audit.expected import Expected, SharedLook, Totals
 from controller.runtime.audit.kafka_look import AskKafka, KafkaLook
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.gen import broker_control_pb2 as pb
+from proto.tasks import end_all
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +36,8 @@ CONFIRM_S = 1.0
 PENDING_S = 2.0
 #: Between two slices of the digests of all partitions, while decisions are made or told.
 BUSY_S = 0.05
+#: Parts in which a round asks all brokers: what those of one part should hold is looked up once.
+PARTS = 10
 #: Topics that one look compares partition by partition, and differences kept of one broker.
 TOPICS_MAX, KNOWN_MAX = 100, 1000
 #: Delay from one telling to the next: doubled each time.
@@ -122,6 +125,11 @@ class Auditor:
         self._tell, self._record, self._metrics = tell, record, metrics
         self._interval_s = interval_s
         self._expected = expected
+        self._all_topics = SharedLook(expected, self._turn)
+        #: Brokers whose looks wait for it.
+        self._waiting: set[int] = set()
+        #: One broker lists its topics at a time: the lists of many would be large.
+        self._listing = asyncio.Lock()
         self._locks: dict[int, asyncio.Lock] = {}
         self.brokers: dict[int, BrokerAudit] = {}
 
@@ -131,10 +139,18 @@ class Auditor:
             began_s = time.monotonic()
             ids = sorted(self._cluster.brokers)
             self._forget(ids)
-            for broker_id in ids:
-                await self.look(broker_id)
-                await asyncio.sleep(self._interval_s / len(ids) / 2)
+            size = max(-(-len(ids) // PARTS), 1)
+            for part in (ids[start : start + size] for start in range(0, len(ids), size)):
+                await self._look_at_all(part)
+                await asyncio.sleep(self._interval_s * len(part) / len(ids) / 2)
             await asyncio.sleep(max(self._interval_s - (time.monotonic() - began_s), 0.1))
+
+    async def _look_at_all(self, ids: Collection[int]) -> None:
+        looks = [asyncio.create_task(self.look(id_), name=f"audit-of-broker-{id_}") for id_ in ids]
+        try:
+            await asyncio.gather(*looks)
+        finally:
+            await end_all(looks)
 
     def _forget(self, ids: Collection[int]) -> None:
         for gone in self.brokers.keys() - set(ids):
@@ -183,7 +199,21 @@ class Auditor:
         audit.ended(Verdict.DIFFERENT if audit.known or audit.left else Verdict.EQUAL)
 
     def _new_look(self, broker: Broker, way: Asking) -> _Look:
-        return _Look(self._cluster, self._expected, broker, way, self._settled, self._until_settled)
+        return _Look(
+            self._cluster, self._expected, broker, way, self._totals, self._listing, self._until_settled
+        )
+
+    async def _totals(self, broker_id: int) -> Totals:
+        """What all brokers should hold, for a look at one of them."""
+        self._waiting.add(broker_id)
+        try:
+            return await self._all_topics.totals()
+        finally:
+            self._waiting.discard(broker_id)
+
+    async def _turn(self) -> None:
+        # What is decided just now waits for nothing of this.
+        await asyncio.sleep(0 if all(map(self._settled, self._waiting)) else BUSY_S)
 
     async def _outdone(self, broker: Broker, way: Asking, found: Sequence[Difference]) -> list[Difference]:
         """With the newest of the states that brokers were told, where ZooKeeper has an older one: another broker may
@@ -308,11 +338,12 @@ class _Look:
         expected: Expected,
         broker: Broker,
         way: Asking,
-        settled: Callable[[int], bool],
+        totals: Callable[[int], Awaitable[Totals]],
+        listing: asyncio.Lock,
         until_settled: Callable[[int], Awaitable[None]],
     ) -> None:
         self._cluster, self._expected, self._broker, self._way = cluster, expected, broker, way
-        self._settled, self._until_settled = settled, until_settled
+        self._totals, self._listing, self._until_settled = totals, listing, until_settled
         #: The topics that were compared partition by partition; None: all agree but those with differences.
         self.examined: set[str] | None = None
         self.left = 0
@@ -333,11 +364,15 @@ class _Look:
     async def _suspects(self) -> list[str]:
         """Topics whose digests differ from what they should be; at most ``TOPICS_MAX``, and ``left`` more."""
         await self._until_settled(self._broker.id)
-        expected = await self._expected.refresh(self._turn)
+        expected = await self._totals(self._broker.id)
         answer = await self._ask(pb.DescribeStateRequest())
         hosted = expected.hosted.get(self._broker.id, 0)
         if (answer.digests.hosted, answer.digests.metadata) == (hosted, expected.metadata):
             return []
+        async with self._listing:
+            return await self._unequal_topics()
+
+    async def _unequal_topics(self) -> list[str]:
         held: dict[str, tuple[int, int]] = {}
         request = pb.DescribeStateRequest(topics=pb.TopicPage())
         while True:
@@ -353,10 +388,6 @@ class _Look:
         ]
         self.left = max(len(suspects) - TOPICS_MAX, 0)
         return suspects[:TOPICS_MAX]
-
-    async def _turn(self) -> None:
-        # What is decided just now waits for nothing of this.
-        await asyncio.sleep(0 if self._settled(self._broker.id) else BUSY_S)
 
     async def _differs(self, name: str, held: dict[str, tuple[int, int]]) -> bool:
         topic = self._cluster.topics.get(name)

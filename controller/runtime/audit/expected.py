@@ -228,6 +228,28 @@ class Expected:
                 yield broker_id, item
 
 
+class SharedLook:
+    """Looks at all topics, for several askers. ``turn`` ends when a look may go on."""
+
+    def __init__(self, expected: Expected, turn: Turn = _short_turn) -> None:
+        self._expected, self._turn = expected, turn
+        #: Looks that began, and the last of them that is done, with what it found.
+        self._began = 0
+        self._done: tuple[int, Totals] = (0, Totals(0, 0, {}))
+        self._looking = asyncio.Lock()
+
+    async def totals(self) -> Totals:
+        """All topics, as they were at moments after the call. Who waits at the same time shares one look."""
+        needed = self._began + 1
+        async with self._looking:
+            if self._done[0] < needed:
+                # Who asks at the same moment has not yet.
+                await asyncio.sleep(0)
+                self._began += 1
+                self._done = self._began, await self._expected.refresh(self._turn)
+            return self._done[1]
+
+
 def _metadata_item(partition: Partition, state: LeaderAndIsr) -> int:
     return metadata_item(
         partition.topic.name,

@@ -16,7 +16,7 @@ import structlog
 from controller.core.model import Broker, Cluster, ControlProtocol, Topic
 from controller.core.outbox import Differing, Outbox
 from controller.runtime.audit.asking import Asking
-from controller.runtime.audit.expected import Expected, Totals
+from controller.runtime.audit.expected import Expected, SharedLook
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import CannotAnswerError, UnreachableError
 from proto.gen import broker_control_pb2 as pb
@@ -68,10 +68,8 @@ class Comparisons:
         self._open_way, self._loaded, self._wake, self._on_bug = open_way, loaded, wake, on_bug
         self._metrics = metrics
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
-        #: Looks at all topics that began, and the last of them that is done, with what it found.
-        self._began = 0
-        self._looked: tuple[int, Totals] = (0, Totals(0, 0, {}))
-        self._looking, self._listing = asyncio.Lock(), asyncio.Lock()
+        self._all_topics = SharedLook(expected)
+        self._listing = asyncio.Lock()
 
     def sync(self, deciding: bool) -> None:
         """Begin the comparisons that the outbox waits for, and end those of queues that are gone. ``deciding``: an
@@ -129,7 +127,7 @@ class Comparisons:
         if not first.digests.hosted and not first.digests.metadata:
             raise _EverythingError("it holds nothing")
         await self._loaded.wait()
-        totals = await self._totals()
+        totals = await self._all_topics.totals()
         # What was pushed meanwhile would differ in the first answer.
         held = (await asker.ask(pb.DescribeStateRequest())).digests
         expected = _Digests(totals.hosted.get(asker.broker.id, 0), totals.metadata, totals.offline)
@@ -138,15 +136,6 @@ class Comparisons:
         if not deleting and _Digests(held.hosted, held.metadata, held.offline) == expected:
             return EQUAL
         return await self._by_topic(asker)
-
-    async def _totals(self) -> Totals:
-        """All topics, as they were at moments after the call. Brokers that wait at the same time share one look."""
-        needed = self._began + 1
-        async with self._looking:
-            if self._looked[0] < needed:
-                self._began += 1
-                self._looked = self._began, await self._expected.refresh()
-            return self._looked[1]
 
     async def _by_topic(self, asker: _Asker) -> Differing:
         held = await asker.topics()

@@ -85,6 +85,9 @@ class Senders:
         self._on_idle = idle
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
+        #: By broker, what ends the wait of a sender that has something to send: of many brokers most wait most of the
+        #: time, and each decision would wake them all.
+        self._ready: dict[int, Callable[[], bool]] = {}
         self._busy: set[int] = set()
         #: An event is being handled, and the time from which on a push may be encoded meanwhile.
         self._deciding, self._encode_at = False, 0.0
@@ -109,7 +112,8 @@ class Senders:
                 # Same incarnation, other address: the next attempt of the current push goes there.
                 self._tasks[id_] = (queue.broker, running[1])
             if queue.is_due(ends):
-                self._wake[id_].set()
+                if (ready := self._ready.get(id_)) is None or ready():
+                    self._wake[id_].set()
                 # Until it has looked for something to send.
                 self._busy.add(id_)
 
@@ -178,7 +182,7 @@ class Senders:
         wake, status = self._wake[broker.id], self.status[broker.id]
         try:
             while True:
-                await self._turn(broker.id, wake)
+                await self._turn(broker.id)
                 push = self._outbox.take(broker.id, TAKE_PARTITIONS)
                 if push is None:
                     status.answered()
@@ -204,27 +208,40 @@ class Senders:
         finally:
             await transport.close()
 
-    async def _turn(self, broker_id: int, wake: asyncio.Event) -> None:
+    async def _turn(self, broker_id: int) -> None:
         """Decisions have priority over encoding much that nobody waits for; who gets to lead never waits for it."""
-        while self._deciding and self._outbox.can_wait(broker_id, SMALL_PARTITIONS):
-            left_s = self._encode_at - time.monotonic()
-            if left_s <= 0:
+
+        def ready() -> bool:
+            return not self._deciding or not self._outbox.can_wait(broker_id, SMALL_PARTITIONS)
+
+        while not ready():
+            if (left_s := self._encode_at - time.monotonic()) <= 0:
                 self._encode_at = time.monotonic() + BUSY_PAUSE_S
                 return
-            wake.clear()
-            # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await wake.wait()
+            await self._wait(broker_id, ready, left_s)
 
     async def _rest(self, broker_id: int) -> None:
         """Let small changes gather, until there is one that cannot wait, or much besides."""
-        wake, outbox = self._wake[broker_id], self._outbox
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(REST_S, REST_FOR_EACH_S * len(self._tasks))):
-                while not outbox.is_urgent(broker_id) and outbox.pending_max(broker_id) <= SMALL_PARTITIONS:
-                    wake.clear()
+        outbox = self._outbox
+
+        def ready() -> bool:
+            return outbox.is_urgent(broker_id) or outbox.pending_max(broker_id) > SMALL_PARTITIONS
+
+        if not ready():
+            await self._wait(broker_id, ready, max(REST_S, REST_FOR_EACH_S * len(self._tasks)))
+
+    async def _wait(self, broker_id: int, ready: Callable[[], bool], most_s: float) -> None:
+        """Until the outbox has changed so that ``ready`` holds, or somebody wakes it; for ``most_s`` at most."""
+        wake = self._wake[broker_id]
+        wake.clear()
+        self._ready[broker_id] = ready
+        # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(most_s):
                     await wake.wait()
+        finally:
+            self._ready.pop(broker_id, None)
 
     async def _connect(self, transport: Transport, push: Push, status: SenderStatus) -> None:
         """Connect, however many attempts it takes. Raises LeadershipError when nothing may be sent any more."""

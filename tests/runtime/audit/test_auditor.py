@@ -521,7 +521,8 @@ def test_digests_wait_while_decisions_are_made(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Expected, "refresh", watched)
     monkeypatch.setattr(asyncio, "sleep", noted)
     assert rig.look(1).verdict is Verdict.EQUAL
-    assert set(waited) == {module.BUSY_S}
+    # First for those who ask at the same moment.
+    assert (waited[0], set(waited[1:])) == (0, {module.BUSY_S})
 
 
 def test_a_broker_that_registers_anew_while_it_is_asked_is_not_compared() -> None:
@@ -569,6 +570,88 @@ def test_rounds_are_an_interval_apart_and_brokers_are_spread_over_half_of_it(
     assert [broker_id for broker_id, _ in looked] == [1, 2, 3] * 2
     assert [at_s - began_s for _, at_s in looked] == pytest.approx(expected)
     assert 99 not in rig.auditor.brokers, "it is gone"
+
+
+@pytest.mark.parametrize(("parts", "looks"), [(1, 1), (2, 2), (10, 3)])
+def test_brokers_of_one_part_share_one_look_at_all_topics(
+    monkeypatch: pytest.MonkeyPatch, parts: int, looks: int
+) -> None:
+    rig, refreshed = Rig(), 0
+    refresh = Expected.refresh
+
+    async def counted(expected: Expected, turn: Turn) -> Totals:
+        nonlocal refreshed
+        refreshed += 1
+        return await refresh(expected, turn)
+
+    async def one_round() -> None:
+        running = asyncio.create_task(rig.auditor.run())
+        await asyncio.sleep(rig.auditor._interval_s * 0.9)
+        running.cancel()
+
+    monkeypatch.setattr(module, "PARTS", parts)
+    monkeypatch.setattr(Expected, "refresh", counted)
+    loop.run(one_round())
+    assert refreshed == looks
+    assert [rig.auditor.brokers[id_].verdict for id_ in (1, 2, 3)] == [Verdict.EQUAL] * 3
+    assert rig.auditor._waiting == set()
+
+
+def test_brokers_that_differ_list_their_topics_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, listed = Rig(), list[tuple[int, bool]]()
+    describe = rig.describe_state
+
+    async def noted(broker: Broker, request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
+        if request.HasField("topics"):
+            listed.append((broker.id, True))
+            await asyncio.sleep(0.01)
+            listed.append((broker.id, False))
+        return await describe(broker, request)
+
+    for id_ in rig.brokers:
+        rig.handlers(id_).metadata._remove(("t", 1))
+    monkeypatch.setattr(rig, "describe_state", noted)
+    asyncio.run(rig.auditor._look_at_all([1, 2, 3]))
+    assert listed == [(id_, begins) for id_ in (1, 2, 3) for begins in (True, False)]
+    assert all(rig.known(id_) == ["t-1 METADATA"] for id_ in (1, 2, 3))
+
+
+def test_a_cluster_without_brokers_is_audited_once_it_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    brokers, rig.core.cluster.brokers = rig.core.cluster.brokers, {}
+
+    async def rounds() -> None:
+        running = asyncio.create_task(rig.auditor.run())
+        await asyncio.sleep(rig.auditor._interval_s)
+        assert not running.done()
+        rig.core.cluster.brokers = brokers
+        await asyncio.sleep(2 * rig.auditor._interval_s)
+        running.cancel()
+
+    loop.run(rounds())
+    assert sorted(rig.auditor.brokers) == [1, 2, 3]
+
+
+def test_a_look_that_raises_ends_those_beside_it_and_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, ended = Rig(), list[int]()
+
+    async def look(broker_id: int, topics: Collection[str] = ()) -> None:
+        del topics
+        if broker_id == 2:
+            raise LeadershipError("over")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(broker_id)
+
+    async def audit() -> None:
+        with pytest.raises(LeadershipError):
+            await rig.auditor.run()
+        assert ended == [1, 3]
+
+    monkeypatch.setattr(module, "PARTS", 1)
+    monkeypatch.setattr(rig.auditor, "look", look)
+    loop.run(audit())
 
 
 # --- problems ------------------------------------------------------------------------------------------------

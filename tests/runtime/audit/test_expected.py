@@ -111,11 +111,14 @@ async def test_an_unchanged_topic_is_not_added_up_again(monkeypatch: pytest.Monk
     cluster.topics["t1"].partitions[0].leadership = LeaderAndIsr(2, 2, (1, 2), 2, 1)
     await kept.refresh()
     assert added == ["t0", "t1", "t2", "t1"]
-    # A broker that goes changes what is offline.
+    # A broker that goes, or is about to, changes what is offline.
     del cluster.brokers[3]
-    await kept.refresh()
-    await kept.refresh()
+    gone = await kept.refresh()
+    assert await kept.refresh() == gone
     assert added == ["t0", "t1", "t2", "t1", "t0", "t1", "t2"]
+    cluster.brokers[3] = a_broker(3, 3)
+    cluster.shutting_down.add(3)
+    assert await kept.refresh() == gone
 
 
 async def test_what_was_prepared_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -375,6 +375,14 @@ async def test_small_changes_gather_and_an_urgent_one_is_told_at_once() -> None:
     rig.outbox.leader_and_isr([([1], first)], False, 2, "test")
     await rig.go(0.1)
     assert rig.hand.times == pytest.approx([began, began + 0.004])
+    # Nor does much.
+    rig.hand.times.clear()
+    began = loop.time()
+    rig.outbox.update_metadata([first], 2, "test")
+    await rig.go(0.004)
+    rig.outbox.update_metadata(topic("u", sender.SMALL_PARTITIONS + 1), 2, "test")
+    await rig.go(0.1)
+    assert rig.hand.times == pytest.approx([began, began + 0.004])
 
 
 @leaping
