@@ -1,4 +1,4 @@
-"""Asks one broker after the other what it holds, and has it told again what differs.
+"""Asks brokers, a tenth of them at a time, what they hold, and has them told again what differs.
 
 A difference counts once two looks found the same one while nothing was pending for the broker. It is recorded, told
 again at once, and from then on with growing delay until it is gone.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any, cast
 import aiohttp
 import pytest
 import pytest_asyncio
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from controller.core.events import EventKind
 from controller.runtime.config import Settings
@@ -118,6 +122,25 @@ async def test_who_gets_in(server: Server) -> None:
     found = {path: {who: (await server.get(path, who))[0] for who in row} for path, row in ROWS.items()}
     assert found == ROWS
     assert set(ROWS) > OPEN
+
+
+async def test_the_page_of_metrics_is_written_beside_the_event_loop(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    writer, content_type = choose_encoder("")
+
+    def noted(registry: Collector) -> bytes:
+        threads.append(threading.get_ident())
+        return writer(registry)
+
+    monkeypatch.setattr(http_server, "choose_encoder", lambda _: (noted, content_type))
+    status, page = await server.get("/metrics", "reader")
+    named = {family.name for family in text_string_to_metric_families(page)}
+    assert status == 200
+    assert named > {family.name for family in server.daemon.registry.collect()}
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 class SecuredServer:
