@@ -35,6 +35,7 @@ class Wrong(Enum):
     MAINTENANCE = "maintenance"
     FROZEN = "frozen"
     PUSH_PROBLEM = "push_problem"
+    WENT_BACK = "zookeeper_went_back"
     IGNORED = "brokers_ignored"
     FLAPPING = "brokers_flapping"
 
@@ -115,11 +116,14 @@ class Tally:
 
 class Told(NamedTuple):
     """What the controller tells of a broker: why it takes no pushes (empty: it does), how often it was lost in a row,
-    and for how long no leadership returns to it."""
+    for how long no leadership returns to it, of how many partitions it was told newer states than ZooKeeper has, and
+    why these are not taken over (empty: they are being)."""
 
     push_problem: str = ""
     losses: int = 0
     hold_s: int = 0
+    newer_states: int = 0
+    newer_wait: str = ""
 
 
 class Seen(NamedTuple):
@@ -176,6 +180,11 @@ def _told(registered: Collection[int], told: Mapping[int, Told]) -> Iterator[Fin
             yield Finding(
                 Wrong.PUSH_PROBLEM, 1, f"broker {id_} does not take all pushes: {known.push_problem}"
             )
+        if known.newer_states:
+            partitions = counted(known.newer_states, "partition")
+            text = f"broker {id_} was told newer states of {partitions} than ZooKeeper has, which went back: they are"
+            wait = f"not taken over, since {known.newer_wait}" if known.newer_wait else "being taken over"
+            yield Finding(Wrong.WENT_BACK, known.newer_states, f"{text} {wait}")
         if known.hold_s:
             text = (
                 f"broker {id_} comes and goes: it was lost {known.losses} times, and gets no leaderships back"

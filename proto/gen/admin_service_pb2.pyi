@@ -38,7 +38,7 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class BrokerDescription(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "endpoints", "rack", "leader_count", "replica_count", "pending_pushes", "push_problem", "refuses_pushes", "losses", "hold_s")
+    __slots__ = ("broker_id", "broker_epoch", "endpoints", "rack", "leader_count", "replica_count", "pending_pushes", "push_problem", "refuses_pushes", "losses", "hold_s", "newer_states", "newer_wait")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,8 @@ class BrokerDescription(_message.Message):
     REFUSES_PUSHES_FIELD_NUMBER: _ClassVar[int]
     LOSSES_FIELD_NUMBER: _ClassVar[int]
     HOLD_S_FIELD_NUMBER: _ClassVar[int]
+    NEWER_STATES_FIELD_NUMBER: _ClassVar[int]
+    NEWER_WAIT_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     endpoints: _containers.RepeatedCompositeFieldContainer[_broker_control_pb2.Endpoint]
@@ -61,7 +63,9 @@ class BrokerDescription(_message.Message):
     refuses_pushes: bool
     losses: int
     hold_s: int
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_broker_control_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., pending_pushes: _Optional[int] = ..., push_problem: _Optional[str] = ..., refuses_pushes: _Optional[bool] = ..., losses: _Optional[int] = ..., hold_s: _Optional[int] = ...) -> None: ...
+    newer_states: int
+    newer_wait: str
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_broker_control_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., pending_pushes: _Optional[int] = ..., push_problem: _Optional[str] = ..., refuses_pushes: _Optional[bool] = ..., losses: _Optional[int] = ..., hold_s: _Optional[int] = ..., newer_states: _Optional[int] = ..., newer_wait: _Optional[str] = ...) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
     __slots__ = ("error_code", "controller_id", "controller_epoch", "event_id", "brokers", "topic_count", "partition_count", "offline_partition_count", "preferred_replica_imbalance_count", "problems", "problem_count", "unguarded", "standby")

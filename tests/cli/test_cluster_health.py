@@ -127,6 +127,20 @@ def test_one_thing_that_is_wrong_hides_no_other() -> None:
     assert [f.what.value for f in wrong(seen)] == ["push_problem", "brokers_flapping"]
 
 
+def test_a_zookeeper_that_went_back_is_wrong_until_what_it_forgot_is_taken_over() -> None:
+    told = {
+        b: pb.BrokerDescription(broker_id=b, newer_states=n, newer_wait=wait)
+        for b, n, wait in ((1, 2, ""), (2, 1, "broker 3 may know newer ones: no answer"))
+    }
+    assert found(a_cluster(), pb.DescribeClusterResponse(brokers=[told[1]]))["zookeeper_went_back"] == (
+        "broker 1 was told newer states of 2 partitions than ZooKeeper has, which went back: they are being taken over"
+    )
+    assert found(a_cluster(), pb.DescribeClusterResponse(brokers=[told[2]]))["zookeeper_went_back"] == (
+        "broker 2 was told newer states of 1 partition than ZooKeeper has, which went back: they are not taken over,"
+        " since broker 3 may know newer ones: no answer"
+    )
+
+
 def test_what_is_left_out_is_wrong() -> None:
     now = a_cluster()
     raised = Suspect(SubjectKind.TOPIC, "t", "TopicChange", "KeyError: 7", "d", 1, 1, 0, quarantined=True)

@@ -99,7 +99,10 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
     if described is None or isinstance(described, str):
         told = described
     else:
-        told = {b.broker_id: Told(b.push_problem, b.losses, b.hold_s) for b in described.brokers}
+        told = {
+            b.broker_id: Told(b.push_problem, b.losses, b.hold_s, b.newer_states, b.newer_wait)
+            for b in described.brokers
+        }
     quarantined = [str(suspect.subject) for suspect in now.quarantine.quarantined()]
     return list(
         wrong(Seen(now.controller_id, tally, told, now.problems, now.maintenance, now.forgotten, quarantined))

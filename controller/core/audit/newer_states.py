@@ -36,6 +36,13 @@ def newest(told: LeaderAndIsr, other: LeaderAndIsr | None) -> LeaderAndIsr:
     return msgspec.structs.replace(best, partition_epoch=version)
 
 
+def is_outdone(known: LeaderAndIsr, told: LeaderAndIsr) -> bool:
+    """Whether a broker was told what ZooKeeper has forgotten: a higher epoch, or another leader of the same one."""
+    if told.leader_epoch == known.leader_epoch and told.leader != known.leader:
+        return True
+    return told.leader_epoch > known.leader_epoch or told.partition_epoch > known.partition_epoch
+
+
 class _Change(NamedTuple):
     partition: Partition
     known: LeaderAndIsr
@@ -58,9 +65,7 @@ def _change(context: EventContext, partition: Partition, told: LeaderAndIsr) -> 
     cluster, known = context.cluster, partition.leadership
     if known is None or not context.is_present(partition):
         return None
-    forgotten = told.leader_epoch == known.leader_epoch and told.leader != known.leader
-    higher = told.leader_epoch > known.leader_epoch or told.partition_epoch > known.partition_epoch
-    if not higher and not forgotten:
+    if not is_outdone(known, told):
         return None
     epoch = max(told.leader_epoch, known.leader_epoch) + 1
     if known.controller_epoch > cluster.controller_epoch:

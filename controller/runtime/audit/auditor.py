@@ -15,9 +15,9 @@ from enum import Enum
 
 import structlog
 
-from controller.core.audit.newer_states import newest
+from controller.core.audit.newer_states import is_outdone, newest
 from controller.core.events import TellAgain
-from controller.core.model import Broker, Cluster, ControlProtocol, Partition, Topic
+from controller.core.model import Broker, Cluster, ControlProtocol, LeaderAndIsr, Partition, Topic
 from controller.core.records import AuditFinding
 from controller.runtime.audit.asking import Asking
 from controller.runtime.audit.differences import Difference, Held, Remedy, Side, differences
@@ -77,6 +77,10 @@ class BrokerAudit:
     known: dict[Key, Known] = field(default_factory=dict)
     #: Leaders that knew a newer partition epoch at the last look: their state znodes were read again since.
     ahead: set[Difference] = field(default_factory=set)
+    #: States that it was told and that were newer than ZooKeeper's at the last look, by topic and partition, and why
+    #: they are not taken over yet.
+    newer: dict[tuple[str, int], LeaderAndIsr] = field(default_factory=dict)
+    newer_wait: str = ""
     #: Topics that differ and were not compared yet, because there are too many.
     left: int = 0
     #: Of a Kafka broker: the last topic that was compared, while there are too many for one look.
@@ -191,7 +195,13 @@ class Auditor:
         way = self._open_way()
         try:
             look = self._new_look(broker, way)
-            found = await self._outdone(broker, way, await look.confirmed(topics))
+            found = await look.confirmed(topics)
+            newer = {d.key[:2]: d.newer for d in found if d.newer is not None}
+            others = audit.newer.items() if look.examined is not None else ()
+            audit.newer = {k: told for k, told in others if k[0] not in (look.examined or ())} | newer
+            if newer:
+                audit.newer_wait = ""
+            found = await self._outdone(broker, audit, way, found)
         finally:
             await way.close()
         self._keep(broker, audit, found, look.examined)
@@ -215,7 +225,21 @@ class Auditor:
         # What is decided just now waits for nothing of this.
         await asyncio.sleep(0 if all(map(self._settled, self._waiting)) else BUSY_S)
 
-    async def _outdone(self, broker: Broker, way: Asking, found: Sequence[Difference]) -> list[Difference]:
+    def newer_states(self, broker_id: int) -> tuple[int, str]:
+        """Of how many partitions a broker was told newer states than ZooKeeper has now, and why these are not taken
+        over yet; empty: they are being."""
+        audit = self.brokers.get(broker_id)
+        if audit is None or not audit.newer:
+            return 0, ""
+        known = ((self._cluster.partition(*key), told) for key, told in audit.newer.items())
+        count = sum(
+            p is not None and p.leadership is not None and is_outdone(p.leadership, told) for p, told in known
+        )
+        return count, audit.newer_wait if count else ""
+
+    async def _outdone(
+        self, broker: Broker, audit: BrokerAudit, way: Asking, found: Sequence[Difference]
+    ) -> list[Difference]:
         """With the newest of the states that brokers were told, where ZooKeeper has an older one: another broker may
         know a still newer one. Raises _NotNowError while one does not answer."""
         newer = {d.key: d.newer for d in found if d.newer is not None}
@@ -226,6 +250,7 @@ class Auditor:
             try:
                 held = await self._new_look(other, way).differences(topics)
             except (_NotNowError, UnreachableError) as why:
+                audit.newer_wait = f"broker {other.id} may know newer ones: {why}"
                 who = f"it was told newer states than ZooKeeper has, perhaps broker {other.id}, too"
                 raise _NotNowError(Verdict.PENDING, f"{who}: {why}") from None
             for difference in held:

@@ -174,6 +174,7 @@ class AdminService:
 def _describe_broker(term: Term, broker: Broker, counts: state.Census) -> pb.BrokerDescription:
     status = term.senders.status.get(broker.id)
     flapping = term.machine.cluster.flapping.get(broker.id)
+    newer, newer_wait = term.auditor.newer_states(broker.id)
     return pb.BrokerDescription(
         broker_id=broker.id,
         broker_epoch=broker.epoch,
@@ -186,6 +187,8 @@ def _describe_broker(term: Term, broker: Broker, counts: state.Census) -> pb.Bro
         refuses_pushes=bool(status and status.refused),
         losses=flapping.losses if flapping else 0,
         hold_s=flapping.hold_us // 1_000_000 if flapping else 0,
+        newer_states=newer,
+        newer_wait=newer_wait,
     )
 
 

@@ -368,7 +368,9 @@ def test_of_what_brokers_were_told_before_zookeeper_went_back_the_newest_is_take
     replace_replica(rig, 1, 0, leader=1, leader_epoch=4, partition_epoch=9)
     replace_replica(rig, 2, 0, role=Role.LEADER, leader=2, leader_epoch=6, partition_epoch=30, isr=(2,))
     assert rig.look(1).verdict is Verdict.DIFFERENT
+    assert [rig.auditor.newer_states(id_) for id_ in (1, 2, 3)] == [(1, ""), (0, ""), (0, "")]
     rig.mend()
+    assert rig.auditor.newer_states(1) == (0, ""), "as soon as it is written"
     assert leader_of(rig, 0) == LeaderAndIsr(2, 7, (2,), 31, 1)
     assert rig.verdicts() == [Verdict.EQUAL] * 3
     replica = rig.handlers(1).replicas.get("t", 0)
@@ -383,6 +385,21 @@ def test_a_newer_state_is_taken_over_once_every_broker_has_said_what_it_knows() 
     found = rig.look(1)
     assert (found.verdict, rig.told) == (Verdict.PENDING, [])
     assert "perhaps broker 3, too: no answer" in found.why
+    waits = (1, "broker 3 may know newer ones: no answer")
+    assert rig.auditor.newer_states(1) == waits
+    rig.look(1, "u")
+    assert rig.auditor.newer_states(1) == waits, "nobody asked about it"
+    replace_replica(rig, 1, 0, leader_epoch=0)
+    rig.look(1, "t")
+    assert rig.auditor.newer_states(1) == (0, "")
+    rig.unreachable.clear()
+    replace_replica(rig, 1, 0, leader_epoch=4)
+    rig.look(1)
+    assert rig.auditor.newer_states(1) == (1, "")
+    rig.world.delete_topic("t")
+    rig.core.run()
+    rig.core.cluster.topics.pop("t", None)
+    assert rig.auditor.newer_states(1) == (0, "")
 
 
 def test_what_is_known_of_a_broker_s_former_process_is_forgotten() -> None:

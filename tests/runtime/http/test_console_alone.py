@@ -427,7 +427,9 @@ def test_brokers_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.approvals = {1: StopApproval(51, "w", "a", 1), 2: StopApproval(1, "of a former life", "a", 1)}
     cluster.flapping = {2: Flapping(3, 0, 300_000_000)}
     term = term_of(cluster)
-    term.auditor, term.machine.outbox = SimpleNamespace(brokers={}), SimpleNamespace(pending=lambda _: 4)
+    newer = {2: (7, "broker 9 is asleep")}
+    term.auditor = SimpleNamespace(brokers={}, newer_states=lambda id_: newer.get(id_, (0, "")))
+    term.machine.outbox = SimpleNamespace(pending=lambda _: 4)
     counted = survey.Survey(cluster.brokers)
     for partition in cluster.partitions():
         counted.count(partition, 1)
@@ -440,7 +442,10 @@ def test_brokers_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
         [2, False, False, 1, 0, "asleep"],
         [9, True, False, 1, 0, ""],
     ]
-    assert [views._told(term, id_) for id_ in (1, 2)] == [Told(), Told("asleep", 3, 300)]
+    assert [views._told(term, id_) for id_ in (1, 2)] == [
+        Told(),
+        Told("asleep", 3, 300, 7, "broker 9 is asleep"),
+    ]
 
 
 # --- moments of the past -------------------------------------------------------------------------------------

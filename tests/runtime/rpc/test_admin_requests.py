@@ -322,6 +322,8 @@ async def test_the_cluster_is_described_as_the_controller_knows_it(
                 "refuses_pushes": False,
                 "losses": 0,
                 "hold_s": 0,
+                "newer_states": 0,
+                "newer_wait": "",
             }
             for b in (1, 2, 3)
         }

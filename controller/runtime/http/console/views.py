@@ -43,6 +43,7 @@ COMMANDS: Mapping[Wrong | Unfinished, str] = {
     Wrong.FLAPPING: "pctl brokers",
     Wrong.PUSH_PROBLEM: "pctl brokers",
     Wrong.IGNORED: "pctl brokers",
+    Wrong.WENT_BACK: "pctl audit",
     Unfinished.PUSHES: "pctl brokers",
     Unfinished.REASSIGNMENTS: "pctl reassign list",
     Unfinished.SHUTDOWNS: "pctl maintenance show",
@@ -147,8 +148,8 @@ def _attribution(mark: Attribution | None) -> dict[str, str] | None:
 
 def _told(term: Term, broker_id: int) -> Told:
     flapping = term.machine.cluster.flapping.get(broker_id)
-    problem = _push_problem(term, broker_id)
-    return Told(problem, flapping.losses, flapping.hold_us // 1_000_000) if flapping else Told(problem)
+    losses, hold_s = (flapping.losses, flapping.hold_us // 1_000_000) if flapping else (0, 0)
+    return Told(_push_problem(term, broker_id), losses, hold_s, *term.auditor.newer_states(broker_id))
 
 
 def _push_problem(term: Term, broker_id: int) -> str:
