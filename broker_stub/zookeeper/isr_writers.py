@@ -249,7 +249,8 @@ class NotificationWriter:
 
     async def _directories(self, proposal: IsrProposal) -> dict[int, int] | None:
         """The directories of the ISR's members, as the controller keeps them (docs/adr/0017): those that stay keep
-        theirs, a new one's is in the registration that it fetched under. None: that registration is gone.
+        theirs, a new one's is in the registration that it fetched under. None: that registration is gone, or malformed,
+        so that the controller counts the broker as gone.
 
         Raises StoreUnavailable.
         """
@@ -267,6 +268,8 @@ class NotificationWriter:
             if registration is None or (registration[1] != epoch and not own):
                 return None
             registered = decode_directories(registration[0])
+            if registered is None:
+                return None
             whole = of_broker(registered)
             known = directories.get(broker_id, UNKNOWN) if stays else whole
             # It may be believed if the directory that the state names has not been lost since.

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_stub.control.requests import Key
+from broker_stub.data_identity import of_broker
 from broker_stub.replication.isr import IsrProposer
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered
 from broker_stub.rpc.peers import Peers
@@ -322,6 +323,22 @@ async def test_who_registered_anew_since_it_caught_up_does_not_join(
     (result,) = await notifier.propose([FOO._replace(isr_epochs=(-1, 90))])
     assert result.error == codes.INELIGIBLE_REPLICA
     assert states.states["foo", 0][1] == 7
+
+
+async def test_what_directories_are_told_beside_a_malformed_registration_is_not_answered_as_written(
+    notifier: NotificationWriter, states: States
+) -> None:
+    """Else the leader would not tell them again."""
+    both = of_broker((12, 13))
+    states.put(("foo", 0), 7, isr=[1, 2], isr_directories={"2": both})
+    tells = FOO._replace(isr_epochs=(-1, 90), isr_directories=(0, 13))
+    states.registrations[2] = b"{", 90
+    (result,) = await notifier.propose([tells])
+    assert result.error == codes.INELIGIBLE_REPLICA
+    states.registrations[2] = b'{"directories":["AAAADAAAAAAAAAAAAAAAAA","AAAADQAAAAAAAAAAAAAAAA"]}', 90
+    (result,) = await notifier.propose([tells])
+    assert result.error == codes.NONE
+    assert json.loads(states.states["foo", 0][0])["isr_directories"] == {"2": 13}
 
 
 async def test_what_may_have_been_written_is_not_refused_afterwards(
