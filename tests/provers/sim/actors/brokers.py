@@ -136,6 +136,13 @@ class SimBroker:
         """All replicas, on whichever disk."""
         return {key: folder for disk in self.disks for key, folder in disk.folders.items()}
 
+    def remembered(self, key: Key) -> int:
+        """The leader epoch that it has of a replica; -1: none."""
+        if self.broker is not None:
+            replica = self.broker._handlers.replicas.get(*key)
+            return replica.leader_epoch if replica is not None else -1
+        return max((d.states[key].leader_epoch for d in self.disks if key in d.states), default=-1)
+
     @property
     def address(self) -> str:
         return f"{self.name}:{PORT}"
