@@ -211,9 +211,15 @@ class NotificationWriter:
         return results
 
     async def _write(self, proposal: IsrProposal) -> IsrResult:
+        found = await self._store.get_state(*proposal.key)
+        stored = _decode_stored(proposal.key, found[0]) if found is not None else None
+        same = found is not None and found[1] == proposal.partition_epoch
+        if same and stored is not None and stored.leader_epoch != proposal.leader_epoch:
+            # A version tells one state from another only as long as ZooKeeper does not go back (docs/adr/0023).
+            return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
         asked, directories = self._unanswered.get(proposal.key, (None, None))
         if asked != proposal or directories is None:
-            directories = await self._directories(proposal)
+            directories = await self._directories(proposal, stored)
         if directories is None:
             return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
         self._unanswered[proposal.key] = proposal, directories
@@ -247,15 +253,15 @@ class NotificationWriter:
         self._timer.changed(proposal.key, self._now_ms())
         return IsrResult(proposal.key, codes.NONE, state.leader, state.leader_epoch, state.isr, new_version)
 
-    async def _directories(self, proposal: IsrProposal) -> dict[int, int] | None:
+    async def _directories(
+        self, proposal: IsrProposal, stored: PartitionState | None
+    ) -> dict[int, int] | None:
         """The directories of the ISR's members, as the controller keeps them (docs/adr/0017): those that stay keep
         theirs, a new one's is in the registration that it fetched under. None: that registration is gone, or malformed,
         so that the controller counts the broker as gone.
 
         Raises StoreUnavailable.
         """
-        found = await self._store.get_state(*proposal.key)
-        stored = _decode_stored(proposal.key, found[0]) if found is not None else None
         before = stored if stored is not None else PartitionState(-1, -1, -1, ())
         directories = {b: d for b, d in before.directories.items() if b in proposal.isr}
         told = dict(zip(proposal.isr, proposal.isr_directories, strict=False))

@@ -341,6 +341,20 @@ async def test_what_directories_are_told_beside_a_malformed_registration_is_not_
     assert json.loads(states.states["foo", 0][0])["isr_directories"] == {"2": 13}
 
 
+async def test_a_version_that_is_another_state_s_again_is_not_written_over(
+    notifier: NotificationWriter, states: States
+) -> None:
+    """ZooKeeper went back, and somebody was elected."""
+    states.away = True
+    with pytest.raises(IsrUnanswered):
+        await notifier.propose([FOO])
+    states.away = False
+    states.put(("foo", 0), 7, leader=2, leader_epoch=6, isr=[2])
+    (result,) = await notifier.propose([FOO])
+    assert result.error == codes.INVALID_UPDATE_VERSION
+    assert states.states["foo", 0][1] == 7
+
+
 async def test_what_may_have_been_written_is_not_refused_afterwards(
     notifier: NotificationWriter, states: States
 ) -> None:

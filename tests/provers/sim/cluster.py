@@ -88,6 +88,7 @@ class SimulatedCluster:
         self.ledger.is_live = lambda session_id: session_id in ensemble.sessions
         self.ledger.process_of = lambda id_: self.brokers[id_].incarnations if id_ in self.brokers else 0
         self.ledger.remembered = lambda id_, key: self.brokers[id_].remembered(key)
+        self.ledger.is_running = lambda id_: self.brokers[id_].alive
         kafka_rng = Random(f"{plan.seed}:kafka")
         self.kafka = KafkaController(ensemble, self.ask_zookeeper, kafka_rng) if options.takeover else None
         self.rpc = Wires(loop, Random(f"{plan.seed}:wires"), _weather(options))

@@ -168,8 +168,11 @@ class Ledger:
         #: The process of a broker that runs now, by a number; and that of the leader when its state was written.
         self.process_of: Callable[[int], int] = lambda _: 0
         self._written_in: dict[Partition, int] = {}
-        #: The leader epoch that a broker remembers.
-        self.remembered: Callable[[int, Partition], int] = lambda _broker, _partition: -1
+        #: Leader epoch, leader and partition epoch that a broker has of a partition; and whether it runs.
+        self.remembered: Callable[[int, Partition], tuple[int, int, int]] = lambda _broker, _key: (-1, -1, -1)
+        self.is_running: Callable[[int], bool] = lambda _: True
+        #: All states that were stored, in order.
+        self._stored: dict[Partition, list[State]] = {}
         #: The same of a topic's id: whether a controller lives that knows it; and of topics, while others are stored.
         self.misnaming: bool | None = None
         self.misnamed: dict[str, bool] = {}
@@ -308,19 +311,30 @@ class Ledger:
             elif (match := STATE_PATH.match(path)) and node.data:
                 key = match[1], int(match[2])
                 self.states[key], self.written[key] = _state(node.data, node.version), [node.data]
+        for key in {known[1:3] for known in self._leaders}:
+            self._forget(key, self.states[key].leader_epoch if key in self.states else -1)
         for key, state in self.states.items():
-            self._forget(key, state.leader_epoch)
             name, number = key
             before, now = topics.get(name), self.topics[name]
-            present = states.get(key)
             stayed = before is not None and before.partitions.get(number) == now.partitions.get(number)
-            if present is None or before is None or before.id != now.id or not stayed:
+            self._outdated.pop(key, None)
+            if key not in states or before is None or before.id != now.id or not stayed:
                 self.excuse(key)
-                self._outdated.pop(key, None)
-            elif present.pushed != state.pushed:
-                on = present.leader_epoch == state.leader_epoch
-                self._outdated.setdefault(key, (present, on, self._written_in.get(key, 0)))
+            elif (newest := self._newest(key, now.partitions[number])) is not None:
+                goes_on = newest.leader_epoch == state.leader_epoch
+                if newest.pushed != state.pushed and newest.leader_epoch >= state.leader_epoch:
+                    self._outdated[key] = newest, goes_on, self._written_in.get(key, 0)
             self._check_lossy(key)
+
+    def _newest(self, partition: Partition, replicas: Iterable[int]) -> State | None:
+        """The newest state that brokers know which run. Who does not, may know a newer one: what was acknowledged by it
+        is lost if others go on before he is back."""
+        known = {b: self.remembered(b, partition) for b in replicas}
+        best = max((known[b] for b in known if self.is_running(b)), default=(-1, -1, -1))
+        if any(told[0] > best[0] for told in known.values()):
+            self.excuse(partition)
+        told = [s for s in self._stored.get(partition, ()) if (s.leader_epoch, s.leader) == best[:2]]
+        return max((s for s in told if s.version <= best[2]), key=lambda s: s.version, default=None)
 
     def _exceeded(self, name: str, partition: Partition, state: State) -> None:
         """Who leads under a leader epoch above all that were forgotten was in sync by the last one; so was his ISR."""
@@ -333,7 +347,7 @@ class Ledger:
         if state.leader_epoch <= present.leader_epoch:
             if (
                 state.leader not in present.isr
-                and self.remembered(state.leader, partition) < state.leader_epoch
+                and self.remembered(state.leader, partition)[0] < state.leader_epoch
             ):
                 # It was away when the leader epoch was another's.
                 self.excuse(partition)
@@ -419,6 +433,7 @@ class Ledger:
             return
         self._restored.pop(partition, None)
         self.states[partition] = state
+        self._stored.setdefault(partition, []).append(state)
         if before is None or before.leader_epoch != state.leader_epoch:
             self._written_in[partition] = self.process_of(state.leader)
         name = f"{partition[0]}-{partition[1]}"

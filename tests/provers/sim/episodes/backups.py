@@ -74,7 +74,8 @@ async def _back(asker: Calm, *, by_the_book: bool, epoch: int) -> None:
         "brokers are registered", limit_s, lambda: living <= set(cluster.nodes_below("/brokers/ids"))
     )
     if by_the_book:
-        cluster.ask_zookeeper(Set(EPOCH, b"%d" % epoch, -1))
+        if cluster.ledger.controller_epoch != epoch:
+            cluster.ask_zookeeper(Set(EPOCH, b"%d" % epoch, -1))
         for controller in cluster.controllers.values():
             if not controller.alive:
                 controller.start()
