@@ -213,15 +213,18 @@ class NotificationWriter:
     async def _write(self, proposal: IsrProposal) -> IsrResult:
         found = await self._store.get_state(*proposal.key)
         stored = _decode_stored(proposal.key, found[0]) if found is not None else None
-        same = found is not None and found[1] == proposal.partition_epoch
-        if same and stored is not None and stored.leader_epoch != proposal.leader_epoch:
+        seen = found[1] if found is not None else proposal.partition_epoch
+        if stored is not None and seen == proposal.partition_epoch and stored[1] != proposal.leader_epoch:
             # A version tells one state from another only as long as ZooKeeper does not go back (docs/adr/0023).
             return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
         asked, directories = self._unanswered.get(proposal.key, (None, None))
         if asked != proposal or directories is None:
             directories = await self._directories(proposal, stored)
-        if directories is None:
-            return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
+            if directories is None:
+                return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
+            if seen < proposal.partition_epoch and stored != _wanted(self._broker_id, proposal, directories):
+                # It went back, and the version may become another state's; or the server is behind: later.
+                return IsrResult(proposal.key, codes.OPERATION_NOT_ATTEMPTED)
         self._unanswered[proposal.key] = proposal, directories
         result = await self._write_state(proposal, directories)
         del self._unanswered[proposal.key]
@@ -229,13 +232,7 @@ class NotificationWriter:
 
     async def _write_state(self, proposal: IsrProposal, directories: dict[int, int]) -> IsrResult:
         topic, partition = proposal.key
-        state = PartitionState(
-            self._broker_id,
-            proposal.leader_epoch,
-            proposal.controller_epoch,
-            proposal.isr,
-            directories,
-        )
+        state = _wanted(self._broker_id, proposal, directories)
         data, version = encode_state(state), proposal.partition_epoch
         new_version = await self._store.set_state(topic, partition, data, version)
         if new_version is None:
@@ -301,6 +298,10 @@ class NotificationWriter:
         except StoreUnavailable as error:
             _log.warning("controller not notified of ISR changes yet", partitions=len(keys), why=str(error))
             self._timer.put_back(keys)
+
+
+def _wanted(leader: int, proposal: IsrProposal, directories: dict[int, int]) -> PartitionState:
+    return PartitionState(leader, proposal.leader_epoch, proposal.controller_epoch, proposal.isr, directories)
 
 
 def _decode_stored(key: Key, data: bytes) -> PartitionState | None:

@@ -143,6 +143,10 @@ class SimBroker:
     def remembered(self, key: Key) -> tuple[int, int, int]:
         """Leader epoch, leader and partition epoch that it has of a replica."""
         if self.broker is not None:
+            data = self.broker._bridge._data
+            led = data.manager.get(key) if data is not None else None
+            if led is not None and led.is_leader:
+                return led.leader_epoch, self.id, led.partition_epoch
             known = self.broker._handlers.replicas.get(*key)
         else:
             known = next((d.states[key] for d in self.disks if key in d.states), None)

@@ -322,7 +322,7 @@ class Ledger:
                 self.excuse(key)
             elif (newest := self._newest(key, now.partitions[number])) is not None:
                 goes_on = newest.leader_epoch == state.leader_epoch
-                if newest.pushed != state.pushed and newest.leader_epoch >= state.leader_epoch:
+                if newest.leader_epoch > state.leader_epoch or (goes_on and newest.version > state.version):
                     self._outdated[key] = newest, goes_on, self._written_in.get(key, 0)
             self._check_lossy(key)
 
@@ -360,7 +360,9 @@ class Ledger:
             self.believed.add(partition)
         elif not set(state.isr) <= set(present.isr) and partition not in self.believed:
             if not self.unclean_possible:
-                self._report(f"{name}: {state}, and brokers were told {present}, which ZooKeeper has forgotten")
+                self._report(
+                    f"{name}: {state}, and brokers were told {present}, which ZooKeeper has forgotten"
+                )
             self.excuse(partition)
 
     def not_taken_over(self) -> list[str]:

@@ -146,7 +146,9 @@ class Memory:
         for other in self._cluster.brokers.values():
             for key in sorted(led & _led(other)) if other is not node else ():
                 if key[:2] not in self._cluster.ledger.believed:
-                    self._report(f"{node.name} and {other.name} lead {key[0]}-{key[1]} in leader epoch {key[2]}")
+                    self._report(
+                        f"{node.name} and {other.name} lead {key[0]}-{key[1]} in leader epoch {key[2]}"
+                    )
 
     def _fetched(self, node: SimBroker) -> None:
         """What a follower's former process has fetched says nothing of what its present one has (KIP-903)."""
