@@ -218,13 +218,16 @@ class NotificationWriter:
             # A version tells one state from another only as long as ZooKeeper does not go back (docs/adr/0023).
             return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
         asked, directories = self._unanswered.get(proposal.key, (None, None))
-        if asked != proposal or directories is None:
+        again = asked == proposal
+        if not again or directories is None:
             directories = await self._directories(proposal, stored)
-            if directories is None:
-                return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
-            if seen < proposal.partition_epoch and stored != _wanted(self._broker_id, proposal, directories):
-                # It went back, and the version may become another state's; or the server is behind: later.
-                return IsrResult(proposal.key, codes.OPERATION_NOT_ATTEMPTED)
+        if directories is None:
+            return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
+        if seen < proposal.partition_epoch and stored != _wanted(self._broker_id, proposal, directories):
+            # It went back, and the version may become another state's; or the server is behind: later.
+            if again:
+                raise StoreUnavailable(f"ZooKeeper has version {seen} of {proposal.key}, which is older")
+            return IsrResult(proposal.key, codes.OPERATION_NOT_ATTEMPTED)
         self._unanswered[proposal.key] = proposal, directories
         result = await self._write_state(proposal, directories)
         del self._unanswered[proposal.key]

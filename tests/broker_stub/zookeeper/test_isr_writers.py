@@ -349,6 +349,9 @@ async def test_a_version_that_is_another_state_s_again_is_not_written_over(
     with pytest.raises(IsrUnanswered):
         await notifier.propose([FOO])
     states.away = False
+    states.put(("foo", 0), 6, leader=2, leader_epoch=6, isr=[2])
+    with pytest.raises(IsrUnanswered, match="version 6 of"):
+        await notifier.propose([FOO])
     states.put(("foo", 0), 7, leader=2, leader_epoch=6, isr=[2])
     (result,) = await notifier.propose([FOO])
     assert result.error == codes.INVALID_UPDATE_VERSION

@@ -18,6 +18,8 @@ _BACK = 4
 #: And what connections and elections take, virtual seconds.
 _BACK_S = 6.0
 EPOCH = "/controller_epoch"
+#: Clients try a connection at least once a second: sessions of so long are given up in about their time.
+_LONG_S = 2.0
 
 
 async def restore(cluster: SimulatedCluster) -> None:
@@ -54,7 +56,14 @@ async def _restored(asker: Calm) -> None:
         zk.stop_server(server)
     # What was answered before that has arrived.
     await asker.pass_s(rng.choice((0.1, 0.5, 2 * asker.session_s)))
+    # They find out later that their sessions are refused, and register before the wait for that is over.
+    late = rng.sample(asker.ids, rng.randint(0, len(asker.ids))) if asker.session_s >= _LONG_S else []
+    for id_ in late:
+        zk.block(f"broker-{id_}", range(len(zk.ensemble.servers)))
     cluster.restore_zookeeper(backup)
+    await asker.pass_s(0.4 * asker.session_s)
+    for id_ in late:
+        zk.unblock(f"broker-{id_}")
     await _back(asker, by_the_book=by_the_book, epoch=epoch)
 
 

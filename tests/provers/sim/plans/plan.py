@@ -246,7 +246,7 @@ def _episodes(rng: Random, options: Options) -> int:
 
 
 def _backups(rng: Random, options: Options) -> int:
-    apart = options.takeover or options.poison or options.oversized
+    apart = options.poison or options.oversized
     return rng.choice((1, 1, 2)) if rng.random() < BACKUPS and options.brokers > 1 and not apart else 0
 
 
