@@ -21,7 +21,7 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.handlers.utils import fileobj_to_fd
-from kazoo.protocol.connection import ConnectionDropped
+from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from msgspec import Meta
@@ -194,7 +194,10 @@ class Client(KazooClient):  # type: ignore[misc]
         self.went_back = False
         super().__init__(**{"handler": Handler(access.contexts), **access.client_options(), **settings})
         self._refused_at: float | None = None
-        connect = self._connection._connect
+        self._learn_from(self._connection)
+
+    def _learn_from(self, connection: ConnectionHandler) -> None:
+        connect = connection._connect
 
         def learning(*address: Any) -> Any:
             try:
@@ -207,7 +210,7 @@ class Client(KazooClient):  # type: ignore[misc]
             self.negotiated_ms = round(timeouts[0] * 3 / 2)
             return timeouts
 
-        self._connection._connect = learning
+        connection._connect = learning
 
     def _give_up_refused(self, host: str, ip: str, port: int) -> None:
         """End our session here if it is refused for as long as it lasts without a connection, by a server that begins

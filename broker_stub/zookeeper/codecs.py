@@ -203,12 +203,13 @@ def decode_registrant(data: bytes) -> tuple[str, str]:
     return repr(found.host[:_HOST_CHARACTERS_MAX]), found.incarnation
 
 
-def decode_directories(data: bytes) -> tuple[int, ...]:
-    """The short ids of the data directories in a broker's registration; empty: it does not tell."""
+def decode_directories(data: bytes) -> tuple[int, ...] | None:
+    """The short ids of the data directories in a broker's registration; empty: it does not tell. None: it is
+    malformed."""
     try:
         return tuple(map(short_id, _decode(BROKER_IDS, data, _Registrant).directories))
     except (MalformedZnode, ValueError):
-        return ()
+        return None
 
 
 def broker_path(broker_id: int) -> str:

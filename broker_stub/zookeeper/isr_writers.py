@@ -211,11 +211,23 @@ class NotificationWriter:
         return results
 
     async def _write(self, proposal: IsrProposal) -> IsrResult:
+        found = await self._store.get_state(*proposal.key)
+        stored = _decode_stored(proposal.key, found[0]) if found is not None else None
+        seen = found[1] if found is not None else proposal.partition_epoch
+        if stored is not None and seen == proposal.partition_epoch and stored[1] != proposal.leader_epoch:
+            # A version tells one state from another only as long as ZooKeeper does not go back (docs/adr/0023).
+            return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
         asked, directories = self._unanswered.get(proposal.key, (None, None))
-        if asked != proposal or directories is None:
-            directories = await self._directories(proposal)
+        again = asked == proposal
+        if not again or directories is None:
+            directories = await self._directories(proposal, stored)
         if directories is None:
             return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
+        if seen < proposal.partition_epoch and stored != _wanted(self._broker_id, proposal, directories):
+            # It went back, and the version may become another state's; or the server is behind: later.
+            if again:
+                raise StoreUnavailable(f"ZooKeeper has version {seen} of {proposal.key}, which is older")
+            return IsrResult(proposal.key, codes.OPERATION_NOT_ATTEMPTED)
         self._unanswered[proposal.key] = proposal, directories
         result = await self._write_state(proposal, directories)
         del self._unanswered[proposal.key]
@@ -223,13 +235,7 @@ class NotificationWriter:
 
     async def _write_state(self, proposal: IsrProposal, directories: dict[int, int]) -> IsrResult:
         topic, partition = proposal.key
-        state = PartitionState(
-            self._broker_id,
-            proposal.leader_epoch,
-            proposal.controller_epoch,
-            proposal.isr,
-            directories,
-        )
+        state = _wanted(self._broker_id, proposal, directories)
         data, version = encode_state(state), proposal.partition_epoch
         new_version = await self._store.set_state(topic, partition, data, version)
         if new_version is None:
@@ -247,14 +253,15 @@ class NotificationWriter:
         self._timer.changed(proposal.key, self._now_ms())
         return IsrResult(proposal.key, codes.NONE, state.leader, state.leader_epoch, state.isr, new_version)
 
-    async def _directories(self, proposal: IsrProposal) -> dict[int, int] | None:
+    async def _directories(
+        self, proposal: IsrProposal, stored: PartitionState | None
+    ) -> dict[int, int] | None:
         """The directories of the ISR's members, as the controller keeps them (docs/adr/0017): those that stay keep
-        theirs, a new one's is in the registration that it fetched under. None: that registration is gone.
+        theirs, a new one's is in the registration that it fetched under. None: that registration is gone, or malformed,
+        so that the controller counts the broker as gone.
 
         Raises StoreUnavailable.
         """
-        found = await self._store.get_state(*proposal.key)
-        stored = _decode_stored(proposal.key, found[0]) if found is not None else None
         before = stored if stored is not None else PartitionState(-1, -1, -1, ())
         directories = {b: d for b, d in before.directories.items() if b in proposal.isr}
         told = dict(zip(proposal.isr, proposal.isr_directories, strict=False))
@@ -267,6 +274,8 @@ class NotificationWriter:
             if registration is None or (registration[1] != epoch and not own):
                 return None
             registered = decode_directories(registration[0])
+            if registered is None:
+                return None
             whole = of_broker(registered)
             known = directories.get(broker_id, UNKNOWN) if stays else whole
             # It may be believed if the directory that the state names has not been lost since.
@@ -292,6 +301,10 @@ class NotificationWriter:
         except StoreUnavailable as error:
             _log.warning("controller not notified of ISR changes yet", partitions=len(keys), why=str(error))
             self._timer.put_back(keys)
+
+
+def _wanted(leader: int, proposal: IsrProposal, directories: dict[int, int]) -> PartitionState:
+    return PartitionState(leader, proposal.leader_epoch, proposal.controller_epoch, proposal.isr, directories)
 
 
 def _decode_stored(key: Key, data: bytes) -> PartitionState | None:

@@ -374,6 +374,7 @@ class Daemon:
             if session.over:
                 return
             began = time.monotonic()
+            held_back = began < self._brokers_first_until
             try:
                 result = await self._unless_stopping(self._attempt(session))
             except ConnectionLossError:
@@ -405,8 +406,9 @@ class Daemon:
                 if self.standby is not None:
                     self.standby.follow()
                 self._follow(result)
-                # No known leader: /controller was deleted meanwhile, or cannot be read.
-                known = result.controller_id >= 0
+                # No known leader: /controller was deleted meanwhile, or cannot be read. Whose it is while we hold back
+                # says nothing: we may have to claim it then.
+                known = result.controller_id >= 0 and not held_back
                 await self._wait_for_change(self.claimant.wait_s() if known else lease.ELECTION_RETRY_S)
 
     async def _attempt(self, session: Session) -> Won | Lost:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_stub.control.requests import Key
+from broker_stub.data_identity import of_broker
 from broker_stub.replication.isr import IsrProposer
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered
 from broker_stub.rpc.peers import Peers
@@ -324,6 +325,39 @@ async def test_who_registered_anew_since_it_caught_up_does_not_join(
     assert states.states["foo", 0][1] == 7
 
 
+async def test_what_directories_are_told_beside_a_malformed_registration_is_not_answered_as_written(
+    notifier: NotificationWriter, states: States
+) -> None:
+    """Else the leader would not tell them again."""
+    both = of_broker((12, 13))
+    states.put(("foo", 0), 7, isr=[1, 2], isr_directories={"2": both})
+    tells = FOO._replace(isr_epochs=(-1, 90), isr_directories=(0, 13))
+    states.registrations[2] = b"{", 90
+    (result,) = await notifier.propose([tells])
+    assert result.error == codes.INELIGIBLE_REPLICA
+    states.registrations[2] = b'{"directories":["AAAADAAAAAAAAAAAAAAAAA","AAAADQAAAAAAAAAAAAAAAA"]}', 90
+    (result,) = await notifier.propose([tells])
+    assert result.error == codes.NONE
+    assert json.loads(states.states["foo", 0][0])["isr_directories"] == {"2": 13}
+
+
+async def test_a_version_that_is_another_state_s_again_is_not_written_over(
+    notifier: NotificationWriter, states: States
+) -> None:
+    """ZooKeeper went back, and somebody was elected."""
+    states.away = True
+    with pytest.raises(IsrUnanswered):
+        await notifier.propose([FOO])
+    states.away = False
+    states.put(("foo", 0), 6, leader=2, leader_epoch=6, isr=[2])
+    with pytest.raises(IsrUnanswered, match="version 6 of"):
+        await notifier.propose([FOO])
+    states.put(("foo", 0), 7, leader=2, leader_epoch=6, isr=[2])
+    (result,) = await notifier.propose([FOO])
+    assert result.error == codes.INVALID_UPDATE_VERSION
+    assert states.states["foo", 0][1] == 7
+
+
 async def test_what_may_have_been_written_is_not_refused_afterwards(
     notifier: NotificationWriter, states: States
 ) -> None:
@@ -357,7 +391,9 @@ async def test_somebody_else_wrote(
 ) -> None:
     states.put(("foo", 0), version, **fields)
     before = dict(states.states)
-    assert await notifier.propose([FOO]) == [IsrResult(("foo", 0), codes.INVALID_UPDATE_VERSION)]
+    # Of a lower version a server that is behind may tell: that is tried again.
+    error = codes.INVALID_UPDATE_VERSION if version > FOO.partition_epoch else codes.OPERATION_NOT_ATTEMPTED
+    assert await notifier.propose([FOO]) == [IsrResult(("foo", 0), error)]
     assert states.states == before
 
 

@@ -42,7 +42,7 @@ from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
 from tests.provers.sim.zookeeper.network import Network
 from tests.provers.sim.zookeeper.session import sessions_on
-from tests.provers.sim.zookeeper.tree import Node, Transaction
+from tests.provers.sim.zookeeper.tree import Node, Transaction, Tree
 
 #: How long all may take to come to rest once nothing goes wrong any more, virtual seconds.
 SETTLE_S = 60.0
@@ -86,6 +86,9 @@ class SimulatedCluster:
         ensemble.on_agreed = self._agreed
         self.zk = Network(ensemble, self._zk_delay_s)
         self.ledger.is_live = lambda session_id: session_id in ensemble.sessions
+        self.ledger.process_of = lambda id_: self.brokers[id_].incarnations if id_ in self.brokers else 0
+        self.ledger.remembered = lambda id_, key: self.brokers[id_].remembered(key)
+        self.ledger.is_running = lambda id_: self.brokers[id_].alive
         kafka_rng = Random(f"{plan.seed}:kafka")
         self.kafka = KafkaController(ensemble, self.ask_zookeeper, kafka_rng) if options.takeover else None
         self.rpc = Wires(loop, Random(f"{plan.seed}:wires"), _weather(options))
@@ -211,6 +214,19 @@ class SimulatedCluster:
         self.zk.deliver_answers()
         assert isinstance(reply, Reply)
         return reply.value if reply.code is Code.OK else None
+
+    def restore_zookeeper(self, backup: Tree) -> None:
+        """All servers, which are stopped, are started with what was there before. Who was registered or elected, nobody
+        can know."""
+        ensemble = self.zk.ensemble
+        self.tampered = self.by_hand = True
+        self.ended_early |= ensemble.sessions.keys()
+        self.ledger.went_back(backup.nodes())
+        self.zk.restore(backup)
+        self.memory.went_back(self.ledger.states)
+        self.tools.went_back()
+        self.history.went_back()
+        self.operator.went_back()
 
     @property
     def over(self) -> bool:

@@ -16,6 +16,7 @@ import structlog
 from tests.provers.sim.checks.settling import check_clients, unsettled
 from tests.provers.sim.cluster import SimulatedCluster, Violated
 from tests.provers.sim.environment.loop import StalledError, VirtualTimeLoop, clock_of, run
+from tests.provers.sim.episodes.backups import restore
 from tests.provers.sim.episodes.course import go_through
 from tests.provers.sim.handovers import hand_over
 from tests.provers.sim.interruptions import interrupt
@@ -83,6 +84,7 @@ async def _course(cluster: SimulatedCluster, outcome: Outcome) -> None:
     await hand_over(cluster)
     await interrupt(cluster)
     await go_through(cluster)
+    await restore(cluster)
     for client in cluster.clients:
         client.stop()
     await cluster.until_ended([c.process for c in cluster.clients if c.process is not None], CLIENTS_END_S)

@@ -145,6 +145,22 @@ async def test_a_leader_whose_id_a_broker_takes_gives_up_until_the_broker_goes(
         await until(lambda: daemon.active, "active again")
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_a_broker_claimed_while_an_election_is_held_back_is_claimed_afterwards(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, mode: Mode
+) -> None:
+    """After ZooKeeper was restored from a backup, which may have a persistent one, too."""
+    settings = Settings(controller_id=ID, zookeeper=zookeeper, state_log_dir=tmp_path, kafka_takeover=mode)
+    daemon = Daemon(settings)
+    daemon._let_brokers_register(3600.0)
+    zk.create(znode_paths.CONTROLLER_EPOCH, b"1")
+    zk.create(znode_paths.CONTROLLER, b'{"version":2,"brokerid":1,"timestamp":"1","kraftControllerEpoch":-1}')
+    async with running(daemon):
+        await until(lambda: daemon.current_controller == Lost(1), "the look")
+        daemon._brokers_first_until = 0.0
+        await until(lambda: daemon.active, "the claim")
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 async def test_brokers_on_other_machines_are_not_told_of_a_loopback_address(
     zookeeper: str, session: Session, zk: KazooClient, host: str

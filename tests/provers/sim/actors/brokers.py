@@ -68,6 +68,10 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+#: What a broker knows that has no such replica.
+NOTHING = -1, -1, -1
+
+
 class Entry(NamedTuple):
     """One record of a broker's state-change log. ``at_s``: loop time; ``record``: its fields, in their order."""
 
@@ -135,6 +139,18 @@ class SimBroker:
     def folders(self) -> dict[Key, Folder]:
         """All replicas, on whichever disk."""
         return {key: folder for disk in self.disks for key, folder in disk.folders.items()}
+
+    def remembered(self, key: Key) -> tuple[int, int, int]:
+        """Leader epoch, leader and partition epoch that it has of a replica."""
+        if self.broker is not None:
+            data = self.broker._bridge._data
+            led = data.manager.get(key) if data is not None else None
+            if led is not None and led.is_leader:
+                return led.leader_epoch, self.id, led.partition_epoch
+            known = self.broker._handlers.replicas.get(*key)
+        else:
+            known = next((d.states[key] for d in self.disks if key in d.states), None)
+        return (known.leader_epoch, known.leader, known.partition_epoch) if known is not None else NOTHING
 
     @property
     def address(self) -> str:

@@ -216,6 +216,10 @@ class Operator:
         first, last = answer.producer_id_start, answer.producer_id_start + answer.producer_id_len - 1
         self.given(first, last)
 
+    def went_back(self) -> None:
+        """ZooKeeper was restored from a backup: ids are given out twice."""
+        self._ids.clear()
+
     def given(self, first: int, last: int) -> None:
         """Producer ids, of this answer or by somebody else."""
         if any(first <= end and begin <= last for begin, end in self._ids) or last < first:

@@ -230,6 +230,10 @@ class History:
                 f"and {acknowledged} was acknowledged"
             )
 
+    def went_back(self) -> None:
+        """ZooKeeper was restored from a backup: what was to be deleted is not any more."""
+        self._deleting.clear()
+
     def agreed(self, transaction: Transaction) -> None:
         """For ``Ensemble.on_agreed``: the offsets of a topic go as soon as it is to be deleted."""
         for change in transaction.changes:

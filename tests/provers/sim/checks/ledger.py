@@ -19,6 +19,7 @@ from proto.gen import broker_control_pb2 as wire
 from tests.provers.sim.zookeeper.tree import (
     Change,
     DataSet,
+    Node,
     NodeCreated,
     NodeDeleted,
     Transaction,
@@ -92,6 +93,33 @@ class Topic:
     former: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
+def _topic(data: bytes) -> Topic:
+    value = json.loads(data)
+    partitions = {int(number): tuple(ids) for number, ids in value["partitions"].items()}
+    moving = {
+        int(number)
+        for key in ("adding_replicas", "removing_replicas")
+        for number, ids in (value.get(key) or {}).items()
+        # What is said of others is of no effect.
+        if not set(ids).isdisjoint(partitions.get(int(number), ()))
+    }
+    queued = {int(number): tuple(ids) for number, ids in (value.get("queued_replicas") or {}).items()}
+    return Topic(value.get("topic_id"), partitions, frozenset(moving), queued)
+
+
+def _state(data: bytes, version: int) -> State:
+    value = json.loads(data)
+    return State(
+        value["leader"],
+        value["leader_epoch"],
+        tuple(value["isr"]),
+        value["controller_epoch"],
+        version,
+        value.get("leader_recovery_state") == 1,
+        tuple((int(b), directory) for b, directory in value.get("isr_directories", {}).items()),
+    )
+
+
 class Ledger:
     """``report`` takes each violation, in words; ``writer`` says whose request makes the present transaction.
 
@@ -132,6 +160,19 @@ class Ledger:
         self.believed: set[Partition] = set()
         #: Who led them by what is forgotten: what a broker was told of it is taken over.
         self._forgotten: dict[Partition, set[int]] = {}
+        #: What ZooKeeper has forgotten, restored from a backup, until somebody leads under a higher leader epoch; with
+        #: whether its leader epoch is the stored one, and the leader's process, which knew its ISR.
+        self._outdated: dict[Partition, tuple[State, bool, int]] = {}
+        #: The highest controller epoch ever.
+        self._epoch_max = 0
+        #: The process of a broker that runs now, by a number; and that of the leader when its state was written.
+        self.process_of: Callable[[int], int] = lambda _: 0
+        self._written_in: dict[Partition, int] = {}
+        #: Leader epoch, leader and partition epoch that a broker has of a partition; and whether it runs.
+        self.remembered: Callable[[int, Partition], tuple[int, int, int]] = lambda _broker, _key: (-1, -1, -1)
+        self.is_running: Callable[[int], bool] = lambda _: True
+        #: All states that were stored, in order.
+        self._stored: dict[Partition, list[State]] = {}
         #: The same of a topic's id: whether a controller lives that knows it; and of topics, while others are stored.
         self.misnaming: bool | None = None
         self.misnamed: dict[str, bool] = {}
@@ -254,8 +295,94 @@ class Ledger:
         if len(directories) == self.disks:
             self._lost.discard(broker_id)
 
+    def went_back(self, nodes: Mapping[str, Node]) -> None:
+        """ZooKeeper was restored from a backup, and has these. What was ever durable, brokers may know."""
+        topics, states = self.topics, self.states
+        self.topics, self.states, self.written = {}, {}, {}
+        of_states = (self._restored, self.misnamed, self.scribbled, self.put_back, self.illegible)
+        of_others = (self._notified, self._heard, self._owned, self._candidates, self._to_be_deleted)
+        for known in (*of_states, *of_others):
+            known.clear()
+        self.holder = "", 0
+        self.controller_epoch = int(nodes["/controller_epoch"].data or b"0")
+        for path, node in sorted(nodes.items()):
+            if (match := _TOPIC.match(path)) and node.data:
+                self.topics[match[1]] = _topic(node.data)
+            elif (match := STATE_PATH.match(path)) and node.data:
+                key = match[1], int(match[2])
+                self.states[key], self.written[key] = _state(node.data, node.version), [node.data]
+        for key in {known[1:3] for known in self._leaders}:
+            self._forget(key, self.states[key].leader_epoch if key in self.states else -1)
+        for key, state in self.states.items():
+            name, number = key
+            before, now = topics.get(name), self.topics[name]
+            stayed = before is not None and before.partitions.get(number) == now.partitions.get(number)
+            self._outdated.pop(key, None)
+            if key not in states or before is None or before.id != now.id or not stayed:
+                self.excuse(key)
+            elif (newest := self._newest(key, now.partitions[number])) is not None:
+                goes_on = newest.leader_epoch == state.leader_epoch
+                if newest.leader_epoch > state.leader_epoch or (goes_on and newest.version > state.version):
+                    self._outdated[key] = newest, goes_on, self._written_in.get(key, 0)
+            self._check_lossy(key)
+
+    def _newest(self, partition: Partition, replicas: Iterable[int]) -> State | None:
+        """The newest state that brokers know which run. Who does not, may know a newer one: what was acknowledged by it
+        is lost if others go on before he is back."""
+        known = {b: self.remembered(b, partition) for b in replicas}
+        best = max((known[b] for b in known if self.is_running(b)), default=(-1, -1, -1))
+        if any(told[0] > best[0] for told in known.values()):
+            self.excuse(partition)
+        told = [s for s in self._stored.get(partition, ()) if (s.leader_epoch, s.leader) == best[:2]]
+        return max((s for s in told if s.version <= best[2]), key=lambda s: s.version, default=None)
+
+    def _exceeded(self, name: str, partition: Partition, state: State) -> None:
+        """Who leads under a leader epoch above all that were forgotten was in sync by the last one; so was his ISR."""
+        present, goes_on, process = self._outdated.get(partition, (None, False, 0))
+        if present is None or state.leader < 0:
+            return
+        if (state.leader, state.leader_epoch) == present[:2] and not goes_on:
+            self._outdated.pop(partition)
+            return
+        if state.leader_epoch <= present.leader_epoch:
+            if (
+                state.leader not in present.isr
+                and self.remembered(state.leader, partition)[0] < state.leader_epoch
+            ):
+                # It was away when the leader epoch was another's.
+                self.excuse(partition)
+                self.believed.add(partition)
+            return
+        del self._outdated[partition]
+        if goes_on and self.process_of(present.leader) != process:
+            # Who was in sync, only the process knew.
+            self.excuse(partition)
+            self.believed.add(partition)
+        elif not set(state.isr) <= set(present.isr) and partition not in self.believed:
+            if not self.unclean_possible:
+                self._report(
+                    f"{name}: {state}, and brokers were told {present}, which ZooKeeper has forgotten"
+                )
+            self.excuse(partition)
+
+    def not_taken_over(self) -> list[str]:
+        """What brokers were told and ZooKeeper has forgotten, in words."""
+        return [
+            f"{name}-{number}: ZooKeeper has forgotten {present}, and has {self.states[name, number]}"
+            for (name, number), (present, on, process) in sorted(self._outdated.items())
+            if not on or self.process_of(present.leader) == process
+        ]
+
+    def _forget(self, partition: Partition, leader_epoch: int) -> None:
+        """Who led under later ones, if ZooKeeper has none of them any more."""
+        for known in [k for k in self._leaders if k[1:3] == partition and k[3] > leader_epoch]:
+            self._forgotten.setdefault(partition, set()).add(self._leaders.pop(known))
+
     def _epoch_written(self, epoch: int, writer: str) -> None:
-        if epoch != self.controller_epoch + 1:
+        # One that was forgotten is written again once a broker names it.
+        forgotten = self.controller_epoch < epoch <= self._epoch_max
+        self._epoch_max = max(self._epoch_max, epoch)
+        if epoch != self.controller_epoch + 1 and not forgotten:
             self._report(f"controller epoch went from {self.controller_epoch} to {epoch}")
         self.controller_epoch = epoch
         self.elected[epoch] = writer
@@ -277,17 +404,8 @@ class Ledger:
         topic.id = known
 
     def _topic_written(self, name: str, data: bytes) -> None:
-        value = json.loads(data)
-        partitions = {int(number): tuple(ids) for number, ids in value["partitions"].items()}
-        moving = {
-            int(number)
-            for key in ("adding_replicas", "removing_replicas")
-            for number, ids in (value.get(key) or {}).items()
-            # What is said of others is of no effect.
-            if not set(ids).isdisjoint(partitions.get(int(number), ()))
-        }
-        queued = {int(number): tuple(ids) for number, ids in (value.get("queued_replicas") or {}).items()}
-        topic = Topic(value.get("topic_id"), partitions, frozenset(moving), queued)
+        topic = _topic(data)
+        partitions = topic.partitions
         before = self.topics.get(name)
         if before is not None and before.id is not None:
             self._topic_named(name, before.id, topic)
@@ -307,16 +425,7 @@ class Ledger:
             return
         (self.put_back.add if partition in self.scribbled else self.put_back.discard)(partition)
         self.scribbled.discard(partition)
-        value = json.loads(data)
-        state = State(
-            value["leader"],
-            value["leader_epoch"],
-            tuple(value["isr"]),
-            value["controller_epoch"],
-            version,
-            value.get("leader_recovery_state") == 1,
-            tuple((int(b), directory) for b, directory in value.get("isr_directories", {}).items()),
-        )
+        state = _state(data, version)
         before = self.states.get(partition)
         self.written.setdefault(partition, []).append(data)
         self._ever.setdefault(partition, set()).add(state.pushed)
@@ -326,6 +435,9 @@ class Ledger:
             return
         self._restored.pop(partition, None)
         self.states[partition] = state
+        self._stored.setdefault(partition, []).append(state)
+        if before is None or before.leader_epoch != state.leader_epoch:
+            self._written_in[partition] = self.process_of(state.leader)
         name = f"{partition[0]}-{partition[1]}"
         if not state.isr:
             self._report(f"{name}: the ISR is empty: {state}")
@@ -333,6 +445,7 @@ class Ledger:
             self._report(f"{name}: the leader is not in the ISR: {state}")
         if before is not None and version > 0:
             self._check_change(name, partition, before, state, writer)
+        self._exceeded(name, partition, state)
         topic = self.topics.get(partition[0])
         key = (topic.id if topic else None, *partition, state.leader_epoch)
         if self._leaders.setdefault(key, state.leader) != state.leader:
@@ -355,8 +468,7 @@ class Ledger:
         before, self.states[partition] = self.states[partition], state
         if (state.leader, state.leader_epoch) != before[:2] or not set(state.isr) <= set(before.isr):
             self.excuse(partition)
-        for known in [k for k in self._leaders if k[1:3] == partition and k[3] > state.leader_epoch]:
-            self._forgotten.setdefault(partition, set()).add(self._leaders.pop(known))
+        self._forget(partition, state.leader_epoch)
         self.put_back.add(partition)
         if state.leader_epoch < before.leader_epoch:
             self.believed.add(partition)
@@ -465,6 +577,7 @@ class Ledger:
             self.states.pop((match[1], int(match[2])), None)
             self.written.pop((match[1], int(match[2])), None)
             self._restored.pop((match[1], int(match[2])), None)
+            self._outdated.pop((match[1], int(match[2])), None)
             self._lossy.pop((match[1], int(match[2])), None)
             for emptied in self._emptied.values():
                 emptied.discard((match[1], int(match[2])))

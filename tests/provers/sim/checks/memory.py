@@ -14,7 +14,7 @@ from proto.gen import broker_control_pb2 as control
 from proto.gen import controller_service_pb2 as service
 from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.controllers import SimController
-from tests.provers.sim.checks.ledger import STATE_PATH, Partition, State
+from tests.provers.sim.checks.ledger import STATE_PATH, Ledger, Partition, State
 from tests.provers.sim.environment.loop import Process
 from tests.provers.sim.environment.rpc import Answer
 from tests.provers.sim.zookeeper.tree import DataSet, NodeCreated, NodeDeleted, Transaction
@@ -29,6 +29,8 @@ _NOT_TOLD = -1
 
 
 class ObservedCluster(Protocol):
+    ledger: Ledger
+
     @property
     def brokers(self) -> Mapping[int, SimBroker]: ...
 
@@ -50,6 +52,11 @@ class Memory:
         self._states: dict[Partition, State] = {}
 
     # ZooKeeper
+
+    def went_back(self, states: Mapping[Partition, State]) -> None:
+        """ZooKeeper was restored from a backup."""
+        self._states = dict(states)
+        self._proposed.clear()
 
     def agreed(self, transaction: Transaction, writer: str, states: Mapping[Partition, State]) -> None:
         """``states``: with this transaction's."""
@@ -120,6 +127,8 @@ class Memory:
             response = _RESPONSES[name].FromString(answer.body)
             if response.error_code == 0 and process not in self._registered:
                 self._report(f"{process.name} obeyed {name} of {caller} before it was registered")
+            if name == "LeaderAndIsr":
+                self._led_alone(node)
             if name == "DescribeState" and node.broker is not None and response.fenced:
                 self._fenced(node.broker, process.name, control.DescribeStateRequest.FromString(request))
         elif name == "Fetch":
@@ -130,6 +139,16 @@ class Memory:
         believed, fence = broker._handlers.gate.controller_epoch, request.fence.controller_epoch
         if believed < fence:
             self._report(f"{name} says that it is fenced by epoch {fence}, and believes epoch {believed}")
+
+    def _led_alone(self, node: SimBroker) -> None:
+        """Of two brokers that live, not both lead a partition in one leader epoch."""
+        led = _led(node)
+        for other in self._cluster.brokers.values():
+            for key in sorted(led & _led(other)) if other is not node else ():
+                if key[:2] not in self._cluster.ledger.believed:
+                    self._report(
+                        f"{node.name} and {other.name} lead {key[0]}-{key[1]} in leader epoch {key[2]}"
+                    )
 
     def _fetched(self, node: SimBroker) -> None:
         """What a follower's former process has fetched says nothing of what its present one has (KIP-903)."""
@@ -145,6 +164,13 @@ class Memory:
                         f"{process.name} took a fetch of broker {follower} in {remote.broker_epoch}, after {before}"
                     )
                 self._fetched_in[key] = remote.broker_epoch
+
+
+def _led(node: SimBroker) -> set[tuple[str, int, int, str]]:
+    """Topic, partition, leader epoch and topic id."""
+    data = node.broker._bridge._data if node.broker is not None else None
+    held = data.manager.partitions() if data is not None else ()
+    return {(*one.key, one.leader_epoch, one.topic_id or "") for one in held if one.is_leader}
 
 
 def leader_epoch_at(node: SimBroker, key: Partition, stored: int) -> int:

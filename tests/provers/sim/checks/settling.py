@@ -78,6 +78,7 @@ def _partitions(cluster: SimulatedCluster) -> Iterator[str]:
                 yield f"{name}-{number}: not all of {replicas} are in sync: {state}"
             elif len(ends := {_log_end(cluster, id_, (name, number)) for id_ in replicas}) > 1:
                 yield f"{name}-{number}: its logs end at {sorted(ends)}"
+    yield from (told for told in cluster.ledger.not_taken_over() if not told.startswith(VICTIM))
 
 
 def _brokers(cluster: SimulatedCluster) -> Iterator[str]:

@@ -12,6 +12,7 @@ from tests.provers.sim.checks.ledger import SCRIBBLE, Ledger
 from tests.provers.sim.zookeeper.tree import (
     Change,
     DataSet,
+    Node,
     NodeCreated,
     NodeDeleted,
     Transaction,
@@ -375,3 +376,86 @@ def test_a_topic_keeps_the_id_that_brokers_know_as_long_as_a_controller_does(
     assert bool(write("another", "controller-1")) == known
     write("id", "controller-1")
     assert not harness.ledger.misnamed
+
+
+# --- ZooKeeper is restored from a backup ---------------------------------------------------------------------
+
+
+class WentBack(LedgerHarness):
+    """Broker 2 leads in leader epoch 1, alone in the ISR; the backup is from before. ``away``: who does not run."""
+
+    def __init__(
+        self,
+        away: int = 0,
+        replicas: tuple[int, ...] = (1, 2, 3),
+        known: tuple[int, int, int] = (1, 2, 1),
+        **since: Any,
+    ) -> None:
+        super().__init__()
+        self.ledger.unclean_possible = False
+        self.ledger.remembered = lambda id_, _: known if id_ == known[1] else (0, 1, 0)
+        self.ledger.is_running = lambda id_: id_ != away
+        self.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+        fields = {"leader": 2, "leader_epoch": 1, "isr": [2], "controller_epoch": 2, **since}
+        self.state(1, by="controller-2", **fields)
+        topic = json.dumps({"topic_id": "id", "partitions": {"0": replicas}}).encode()
+        nodes = {"/controller_epoch": b"1", "/brokers/topics/foo": topic, STATE: _state()}
+        self.ledger.went_back({path: Node(data) for path, data in nodes.items()})
+        self.write(DataSet("/controller_epoch", b"2", 2), by="controller-3")
+        assert not self.found
+
+    def decide(self, **fields: Any) -> str:
+        return " ".join(self.state(1, by="controller-3", **{"controller_epoch": 2, **fields}))
+
+
+def test_after_a_backup_who_was_in_sync_by_what_brokers_were_told_leads_again() -> None:
+    harness = WentBack()
+    assert "ZooKeeper has forgotten State(leader=2" in harness.ledger.not_taken_over()[0]
+    assert not harness.decide(leader=2, leader_epoch=2, isr=[2])
+    assert not harness.ledger.not_taken_over()
+    assert not harness.excused
+
+
+@pytest.mark.parametrize("fields", [{"leader": 1, "isr": [1]}, {"leader": 2, "isr": [2, 3]}])
+def test_after_a_backup_nobody_else_is_in_sync(fields: dict[str, Any]) -> None:
+    assert "which ZooKeeper has forgotten" in WentBack().decide(leader_epoch=2, **fields)
+
+
+def test_after_a_backup_leader_epochs_may_be_used_again_by_who_was_away() -> None:
+    harness = WentBack()
+    assert not harness.decide(leader=3, leader_epoch=1, isr=[3])
+    assert (harness.excused, harness.ledger.believed) == ([("foo", "id", 0)], {("foo", 0)})
+
+
+def test_what_only_a_broker_knows_that_does_not_run_need_not_be_taken_over() -> None:
+    harness = WentBack(away=2)
+    assert harness.excused == [("foo", "id", 0)]
+    assert not harness.ledger.not_taken_over()
+    assert not harness.decide(leader=3, leader_epoch=2, isr=[3])
+
+
+def test_replicas_that_have_moved_since_the_backup_are_excused() -> None:
+    harness = WentBack(replicas=(1, 2))
+    assert harness.excused == [("foo", "id", 0)]
+    assert not harness.ledger.not_taken_over()
+
+
+def test_an_isr_that_shrank_in_a_leader_epoch_that_goes_on_is_known_by_its_leader_s_process() -> None:
+    def harness(process: int) -> WentBack:
+        made = WentBack(known=(0, 1, 1), leader=1, leader_epoch=0, isr=[1])
+        made.ledger.process_of = lambda _: process
+        return made
+
+    assert "which ZooKeeper has forgotten" in harness(0).decide(leader=2, leader_epoch=1, isr=[2])
+    started_again = harness(1)
+    assert not started_again.ledger.not_taken_over()
+    assert not started_again.decide(leader=2, leader_epoch=1, isr=[2])
+    assert started_again.excused
+
+
+def test_a_controller_epoch_that_was_forgotten_may_be_skipped_to() -> None:
+    harness = WentBack()
+    harness.write(DataSet("/controller_epoch", b"3", 3), by="controller-3")
+    harness.ledger.went_back({"/controller_epoch": Node(b"1")})
+    assert not harness.write(DataSet("/controller_epoch", b"3", 2), by="controller-1")
+    assert "went from 3 to 5" in harness.write(DataSet("/controller_epoch", b"5", 3))[0]

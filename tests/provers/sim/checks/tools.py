@@ -48,6 +48,13 @@ class Tools:
         """A tool has asked for a move."""
         self._asked.add((topic, number, tuple(replicas)))
 
+    def went_back(self) -> None:
+        """ZooKeeper was restored from a backup: who wrote what is forgotten."""
+        self._marks.clear()
+        self._nonsense.clear()
+        self._asked.clear()
+        self._present = _moves(self._cluster.stored(REASSIGNMENT) or b"")
+
     def agreed(self, transaction: Transaction, writer: str) -> None:
         ours = writer.startswith(_CONTROLLERS)
         for change in transaction.changes:

@@ -68,10 +68,14 @@ class Group:
         while await self.ask("Heartbeat", probe, (*_NO_MEMBER, *_GENERATION, *_DONE)) is None:
             await self._asker.pass_s(_LOOK_S)
 
-    def coordinator(self) -> tuple[int, int] | None:
-        """Broker and leader epoch of whoever leads the partition that keeps the group."""
+    def coordinator(self) -> tuple[int, int, int] | None:
+        """Broker, its process and leader epoch of whoever leads the partition that keeps the group: each gives the
+        members that it reads from the log their whole session timeout."""
         state = self._state()
-        return (state.leader, state.leader_epoch) if state is not None else None
+        if state is None:
+            return None
+        broker = self._asker.cluster.brokers.get(state.leader)
+        return state.leader, broker.incarnations if broker is not None else 0, state.leader_epoch
 
     def _state(self) -> State | None:
         ledger = self._asker.cluster.ledger

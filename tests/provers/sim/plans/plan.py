@@ -132,6 +132,8 @@ class Options:
     interruptions: int = 0
     #: And after those, so many episodes of a cluster in which nothing else goes wrong (`tests.provers.sim.episodes`).
     episodes: int = 0
+    #: And last, so many times ZooKeeper is restored from a backup (`tests.provers.sim.episodes.backups`).
+    backups: int = 0
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
@@ -146,6 +148,8 @@ HANDOVERS = 0.5
 INTERRUPTIONS = 0.5
 #: Share of the seeds with episodes, of those in which all topics can be asked for.
 EPISODES = 0.5
+#: Share of the seeds in which ZooKeeper is restored, of those with two brokers or more.
+BACKUPS = 0.25
 #: Share of the seeds with brokers of several disks.
 SEVERAL_DISKS = 0.25
 #: With ``held_up``, of those with a broker to send to.
@@ -220,6 +224,7 @@ def _options(seed: int, rng: Random) -> Options:
         handovers=_handovers(Random(f"{seed}:handovers"), options),
         interruptions=_interruptions(Random(f"{seed}:interruptions"), options),
         episodes=_episodes(Random(f"{seed}:episodes"), options),
+        backups=_backups(Random(f"{seed}:backups"), options),
     )
 
 
@@ -238,6 +243,11 @@ def _interruptions(rng: Random, options: Options) -> int:
 def _episodes(rng: Random, options: Options) -> int:
     apart = options.poison or options.oversized
     return rng.randint(1, 3) if rng.random() < EPISODES and not apart else 0
+
+
+def _backups(rng: Random, options: Options) -> int:
+    apart = options.poison or options.oversized
+    return rng.choice((1, 1, 2)) if rng.random() < BACKUPS and options.brokers > 1 and not apart else 0
 
 
 def _drawn(

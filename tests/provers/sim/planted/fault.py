@@ -8,7 +8,12 @@ from typing import NamedTuple
 from tests.provers.sim.planted.pattern import PatternError, replace
 from tests.support.paths import ROOT
 
-_KINDS = {"controller.core": "core", "controller.runtime": "driver", "broker_stub": "broker"}
+_KINDS = {
+    "controller.core": "core",
+    "controller.runtime": "driver",
+    "proto": "driver",
+    "broker_stub": "broker",
+}
 
 
 class StaleFaultError(Exception):

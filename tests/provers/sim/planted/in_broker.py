@@ -182,4 +182,19 @@ self.learn(ControllerTerm(self._look, header.controller_epoch, header.controller
         "a member may speak for a generation that is not its group's",
         Change(STUB + "group.state:Group._member_error", "_g == _s.generation_id", "True"),
     ),
+    Fault(
+        "epochs-forgotten-at-a-start",
+        "a broker that is started again remembers no leader epochs",
+        Change(STUB + "storage:remembered", "_k.topic_id is None", "True"),
+    ),
+    Fault(
+        "version-taken-for-a-state",
+        "a leader that writes its ISR itself writes over whatever has the version that it knows",
+        Change(STUB + "zookeeper.isr_writers:NotificationWriter._write", "_s[1] != _p.leader_epoch", "False"),
+        Change(
+            STUB + "zookeeper.isr_writers:NotificationWriter._write",
+            "_f[1] if _f is not None else _p.partition_epoch",
+            "_p.partition_epoch",
+        ),
+    ),
 )

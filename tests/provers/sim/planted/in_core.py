@@ -450,4 +450,23 @@ return StateChange(_p, _c, _n, _e.recipients)
             "False",
         ),
     ),
+    Fault(
+        "newer-states-not-taken-over",
+        "what brokers were told, and ZooKeeper has forgotten since it was restored, is not written",
+        Change(CORE + "audit.newer_states:take_over", "(_c := _change(_x, *_i)) is not None", "False"),
+    ),
+    Fault(
+        "taken-over-under-a-known-leader-epoch",
+        "what is taken over from brokers is written under the highest leader epoch that they know",
+        Change(
+            CORE + "audit.newer_states:_change",
+            "max(_t.leader_epoch, _k.leader_epoch) + 1",
+            "max(_t.leader_epoch, _k.leader_epoch)",
+        ),
+    ),
+    Fault(
+        "newer-partition-epochs-not-exceeded",
+        "what is taken over from brokers is written once, whatever partition epoch they know",
+        Change(CORE + "audit.newer_states:_write", "_s.partition_epoch <= _c.told.partition_epoch", "False"),
+    ),
 )

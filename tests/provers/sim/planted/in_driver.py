@@ -228,4 +228,30 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
             "False",
         ),
     ),
+    Fault(
+        "refused-session-kept",
+        "a session that servers with older data refuse is kept for ever",
+        Change(
+            "proto.zookeeper_access:Client._give_up_refused", "not _s._begins_sessions(_h, _i, _p)", "True"
+        ),
+    ),
+    Fault(
+        "brokers-not-waited-for",
+        "after ZooKeeper was restored an election is held before brokers have registered",
+        Change(RUNTIME + "daemon:Daemon._let_brokers_register", "time.monotonic() + _w", "0.0"),
+    ),
+    Fault(
+        "all-assigned-taken-for-in-sync",
+        "of a state that ZooKeeper has forgotten all replicas count as in sync",
+        Change(RUNTIME + "audit.differences:_newer", "_b == _l or _b in _k", "True"),
+    ),
+    Fault(
+        "first-who-knows-more-believed",
+        "of the states that ZooKeeper has forgotten the first is taken over, without asking the other brokers",
+        Change(
+            RUNTIME + "audit.auditor:Auditor._outdone",
+            "list(_s._cluster.brokers.values()) if _n else ()",
+            "()",
+        ),
+    ),
 )

@@ -267,6 +267,20 @@ class Ensemble:
         else:
             self._catch_up(at)
 
+    def backup(self) -> Tree:
+        """All znodes but the ephemeral ones, as the leader has them."""
+        assert self.leader is not None
+        return self.servers[self.leader].tree.kept()
+
+    def restore(self, backup: Tree) -> None:
+        """Every server has what the backup has, and nobody knows of sessions. While none is running."""
+        assert self.leader is None
+        for server in self.servers:
+            server.tree, server.applied = backup.kept(), 0
+        self.sessions.clear()
+        self._agreed.clear()
+        self._zxid, self._forgotten = backup.zxid, 0
+
     def _majority(self) -> bool:
         return 2 * sum(server.running for server in self.servers) > len(self.servers)
 

@@ -13,6 +13,7 @@ from enum import Enum
 from tests.provers.sim.environment.loop import OUTSIDE, Clock
 from tests.provers.sim.zookeeper.ensemble import Connection, Ensemble
 from tests.provers.sim.zookeeper.messages import Closed, Message, Operation, Reply
+from tests.provers.sim.zookeeper.tree import Tree
 
 
 class Loss(Enum):
@@ -149,7 +150,7 @@ class Network:
     ) -> Channel | None:
         """A connection, refused ones included (session id 0); None when nobody answers."""
         await asyncio.sleep(self.delay_s(client))
-        if (client, server) in self.blocked or (client, server) in self.blocked_back:
+        if not self.reaches(client, server):
             return None
         connection = self.ensemble.connect(server, timeout_ms, self.now_ms, *session, last_zxid)
         self.deliver_answers()
@@ -161,6 +162,18 @@ class Network:
             self.clients[connection.session_id] = client
         await asyncio.sleep(self.delay_s(client))
         return channel
+
+    def reaches(self, client: str, server: int) -> bool:
+        """Whether the way there and back is free, be the server up or not."""
+        return (client, server) not in self.blocked | self.blocked_back
+
+    def begins_sessions(self, server: int, timeout_ms: int) -> bool:
+        """Whether it begins one of somebody who has seen nothing, and leaves it at that."""
+        connection = self.ensemble.connect(server, timeout_ms, self.now_ms)
+        self.deliver_answers()
+        if connection is not None:
+            self.ensemble.disconnect(connection)
+        return connection is not None
 
     def block(self, client: str, servers: Sequence[int], *, there: bool = True, back: bool = True) -> None:
         """Nothing gets through ``there``, to the servers, or ``back``, and nobody is told."""
@@ -211,6 +224,12 @@ class Network:
         """The ensemble gives the session up before its time."""
         self.ensemble.end_session(session_id)
         self.deliver_answers()
+
+    def restore(self, backup: Tree) -> None:
+        """All servers, which are stopped, have what the backup has, and are started."""
+        self.ensemble.restore(backup)
+        for server in self.ensemble.servers:
+            self.start_server(server.number)
 
     def drop(self, client: str) -> None:
         """The client's connection breaks."""

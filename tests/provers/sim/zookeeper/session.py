@@ -19,6 +19,7 @@ from unittest import mock
 
 from kazoo import client
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 from kazoo.protocol.serialization import ReplyHeader
@@ -85,6 +86,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self._wake = asyncio.Event()
         self._write_sock = SimpleNamespace(send=lambda _: self._wake.set())
         self._asked: list[Operation] = []
+        #: Just made; None: the server has hung up.
+        self._channel: Channel | None = None
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -124,20 +127,24 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             client._session_callback(KeeperState.CONNECTING)
         asked_at_s = network.now_s
         session = (client._session_id or 0, client._session_passwd)
-        channel = await network.connect(
+        channel = self._channel = await network.connect(
             name, server, client._session_timeout, session, client.last_zxid, self._wake.set
         )
-        if channel is None:
+        if channel is None and not network.reaches(name, server):
             return False
-        if channel.connection.session_id == 0:
-            client._session_callback(KeeperState.EXPIRED_SESSION)
-            return True
         self._xid = 0
         self.ping_outstanding.clear()
         self._asked.clear()
-        # Our Session looks at the clock when the request is sent, not when the answer is there.
-        with network.clock.as_of(asked_at_s):
-            read_timeout_ms, _ = self._connect(channel)
+        try:
+            # Our Session looks at the clock when the request is sent, not when the answer is there.
+            with network.clock.as_of(asked_at_s):
+                read_timeout_ms, _ = self._connect(name, name, server)
+        except ConnectionDropped:
+            return False
+        except SessionExpiredError:
+            client._session_callback(KeeperState.EXPIRED_SESSION)
+            return True
+        assert channel is not None
         try:
             if await self._serve(channel, read_timeout_ms / 1000) == CLOSE_RESPONSE:
                 client._session_callback(KeeperState.CLOSED)
@@ -148,8 +155,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             client._session_callback(KeeperState.CONNECTING)
         return True
 
-    def _connect(self, channel: Channel) -> tuple[float, float]:
-        client, connection = self.client, channel.connection
+    def _connect(self, _host: str, _ip: str, _port: int) -> tuple[float, float]:
+        """On the channel that has just been made. Raises ConnectionDropped, SessionExpiredError."""
+        if self._channel is None:
+            raise ConnectionDropped("the server has hung up")
+        client, connection = self.client, self._channel.connection
+        if connection.session_id == 0:
+            raise SessionExpiredError("Session has expired")
         client._session_id, client._session_passwd = connection.session_id, connection.password
         client._session_callback(KeeperState.CONNECTED)
         return connection.timeout_ms * 2 / 3, connection.timeout_ms / len(client.hosts)
@@ -219,13 +231,18 @@ class _Client(Client):
     def __init__(self, network: Network, access: ZooKeeperAccess = OPEN_ACCESS, **settings: Any) -> None:
         super().__init__(access, **{**settings, "handler": self._make_handler(network)})
         self.state_listeners = _InOrder()
+        self._network = network
         self._connection = self._make_connection(network)
+        self._learn_from(self._connection)
 
     def _make_handler(self, network: Network) -> _Handler:
         return _Handler(network.loop)
 
     def _make_connection(self, network: Network) -> _Connection:
         return _Connection(self, network)
+
+    def _begins_sessions(self, host: str, ip: str, port: int) -> bool:
+        return self._network.begins_sessions(port, round(self._session_timeout))
 
 
 class _Closer:

@@ -24,6 +24,7 @@ from tests.provers.sim.zookeeper.messages import (
     Set,
     Sync,
 )
+from tests.provers.sim.zookeeper.tree import SPECIAL
 
 TIMEOUT_MS = 6000
 
@@ -194,6 +195,33 @@ def test_nothing_is_kept_of_a_connection_that_is_gone(three: Ensemble) -> None:
     assert not any(
         vars(watches)[part] for watches in (tree.data_watches, tree.child_watches) for part in vars(watches)
     )
+
+
+# --- a backup ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_a_backup_has_what_was_there_but_the_ephemeral_znodes(servers: int) -> None:
+    ensemble = Ensemble(servers)
+    client = at(ensemble, servers - 1)
+    client.ask(Create("/a", b"1"), Create("/a/b"), Create("/a/mine", ephemeral=True))
+    backup = ensemble.backup()
+    client.ask(Set("/a", b"2"), Create("/c"))
+    for server in range(servers):
+        ensemble.stop(server, 0)
+    ensemble.restore(backup)
+    for server in range(servers):
+        ensemble.start(server, 0)
+    assert not ensemble.sessions
+    tree = ensemble.servers[servers - 1].tree
+    assert sorted(tree.nodes()) == ["/", "/a", "/a/b", *sorted(SPECIAL[1:])]
+    assert list(backup.nodes()["/a"].children) == ["b"]
+    # Who has seen more is refused; what others write from now on is not in the backup.
+    assert ensemble.connect(servers - 1, TIMEOUT_MS, 0, 0, b"", backup.zxid + 1) is None
+    other = at(ensemble, 0)
+    assert data(other.ask(Get("/a"))) == b"1"
+    other.ask(Set("/a", b"3"))
+    assert backup.nodes()["/a"].data == b"1"
 
 
 # --- time ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ children, then whoever watches its parent's; one connection hears of a deletion 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
@@ -188,6 +188,25 @@ class Tree:
 
     def node(self, path: str) -> Node | None:
         return self._nodes.get(path)
+
+    def nodes(self) -> dict[str, Node]:
+        """By path."""
+        return {path: node for path, node in self._nodes.items() if path}
+
+    def kept(self) -> Tree:
+        """A copy without ephemeral znodes and watches."""
+        copy = Tree(self.zxid)
+        copy._nodes = {
+            path: replace(node, children=dict.fromkeys(self._lasting(path)))
+            for path, node in self.nodes().items()
+            if not node.owner
+        }
+        copy._nodes[""] = copy._nodes["/"]
+        return copy
+
+    def _lasting(self, path: str) -> list[str]:
+        below = path.rstrip("/")
+        return [name for name in self._nodes[path].children if not self._nodes[f"{below}/{name}"].owner]
 
     def ephemerals(self, session_id: int) -> list[str]:
         """A session's nodes, in the order in which they will go with it."""

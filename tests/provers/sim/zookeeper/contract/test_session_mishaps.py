@@ -59,9 +59,9 @@ def test_a_lost_connection_renews_no_lease() -> None:
 def test_the_lease_counts_from_before_a_connect_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     connect = memory._Connection._connect
 
-    def slowly(self: Any, channel: Channel) -> tuple[float, float]:
+    def slowly(self: Any, host: str, ip: str, port: int) -> tuple[float, float]:
         self._network.clock._as_of_s += 3.0
-        return connect(self, channel)
+        return connect(self, host, ip, port)
 
     monkeypatch.setattr(memory._Connection, "_connect", slowly)
 
