@@ -86,9 +86,6 @@ class SimulatedCluster:
         ensemble.on_agreed = self._agreed
         self.zk = Network(ensemble, self._zk_delay_s)
         self.ledger.is_live = lambda session_id: session_id in ensemble.sessions
-        self.ledger.process_of = lambda id_: self.brokers[id_].incarnations if id_ in self.brokers else 0
-        self.ledger.remembered = lambda id_, key: self.brokers[id_].remembered(key)
-        self.ledger.is_running = lambda id_: self.brokers[id_].alive
         kafka_rng = Random(f"{plan.seed}:kafka")
         self.kafka = KafkaController(ensemble, self.ask_zookeeper, kafka_rng) if options.takeover else None
         self.rpc = Wires(loop, Random(f"{plan.seed}:wires"), _weather(options))
@@ -134,7 +131,10 @@ class SimulatedCluster:
         self._tell_of_moments()
 
     def _tell_of_moments(self) -> None:
-        """To those who wait for one."""
+        """To those who wait for one, or look into brokers at one."""
+        self.ledger.process_of = lambda id_: self.brokers[id_].incarnations if id_ in self.brokers else 0
+        self.ledger.remembered = lambda id_, key: self.brokers[id_].remembered(key)
+        self.ledger.is_running = lambda id_: self.brokers[id_].alive
         self.zk.on_arrival, self.zk.on_served = self.conflicts.arrives, self.conflicts.served
         self.rpc.on_request.append(
             lambda caller, server, method, _: self.aims.taken(caller, server, _name(method))

@@ -158,21 +158,6 @@ class Ledger:
         self._restored: dict[Partition, State] = {}
         #: Partitions whose older state was believed, as nobody knew better: leader epochs may have two leaders.
         self.believed: set[Partition] = set()
-        #: Who led them by what is forgotten: what a broker was told of it is taken over.
-        self._forgotten: dict[Partition, set[int]] = {}
-        #: What ZooKeeper has forgotten, restored from a backup, until somebody leads under a higher leader epoch; with
-        #: whether its leader epoch is the stored one, and the leader's process, which knew its ISR.
-        self._outdated: dict[Partition, tuple[State, bool, int]] = {}
-        #: The highest controller epoch ever.
-        self._epoch_max = 0
-        #: The process of a broker that runs now, by a number; and that of the leader when its state was written.
-        self.process_of: Callable[[int], int] = lambda _: 0
-        self._written_in: dict[Partition, int] = {}
-        #: Leader epoch, leader and partition epoch that a broker has of a partition; and whether it runs.
-        self.remembered: Callable[[int, Partition], tuple[int, int, int]] = lambda _broker, _key: (-1, -1, -1)
-        self.is_running: Callable[[int], bool] = lambda _: True
-        #: All states that were stored, in order.
-        self._stored: dict[Partition, list[State]] = {}
         #: The same of a topic's id: whether a controller lives that knows it; and of topics, while others are stored.
         self.misnaming: bool | None = None
         self.misnamed: dict[str, bool] = {}
@@ -209,6 +194,24 @@ class Ledger:
         self.told_older: dict[str, set[Partition]] = {}
         self._ever: dict[Partition, set[tuple[int, int, int, tuple[int, ...]]]] = {}
         self._leaders: dict[tuple[str | None, str, int, int], int] = {}
+        self._nothing_forgotten()
+
+    def _nothing_forgotten(self) -> None:
+        #: Who led partitions by what is forgotten: what a broker was told of it is taken over.
+        self._forgotten: dict[Partition, set[int]] = {}
+        #: What ZooKeeper has forgotten, restored from a backup, until somebody leads under a higher leader epoch; with
+        #: whether its leader epoch is the stored one, and the leader's process, which knew its ISR.
+        self._outdated: dict[Partition, tuple[State, bool, int]] = {}
+        #: The highest controller epoch ever.
+        self._epoch_max = 0
+        #: The process of a broker that runs now, by a number; and that of the leader when its state was written.
+        self.process_of: Callable[[int], int] = lambda _: 0
+        self._written_in: dict[Partition, int] = {}
+        #: Leader epoch, leader and partition epoch that a broker has of a partition; and whether it runs.
+        self.remembered: Callable[[int, Partition], tuple[int, int, int]] = lambda _broker, _key: (-1, -1, -1)
+        self.is_running: Callable[[int], bool] = lambda _: True
+        #: All states that were stored, in order.
+        self._stored: dict[Partition, list[State]] = {}
 
     # ZooKeeper
 

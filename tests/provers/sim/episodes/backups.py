@@ -127,7 +127,9 @@ async def _change(asker: Calm) -> None:
         with asker.held_back(id_):
             await asker.pass_s(3.5)
     elif what == "deposed":
-        cluster.faults.depose()
+        for _ in range(rng.choice((1, 2, 3))):
+            cluster.faults.depose()
+            await asker.pass_s(1.0)
     elif what == "topics":
         await asker.delete(asker.name("-deleted-since"))
         await asker.made(asker.name(f"-created-{rng.randrange(1000)}"), rng.sample(asker.ids, 2))
