@@ -510,6 +510,7 @@ def test_an_order_that_cannot_be_carried_out_is_set_aside_anew(tmp_path: Path, w
     assert said == [f"{order}: what it names is not set aside any more; it is read from the logs again"]
     assert again.order()
     (piece,) = pieces_of(again.ordered()[0].read_text(encoding="utf-8"))
+    assert [path.name for path in writer.spool.directory.iterdir()] == [piece.name]
     assert (writer.spool.directory / piece.name).read_bytes() == lines(0, 3)
 
 
