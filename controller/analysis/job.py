@@ -178,7 +178,7 @@ def read_input(
         progress("files of one node overlap in time: looking for copied lines")
         staged.mark_copies([file for file in files if file.shown in doubled])
         copies = staged.copies().count()
-    spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
+    first_us, last_us = quality.span(rows)
     return Input(
         records=staged.records(),
         condensed=staged.condensed().coalesce(1).persist(),
@@ -189,8 +189,8 @@ def read_input(
         problem_table=staged.problems(),
         lines=count,
         copies=copies,
-        first_us=min(first for first, _ in spans),
-        last_us=max(last or first for first, last in spans),
+        first_us=first_us,
+        last_us=last_us,
     )
 
 

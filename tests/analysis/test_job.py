@@ -9,16 +9,21 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from controller.analysis import tables
+from controller.analysis import job, tables
 from controller.analysis.columns import human_us
 from controller.analysis.errors import ReportError
-from controller.analysis.job import read_input, run_report, write_tables
+from controller.analysis.intake.files import Conversion
+from controller.analysis.intake.reading import read_lines
+from controller.analysis.job import _stage, read_input, run_report, write_tables
+from controller.analysis.local_files import LogFile
 from controller.analysis.questions.asked import Asked
 from controller.analysis.summary import BROKERS_MAX, ReportSummary, collect_findings
 from controller.errors import ControllerError
@@ -205,6 +210,32 @@ def test_an_unwritable_output_is_a_clear_error(spark: SparkSession, tmp_path: Pa
     (tmp_path / "out").write_text("a file is in the way")
     with pytest.raises(ReportError, match="out: File exists"):
         run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None)
+
+
+def test_logs_that_are_rotated_before_they_are_opened_are_listed_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, listed = tmp_path / "logs", list[str]()
+    logs.mkdir()
+    (logs / "state-change.jsonl").touch()
+
+    def rotated(_: object, conversion: Conversion, *__: object, **___: object) -> None:
+        (file,) = conversion.files
+        listed.append(Path(file.shown).name)
+        if len(listed) != 3:
+            Path(file.shown).rename(logs / f"state-change.{len(listed)}.jsonl")
+        read_lines(spark, conversion.files)
+
+    monkeypatch.setattr(job, "stage", rotated)
+    monkeypatch.setattr(job, "size_for", lambda *_: None)
+
+    def read() -> Sequence[LogFile]:
+        return _stage(spark, [logs], f"file:{tmp_path}/staging", lambda _: None, False, None)[0]
+
+    assert [Path(file.shown).name for file in read()] == ["state-change.2.jsonl"]
+    with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
+        read()
+    assert len(listed) == 6
 
 
 def test_durations_read_well() -> None:

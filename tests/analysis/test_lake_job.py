@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis.job import read_input
-from controller.analysis.lake import compaction, condensed, delta_log
+from controller.analysis.lake import compaction, condensed, delta_log, spool
 from controller.analysis.lake.condensed import condensed_files, read_condensed
 from controller.analysis.lake.delta_log import LAKE_VERSION, DeltaLog
 from controller.analysis.lake.errors import LakeError
@@ -214,18 +214,23 @@ def test_what_was_set_aside_is_taken_even_if_the_log_is_deleted_meanwhile(
 def test_small_files_are_put_together_and_the_rows_stay(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of batches, of which one update takes all that the logs have."""
     monkeypatch.setattr(compaction, "FILES_MAX", 3)
-    node, lake = Node(tmp_path / "logs"), tmp_path / "lake"
-    for _ in range(3):
+    monkeypatch.setattr(spool, "BATCH_BYTES", 1000)
+    logs, lake = tmp_path / "logs", tmp_path / "lake"
+    node, other = Node(logs / "1"), Node(logs / "2")
+    other.write(7)
+    for _ in range(2):
         node.write(10)
-        update(node.directory, lake)
+        done = update(logs, lake)
+    assert (done.lines, done.added_lines) == (27, 10)
     snapshot = DeltaLog(LocalStorage(lake)).read()
     assert (len(snapshot.files), len(snapshot.removed)) == (1, 3)
-    assert taken(spark, lake) == node.each_once()
+    assert taken(spark, lake) == node.each_once() + other.each_once()
     assert all((lake / path).exists() for path in snapshot.removed)
     assert len(condensed_files(snapshot)) == 1
     assert len(list((lake / "_condensed").glob("*.parquet"))) == 4
-    assert condensed_lines(spark, lake) == [node.written]
+    assert sorted(condensed_lines(spark, lake)) == [7, 20]
 
 
 def test_condensed_files_that_were_replaced_stay_for_a_day(tmp_path: Path) -> None:

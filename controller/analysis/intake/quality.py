@@ -128,6 +128,12 @@ def input_files(
     return rows
 
 
+def span(rows: Sequence[FileRow]) -> tuple[int, int]:
+    """The times of the first and of the last ok line of all, of which there is one."""
+    first_us = min(row.first_us for row in rows if row.first_us is not None)
+    return first_us, max(row.last_us for row in rows if row.last_us is not None)
+
+
 def file_table(spark: SparkSession, rows: Sequence[FileRow]) -> DataFrame:
     """Out: ``file``, ``size`` (on disk), ``lines``, ``ok``, ``torn``, ``malformed``, ``newer_schema``, ``problem`` (of
     the file as a whole, null when none), ``role`` and ``node`` of its writer, ``first_ts``, ``last_ts``."""
@@ -142,7 +148,7 @@ def _problem_of(file: LogFile, check: FileCheck | None, bytes_read: int) -> str 
     """The problem of the file as a whole. ``bytes_read`` includes a newline for the last line."""
     if check is not None and check.problem is not None:
         return f"{check.problem}; what came before the damage was read"
-    expected = None if file.gzipped and check is None else check.size if file.gzipped and check else file.size
+    expected = file.size if not file.gzipped else None if check is None else check.size
     if expected is not None and bytes_read < expected:
         return f"only {bytes_read:,} of {expected:,} bytes were read: it vanished or shrank meanwhile (rotation?)"
     return None

@@ -92,7 +92,7 @@ def lake_input(spark: SparkSession, storage: Storage, snapshot: Snapshot, progre
             good = good.where(~among).unionByName(once)
             others = condensed.where(~F.col("file").isin(ids))
             condensed = others.unionByName(condense(once.withColumn("file", F.col("log_file"))))
-    spans = [(row.first_us, row.last_us) for row in rows if row.first_us is not None]
+    first_us, last_us = quality.span(rows)
     records = good.drop(*_NOT_OF_RECORDS)
     return Input(
         records=records,
@@ -103,8 +103,8 @@ def lake_input(spark: SparkSession, storage: Storage, snapshot: Snapshot, progre
         problem_table=quality.input_problems(unread) if good_lines < count else quality.no_problems(spark),
         lines=count,
         copies=copies,
-        first_us=min(first for first, _ in spans),
-        last_us=max(last or first for first, last in spans),
+        first_us=first_us,
+        last_us=last_us,
     )
 
 

@@ -16,7 +16,7 @@ from controller.analysis.local_files import check_local, has_scheme
 from controller.analysis.notebook.logs import Logs, open_logs, spark_errors
 from controller.analysis.progress import Phase, Progress, entered, stage_progress
 from controller.analysis.travel import differences, state
-from controller.analysis.travel.moments import Cut, Moment, cut_at, shown
+from controller.analysis.travel.moments import Corrections, Cut, Moment, corrected, cut_at, shown
 from proto.statelog.schema import NEW
 
 #: Differences, and partitions without a leader, that the summary names; all are in the tables.
@@ -95,7 +95,7 @@ def _state(logs: Logs, cut: Cut, partitions: DataFrame, brokers: DataFrame) -> d
     """The state at a moment, in figures."""
     known, status = F.col("status") == state.KNOWN, F.col("status")
     without = known & _without_leader()
-    short = known & (F.size("isr") < F.size("replicas"))
+    short = F.size("isr") < F.size("replicas")
     counts: Sequence[Column] = [
         F.count_distinct("topic").alias("topics"),
         F.count_if(known).alias("known"),
@@ -115,14 +115,11 @@ def _state(logs: Logs, cut: Cut, partitions: DataFrame, brokers: DataFrame) -> d
     counted, term = rows["counts"][0], cut.term
     expected = state.partitions_expected(logs.records, cut, logs.corrections)
     listed = counted["known"] + counted["unknown"]
-    resigned = (
-        term.resigned_us is not None and cut.until_us is not None and _told_us(logs, cut) <= cut.until_us
-    )
     return {
         "at": cut.shown,
         "controller": term.node,
         "controller_epoch": term.epoch,
-        "controller_state": "resigned" if resigned else "active" if cut.base is term else "failing over",
+        "controller_state": _controller_state(cut, logs.corrections),
         "ready": None if term.ready_us is None else shown(term.ready_us),
         "live_brokers": [row["broker"] for row in rows["brokers"] if row["live"]],
         "gone_brokers": [row["broker"] for row in rows["brokers"] if row["live"] is False],
@@ -135,10 +132,15 @@ def _state(logs: Logs, cut: Cut, partitions: DataFrame, brokers: DataFrame) -> d
     }
 
 
-def _told_us(logs: Logs, cut: Cut) -> int:
-    """When the controller resigned, by its corrected clock."""
-    assert cut.term.resigned_us is not None
-    return cut.term.resigned_us + logs.corrections.get(("controller", cut.term.node), 0)
+def _controller_state(cut: Cut, corrections: Corrections) -> str:
+    term, until_us = cut.term, cut.until_us
+    if (
+        until_us is None
+        or term.resigned_us is None
+        or corrected(term.resigned_us, term, corrections) > until_us
+    ):
+        return "active" if cut.base is term else "failing over"
+    return "resigned"
 
 
 def _without_leader() -> Column:

@@ -68,6 +68,11 @@ class Cut:
     event: int | None = None
 
 
+def corrected(us: int, term: Term, corrections: Corrections) -> int:
+    """A time that the term's controller wrote, by corrected clocks."""
+    return us + corrections.get(("controller", term.node), 0)
+
+
 def parse_moment(when: str | int | datetime) -> Moment:
     """A time (RFC 3339 with its offset from UTC, a datetime with one, or an age), a controller epoch, or
     ``EPOCH:EVENT``.
@@ -115,16 +120,13 @@ def _at_event(moment: Moment, terms: Sequence[Term]) -> Cut:
 
 def _at_time(moment: Moment, terms: Sequence[Term], corrections: Corrections) -> Cut:
     assert moment.at_us is not None
-
-    def told(term: Term, us: int) -> int:
-        return us + corrections.get(("controller", term.node), 0)
-
-    places = [n for n, term in enumerate(terms) if told(term, term.began_us) <= moment.at_us]
+    began_us = [corrected(term.began_us, term, corrections) for term in terms]
+    places = [n for n, us in enumerate(began_us) if us <= moment.at_us]
     if not places:
-        began = min(told(term, term.began_us) for term in terms)
+        began = min(began_us)
         raise ReportError(f"{moment.shown}: before the logs' first record of a controller, of {shown(began)}")
     term = terms[places[-1]]
-    ready = term.ready_us is not None and told(term, term.ready_us) <= moment.at_us
+    ready = term.ready_us is not None and corrected(term.ready_us, term, corrections) <= moment.at_us
     return Cut(moment.shown, term, _base(terms, places[-1], ready), until_us=moment.at_us)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from controller.analysis.errors import ReportError
-from controller.analysis.travel.moments import Moment, Term, cut_at, parse_moment
+from controller.analysis.travel.job import _controller_state, _gaps
+from controller.analysis.travel.moments import Corrections, Moment, Term, cut_at, parse_moment
 
 ZERO_US = 1_768_384_800_000_000
 ZERO = "2026-01-14T10:00:00Z"
@@ -66,6 +68,40 @@ def test_a_clock_that_is_behind_is_corrected_first() -> None:
     assert cut_at(Moment("t", at_us=25_000), TERMS, {}).term.epoch == 4
     assert cut_at(Moment("t", at_us=25_000), TERMS, BEHIND).term.epoch == 3
     assert cut_at(Moment("t", at_us=30_000), TERMS, BEHIND).term.epoch == 4
+
+
+@pytest.mark.parametrize(
+    ("at_us", "corrections", "state"),
+    [
+        (1_500, {}, "failing over"),
+        (2_000, {}, "active"),
+        (8_999, {}, "active"),
+        (9_000, {}, "resigned"),
+        (9_000, {("controller", 1): 500, ("broker", 1): -9_000}, "active"),
+        (9_500, {("controller", 1): 500}, "resigned"),
+    ],
+)
+def test_a_controller_has_resigned_once_its_corrected_clock_says_so(
+    at_us: int, corrections: Corrections, state: str
+) -> None:
+    term = replace(TERMS[0], resigned_us=9_000)
+    assert _controller_state(cut_at(Moment("t", at_us=at_us), [term], corrections), corrections) == state
+
+
+@pytest.mark.parametrize(
+    ("expected", "listed", "told"),
+    [
+        (5, 5, []),
+        (5, 4, ["1 more partitions existed, and no record names them"]),
+        (5, 7, ["2 partitions were gone by then: their deletion is not in the logs"]),
+        (None, 7, ["a topic was removed by hand: how many partitions there were is not known"]),
+    ],
+)
+def test_what_is_missing_of_the_partitions_that_were_counted_is_told(
+    expected: int | None, listed: int, told: list[str]
+) -> None:
+    cut = cut_at(Moment("t", at_us=2_000), [replace(TERMS[0], named=3)], {})
+    assert _gaps(cut, {"unknown": 0, "replicas_unknown": 0}, expected, listed) == told
 
 
 def test_an_epoch_is_its_end_of_failover_and_an_event_what_it_says() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from controller.analysis import open_logs
 from controller.analysis.notebook.logs import Logs, When
 from controller.analysis.travel.clocks import bounds_of, corrections_of
 from controller.analysis.travel.differences import broker_differences, partition_differences
+from controller.analysis.travel.job import _state
 from controller.analysis.travel.moments import Cut, cut_at, parse_moment, shown
 from controller.analysis.travel.state import partitions_expected, state_brokers, state_partitions
 from controller.analysis.travel.terms import terms_of
@@ -249,6 +251,10 @@ def test_a_broker_that_a_new_controller_does_not_find_is_gone(records: Records) 
     # The third controller counted a broker, and names none.
     assert rows(third, *columns) == [(1, False, "offline"), (2, None, "not found"), (3, None, "not found")]
     assert rows(broker_differences(first, third), "broker", "before", "after") == [(1, "true", "false")]
+    logs: Any = SimpleNamespace(records=given, corrections={})
+    (cut,) = cuts(given, "3")
+    told = _state(logs, cut, state_partitions(given, cut, {}), third)
+    assert [told[f"{name}_brokers"] for name in ("live", "gone", "unknown")] == [[], [1], [2, 3]]
     changed = broker_differences(first, later)
     assert rows(changed, "broker", "field", "before", "after") == [
         (1, "live", "true", "false"),
