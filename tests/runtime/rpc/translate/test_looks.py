@@ -48,7 +48,7 @@ class Leading:
         self.senders: Any = SimpleNamespace(
             unacknowledged=lambda _: "", not_told=lambda *_: "", refusal=lambda *_: None, status={}
         )
-        self.auditor: Any = SimpleNamespace(brokers={})
+        self.auditor: Any = SimpleNamespace(brokers={}, newer_states=lambda id_: (id_ - 1, ""))
         self.term: Any = SimpleNamespace(
             machine=self.machine,
             session=None,
@@ -148,9 +148,10 @@ async def test_the_cluster_is_described_with_all_its_counts(monkeypatch: pytest.
     service = AdminService(leading.daemon)
     told: Any = await service.methods()["DescribeCluster"](admin.DescribeClusterRequest(), None)
     assert (told.problem_count, len(told.problems)) == (250, 100)
-    assert [(b.broker_id, b.leader_count, b.replica_count, b.losses, b.hold_s) for b in told.brokers] == [
-        (1, 0, 2, 0, 0),
-        (2, 2, 2, 3, 300),
+    shown = ("broker_id", "leader_count", "replica_count", "losses", "hold_s", "newer_states")
+    assert [[getattr(b, name) for name in shown] for b in told.brokers] == [
+        [1, 0, 2, 0, 0, 0],
+        [2, 2, 2, 3, 300, 1],
     ]
 
 
