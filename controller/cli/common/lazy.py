@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from errno import EDQUOT, EFBIG, EIO, ENOSPC
+from errno import EDQUOT, EFBIG, EIO, ENOSPC, EROFS
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from controller.cli.common.output import fail
 from proto.quick_imports import quick_imports
 
 #: What a file system says that takes no more.
-_UNWRITABLE = (ENOSPC, EDQUOT, EFBIG, EIO)
+_UNWRITABLE = (ENOSPC, EDQUOT, EFBIG, EIO, EROFS)
 
 
 class Later(NamedTuple):

@@ -199,8 +199,6 @@ class Auditor:
             newer = {d.key[:2]: d.newer for d in found if d.newer is not None}
             others = audit.newer.items() if look.examined is not None else ()
             audit.newer = {k: told for k, told in others if k[0] not in (look.examined or ())} | newer
-            if newer:
-                audit.newer_wait = ""
             found = await self._outdone(broker, audit, way, found)
         finally:
             await way.close()
@@ -256,6 +254,8 @@ class Auditor:
             for difference in held:
                 if difference.key in newer and difference.newer is not None:
                     newer[difference.key] = newest(difference.newer, newer[difference.key])
+        if newer:
+            audit.newer_wait = ""
         return [dataclasses.replace(d, newer=newer[d.key]) if d.key in newer else d for d in found]
 
     async def _look_at_kafka(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> None:

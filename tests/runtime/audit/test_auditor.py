@@ -392,9 +392,19 @@ def test_a_newer_state_is_taken_over_once_every_broker_has_said_what_it_knows() 
     replace_replica(rig, 1, 0, leader_epoch=0)
     rig.look(1, "t")
     assert rig.auditor.newer_states(1) == (0, "")
-    rig.unreachable.clear()
     replace_replica(rig, 1, 0, leader_epoch=4)
     rig.look(1)
+    assert rig.auditor.newer_states(1) == waits
+    rig.unreachable.clear()
+    describe, said = rig.describe_state, set[tuple[int, str]]()
+
+    async def noted(broker: Broker, request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
+        said.add(rig.auditor.newer_states(1))
+        return await describe(broker, request)
+
+    rig.describe_state = noted  # type: ignore[method-assign]
+    rig.look(1)
+    assert said == {waits}, "until every broker has answered"
     assert rig.auditor.newer_states(1) == (1, "")
     rig.world.delete_topic("t")
     rig.core.run()
