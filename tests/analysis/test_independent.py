@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -293,13 +294,16 @@ def keyed(rows: list[Any], keys: int) -> dict[Any, Any]:
 def test_every_table_is_as_counted_line_by_line(
     spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second log is taken for a large one, with more lines than its condensed records."""
+    """The second log is taken for a large one, with more lines than its condensed records, and has a node's twice."""
     damaged = seed != 3
     if seed == 2:
         monkeypatch.setattr(spark_sessions, "SMALL_BYTES", 0)
         monkeypatch.setattr(job, "_FEW_ROWS", 400)
     random_log(tmp_path / "logs", random.Random(seed), lines_each=120, damaged=damaged)
     lines = good_lines(tmp_path / "logs")
+    copied = [row for _, row in lines if (row["role"], row["node"]) == ("controller", 1)] if seed == 2 else []
+    if copied:
+        shutil.copytree(tmp_path / "logs" / "controller-1", tmp_path / "logs" / "later" / "controller-1")
     shorter_times(monkeypatch)
     asked = Asked(slo=SLO, racks=RACKS)
     summary = run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None, asked=asked)
@@ -307,7 +311,9 @@ def test_every_table_is_as_counted_line_by_line(
     written = {name: spark.read.parquet(f"{tmp_path}/out/tables/{name}") for name in names}
     table = told(written, {**COUNTED, **QUESTIONS})
 
-    assert (summary.lines, summary.unread) == (480, 480 - len(lines))
+    read = 600 if copied else 480
+    assert (summary.lines, summary.copies) == (read, len(copied))
+    assert summary.unread == read - len(lines) - len(copied)
     assert (summary.unread > 0) == damaged
     assert keyed(table["transitions"], 4) == transitions(lines)
     assert keyed(table["leader_changes"], 3) == leader_changes(lines)

@@ -121,8 +121,8 @@ def test_a_clusters_life_becomes_tables_and_a_page(spark: SparkSession, life: Li
     assert f"leaderless 225 outages, longest {longest} (BrokerChange)" in summary.text_lines()
     assert {path.name for path in (life.out / "tables").iterdir()} == TABLES
     assert {path.name for path in life.out.iterdir()} == {"tables", "report.html"}
-    for name in TABLES:
-        spark.read.parquet(f"{life.out}/tables/{name}").collect()
+    found = {name: spark.read.parquet(f"{life.out}/tables/{name}").collect() for name in TABLES}
+    assert {(row.role, row.node): row.lines for row in found["input_nodes"]} == life.written
 
 
 def test_the_page_answers_questions_alone_in_any_light_and_stays_small(life: Life) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sys
 from pathlib import Path
 
@@ -197,16 +198,17 @@ def check_gzip_remotely(spark: SparkSession, log_dir: Path) -> dict[str, FileChe
 def test_lines_held_by_two_files_count_once_but_twice_in_one_file_stay(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    once, twice, other = (text(record("log", at, to="x")) for at in (1, 2, 3))
+    once, twice = (text(record("log", at, to="x")) for at in (1, 2))
+    other = json.dumps(record("log", 3, to="é", count=1), ensure_ascii=False, separators=(",", ":"))
     for name, content in (("a+b %2B", [once, twice, twice]), ("b", [once, twice, twice, other])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "state-change.jsonl").write_text("\n".join(content) + "\n")
     files = list_files(spark, [tmp_path])
     marked = mark_copies(parse_lines(read_lines(spark, files))).withColumn("path", decoded(F.col("file")))
-    kept = sorted(
-        (row.path, row.s) for row in marked.where("not copy").selectExpr("path", "second(ts) as s").collect()
-    )
+    found = marked.selectExpr("path", "second(ts) as s", "copy", "bytes").collect()
+    kept = sorted((row.path, row.s) for row in found if not row.copy)
     first, second = (file.path for file in files)
+    assert sum(row.bytes for row in found) == sum(file.size for file in files)
     assert kept == [(first, 1), (first, 2), (first, 2), (second, 3)]
 
 
