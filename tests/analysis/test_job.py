@@ -186,11 +186,15 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(spark: SparkSession, tm
             "1 files, 0 lines, none of them usable",
         ),
         (
+            lambda at: [at.mkdir(), (at / "state-change.jsonl").write_text("nonsense\n")],
+            "1 files, 1 lines, none of them usable",
+        ),
+        (
             lambda at: [at.mkdir(), (at / "state-change.1.jsonl.gz").write_bytes(b"no gzip")],
             "none of them usable; .*state-change.1.jsonl.gz: damaged gzip",
         ),
     ],
-    ids=["absent", "no log", "empty log", "only damage"],
+    ids=["absent", "no log", "empty log", "no record", "only damage"],
 )
 def test_nothing_to_report_on_is_an_error_that_names_the_directory(
     spark: SparkSession, tmp_path: Path, make: object, message: str
