@@ -50,8 +50,10 @@ class ControllerFinder(Protocol):
 class StateStore(Protocol):
     """Partition states in ZooKeeper (`broker_stub.zookeeper.client.ClusterStore`). All raise StoreUnavailable."""
 
-    async def get_state(self, topic: str, partition: int) -> tuple[bytes, int] | None:
-        """The state and its version; None: the znode does not exist."""
+    async def get_state(
+        self, topic: str, partition: int, *, latest: bool = False
+    ) -> tuple[bytes, int] | None:
+        """The state and its version; None: the znode does not exist. ``latest``: not from a server that is behind."""
         ...
 
     async def set_state(self, topic: str, partition: int, data: bytes, version: int) -> int | None:
@@ -212,6 +214,8 @@ class NotificationWriter:
 
     async def _write(self, proposal: IsrProposal) -> IsrResult:
         found = await self._store.get_state(*proposal.key)
+        if found is not None and found[1] < proposal.partition_epoch:
+            found = await self._store.get_state(*proposal.key, latest=True)
         stored = _decode_stored(proposal.key, found[0]) if found is not None else None
         seen = found[1] if found is not None else proposal.partition_epoch
         if stored is not None and seen == proposal.partition_epoch and stored[1] != proposal.leader_epoch:
@@ -224,10 +228,10 @@ class NotificationWriter:
         if directories is None:
             return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
         if seen < proposal.partition_epoch and stored != _wanted(self._broker_id, proposal, directories):
-            # It went back, and the version may become another state's; or the server is behind: later.
+            # It went back, and the version may become another state's.
             if again:
                 raise StoreUnavailable(f"ZooKeeper has version {seen} of {proposal.key}, which is older")
-            return IsrResult(proposal.key, codes.OPERATION_NOT_ATTEMPTED)
+            return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
         self._unanswered[proposal.key] = proposal, directories
         result = await self._write_state(proposal, directories)
         del self._unanswered[proposal.key]

@@ -356,17 +356,25 @@ class Ledger:
                 self.excuse(partition)
                 self.believed.add(partition)
             return
-        del self._outdated[partition]
+        known = set(state.isr) <= set(present.isr) or partition in self.believed
         if goes_on and self.process_of(present.leader) != process:
             # Who was in sync, only the process knew.
             self.excuse(partition)
             self.believed.add(partition)
-        elif not set(state.isr) <= set(present.isr) and partition not in self.believed:
+        elif goes_on and not known and state.leader in present.isr:
+            if state.version < present.version:
+                # Decided before brokers were asked: who was out of sync is taken out of the ISR yet.
+                return
+            # Only the leader can tell.
+            self.excuse(partition)
+            self.believed.add(partition)
+        elif not known:
             if not self.unclean_possible:
                 self._report(
                     f"{name}: {state}, and brokers were told {present}, which ZooKeeper has forgotten"
                 )
             self.excuse(partition)
+        del self._outdated[partition]
 
     def not_taken_over(self) -> list[str]:
         """What brokers were told and ZooKeeper has forgotten, in words."""

@@ -389,6 +389,7 @@ class WentBack(LedgerHarness):
         away: int = 0,
         replicas: tuple[int, ...] = (1, 2, 3),
         known: tuple[int, int, int] = (1, 2, 1),
+        version: int = 1,
         **since: Any,
     ) -> None:
         super().__init__()
@@ -397,7 +398,7 @@ class WentBack(LedgerHarness):
         self.ledger.is_running = lambda id_: id_ != away
         self.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
         fields = {"leader": 2, "leader_epoch": 1, "isr": [2], "controller_epoch": 2, **since}
-        self.state(1, by="controller-2", **fields)
+        self.state(version, by="controller-2", **fields)
         topic = json.dumps({"topic_id": "id", "partitions": {"0": replicas}}).encode()
         nodes = {"/controller_epoch": b"1", "/brokers/topics/foo": topic, STATE: _state()}
         self.ledger.went_back({path: Node(data) for path, data in nodes.items()})
@@ -451,6 +452,23 @@ def test_an_isr_that_shrank_in_a_leader_epoch_that_goes_on_is_known_by_its_leade
     assert not started_again.ledger.not_taken_over()
     assert not started_again.decide(leader=2, leader_epoch=1, isr=[2])
     assert started_again.excused
+
+
+def test_an_isr_of_before_may_be_decided_by_until_brokers_were_asked() -> None:
+    harness = WentBack(known=(0, 1, 5), version=5, leader=1, leader_epoch=0, isr=[1])
+    assert not harness.decide(leader=1, leader_epoch=1, isr=[1, 2])
+    assert harness.ledger.not_taken_over()
+    assert "which ZooKeeper has forgotten" in harness.decide(leader=2, leader_epoch=2, isr=[2])
+    mended = WentBack(known=(0, 1, 5), version=5, leader=1, leader_epoch=0, isr=[1])
+    mended.decide(leader=1, leader_epoch=1, isr=[1, 2])
+    assert not mended.decide(leader=1, leader_epoch=2, isr=[1])
+    assert not mended.ledger.not_taken_over()
+    assert not mended.excused
+    # What does not look older to the leader is taken by it.
+    taken = WentBack(known=(0, 1, 1), leader=1, leader_epoch=0, isr=[1])
+    assert not taken.decide(leader=1, leader_epoch=1, isr=[1, 2])
+    assert taken.excused
+    assert not taken.ledger.not_taken_over()
 
 
 def test_a_controller_epoch_that_was_forgotten_may_be_skipped_to() -> None:
