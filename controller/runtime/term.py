@@ -339,7 +339,9 @@ class Term:
         ):
             if newer and not told:
                 told = True
-                log.warning("leaders_not_rebalanced", reason="brokers were told newer states than ZooKeeper has")
+                log.warning(
+                    "leaders_not_rebalanced", reason="brokers were told newer states than ZooKeeper has"
+                )
             await asyncio.sleep(RETRY_LOOK_S)
 
     @property

@@ -196,9 +196,7 @@ class Auditor:
                 audit.ended(Verdict.UNREACHABLE, str(error))
             return audit
 
-    async def _look_at(
-        self, broker: Broker, audit: BrokerAudit, topics: Collection[str]
-    ) -> Collection[str]:
+    async def _look_at(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> Collection[str]:
         """Topics of which states are read again now, because their leaders know newer ones."""
         way = self._open_way()
         try:
