@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from controller.runtime.election.takeover import CLAIM_AGAIN_MAX_S
 from tests.provers.sim.checks.settling import unsettled
 from tests.provers.sim.cluster import LOOK_S, SimulatedCluster
 from tests.provers.sim.episodes.calm import Calm
@@ -89,6 +90,9 @@ async def _back(asker: Calm, *, by_the_book: bool, epoch: int) -> None:
         for controller in cluster.controllers.values():
             if not controller.alive:
                 controller.start()
+    if cluster.plan.options.takeover:
+        # Who has just claimed /controller from a broker of Kafka's does so again later.
+        limit_s += CLAIM_AGAIN_MAX_S
     await asker.until("a controller leads", limit_s, lambda: _leads(cluster))
     if asker.rng.random() < 0.5:
         for id_ in asker.ids:
