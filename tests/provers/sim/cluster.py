@@ -24,9 +24,10 @@ from tests.provers.sim.actors.operators import Operator
 from tests.provers.sim.actors.poison import TOPIC, PlantedError, poison
 from tests.provers.sim.checks.explanations import unexplained
 from tests.provers.sim.checks.history import History
-from tests.provers.sim.checks.ledger import Ledger, Partition, State
+from tests.provers.sim.checks.ledger import Ledger
 from tests.provers.sim.checks.memory import Memory
 from tests.provers.sim.checks.refusals import Refusals
+from tests.provers.sim.checks.stored import Partition, State
 from tests.provers.sim.checks.tools import Tools
 from tests.provers.sim.environment.loop import BEGINNING_S, Process, VirtualTimeLoop
 from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
@@ -132,9 +133,11 @@ class SimulatedCluster:
 
     def _tell_of_moments(self) -> None:
         """To those who wait for one, or look into brokers at one."""
-        self.ledger.process_of = lambda id_: self.brokers[id_].incarnations if id_ in self.brokers else 0
-        self.ledger.remembered = lambda id_, key: self.brokers[id_].remembered(key)
-        self.ledger.is_running = lambda id_: self.brokers[id_].alive
+        self.ledger.forgotten.process_of = lambda id_: (
+            self.brokers[id_].incarnations if id_ in self.brokers else 0
+        )
+        self.ledger.forgotten.remembered = lambda id_, key: self.brokers[id_].remembered(key)
+        self.ledger.forgotten.is_running = lambda id_: self.brokers[id_].alive
         self.zk.on_arrival, self.zk.on_served = self.conflicts.arrives, self.conflicts.served
         self.rpc.on_request.append(
             lambda caller, server, method, _: self.aims.taken(caller, server, _name(method))

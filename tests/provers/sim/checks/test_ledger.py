@@ -394,8 +394,8 @@ class WentBack(LedgerHarness):
     ) -> None:
         super().__init__()
         self.ledger.unclean_possible = False
-        self.ledger.remembered = lambda id_, _: known if id_ == known[1] else (0, 1, 0)
-        self.ledger.is_running = lambda id_: id_ != away
+        self.ledger.forgotten.remembered = lambda id_, _: known if id_ == known[1] else (0, 1, 0)
+        self.ledger.forgotten.is_running = lambda id_: id_ != away
         self.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
         fields = {"leader": 2, "leader_epoch": 1, "isr": [2], "controller_epoch": 2, **since}
         self.state(version, by="controller-2", **fields)
@@ -444,7 +444,7 @@ def test_replicas_that_have_moved_since_the_backup_are_excused() -> None:
 def test_an_isr_that_shrank_in_a_leader_epoch_that_goes_on_is_known_by_its_leader_s_process() -> None:
     def harness(process: int) -> WentBack:
         made = WentBack(known=(0, 1, 1), leader=1, leader_epoch=0, isr=[1])
-        made.ledger.process_of = lambda _: process
+        made.ledger.forgotten.process_of = lambda _: process
         return made
 
     assert "which ZooKeeper has forgotten" in harness(0).decide(leader=2, leader_epoch=1, isr=[2])
