@@ -75,7 +75,8 @@ class Ledger:
         self._report, self._writer, self._excuse_partition = report, writer, excuse
         self.topics: dict[str, Topic] = {}
         self.states: dict[Partition, State] = {}
-        self.controller_epoch = 0
+        #: And the highest one ever.
+        self.controller_epoch = self._epoch_max = 0
         #: Controllers by the epoch they were elected in.
         self.elected: dict[int, str] = {}
         #: Whether ZooKeeper has this session; and who holds ``/controller``: the writer, and the session it names.
@@ -134,8 +135,6 @@ class Ledger:
         self.told_older: dict[str, set[Partition]] = {}
         self._ever: dict[Partition, set[tuple[int, int, int, tuple[int, ...]]]] = {}
         self._leaders: dict[tuple[str | None, str, int, int], int] = {}
-        #: The highest controller epoch ever.
-        self._epoch_max = 0
         self.forgotten = Forgotten()
 
     # ZooKeeper
