@@ -38,12 +38,12 @@ from tests.provers.sim.plans.aims import Aims
 from tests.provers.sim.plans.conflicts import Conflicts
 from tests.provers.sim.plans.faults import Faults
 from tests.provers.sim.plans.plan import AIM, APART, FAULTS, TAMPERING, VICTIM, Action, Options, Plan
-from tests.provers.sim.zookeeper.ensemble import Ensemble
+from tests.provers.sim.zookeeper.ensemble import Backup, Ensemble
 from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
 from tests.provers.sim.zookeeper.network import Network
 from tests.provers.sim.zookeeper.session import sessions_on
-from tests.provers.sim.zookeeper.tree import Node, Transaction, Tree
+from tests.provers.sim.zookeeper.tree import Node, Transaction
 
 #: How long all may take to come to rest once nothing goes wrong any more, virtual seconds.
 SETTLE_S = 60.0
@@ -218,13 +218,13 @@ class SimulatedCluster:
         assert isinstance(reply, Reply)
         return reply.value if reply.code is Code.OK else None
 
-    def restore_zookeeper(self, backup: Tree) -> None:
+    def restore_zookeeper(self, backup: Backup) -> None:
         """All servers, which are stopped, are started with what was there before. Who was registered or elected, nobody
         can know."""
         ensemble = self.zk.ensemble
         self.tampered = self.by_hand = True
         self.ended_early |= ensemble.sessions.keys()
-        self.ledger.went_back(backup.nodes())
+        self.ledger.went_back(backup.tree.nodes())
         self.zk.restore(backup)
         self.memory.went_back(self.ledger.states)
         self.tools.went_back()

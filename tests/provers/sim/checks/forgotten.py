@@ -33,6 +33,8 @@ class Forgotten:
         self.leaders: dict[Partition, set[int]] = {}
         #: Until somebody leads under a higher leader epoch.
         self._outdated: dict[Partition, _Outdated] = {}
+        #: Leader epochs of decisions by an ISR of before.
+        self._by_older_isr: dict[Partition, int] = {}
         #: The process of a broker that runs now, by a number; and that of the leader when its state was written.
         self.process_of: Callable[[int], int] = lambda _: 0
         self._written_in: dict[Partition, int] = {}
@@ -54,6 +56,7 @@ class Forgotten:
         """ZooKeeper has this state now. ``replicas``: those before and now; None: it is another partition. Whether
         brokers that run know all that was acknowledged."""
         self._outdated.pop(partition, None)
+        self._by_older_isr.pop(partition, None)
         if replicas is None:
             return False
         known = {b: self.remembered(b, partition) for b in replicas}
@@ -90,12 +93,14 @@ class Forgotten:
         verdict = Verdict.RIGHT if set(state.isr) <= set(told.isr) or believed else Verdict.WRONG
         if goes_on and self.process_of(told.leader) != process:
             verdict = Verdict.UNKNOWABLE
-        elif goes_on and verdict is Verdict.WRONG and state.leader in told.isr:
+        elif verdict is Verdict.WRONG and state.leader in told.isr:
             if state.version < told.version:
                 # Decided before brokers were asked: who was out of sync is taken out of the ISR yet.
+                self._by_older_isr[partition] = state.leader_epoch
                 return Verdict.RIGHT
-            # Only the leader can tell.
-            verdict = Verdict.UNKNOWABLE
+            # Only the leader can tell; but what is taken over is written in several steps of one leader epoch.
+            if self._by_older_isr.get(partition) != state.leader_epoch:
+                verdict = Verdict.UNKNOWABLE
         del self._outdated[partition]
         return verdict
 

@@ -417,9 +417,12 @@ def test_after_a_backup_who_was_in_sync_by_what_brokers_were_told_leads_again() 
     assert not harness.excused
 
 
-@pytest.mark.parametrize("fields", [{"leader": 1, "isr": [1]}, {"leader": 2, "isr": [2, 3]}])
-def test_after_a_backup_nobody_else_is_in_sync(fields: dict[str, Any]) -> None:
-    assert "which ZooKeeper has forgotten" in WentBack().decide(leader_epoch=2, **fields)
+def test_after_a_backup_nobody_else_is_in_sync() -> None:
+    assert "which ZooKeeper has forgotten" in WentBack().decide(leader=1, leader_epoch=2, isr=[1])
+    harness = WentBack(known=(1, 2, 2), version=2)
+    fields = {"leader": 2, "leader_epoch": 2, "isr": [2, 3], "controller_epoch": 2}
+    assert not harness.decide(**fields)
+    assert "which ZooKeeper has forgotten" in " ".join(harness.state(2, by="controller-3", **fields))
 
 
 def test_after_a_backup_leader_epochs_may_be_used_again_by_who_was_away() -> None:

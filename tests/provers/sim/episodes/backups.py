@@ -1,4 +1,5 @@
-"""ZooKeeper is restored from a backup: all znodes but the ephemeral ones are as they were some seconds ago (ADR 23)."""
+"""ZooKeeper is restored from a backup, a server's snapshot or an export without ephemeral znodes: all is as it was some
+seconds ago (ADR 23)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ async def _restored(asker: Calm) -> None:
     cluster, rng, zk = asker.cluster, asker.rng, asker.cluster.zk
     await asker.made(asker.name("-deleted-since"), rng.sample(asker.ids, 2))
     cluster.trace_line("--- backup")
-    backup, known = zk.ensemble.backup(), _assigned(cluster)
+    snapshot = Random(f"{cluster.plan.seed}:backups:snapshot:{asker.serial}").random() < 0.5
+    backup, known = zk.ensemble.backup(sessions=snapshot), _assigned(cluster)
     await _another_zookeeper_leads(asker)
     for _ in range(rng.randint(1, 3)):
         await _change(asker)
@@ -65,6 +67,13 @@ async def _restored(asker: Calm) -> None:
     await asker.pass_s(0.4 * asker.session_s)
     for id_ in late:
         zk.unblock(f"broker-{id_}")
+    await asker.until(
+        "sessions of the backup have ended, or go on",
+        _BACK * asker.session_s + _BACK_S,
+        lambda: all(
+            zk.ensemble.is_connected(id_) for id_ in backup.sessions.keys() & zk.ensemble.sessions.keys()
+        ),
+    )
     await _back(asker, by_the_book=by_the_book, epoch=epoch)
 
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from tests.provers.sim.environment.loop import OUTSIDE, Clock
-from tests.provers.sim.zookeeper.ensemble import Connection, Ensemble
+from tests.provers.sim.zookeeper.ensemble import Backup, Connection, Ensemble
 from tests.provers.sim.zookeeper.messages import Closed, Message, Operation, Reply
-from tests.provers.sim.zookeeper.tree import Tree
 
 
 class Loss(Enum):
@@ -225,7 +224,7 @@ class Network:
         self.ensemble.end_session(session_id)
         self.deliver_answers()
 
-    def restore(self, backup: Tree) -> None:
+    def restore(self, backup: Backup) -> None:
         """All servers, which are stopped, have what the backup has, and are started."""
         self.ensemble.restore(backup)
         for server in self.ensemble.servers:
