@@ -138,6 +138,8 @@ class SimulatedCluster:
         )
         self.ledger.forgotten.remembered = lambda id_, key: self.brokers[id_].remembered(key)
         self.ledger.forgotten.is_running = lambda id_: self.brokers[id_].alive
+        self.ledger.forgotten.is_registered = lambda id_: self.node(f"/brokers/ids/{id_}") is not None
+        self.ledger.forgotten.may_know = lambda writer: writer in self.zk.ahead
         self.zk.on_arrival, self.zk.on_served = self.conflicts.arrives, self.conflicts.served
         self.rpc.on_request.append(
             lambda caller, server, method, _: self.aims.taken(caller, server, _name(method))

@@ -41,6 +41,9 @@ class Forgotten:
         #: Leader epoch, leader and partition epoch that a broker has of a partition; and whether it runs.
         self.remembered: Callable[[int, Partition], tuple[int, int, int]] = lambda _broker, _key: (-1, -1, -1)
         self.is_running: Callable[[int], bool] = lambda _: True
+        #: Whether a broker is registered; and whether a controller can know that ZooKeeper went back.
+        self.is_registered: Callable[[int], bool] = lambda _: True
+        self.may_know: Callable[[str], bool] = lambda _: True
         #: All states that were stored, in order.
         self._stored: dict[Partition, list[State]] = {}
 
@@ -76,13 +79,19 @@ class Forgotten:
         outdated = self._outdated.get(partition)
         return outdated.told if outdated is not None else None
 
-    def decided(self, partition: Partition, state: State, *, believed: bool) -> Verdict:
+    def decided(self, partition: Partition, state: State, writer: str, *, believed: bool) -> Verdict:
         """Who leads under a leader epoch above all that were forgotten was in sync by the last one; so was his ISR.
         ``believed``: of this partition nobody knows better any more."""
         outdated = self._outdated.get(partition)
-        if outdated is None or state.leader < 0:
+        if outdated is None:
             return Verdict.RIGHT
         told, goes_on, process = outdated
+        if state.leader != told.leader and not (self.is_registered(told.leader) or self.may_know(writer)):
+            # Who does not know waits for nobody.
+            del self._outdated[partition]
+            return Verdict.UNKNOWABLE
+        if state.leader < 0:
+            return Verdict.RIGHT
         if (state.leader, state.leader_epoch) == told[:2] and not goes_on:
             del self._outdated[partition]
             return Verdict.RIGHT

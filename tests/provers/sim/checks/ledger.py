@@ -249,9 +249,9 @@ class Ledger:
                 self.excuse(key)
             self._check_lossy(key)
 
-    def _decided(self, name: str, partition: Partition, state: State) -> None:
+    def _decided(self, name: str, partition: Partition, state: State, writer: str) -> None:
         present = self.forgotten.told(partition)
-        verdict = self.forgotten.decided(partition, state, believed=partition in self.believed)
+        verdict = self.forgotten.decided(partition, state, writer, believed=partition in self.believed)
         if verdict is Verdict.RIGHT:
             return
         self.excuse(partition)
@@ -337,7 +337,7 @@ class Ledger:
             self._report(f"{name}: the leader is not in the ISR: {state}")
         if before is not None and version > 0:
             self._check_change(name, partition, before, state, writer)
-        self._decided(name, partition, state)
+        self._decided(name, partition, state, writer)
         topic = self.topics.get(partition[0])
         key = (topic.id if topic else None, *partition, state.leader_epoch)
         if self._leaders.setdefault(key, state.leader) != state.leader:

@@ -425,6 +425,19 @@ def test_after_a_backup_nobody_else_is_in_sync() -> None:
     assert "which ZooKeeper has forgotten" in " ".join(harness.state(2, by="controller-3", **fields))
 
 
+@pytest.mark.parametrize(("registered", "knows"), [(False, False), (False, True), (True, False)])
+def test_a_controller_that_cannot_know_of_the_backup_waits_for_no_broker(
+    *, registered: bool, knows: bool
+) -> None:
+    harness = WentBack()
+    harness.ledger.forgotten.is_registered = lambda id_: id_ != 2 or registered
+    harness.ledger.forgotten.may_know = lambda writer: writer != "controller-3" or knows
+    harness.decide(leader=-1, leader_epoch=2, isr=[2, 3])
+    found = harness.decide(leader=3, leader_epoch=3, isr=[3])
+    assert ("which ZooKeeper has forgotten" in found) == (registered or knows)
+    assert harness.excused
+
+
 def test_after_a_backup_leader_epochs_may_be_used_again_by_who_was_away() -> None:
     harness = WentBack()
     assert not harness.decide(leader=3, leader_epoch=1, isr=[3])

@@ -126,6 +126,8 @@ class Network:
         self.on_served: Callable[[str, Operation], None] = lambda _client, _op: None
         #: Whose sessions they are.
         self.clients: dict[int, str] = {}
+        #: Clients that a server refused, as they had seen more than it, since ZooKeeper was restored.
+        self.ahead: set[str] = set()
         self._began_s = self.loop.time()
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -154,6 +156,8 @@ class Network:
         connection = self.ensemble.connect(server, timeout_ms, self.now_ms, *session, last_zxid)
         self.deliver_answers()
         if connection is None:
+            if last_zxid > self.ensemble.servers[server].tree.zxid:
+                self.ahead.add(client)
             return None
         channel = Channel(self, client, connection, wake)
         if connection.open:
@@ -227,6 +231,7 @@ class Network:
     def restore(self, backup: Backup) -> None:
         """All servers, which are stopped, have what the backup has, and are started."""
         self.ensemble.restore(backup)
+        self.ahead.clear()
         for server in self.ensemble.servers:
             self.start_server(server.number)
 
