@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, ZooKeeperServer
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
 
@@ -37,10 +37,15 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     click.echo(f"ZooKeeper is serving at {embedded.connect_string}")
     try:
         while not stop.wait(0.5):
-            ended = [s for s in embedded.servers if not s.running()]
-            if ended:
-                ports = ", ".join(str(s.client_port) for s in ended)
-                click.echo(f"ZooKeeper server on port {ports} ended unexpectedly; see {data_dir}", err=True)
+            if ended := [server for server in embedded.servers if not server.running()]:
+                for server in ended:
+                    click.echo(f"{_epitaph(server)}; see {data_dir}", err=True)
                 sys.exit(EXIT_FAILED)
     finally:
         embedded.stop()
+
+
+def _epitaph(server: ZooKeeperServer) -> str:
+    code = server.process and server.process.returncode
+    said = server.last_words() or f"nothing: perhaps {server.data_dir} cannot be written"
+    return f"ZooKeeper server on port {server.client_port} ended unexpectedly with {code}, and wrote: {said}"
