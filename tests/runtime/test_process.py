@@ -166,7 +166,9 @@ def test_a_bug_outside_a_term_exits_70(zookeeper: str, tmp_path: Path) -> None:
 
 
 def test_a_bug_that_cannot_be_dumped_is_logged_and_exits_70(zookeeper: str, tmp_path: Path) -> None:
-    without_directory = WITH_A_BUG_OUTSIDE.replace("    raise", "    __import__('shutil').rmtree('log')\n    raise")
+    without_directory = WITH_A_BUG_OUTSIDE.replace(
+        "    raise", "    __import__('shutil').rmtree('log')\n    raise"
+    )
     command = [sys.executable, "-c", without_directory, *arguments(zookeeper)]
     with program(command, tmp_path) as running:
         assert running.process.wait(30) == 70
