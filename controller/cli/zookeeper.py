@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from controller.cli.common.options import FILE
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, ZooKeeperServer
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
@@ -18,9 +19,7 @@ from controller.exit_codes import EXIT_FAILED
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=2181, show_default=True, help="first client port"
 )
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path), default=Path("zookeeper-data"), show_default=True
-)
+@click.option("--data-dir", type=FILE, default=Path("zookeeper-data"), show_default=True)
 @click.option("--servers", type=click.Choice(["1", "3", "5"]), default="1", show_default=True)
 def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     """Run the ZooKeeper that PySpark ships, one server or an ensemble, until SIGTERM or SIGINT."""
