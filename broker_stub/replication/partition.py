@@ -132,6 +132,8 @@ class Partition:
         """Become leader, or update the state as leader (section 10.1, step 5). True if it was not leader before."""
         was_leader = self.is_leader
         new_epoch = state.leader_epoch > self.leader_epoch
+        # Only a leader adds members: others than its own come from a ZooKeeper that was restored (ADR 23).
+        caught_up = self.maximal_isr.intersection(state.isr) if was_leader else state.isr
         self._take(state)
         self.isr, self.proposed_isr = state.isr, None
         self._directories_told = {}
@@ -140,7 +142,7 @@ class Partition:
             self.log.assign_epoch_start(state.leader_epoch)
         followers = [b for b in state.replicas if b != self.broker_id]
         kept = {} if new_epoch else self.remote
-        self.remote = {b: kept.get(b) or RemoteReplica(now_ms, b in state.isr) for b in followers}
+        self.remote = {b: kept.get(b) or RemoteReplica(now_ms, b in caught_up) for b in followers}
         return not was_leader
 
     def make_follower(self, state: Replica) -> bool:

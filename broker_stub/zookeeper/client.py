@@ -209,13 +209,17 @@ class ClusterStore:
             found = await self._read(path)
             return codecs.decode_partition_count(path, found[0]) if found is not None else None
 
-    async def get_state(self, topic: str, partition: int) -> tuple[bytes, int] | None:
+    async def get_state(
+        self, topic: str, partition: int, *, latest: bool = False
+    ) -> tuple[bytes, int] | None:
         """A partition's stored state and its znode version (the partition epoch); None: the znode does not exist.
 
-        Raises StoreUnavailable.
+        ``latest``: as of after this call; else of a server that may be behind. Raises StoreUnavailable.
         """
         path = codecs.state_path(topic, partition)
         async with self._bounded(f"read of {path}"):
+            if latest:
+                await self._repeat(lambda client: client.sync_async(path))
             return await self._read(path)
 
     async def get_registration(self, broker_id: int) -> tuple[bytes, int] | None:

@@ -117,7 +117,7 @@ class Tally:
 class Told(NamedTuple):
     """What the controller tells of a broker: why it takes no pushes (empty: it does), how often it was lost in a row,
     for how long no leadership returns to it, of how many partitions it was told newer states than ZooKeeper has, and
-    why these are not taken over (empty: they are being)."""
+    why these cannot be taken over yet (empty: they can)."""
 
     push_problem: str = ""
     losses: int = 0
@@ -182,9 +182,9 @@ def _told(registered: Collection[int], told: Mapping[int, Told]) -> Iterator[Fin
             )
         if known.newer_states:
             partitions = counted(known.newer_states, "partition")
-            text = f"broker {id_} was told newer states of {partitions} than ZooKeeper has, which went back: they are"
-            wait = f"not taken over, since {known.newer_wait}" if known.newer_wait else "being taken over"
-            yield Finding(Wrong.WENT_BACK, known.newer_states, f"{text} {wait}")
+            text = f"broker {id_} was told newer states of {partitions} than ZooKeeper has, which went back"
+            wait = f"not taken over, since {known.newer_wait}" if known.newer_wait else "to be taken over"
+            yield Finding(Wrong.WENT_BACK, known.newer_states, f"{text}: they are {wait}")
         if known.hold_s:
             text = (
                 f"broker {id_} comes and goes: it was lost {known.losses} times, and gets no leaderships back"

@@ -323,11 +323,26 @@ class Term:
                 await asyncio.sleep(min(left_s, FIRST_REBALANCE_S))
                 if not machine.cluster.rebalancing:
                     delay_s = min(delay_s, machine.settings.leader_imbalance_check_interval_seconds)
+            await self._nothing_newer()
             self._rebalanced.clear()
             self.enqueue(Event(EventKind.LEADER_REBALANCE))
             await self._rebalanced.wait()
             interval_s = machine.settings.leader_imbalance_check_interval_seconds
             delay_s = PACED_REBALANCE_S if machine.cluster.rebalancing else interval_s
+
+    async def _nothing_newer(self) -> None:
+        """Until no broker is known that was told newer states than ZooKeeper has: who is elected by the older ones may
+        lack what was acknowledged since (ADR 23). Each broker is compared first, if it can be in one round."""
+        began_s, told = time.monotonic(), False
+        while (newer := self.auditor.newer_somewhere) or (
+            self.auditor.uncompared and time.monotonic() - began_s < self.auditor.interval_s
+        ):
+            if newer and not told:
+                told = True
+                log.warning(
+                    "leaders_not_rebalanced", reason="brokers were told newer states than ZooKeeper has"
+                )
+            await asyncio.sleep(RETRY_LOOK_S)
 
     @property
     def brokers_informed(self) -> bool:

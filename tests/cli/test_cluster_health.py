@@ -133,7 +133,7 @@ def test_a_zookeeper_that_went_back_is_wrong_until_what_it_forgot_is_taken_over(
         for b, n, wait in ((1, 2, ""), (2, 1, "broker 3 may know newer ones: no answer"))
     }
     assert found(a_cluster(), pb.DescribeClusterResponse(brokers=[told[1]]))["zookeeper_went_back"] == (
-        "broker 1 was told newer states of 2 partitions than ZooKeeper has, which went back: they are being taken over"
+        "broker 1 was told newer states of 2 partitions than ZooKeeper has, which went back: they are to be taken over"
     )
     assert found(a_cluster(), pb.DescribeClusterResponse(brokers=[told[2]]))["zookeeper_went_back"] == (
         "broker 2 was told newer states of 1 partition than ZooKeeper has, which went back: they are not taken over,"

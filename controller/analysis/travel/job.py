@@ -134,13 +134,10 @@ def _state(logs: Logs, cut: Cut, partitions: DataFrame, brokers: DataFrame) -> d
 
 def _controller_state(cut: Cut, corrections: Corrections) -> str:
     term, until_us = cut.term, cut.until_us
-    if (
-        until_us is None
-        or term.resigned_us is None
-        or corrected(term.resigned_us, term, corrections) > until_us
-    ):
-        return "active" if cut.base is term else "failing over"
-    return "resigned"
+    told_us = None if term.resigned_us is None else corrected(term.resigned_us, term, corrections)
+    if told_us is not None and until_us is not None and told_us <= until_us:
+        return "resigned"
+    return "active" if cut.base is term else "failing over"
 
 
 def _without_leader() -> Column:

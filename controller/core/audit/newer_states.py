@@ -16,7 +16,7 @@ from controller.core.audit.stored_states import finding, tell_replicas, words
 from controller.core.commits import BATCH_WRITES
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, SetState
-from controller.core.model import EPOCH_MAX, LeaderAndIsr, Partition, interned
+from controller.core.model import EPOCH_MAX, BrokerIds, LeaderAndIsr, Partition, interned
 from controller.core.reasons import NewerController, NoEpochLeft
 from controller.core.records import LeadershipChange, Rejection
 
@@ -36,7 +36,7 @@ def newest(told: LeaderAndIsr, other: LeaderAndIsr | None) -> LeaderAndIsr:
     return msgspec.structs.replace(best, partition_epoch=version)
 
 
-def is_outdone(known: LeaderAndIsr, told: LeaderAndIsr) -> bool:
+def is_newer(told: LeaderAndIsr, known: LeaderAndIsr) -> bool:
     """Whether a broker was told what ZooKeeper has forgotten: a higher epoch, or another leader of the same one."""
     if told.leader_epoch == known.leader_epoch and told.leader != known.leader:
         return True
@@ -65,7 +65,7 @@ def _change(context: EventContext, partition: Partition, told: LeaderAndIsr) -> 
     cluster, known = context.cluster, partition.leadership
     if known is None or not context.is_present(partition):
         return None
-    if not is_outdone(known, told):
+    if not is_newer(told, known):
         return None
     epoch = max(told.leader_epoch, known.leader_epoch) + 1
     if known.controller_epoch > cluster.controller_epoch:
@@ -76,11 +76,21 @@ def _change(context: EventContext, partition: Partition, told: LeaderAndIsr) -> 
         context.reject("NOT_TOLD_AGAIN", str(NoEpochLeft(epoch - 1)), partition)
         return None
     new = known.successor(known.leader, known.isr, cluster.controller_epoch, known.recovery)
-    if told.isr and told.leader_epoch >= known.leader_epoch:
+    if (leader_isr := _as_told(known, told)) is not None:
+        leader, isr = leader_isr
         # Their directories are those of now: of the older state's nobody knows whether they still are.
-        new = msgspec.structs.replace(new, leader=told.leader, isr=interned(told.isr), directories=())
+        new = msgspec.structs.replace(new, leader=leader, isr=interned(isr), directories=())
     new = cluster.with_directories(new, new.isr)
     return _Change(partition, known, msgspec.structs.replace(new, leader_epoch=epoch), told)
+
+
+def _as_told(known: LeaderAndIsr, told: LeaderAndIsr) -> tuple[int, BrokerIds] | None:
+    """Who leads, and who is known to be in sync with it; None: ZooKeeper knows that as well as who was told."""
+    if told.isr and told.leader_epoch >= known.leader_epoch:
+        return told.leader, told.isr
+    # Decided by the older ISR since, as when a member of it is gone: who was out of sync by what was told still is.
+    both = tuple(b for b in known.isr if b in told.isr)
+    return (known.leader, both) if known.leader in both else None
 
 
 def _write(context: EventContext, changes: Sequence[_Change]) -> Handler[None]:

@@ -15,7 +15,7 @@ from enum import Enum
 
 import structlog
 
-from controller.core.audit.newer_states import is_outdone, newest
+from controller.core.audit.newer_states import is_newer, newest
 from controller.core.events import TellAgain
 from controller.core.model import Broker, Cluster, ControlProtocol, LeaderAndIsr, Partition, Topic
 from controller.core.records import AuditFinding
@@ -127,7 +127,7 @@ class Auditor:
         self._cluster, self._settled, self._open_way = cluster, settled, open_way
         self._ask_kafka = ask_kafka
         self._tell, self._record, self._metrics = tell, record, metrics
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self._expected = expected
         self._all_topics = SharedLook(expected, self._turn)
         #: Brokers whose looks wait for it.
@@ -138,16 +138,18 @@ class Auditor:
         self.brokers: dict[int, BrokerAudit] = {}
 
     async def run(self) -> None:
-        """Round after round, until cancelled."""
+        """Round after round, until cancelled; the first asks all brokers at once."""
+        parts = 1
         while True:
             began_s = time.monotonic()
             ids = sorted(self._cluster.brokers)
             self._forget(ids)
-            size = max(-(-len(ids) // PARTS), 1)
+            size = max(-(-len(ids) // parts), 1)
             for part in (ids[start : start + size] for start in range(0, len(ids), size)):
                 await self._look_at_all(part)
-                await asyncio.sleep(self._interval_s * len(part) / len(ids) / 2)
-            await asyncio.sleep(max(self._interval_s - (time.monotonic() - began_s), 0.1))
+                await asyncio.sleep(self.interval_s * len(part) / len(ids) / 2)
+            parts = PARTS
+            await asyncio.sleep(max(self.interval_s - (time.monotonic() - began_s), 0.1))
 
     async def _look_at_all(self, ids: Collection[int]) -> None:
         looks = [asyncio.create_task(self.look(id_), name=f"audit-of-broker-{id_}") for id_ in ids]
@@ -183,7 +185,10 @@ class Auditor:
                 if broker.control_protocol is ControlProtocol.KAFKA:
                     await self._look_at_kafka(broker, audit, topics)
                 else:
-                    await self._look_at(broker, audit, topics)
+                    read_again = await self._look_at(broker, audit, topics)
+                    # What is newer still, ZooKeeper has forgotten.
+                    if read_again:
+                        await self._look_at(broker, audit, read_again)
                 self._heard(broker_id)
             except _NotNowError as end:
                 audit.ended(end.verdict, end.why)
@@ -191,20 +196,27 @@ class Auditor:
                 audit.ended(Verdict.UNREACHABLE, str(error))
             return audit
 
-    async def _look_at(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> None:
+    async def _look_at(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> Collection[str]:
+        """Topics of which states are read again now, because their leaders know newer ones."""
         way = self._open_way()
         try:
             look = self._new_look(broker, way)
             found = await look.confirmed(topics)
             newer = {d.key[:2]: d.newer for d in found if d.newer is not None}
-            others = audit.newer.items() if look.examined is not None else ()
-            audit.newer = {k: told for k, told in others if k[0] not in (look.examined or ())} | newer
+            examined = look.examined
+            # What was not looked at stays.
+            others = {
+                k: told for k, told in audit.newer.items() if examined is not None and k[0] not in examined
+            }
+            audit.newer = others | newer
             found = await self._outdone(broker, audit, way, found)
         finally:
             await way.close()
-        self._keep(broker, audit, found, look.examined)
-        audit.left = look.left
+        read_again = self._keep(broker, audit, found, look.examined)
+        if not topics:
+            audit.left = look.left
         audit.ended(Verdict.DIFFERENT if audit.known or audit.left else Verdict.EQUAL)
+        return read_again
 
     def _new_look(self, broker: Broker, way: Asking) -> _Look:
         return _Look(
@@ -224,16 +236,32 @@ class Auditor:
         await asyncio.sleep(0 if all(map(self._settled, self._waiting)) else BUSY_S)
 
     def newer_states(self, broker_id: int) -> tuple[int, str]:
-        """Of how many partitions a broker was told newer states than ZooKeeper has now, and why these are not taken
-        over yet; empty: they are being."""
+        """Of how many partitions a broker was told newer states than ZooKeeper has now, and why these cannot be
+        taken over yet; empty: they can."""
         audit = self.brokers.get(broker_id)
         if audit is None or not audit.newer:
             return 0, ""
         known = ((self._cluster.partition(*key), told) for key, told in audit.newer.items())
         count = sum(
-            p is not None and p.leadership is not None and is_outdone(p.leadership, told) for p, told in known
+            p is not None and p.leadership is not None and is_newer(told, p.leadership) for p, told in known
         )
         return count, audit.newer_wait if count else ""
+
+    @property
+    def newer_somewhere(self) -> bool:
+        """Whether a broker is known to have been told newer states than ZooKeeper has now."""
+        return any(self.newer_states(id_)[0] for id_ in self._cluster.brokers)
+
+    @property
+    def uncompared(self) -> bool:
+        """Whether a broker that may answer was not compared since it registered."""
+        return any(
+            audit is None
+            or audit.broker_epoch != broker.epoch
+            or (audit.asked_s is None and audit.verdict is not Verdict.UNREACHABLE)
+            for id_, broker in self._cluster.brokers.items()
+            for audit in (self.brokers.get(id_),)
+        )
 
     async def _outdone(
         self, broker: Broker, audit: BrokerAudit, way: Asking, found: Sequence[Difference]
@@ -293,8 +321,9 @@ class Auditor:
         audit: BrokerAudit,
         found: Iterable[Difference],
         examined: Collection[str] | None,
-    ) -> None:
-        """Differences of ``examined`` topics (None: all) are those found; others stay."""
+    ) -> Collection[str]:
+        """Differences of ``examined`` topics (None: all) are those found; others stay. Topics of which states are read
+        again."""
         now_s = time.monotonic()
         fresh = {difference.key: difference for difference in found}
         ahead = {difference for difference in fresh.values() if difference.ahead}
@@ -331,6 +360,7 @@ class Auditor:
             self._metrics.audit.told_again.labels(broker.id).inc(len(due))
             log.warning("broker_told_again", broker_id=broker.id, differences=len(due))
             self._tell(self._report(broker, [h.difference for h in due]))
+        return sorted({difference.topic for difference in unread})
 
     def _finding(self, broker: Broker, difference: Difference, to: str, reason: str) -> AuditFinding:
         known = self._cluster.partition(difference.topic, difference.partition)

@@ -243,7 +243,7 @@ class SharedLook:
         needed = self._began + 1
         async with self._looking:
             if self._done[0] < needed:
-                # Who asks at the same moment has not yet.
+                # Others who ask at this moment share it: they ask before it begins.
                 await asyncio.sleep(0)
                 self._began += 1
                 self._done = self._began, await self._expected.refresh(self._turn)

@@ -60,6 +60,25 @@ def test_leading_on_in_a_newer_epoch_is_no_new_leadership_but_a_new_term() -> No
     assert partition.remote[1].log_end_offset == -1
 
 
+def test_who_leads_on_takes_nobody_for_in_sync_whom_it_has_not_taken_in() -> None:
+    """A member that it had removed comes from a ZooKeeper that was restored."""
+    partition = partition_with(log_of((3, "ab")))
+    partition.make_leader(role(isr=(0, 1)), 1000)
+    partition.make_leader(role(epoch=6, partition_epoch=2), 2000)
+    proposal = partition.propose_shrink(2000, 30_000)
+    assert proposal is not None
+    assert proposal.isr == (0, 1)
+
+
+def test_who_leads_on_takes_for_in_sync_whom_it_was_just_taking_in() -> None:
+    partition = partition_with(log_of((3, "ab")))
+    partition.make_leader(role(isr=(0, 1)), 1000)
+    partition.record_fetch(2, 2, 1000)
+    assert partition.propose_expansion(2, 1000, lambda _: True) is not None
+    partition.make_leader(role(epoch=6, partition_epoch=2), 2000)
+    assert partition.propose_shrink(2000, 30_000) is None
+
+
 def test_the_same_order_again_changes_nothing() -> None:
     partition = partition_with(log_of((3, "ab")))
     partition.make_leader(role(), 1000)

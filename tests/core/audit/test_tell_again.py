@@ -94,6 +94,9 @@ def test_of_states_that_brokers_were_told_the_newest_is_written() -> None:
     [
         # Only the partition epoch is above ours: who leads has been decided since.
         (state(2, [2], 4, 9), (1, 6, [1, 2])),
+        # Decided by an ISR of before: the leader knows that 2 was out of it.
+        (state(1, [1], 4, 9), (1, 6, [1])),
+        (state(1, [1], 4, 7), (1, 5, [1, 2])),
         # Nobody led there.
         (state(2, [], 9, 3), (1, 10, [1, 2])),
         (state(2, [2], 5, 3), (2, 6, [2])),

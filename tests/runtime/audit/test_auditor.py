@@ -67,6 +67,7 @@ class Rig:
         self.unreachable: set[int] = set()
         self.settled = True
         self.told: list[TellAgain] = []
+        self.read: list[str] = []
         self.findings: list[AuditFinding] = []
         self.heard: list[int] = []
         self.auditor = Auditor(
@@ -75,7 +76,7 @@ class Rig:
             lambda _: self.settled,
             lambda: self,
             no_kafka,
-            self.told.append,
+            self.tell,
             self.findings.extend,
             self.heard.append,
             ControllerMetrics(CollectorRegistry()),
@@ -107,6 +108,13 @@ class Rig:
 
     async def close(self) -> None:
         pass
+
+    def tell(self, report: TellAgain) -> None:
+        self.told.append(report)
+        if report.read:
+            # A question waits until nothing is being decided.
+            self.read.extend(partition.name for partition in report.read)
+            self.mend()
 
     def look(self, id_: int, *topics: str) -> BrokerAudit:
         found = asyncio.run(self.auditor.look(id_, topics))
@@ -206,20 +214,23 @@ def test_a_leader_that_is_ahead_has_its_state_read_before_it_is_doubted() -> Non
     rig = Rig()
     rig.world.put_state("t", 0, state(1, [1], 0, 1))
     replace_replica(rig, 1, 0, isr=(1,), partition_epoch=1)
-    assert rig.look(1).verdict is Verdict.EQUAL
-    assert [[p.name for p in report.read] for report in rig.told] == [["t-0"]]
-    rig.mend()
     assert rig.verdicts() == [Verdict.EQUAL] * 3
+    assert rig.read == ["t-0"]
     assert (rig.findings, leader_of(rig, 0).isr) == ([], (1,))
 
 
-def test_a_leader_that_is_ahead_of_its_state_znode_is_told_again() -> None:
+def test_a_leader_that_is_ahead_of_its_state_znode_is_believed_once_that_was_read_again() -> None:
     rig = Rig()
-    rig.world.edited.add(("t", 0))
+    rig.world.forgotten.add(("t", 0))
+    rig.handlers(1).metadata._remove(("u", 0))
     replace_replica(rig, 1, 0, isr=(1,), partition_epoch=9)
-    assert rig.look(1).verdict is Verdict.EQUAL
-    rig.mend()
     assert rig.look(1).verdict is Verdict.DIFFERENT
+    assert (rig.read, sorted(rig.known(1))) == (["t-0"], ["t-0 HOSTED", "u-0 METADATA"])
+    known = [rig.auditor.newer_somewhere]
+    rig.mend()
+    assert [*known, rig.auditor.newer_somewhere] == [True, False]
+    assert leader_of(rig, 0).isr == (1,)
+    assert rig.verdicts() == [Verdict.EQUAL] * 3
 
 
 def test_metadata_that_should_not_be_is_taken_away() -> None:
@@ -378,6 +389,25 @@ def test_of_what_brokers_were_told_before_zookeeper_went_back_the_newest_is_take
     assert (replica.role, replica.leader, replica.leader_epoch) == (Role.FOLLOWER, 2, 7)
 
 
+def test_a_broker_is_uncompared_until_it_was_asked_since_it_registered() -> None:
+    rig = Rig()
+    rig.look(1)
+    rig.look(2)
+    told = [rig.auditor.uncompared]
+    rig.settled = False
+    assert rig.look(3).verdict is Verdict.PENDING
+    # What is on its way to it may be newer.
+    told.append(rig.auditor.uncompared)
+    rig.unreachable.add(3)
+    rig.settled = True
+    rig.look(3)
+    # Who does not answer is not waited for.
+    told.append(rig.auditor.uncompared)
+    broker = rig.core.cluster.brokers[2]
+    rig.core.cluster.brokers[2] = msgspec.structs.replace(broker, epoch=broker.epoch + 1)
+    assert [*told, rig.auditor.uncompared] == [True, True, False, True]
+
+
 def test_a_newer_state_is_taken_over_once_every_broker_has_said_what_it_knows() -> None:
     rig = Rig()
     replace_replica(rig, 1, 0, leader_epoch=4)
@@ -455,6 +485,7 @@ def test_too_many_topics_are_left_for_the_next_look(monkeypatch: pytest.MonkeyPa
     rig.handlers(2).metadata._remove(("t", 1))
     rig.handlers(2).metadata._remove(("u", 0))
     assert (rig.look(2).left, rig.known(2)) == (1, ["t-1 METADATA"])
+    assert rig.look(2, "t").left == 1
     rig.mend()
     rig.look(2)
     assert rig.known(2) == ["u-0 METADATA"]
@@ -571,12 +602,12 @@ def test_a_broker_that_registers_anew_while_it_is_asked_is_not_compared() -> Non
     )
 
 
-def test_rounds_are_an_interval_apart_and_brokers_are_spread_over_half_of_it(
+def test_rounds_are_an_interval_apart_and_later_ones_are_spread_over_half_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig, looked = Rig(), list[tuple[int, float]]()
     rig.auditor.brokers[99] = BrokerAudit(1)
-    interval_s = rig.auditor._interval_s
+    interval_s = rig.auditor.interval_s
 
     async def look(broker_id: int, topics: Collection[str] = ()) -> None:
         del topics
@@ -593,7 +624,7 @@ def test_rounds_are_an_interval_apart_and_brokers_are_spread_over_half_of_it(
 
     began_s = loop.run(run())
     apart_s = interval_s / 2 / 3
-    expected = [n * apart_s for n in range(3)] + [interval_s + n * apart_s for n in range(3)]
+    expected = [0.0] * 3 + [interval_s + n * apart_s for n in range(3)]
     assert [broker_id for broker_id, _ in looked] == [1, 2, 3] * 2
     assert [at_s - began_s for _, at_s in looked] == pytest.approx(expected)
     assert 99 not in rig.auditor.brokers, "it is gone"
@@ -611,15 +642,17 @@ def test_brokers_of_one_part_share_one_look_at_all_topics(
         refreshed += 1
         return await refresh(expected, turn)
 
-    async def one_round() -> None:
+    async def two_rounds() -> None:
         running = asyncio.create_task(rig.auditor.run())
-        await asyncio.sleep(rig.auditor._interval_s * 0.9)
+        await asyncio.sleep(rig.auditor.interval_s * 0.9)
+        assert refreshed == 1
+        await asyncio.sleep(rig.auditor.interval_s)
         running.cancel()
 
     monkeypatch.setattr(module, "PARTS", parts)
     monkeypatch.setattr(Expected, "refresh", counted)
-    loop.run(one_round())
-    assert refreshed == looks
+    loop.run(two_rounds())
+    assert refreshed == 1 + looks
     assert [rig.auditor.brokers[id_].verdict for id_ in (1, 2, 3)] == [Verdict.EQUAL] * 3
     assert rig.auditor._waiting == set()
 
@@ -649,10 +682,10 @@ def test_a_cluster_without_brokers_is_audited_once_it_has_some(monkeypatch: pyte
 
     async def rounds() -> None:
         running = asyncio.create_task(rig.auditor.run())
-        await asyncio.sleep(rig.auditor._interval_s)
+        await asyncio.sleep(rig.auditor.interval_s)
         assert not running.done()
         rig.core.cluster.brokers = brokers
-        await asyncio.sleep(2 * rig.auditor._interval_s)
+        await asyncio.sleep(2 * rig.auditor.interval_s)
         running.cancel()
 
     loop.run(rounds())

@@ -246,6 +246,11 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         Change(RUNTIME + "audit.differences:_newer", "_b == _l or _b in _k", "True"),
     ),
     Fault(
+        "leaders-return-before-brokers-were-compared",
+        "leaders are rebalanced by states of which some broker may have been told newer ones",
+        Change(RUNTIME + "term:Term._rebalance", "await _s._nothing_newer()", "pass"),
+    ),
+    Fault(
         "first-who-knows-more-believed",
         "of the states that ZooKeeper has forgotten the first is taken over, without asking the other brokers",
         Change(

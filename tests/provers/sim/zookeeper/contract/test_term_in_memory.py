@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from controller.core import znode_paths
 from controller.core.cluster.quarantine import Quarantine
@@ -269,6 +270,43 @@ def test_the_next_rebalance_counts_from_the_end_of_the_last_and_a_paced_one_foll
         place.term.enqueue = holding  # type: ignore[method-assign]
         await asyncio.sleep(700)
         assert len(queued) == 1
+
+    told(story)
+
+
+def test_leaders_do_not_return_before_brokers_were_compared_or_a_round_is_over() -> None:
+    async def story(place: Place) -> None:
+        auditor, compared = place.term.auditor, False
+        auditor.interval_s = 20
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(auditor), "uncompared", property(lambda _: not compared))
+            await place.begin()
+            await asyncio.sleep(module.FIRST_REBALANCE_S + 18)
+            assert place.count(EventKind.LEADER_REBALANCE) == 0
+            await asyncio.sleep(4)
+            assert place.count(EventKind.LEADER_REBALANCE) == 1
+            await asyncio.sleep(300)
+            compared = True
+            await asyncio.sleep(2)
+            assert place.count(EventKind.LEADER_REBALANCE) == 2
+
+    told(story)
+
+
+def test_leaders_do_not_return_by_states_older_than_what_brokers_were_told() -> None:
+    async def story(place: Place) -> None:
+        auditor, newer = place.term.auditor, True
+        auditor.interval_s = 20
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(auditor), "newer_somewhere", property(lambda _: newer))
+            await place.begin()
+            with capture_logs() as logs:
+                await asyncio.sleep(400)
+            assert place.count(EventKind.LEADER_REBALANCE) == 0
+            assert [line["event"] for line in logs].count("leaders_not_rebalanced") == 1
+            newer = False
+            await asyncio.sleep(2)
+            assert place.count(EventKind.LEADER_REBALANCE) == 1
 
     told(story)
 
