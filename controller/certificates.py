@@ -94,10 +94,10 @@ def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = HOSTS) -> li
         if not HOST.fullmatch(host) and not is_ip_address(host):
             raise CertificatesError(f"host {host!r}: must be a host name or an address without port")
     wanted = [folder / f"{name}{end}" for name in dict.fromkeys(names) for end in (".pem", ".key")]
-    for path in wanted:
-        if path.exists():
-            raise CertificatesError(f"{path} is there already: nothing was written")
     try:
+        for path in wanted:
+            if path.exists():
+                raise CertificatesError(f"{path} is there already: nothing was written")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = authority_in(folder)
         for name in dict.fromkeys(names):

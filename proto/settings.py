@@ -82,6 +82,9 @@ class Setting(NamedTuple):
     def convert(self, raw: object) -> Any:
         """Convert a text, or a value of the file. Raises ValueError, msgspec.ValidationError."""
         value = raw.strip() if isinstance(raw, str) else raw
+        if isinstance(value, str):
+            # What is no UTF-8 could not be shown. Raises UnicodeEncodeError, a ValueError.
+            value.encode()
         if parse := (self._of_meta("extra") or {}).get("parse"):
             return parse(msgspec.convert(value, str))
         if self.type is Path:

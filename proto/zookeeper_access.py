@@ -203,8 +203,13 @@ class Client(KazooClient):  # type: ignore[misc]
             try:
                 timeouts = connect(*address)
             except ConnectionDropped:
-                self._give_up_refused(*address)
-                raise
+                if not self._only_ours_is_refused(*address):
+                    raise
+                try:
+                    # It may have begun to serve after it refused ours.
+                    timeouts = connect(*address)
+                except ConnectionDropped:
+                    raise self._given_up(*address) from None
             self._refused_at = None
             # kazoo tells it only as a read timeout of two thirds of it.
             self.negotiated_ms = round(timeouts[0] * 3 / 2)
@@ -212,27 +217,25 @@ class Client(KazooClient):  # type: ignore[misc]
 
         connection._connect = learning
 
-    def _give_up_refused(self, host: str, ip: str, port: int) -> None:
-        """End our session here if it is refused for as long as it lasts without a connection, by a server that begins
+    def _only_ours_is_refused(self, host: str, ip: str, port: int) -> bool:
+        """Whether our session has been refused for as long as it lasts without a connection, and this server begins
         new ones. A server does that whose data are older than what we have seen: after ZooKeeper was restored from a
-        backup kazoo would try for ever.
-
-        Raises SessionExpiredError.
-        """
+        backup kazoo would try for ever."""
         now = time.monotonic()
         if self._refused_at is None:
             self._refused_at = now
         if not self._session_id or now - self._refused_at < self.negotiated_ms / 1000:
-            return
-        if not self._begins_sessions(host, ip, port):
-            return
+            return False
+        return self._begins_sessions(host, ip, port)
+
+    def _given_up(self, host: str, _ip: str, port: int) -> SessionExpiredError:
         # Not imported above: tools start faster.
         import structlog
 
         why = "it begins new ones: it has older data than we have seen, was ZooKeeper restored from a backup?"
         structlog.get_logger(__name__).warning("session_refused", by=f"{host}:{port}", why=why)
         self.went_back, self.last_zxid = True, 0
-        raise SessionExpiredError(f"{host}:{port} refuses the session")
+        return SessionExpiredError(f"{host}:{port} refuses the session")
 
     def _begins_sessions(self, host: str, ip: str, port: int) -> bool:
         """Whether a server begins a session of somebody who has seen nothing."""
@@ -249,6 +252,9 @@ class Client(KazooClient):  # type: ignore[misc]
             answer, _ = connection._invoke(timeout_ms / 1000 / len(self.hosts), connect)
         except (ConnectionDropped, self.handler.timeout_exception):
             return False
+        finally:
+            if connection._socket is not None:
+                connection._socket.close()
         return bool(answer.time_out > 0)
 
     @property

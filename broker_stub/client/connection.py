@@ -91,7 +91,9 @@ async def _connect(channel: grpc.aio.Channel, asked: str, how: str, timeout_s: f
             while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
                 # Fail at once instead of waiting for gRPC's back-off: the caller can try another broker.
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                    raise UnreachableError(asked, f"connection refused or ended ({how})", sent=False)
+                    raise UnreachableError(
+                        asked, f"unknown host, or connection refused or ended ({how})", sent=False
+                    )
                 await channel.wait_for_state_change(state)
     except TimeoutError:
         raise UnreachableError(asked, f"not connected within {timeout_s:g} s", sent=False) from None

@@ -80,8 +80,13 @@ def _scan_segment(file: Path, base_offset: int, latest_epoch: int) -> Iterator[S
 def rows(path: Path, *, with_records: bool = False) -> Iterator[str]:
     """A replica's folder as lines of text: leader epochs, batches, problems, and optionally records.
 
-    Raises LogFault when the folder or a file cannot be read.
+    Raises LogFault when the folder or a file cannot be read, and when no log is in it.
     """
+    try:
+        if not any(list_segments(path)):
+            raise LogFault(f"{path}: has no segment of a log: must be DATA_DIR/TOPIC-PARTITION")
+    except OSError as error:
+        raise LogFault(f"{path}: cannot be read: {error}") from error
     yield from _epoch_rows(path / LEADER_EPOCHS)
     file: Path | None = None
     for found in scan(path):

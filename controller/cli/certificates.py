@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from controller.cli.common.options import TEXT_FILE
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
 
@@ -14,7 +15,7 @@ NAMES = ("controller-1", "controller-2", "controller-3", "broker-1", "broker-2",
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=TEXT_FILE)
 @click.option(
     "--host",
     "hosts",

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from controller.cli.common.options import FILE
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
 
@@ -44,7 +45,7 @@ class Brokers(click.IntRange):
     help="brokers of this project, or three of Kafka",
 )
 @click.option("--controllers", type=click.IntRange(2, 9), default=2, show_default=True)
-@click.option("--data-dir", type=click.Path(path_type=Path), default=Path("run"), show_default=True)
+@click.option("--data-dir", type=FILE, default=Path("run"), show_default=True)
 @click.option(
     "--zookeeper", "connect", help="HOST:PORT[,...] of a ZooKeeper to use instead of the embedded one"
 )

@@ -12,6 +12,7 @@ import click
 from broker_stub.client.errors import ClientError
 from broker_stub.client.metadata import parse_bootstrap
 from controller.cli.common.broker_addresses import broker_addresses
+from controller.cli.common.options import FILE
 from controller.cli.common.tls import with_tls
 from controller.core.model import BROKER_ID_MAX
 from controller.core.names import number_in
@@ -37,7 +38,7 @@ FINDINGS_SHOWN = 20
     "--kafka", is_flag=True, help='the brokers of --bootstrap are Kafka\'s; needs the extra "kafka"'
 )
 @click.option("--topic", required=True)
-@click.option("--history", "path", type=click.Path(path_type=Path), required=True, help="file to append to")
+@click.option("--history", "path", type=FILE, required=True, help="file to append to")
 @click.option("--writers", type=click.IntRange(0, 1000), default=2, show_default=True)
 @click.option("--readers", type=click.IntRange(0, 1000), default=1, show_default=True)
 @click.option(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+from controller.cli.common.options import FILE
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, ZooKeeperServer
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
 
@@ -18,9 +19,7 @@ from controller.exit_codes import EXIT_FAILED
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=2181, show_default=True, help="first client port"
 )
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path), default=Path("zookeeper-data"), show_default=True
-)
+@click.option("--data-dir", type=FILE, default=Path("zookeeper-data"), show_default=True)
 @click.option("--servers", type=click.Choice(["1", "3", "5"]), default="1", show_default=True)
 def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     """Run the ZooKeeper that PySpark ships, one server or an ensemble, until SIGTERM or SIGINT."""
@@ -37,10 +36,15 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     click.echo(f"ZooKeeper is serving at {embedded.connect_string}")
     try:
         while not stop.wait(0.5):
-            ended = [s for s in embedded.servers if not s.running()]
-            if ended:
-                ports = ", ".join(str(s.client_port) for s in ended)
-                click.echo(f"ZooKeeper server on port {ports} ended unexpectedly; see {data_dir}", err=True)
+            if ended := [server for server in embedded.servers if not server.running()]:
+                for server in ended:
+                    click.echo(f"{_epitaph(server)}; see {data_dir}", err=True)
                 sys.exit(EXIT_FAILED)
     finally:
         embedded.stop()
+
+
+def _epitaph(server: ZooKeeperServer) -> str:
+    code = server.process and server.process.returncode
+    said = server.last_words() or f"nothing: perhaps {server.data_dir} cannot be written"
+    return f"ZooKeeper server on port {server.client_port} ended unexpectedly with {code}, and wrote: {said}"

@@ -72,6 +72,11 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float, tls: G
         try:
             answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise NoAnswerError(
+                    f"the controller at {endpoint} does not know {method}, and did nothing: is it older than this"
+                    " program?"
+                ) from None
             raise NoAnswerError(
                 f"the controller at {endpoint} did not answer {method} ({error.code().name}: {details_of(error, tls)})"
                 + ("" if harmless else f"; {_CHECK_FIRST}")

@@ -45,6 +45,8 @@ CONNECTIONS_MAX = 1000
 PORT_DRAWS = 3
 #: What Java says of such a port.
 _TAKEN = "Address already in use"
+#: Lines of a stack begin so.
+_STACK = ("\tat ", "\t... ")
 
 _LOG4J2 = """\
 status = error
@@ -220,6 +222,8 @@ class ZooKeeperServer:
     #: ZooKeeper counts connections by client address; here all clients have the same.
     connections_max: int = CONNECTIONS_MAX
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    #: Sizes of its output and of its log when it was started: what is in them is of former processes.
+    _said_before: dict[Path, int] = field(default_factory=dict, repr=False)
 
     def start(self) -> None:
         """Write the configuration and launch. Raises EnvironmentFault without Java, jars or a free port."""
@@ -267,6 +271,7 @@ class ZooKeeperServer:
             str(config_path),
         ]
         self._release()
+        self._said_before = {file: file.stat().st_size for file in self._reports()}
         self.process = launch(command, self.data_dir / "zookeeper.out", launcher=self.launcher)
 
     def serving(self) -> bool:
@@ -277,11 +282,15 @@ class ZooKeeperServer:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def _reports(self) -> list[Path]:
+        """Its output and its log, as far as they are there."""
+        return [file for name in ("out", "log") if (file := self.data_dir / f"zookeeper.{name}").exists()]
+
     def last_words(self) -> str:
-        """The ends of its output and of its log, without the stack traces of Java in which a cause is not found."""
-        files = [file for name in ("out", "log") if (file := self.data_dir / f"zookeeper.{name}").exists()]
-        ends = [file.read_text(errors="replace")[-20_000:].splitlines() for file in files]
-        said = [[line for line in end if not line.startswith("\tat ")][-12:] for end in ends]
+        """The ends of what its last process wrote, without the stack traces of Java in which a cause is not found."""
+        texts = [file.read_bytes()[self._said_before.get(file, 0) :][-20_000:] for file in self._reports()]
+        ends = [text.decode(errors="replace").splitlines() for text in texts]
+        said = [[line for line in end if not line.startswith(_STACK)][-12:] for end in ends]
         return "\n".join(chain.from_iterable(said))
 
     def kill(self, signum: int = signal.SIGKILL) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)"
+#: No part of a name is empty or longer than 63 characters: looking one up would raise UnicodeError.
+HOST_NAME = r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?"
+HOST = rf"(?:\[[0-9a-fA-F:.]+\]|{HOST_NAME})"
 PORT = r"(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _SERVERS = rf"{HOST}(?::(?!0+(?![0-9])){PORT})?"
 #: ZooKeeper refuses paths with the parts . and ..

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from controller.errors import ConfigError
-from controller.runtime.addresses import CONNECT_ALLOWED, HOST, PORT, connect_string
+from controller.runtime.addresses import CONNECT_ALLOWED, HOST, HOST_NAME, PORT, connect_string
 from proto.security.access import AuthorizerSettings
 from proto.security.files import FileSettingError
 from proto.security.settings import TlsSettings
@@ -38,7 +38,7 @@ KafkaAddresses = Annotated[
 HostName = Annotated[
     str,
     text(
-        "|[A-Za-z0-9._-]+|[0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F.]*",
+        f"|{HOST_NAME}|[0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F.]*",
         "a host name or address without a port, or nothing",
     ),
 ]

@@ -8,8 +8,12 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from controller.runtime.config import Settings, describe
 from controller.runtime.term import Term
+
+log = structlog.get_logger(__name__)
 
 #: Crash files that are kept.
 KEPT_MAX = 20
@@ -17,8 +21,16 @@ KEPT_MAX = 20
 EVENT_CHARS_MAX = 100_000
 
 
-def write(error: BaseException, settings: Settings, role: str, term: Term | None) -> Path:
-    """Write a crash file; return its path. Raises OSError."""
+def write(error: BaseException, settings: Settings, role: str, term: Term | None) -> Path | None:
+    """Write a crash file; its path, or None if it cannot be written, of which the log has the cause."""
+    try:
+        return _write(error, settings, role, term)
+    except OSError as unwritten:
+        log.error("not_dumped", why=str(unwritten))
+        return None
+
+
+def _write(error: BaseException, settings: Settings, role: str, term: Term | None) -> Path:
     path = settings.state_log_dir / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
     state = {
         "error": "".join(traceback.format_exception(error)),

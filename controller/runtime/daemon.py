@@ -532,12 +532,8 @@ class Daemon:
 
     def _note_bug(self, term: Term, bug: Exception) -> None:
         """A term ended with an unexpected exception: write a crash file."""
-        dump: str | None = None
-        try:
-            dump = str(crash_files.write(bug, self.settings, self.role.value, term))
-        except OSError as error:
-            log.error("not_dumped", why=str(error))
-        log.error("bug", dump=dump, error=repr(bug), epoch=term.won.epoch, exc_info=bug)
+        dump = crash_files.write(bug, self.settings, self.role.value, term)
+        log.error("bug", dump=dump and str(dump), error=repr(bug), epoch=term.won.epoch, exc_info=bug)
         self._life(Role.STANDBY, f"unexpected {type(bug).__name__}", "resigned")
         before, self._last_bug_s = self._last_bug_s, time.monotonic()
         self._bugs = self._bugs + 1 if self._last_bug_s - before < BUGS_FORGOTTEN_S else 1

@@ -229,7 +229,7 @@ async def serve(settings: Settings, load: Callable[[], Settings], rounds: Rounds
             raise
         except BaseException as bug:  # top level: write a crash file and exit; systemd restarts the process
             path = crash_files.write(bug, settings, daemon.role.value, daemon.term)
-            log.exception("bug", dump=str(path))
+            log.exception("bug", dump=path and str(path))
             return EXIT_BUG
         finally:
             notify_systemd("STOPPING=1")

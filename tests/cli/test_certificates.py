@@ -108,6 +108,7 @@ def test_bad_names(tmp_path: Path, arguments: list[str], said: str) -> None:
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "certificates in" in made(tmp_path / "file").output
+    assert "File name too long" in made(tmp_path / ("x" * 300)).output
     (tmp_path / "ca.pem").touch()
     (tmp_path / "ca.key").touch()
     result = made(tmp_path)

@@ -108,6 +108,31 @@ def test_an_unknown_verb() -> None:
     assert (refused.exit_code, "No such command 'broker'" in refused.output) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "zookeeper --data-dir=",
+        "playground --data-dir=",
+        "check-config --config=",
+        "workload --bootstrap=h:1 --topic=t --history=",
+        "certificates ",
+        "pctl report ",
+        "pctl lake update --lake=x ",
+    ],
+)
+def test_an_empty_path_is_not_the_directory_that_one_is_in(line: str) -> None:
+    verb, *arguments = line.split(" ")
+    program = main if verb == "pctl" else partition_controller
+    refused = CliRunner().invoke(program, arguments if verb == "pctl" else [verb, *arguments])
+    assert (refused.exit_code, "must name a file or a directory" in refused.output) == (2, True)
+
+
+def test_a_bucket_without_a_name_is_refused_before_its_client_is_fetched() -> None:
+    for name in ("s3a://", "s3a:///lake"):
+        refused = CliRunner().invoke(main, ["report", f"--lake={name}"])
+        assert (refused.exit_code, "must be s3a://BUCKET/..." in refused.output) == (2, True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--version"], ["man", "--help"], ["completion", "bash"]])
 def test_what_cannot_be_printed_is_said(arguments: list[str]) -> None:

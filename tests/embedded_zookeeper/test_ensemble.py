@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 import socket
 import ssl
@@ -167,6 +168,17 @@ def test_last_words_name_the_cause_and_no_stack(tmp_path: Path) -> None:
     assert len(said) == 13
 
 
+@pytest.mark.slow
+def test_last_words_are_of_the_last_process(tmp_path: Path) -> None:
+    """Not those of one that ended for another reason."""
+    (tmp_path / "zookeeper.out").write_text("Read-only file system\n")
+    (tmp_path / "zookeeper.log").write_text("Address already in use\n")
+    (tmp_path / "version-2").touch()
+    with pytest.raises(EnvironmentFault, match=r"version-2.*\(Not a directory\)") as raised:
+        EmbeddedZooKeeper(tmp_path, heap_mb=128).start(20)
+    assert not re.search("Read-only|already in use|\\.\\.\\. 24 more", str(raised.value))
+
+
 @pytest.mark.parametrize("count", [0, 2, 4, 7])
 def test_only_odd_ensembles(tmp_path: Path, count: int) -> None:
     with pytest.raises(ValueError, match="1, 3 or 5"):
@@ -267,6 +279,20 @@ def test_the_command_serves_until_sigterm(tmp_path: Path) -> None:
         assert running.terminate() == 0
         assert four_letter_word(port, "ruok") == ""
     assert (tmp_path / "data" / "zoo.cfg").exists()
+
+
+@pytest.mark.slow
+def test_the_command_says_how_a_server_ended_and_why(tmp_path: Path) -> None:
+    with program(command("--port=0", "--data-dir=data"), tmp_path) as running:
+        running.until(lambda: "ZooKeeper is serving at 127.0.0.1:" in running.said())
+        pid = running.process.pid
+        (java,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        with (tmp_path / "data" / "zookeeper.out").open("a") as out:
+            out.write("java.io.IOException: No space left on device\n")
+        os.kill(int(java), signal.SIGKILL)
+        assert running.process.wait(20) == 1
+        for part in ("ended unexpectedly with -9", "No space left on device", "see data"):
+            assert part in running.said()
 
 
 @pytest.mark.slow

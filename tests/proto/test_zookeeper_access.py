@@ -101,6 +101,37 @@ def test_a_session_is_given_up_that_is_refused_for_as_long_as_it_lasts_while_oth
         client._connection._connect(*address)
 
 
+def test_a_session_goes_on_with_a_server_that_began_to_serve_after_it_had_refused_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As all servers do after an outage, such as those of an ensemble that had lost its majority: its data are no
+    older for it."""
+    now, serving = 100.0, True
+
+    def connect(*_address: object) -> tuple[float, float]:
+        if not serving:
+            raise ConnectionDropped("closed")
+        return 4000.0, 100.0
+
+    def begins(*_address: object) -> bool:
+        nonlocal serving
+        serving = True
+        return True
+
+    monkeypatch.setattr("proto.zookeeper_access.time.monotonic", lambda: now)
+    monkeypatch.setattr(ConnectionHandler, "_connect", connect)
+    monkeypatch.setattr(Client, "_begins_sessions", begins)
+    client = Client(hosts="127.0.0.1:1")
+    address = "localhost", "127.0.0.1", 1
+    client._connection._connect(*address)
+    client._session_id, client.last_zxid, serving = 7, 900, False
+    with pytest.raises(ConnectionDropped):
+        client._connection._connect(*address)
+    now += 60
+    assert client._connection._connect(*address) == (4000.0, 100.0)
+    assert (client.went_back, client.last_zxid, client._refused_at) == (False, 900, None)
+
+
 def test_a_password_is_read_anew_for_each_session(tmp_path: Path) -> None:
     file = tmp_path / "password"
     settings = ZooKeeperSettings(zookeeper_sasl_username="kafka", zookeeper_sasl_password_file=file)

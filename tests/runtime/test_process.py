@@ -165,6 +165,18 @@ def test_a_bug_outside_a_term_exits_70(zookeeper: str, tmp_path: Path) -> None:
     assert "ZeroDivisionError: injected" in json.loads(dump.read_text())["error"]
 
 
+def test_a_bug_that_cannot_be_dumped_is_logged_and_exits_70(zookeeper: str, tmp_path: Path) -> None:
+    without_directory = WITH_A_BUG_OUTSIDE.replace(
+        "    raise", "    __import__('shutil').rmtree('log')\n    raise"
+    )
+    command = [sys.executable, "-c", without_directory, *arguments(zookeeper)]
+    with program(command, tmp_path) as running:
+        assert running.process.wait(30) == 70
+    logged = {entry["event"]: entry for entry in map(json.loads, running.said().splitlines())}
+    assert "No such file" in logged["not_dumped"]["why"]
+    assert "ZeroDivisionError: injected" in logged["bug"]["exception"]
+
+
 @pytest.mark.parametrize("taken", ["grpc_listen", "http_listen"])
 def test_an_occupied_port_is_a_bad_setting(tmp_path: Path, taken: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:

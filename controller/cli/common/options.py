@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -53,9 +54,18 @@ class _TextPath(_Path):
         return found
 
 
+class _SparkPath(_TextPath):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        # Before its client is fetched.
+        if re.fullmatch(r"s3a://(/.*)?", found):
+            self.fail(f"{value!r}: must be s3a://BUCKET/...", param, ctx)
+        return found
+
+
 FILE, TEXT_FILE = _Path(path_type=Path), _TextPath(path_type=Path)
 #: A directory of any file system that Spark reaches: a ``Path`` would make one slash of two.
-SPARK_DIRECTORY = _TextPath(path_type=str)
+SPARK_DIRECTORY = _SparkPath(path_type=str)
 
 
 offline = click.option("--offline", is_flag=True, help="use ZooKeeper alone, even if a controller is active")

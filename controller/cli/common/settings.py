@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from controller.cli.common.options import FILE
 from controller.errors import ConfigError
 from controller.exit_codes import EXIT_USAGE
 from controller.runtime import config
@@ -56,9 +57,7 @@ def with_settings(flags: Collection[str]) -> Callable[[Callable[..., Any]], Call
                 command = click.option(setting.flag, setting.name, metavar="VALUE", help=setting.help)(
                     command
                 )
-        return click.option(
-            "--config", "config_file", type=click.Path(path_type=Path), help="TOML file of settings"
-        )(command)
+        return click.option("--config", "config_file", type=FILE, help="TOML file of settings")(command)
 
     return add
 

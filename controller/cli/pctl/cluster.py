@@ -143,15 +143,21 @@ async def history(options: Options, session: Session) -> None:
             "seconds": None
             if term.end_unknown
             else round(_lasted_s(term.from_ms, term.until_ms or now_ms), 1),
-            "vacant_before_s": None
-            if before is None or before.end_unknown
-            else round(_lasted_s(before.until_ms, term.from_ms), 3),
+            "vacant_before_s": _vacant_s(before, term),
             "why": term.why or "it leads",
         }
         for before, term in zip([None, *terms], terms, strict=False)
     ]
     columns = ("controller_epoch", "controller", "from", "until", "seconds", "vacant_before_s", "why")
     print_rows(rows, columns, options.output)
+
+
+def _vacant_s(before: TermRecord | None, term: TermRecord) -> float | None:
+    """How long nobody led; None: it is not known. Who led under the epochs in between recorded nothing, as Kafka's
+    controllers."""
+    if before is None or before.end_unknown or before.controller_epoch + 1 != term.controller_epoch:
+        return None
+    return round(_lasted_s(before.until_ms, term.from_ms), 3)
 
 
 def _lasted_s(from_ms: float, until_ms: float) -> float:

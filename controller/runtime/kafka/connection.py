@@ -144,7 +144,8 @@ class Connection:
             raise self._failed(f"no answer within {self._timeout_s:g} s") from None
         except asyncio.IncompleteReadError:
             raise self._failed("the broker closed the connection") from None
-        except (OSError, MalformedMessageError) as error:
+        except (OSError, UnicodeError, MalformedMessageError) as error:
+            # UnicodeError: of a host name that has an empty part.
             raise self._failed(str(error)) from None
         except ConnectionFailedError:
             raise

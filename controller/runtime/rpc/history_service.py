@@ -159,4 +159,5 @@ def _read_filter(given: pb.HistoryFilter | None) -> Filter:
         frozenset(given.kinds),
         given.since_us,
         given.until_us,
+        frozenset(given.without_kinds),
     )

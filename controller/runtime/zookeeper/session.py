@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 import time
 from collections import deque
@@ -185,8 +186,9 @@ class Session:
     async def start(self, timeout_s: float, *, create_chroot: bool = True) -> None:
         """Connect.
 
-        Raises EnvironmentFault when no server answers in time, naming the servers, and when the login is refused. With
-        ``create_chroot`` False, as in tools, also when the chroot is missing, and as soon as no server listens.
+        Raises EnvironmentFault when no server answers in time, naming the servers and why none does, as far as that is
+        known, and when the login is refused. With ``create_chroot`` False, as in tools, also when the chroot is missing
+        and as soon as no server is known to listen.
         """
         began = time.monotonic()
         deadline, refused_at = began + timeout_s, began + REFUSED_AFTER_S
@@ -194,12 +196,13 @@ class Session:
         while not live.is_set():
             self._require_login()
             if not create_chroot and time.monotonic() > refused_at:
-                await self._require_listener()
+                if why := await self._unreachable():
+                    raise EnvironmentFault(f"no ZooKeeper listens at {self._hosts}: {why}")
                 refused_at = time.monotonic() + REFUSED_AFTER_S
             if time.monotonic() > deadline:
-                hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
-                why = f": {self._client.problem}" if self._client.problem else ""
-                raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s{why}")
+                why = self._client.problem or await self._unreachable()
+                late = f"no ZooKeeper at {self._hosts} answered within {timeout_s:g} s"
+                raise EnvironmentFault(f"{late}: {why}" if why else late)
             await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
         try:
             async with asyncio.timeout(timeout_s):
@@ -213,20 +216,29 @@ class Session:
             self._require_login()
             raise
 
-    async def _require_listener(self) -> None:
-        """Raises EnvironmentFault when every server's machine refuses connections: kazoo would try on."""
+    @property
+    def _hosts(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self._client.hosts)
+
+    async def _unreachable(self) -> str:
+        """Why no server can be reached, where kazoo would try on: all refuse the connection; empty: one may be."""
+        reasons = dict[str, None]()
         for host, port in self._client.hosts:
             try:
                 async with asyncio.timeout(REFUSED_AFTER_S):
                     _, writer = await asyncio.open_connection(host, port)
             except ConnectionRefusedError:
-                continue
+                reasons["the connection is refused"] = None
+            except socket.gaierror as error:
+                if error.errno != socket.EAI_NONAME:
+                    return ""
+                reasons[f"{host}: {error.strerror}"] = None
             except (OSError, TimeoutError):
-                return
-            writer.close()
-            return
-        hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
-        raise EnvironmentFault(f"no ZooKeeper listens at {hosts}: the connection is refused")
+                return ""
+            else:
+                writer.close()
+                return ""
+        return ", ".join(reasons)
 
     def _require_login(self) -> None:
         """At the start a session ends by itself only when its login is refused. Raises EnvironmentFault."""

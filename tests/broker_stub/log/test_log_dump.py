@@ -54,6 +54,13 @@ def test_a_whole_log(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
+def test_a_folder_without_a_log(tmp_path: Path) -> None:
+    """Such as a data directory: nothing would be shown, as if all were well."""
+    (tmp_path / "orders-0").mkdir()
+    with pytest.raises(LogFault, match="must be DATA_DIR/TOPIC-PARTITION"):
+        list(rows(tmp_path))
+
+
 def test_long_values_are_shortened(tmp_path: Path) -> None:
     log = PartitionLog.open(tmp_path, LogConfig(), 0)
     log.append_as_leader(batches.encode([(None, bytes(1000))], 5), 1)

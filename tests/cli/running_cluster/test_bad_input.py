@@ -296,7 +296,9 @@ def test_the_chroot_is_not_there(operator: Operator, verb: list[str]) -> None:
     in_words(pctl(f"{operator.cluster.connect}/nowhere", *verb), 1, "/nowhere", verb)
 
 
-@pytest.mark.parametrize("connect", ["", "no port", "127.0.0.1:x", "127.0.0.1:99999", "a:1/b//c", "::::"])
+@pytest.mark.parametrize(
+    "connect", ["", "no port", "127.0.0.1:x", "127.0.0.1:99999", "a:1/b//c", "::::", "a..b:1"]
+)
 def test_addresses_that_are_none(connect: str) -> None:
     in_words(pctl(connect, "--timeout=0.3", "cluster"), 2, repr(connect), connect)
 

@@ -137,7 +137,9 @@ def test_nobody_at_the_address(row: str) -> None:
     address = f"127.0.0.1:{free_port()}"
     failed = pctl(address, "--timeout=0.3", "elect", "preferred", "--all")
     assert failed.exit_code == 1
-    assert failed.stderr == f"pctl: no ZooKeeper at {address} answered within 0.3 s\n"
+    assert (
+        failed.stderr == f"pctl: no ZooKeeper at {address} answered within 0.3 s: the connection is refused\n"
+    )
 
 
 def test_a_controller_that_is_away(operator: Operator) -> None:

@@ -89,7 +89,9 @@ def test_dead_zookeeper(operator: Operator) -> None:
     address = f"127.0.0.1:{free_port()}"
     result = pctl(f"{address}/chroot", "--timeout=0.3", "cluster")
     assert result.exit_code == 1
-    assert result.stderr == f"pctl: no ZooKeeper at {address} answered within 0.3 s\n"
+    assert (
+        result.stderr == f"pctl: no ZooKeeper at {address} answered within 0.3 s: the connection is refused\n"
+    )
 
 
 def test_creation_that_gets_no_leader_fails_in_words(operator: Operator) -> None:

@@ -68,11 +68,12 @@ def test_partitions_are_counted_by_what_is_wrong_with_them(monkeypatch: pytest.M
 
 
 def test_terms_last_until_their_end_or_until_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long nobody led is unknown after a term that ended without a word."""
+    """How long nobody led is unknown after a term that ended without a word, or that nobody recorded."""
     terms = (
         TermRecord(100, 5, 10_000, 20_000, why="resigned"),
         TermRecord(101, 6, 20_500, 30_000, why="?", end_unknown=True),
-        TermRecord(100, 7, 31_000),
+        TermRecord(100, 7, 31_000, 35_000, why="resigned"),
+        TermRecord(100, 9, 37_000),
     )
 
     async def read(*_: Any) -> Any:
@@ -80,12 +81,13 @@ def test_terms_last_until_their_end_or_until_now(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(single_codecs, "read_nodes", read)
     monkeypatch.setattr(verbs, "time", SimpleNamespace(time=lambda: 40.0))
-    Asked(led_by(100, 7)).install(monkeypatch)
+    Asked(led_by(100, 9)).install(monkeypatch)
     found = json.loads(typed("controllers history").stdout)
     assert [(r["seconds"], r["vacant_before_s"], r["until"], r["why"]) for r in found] == [
         (10.0, None, "1970-01-01T00:00:20.000Z", "resigned"),
         (None, 0.5, "1970-01-01T00:00:30.000Z", "?"),
-        (9.0, None, None, "it leads"),
+        (4.0, None, "1970-01-01T00:00:35.000Z", "resigned"),
+        (3.0, None, None, "it leads"),
     ]
 
 

@@ -227,6 +227,13 @@ async def test_nobody_listens() -> None:
         await Connection("9001", Plaintext(), 5.0).open("127.0.0.1", peer.port)
 
 
+@pytest.mark.parametrize("host", ["kafka..local", "x" * 64])
+async def test_a_host_that_cannot_be_looked_up_is_a_failure(host: str) -> None:
+    """It may stand in a broker's registration."""
+    with pytest.raises(ConnectionFailedError, match=f"{host}:9092: .*label"):
+        await Connection("9001", Plaintext(), 5.0).open(host, 9092)
+
+
 async def test_a_refused_question_for_versions_is_a_failure() -> None:
     async with connected(open_it=False) as (peer, connection):
 

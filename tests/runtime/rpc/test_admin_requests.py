@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import grpc
 import msgspec
 import pytest
 from google.protobuf.json_format import MessageToDict
@@ -97,6 +98,21 @@ async def test_nobody_there_is_said_in_words() -> None:
         await admin.ask("", "DeleteTopics", deletions(("t", "")), 5)
     with pytest.raises(admin.NoAnswerError, match=r"did not answer DeleteTopics \(UNAVAILABLE"):
         await admin.ask("127.0.0.1:1", "DeleteTopics", deletions(("t", "")), 5)
+
+
+async def test_a_controller_that_is_older_than_the_request_did_nothing() -> None:
+    """So nothing is to be checked."""
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        with pytest.raises(
+            admin.NoAnswerError, match=r"does not know SetFreeze, and did nothing: .* older"
+        ) as raised:
+            await admin.ask(f"127.0.0.1:{port}", "SetFreeze", maintenance_pb2.SetFreezeRequest(), 5)
+    finally:
+        await server.stop(0)
+    assert "check whether" not in str(raised.value)
 
 
 # --- DeleteTopics ------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from controller.runtime.daemon import Daemon
 from controller.runtime.rpc import history_service
 from proto.gen import history_pb2 as pb
 from proto.gen.admin_service_pb2_grpc import AdminServiceStub
+from proto.statelog.schema import KINDS
 from tests.support.runtime.admins import ask, error_name
 from tests.support.runtime.callers import Active, controller
 from tests.support.runtime.pushes import FakeBroker
@@ -100,6 +101,10 @@ async def test_history_after_a_broker_is_gone_names_event_and_cause(
         assert answer.oldest_us > 0
         limited = await listed(active, limit=1, topic="t", partition=0, has_partition=True, kinds=["leader"])
         assert (shown(limited.records), limited.more) == ([second], True)
+        rest = await listed(active, topic="t", partition=0, has_partition=True, without_kinds=["leader", "x"])
+        assert (
+            {"partition"} <= {record["kind"] for record in shown(rest.records)} <= KINDS.keys() - {"leader"}
+        )
 
 
 @pytest.mark.parametrize(

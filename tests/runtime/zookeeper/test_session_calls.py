@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 
 import pytest
@@ -101,9 +102,34 @@ async def test_one_server_that_listens_is_enough() -> None:
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        await Session(f"127.0.0.1:1,127.0.0.1:{port}", 1000, lambda _: None, None)._require_listener()
-    with pytest.raises(EnvironmentFault):
-        await Session("127.0.0.1:1,127.0.0.1:2", 1000, lambda _: None, None)._require_listener()
+        one = Session(f"127.0.0.1:1,127.0.0.1:{port}", 1000, lambda _: None, None)
+        assert await one._unreachable() == ""
+    none = Session("127.0.0.1:1,127.0.0.1:2", 1000, lambda _: None, None)
+    assert await none._unreachable() == "the connection is refused"
+
+
+async def test_an_unknown_host_is_named_unless_names_cannot_be_looked_up_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errno = socket.EAI_NONAME
+
+    async def unknown(*_: object) -> None:
+        raise socket.gaierror(errno, "Name or service not known")
+
+    monkeypatch.setattr(asyncio, "open_connection", unknown)
+    session = Session("zk.local:2181", 1000, lambda _: None, None)
+    assert await session._unreachable() == "zk.local: Name or service not known"
+    errno = socket.EAI_AGAIN
+    assert await session._unreachable() == ""
+
+
+async def test_a_daemon_waits_and_then_says_why_no_server_answers() -> None:
+    session = Session("127.0.0.1:1", 1000, lambda _: None, None)
+    try:
+        with pytest.raises(EnvironmentFault, match="the connection is refused"):
+            await session.start(0.1)
+    finally:
+        await session.close()
 
 
 async def test_a_tool_does_not_wait_for_servers_that_refuse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
             metavar="DIR",
             help="the table's directory, or s3a://BUCKET/...",
         ),
-        click.argument("log_dirs", nargs=-1, required=True, metavar="LOGDIR..."),
+        click.argument("log_dirs", nargs=-1, required=True, type=SPARK_DIRECTORY, metavar="LOGDIR..."),
     ):
         command = add(command)
     return click.pass_obj(command)

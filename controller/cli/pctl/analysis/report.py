@@ -23,7 +23,7 @@ _NAMED_MAX, _ROWS_MAX = 10, 50
 
 
 @click.command(cls=Verb)
-@click.argument("log_dirs", nargs=-1, metavar="LOGDIR...")
+@click.argument("log_dirs", nargs=-1, type=SPARK_DIRECTORY, metavar="LOGDIR...")
 @click.option("--lake", type=SPARK_DIRECTORY, help="read this lake (pctl lake) instead of logs")
 @click.option(
     "--out",

@@ -232,7 +232,7 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         "refused-session-kept",
         "a session that servers with older data refuse is kept for ever",
         Change(
-            "proto.zookeeper_access:Client._give_up_refused", "not _s._begins_sessions(_h, _i, _p)", "True"
+            "proto.zookeeper_access:Client._only_ours_is_refused", "_s._begins_sessions(_h, _i, _p)", "False"
         ),
     ),
     Fault(
