@@ -523,6 +523,36 @@ def test_an_unreadable_and_an_empty_log_are_known_and_no_log_is_an_error(taker: 
     assert taker.fill() == []
 
 
+@pytest.mark.parametrize("rotated", [False, True])
+def test_a_log_that_cannot_be_read_for_a_while_is_the_same_log(
+    taker: Taker, monkeypatch: pytest.MonkeyPatch, rotated: bool
+) -> None:
+    log = taker.logs / "state-change.jsonl"
+    log.write_bytes(lines(0, 300))
+    taker.take()
+    if rotated:
+        log.rename(taker.logs / "state-change.20260110T101500.000000Z.jsonl")
+    with log.open("ab") as file:
+        file.write(lines(300, 310))
+    head = identity.head
+
+    def denied(file: LogFile) -> str:
+        if file.path.endswith("/state-change.jsonl"):
+            raise PermissionError(13, "Permission denied", file.shown)
+        return head(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(identity, "head", denied)
+        assert taker.take() == b""
+        assert [one.problem for one in taker.known.values() if one.problem] == [
+            "unreadable: Permission denied; what came before the damage was read"
+        ]
+        assert taker.fill() == []
+    assert taker.take() == lines(300, 310)
+    assert len(taker.known) == 1 + rotated
+    assert not any(one.problem for one in taker.known.values())
+
+
 def test_what_is_known_of_a_file_survives_as_json() -> None:
     known = TakenFile.new("file:/a/state-change.jsonl", "ab")
     assert msgspec.json.decode(json.dumps(msgspec.to_builtins(known)), type=TakenFile) == known
