@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import Message
@@ -224,11 +225,9 @@ class GroupMember:
             request = wire.LeaveGroupRequest(
                 group_id=self._coordinator.group_id, member_id=self.membership.member_id
             )
-            try:
+            with suppress(ClientError):  # The session timeout will remove the member.
                 await self._coordinator.ask("LeaveGroup", request, wire.LeaveGroupResponse, 2.0)
-            except ClientError:
-                # The session timeout will remove the member.
-                self.membership = Membership()
+        self.membership = Membership()
         await self.metadata.close()
         await self._connections.close()
 

@@ -142,6 +142,7 @@ async def test_it_joins_is_assigned_commits_and_leaves(group: FakeGroup) -> None
         assert group.commits == [("m1", 1)] * 2
     assert group.asked("LeaveGroup") == [address(1)]
     assert group.member == ""
+    assert one.membership == Membership()
 
 
 @pytest.mark.parametrize(
