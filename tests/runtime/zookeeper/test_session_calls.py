@@ -101,16 +101,20 @@ async def test_a_request_whose_caller_gave_up_is_in_flight_until_it_is_answered(
     answer = SimpleNamespace(exception=None, value=7)
     answered: list[Callable[[object], None]] = []
     answer.rawlink = answered.append
-    caller = asyncio.create_task(session._call(lambda: answer))
-    while not answered:
-        await asyncio.sleep(0)
+    asked = asyncio.Event()
+
+    def submit() -> SimpleNamespace:
+        asked.set()
+        return answer
+
+    caller = asyncio.create_task(session._call(submit))
+    await asked.wait()
     caller.cancel()
     await asyncio.gather(caller, return_exceptions=True)
     assert len(session._outstanding) == 1
     answered[0](answer)
-    async with asyncio.timeout(60):
-        while session._outstanding:
-            await asyncio.sleep(0)
+    await asyncio.gather(*session._outstanding)
+    assert not session._outstanding
 
 
 async def test_single_reads_tell_each_by_itself_what_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
