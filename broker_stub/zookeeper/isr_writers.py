@@ -222,19 +222,27 @@ class NotificationWriter:
             directories = await self._directories(proposal, stored)
         if directories is None:
             return IsrResult(proposal.key, codes.INELIGIBLE_REPLICA)
-        if seen < proposal.partition_epoch and stored != _wanted(self._broker_id, proposal, directories):
+        wanted = _wanted(self._broker_id, proposal, directories)
+        if seen < proposal.partition_epoch and stored != wanted:
             # It went back, and the version may become another state's.
             if again:
                 raise StoreUnavailable(f"ZooKeeper has version {seen} of {proposal.key}, which is older")
             return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
         self._unanswered[proposal.key] = proposal, directories
-        result = await self._write_state(proposal, directories)
+        if seen < proposal.partition_epoch:
+            # As Kafka: the stored content is compared, not its writer or version.
+            result = self._done(proposal, wanted, seen)
+        else:
+            result = await self._write_state(proposal, wanted)
         del self._unanswered[proposal.key]
         return result
 
-    async def _write_state(self, proposal: IsrProposal, directories: dict[int, int]) -> IsrResult:
+    def _done(self, proposal: IsrProposal, state: PartitionState, version: int) -> IsrResult:
+        self._timer.changed(proposal.key, self._now_ms())
+        return IsrResult(proposal.key, codes.NONE, state.leader, state.leader_epoch, state.isr, version)
+
+    async def _write_state(self, proposal: IsrProposal, state: PartitionState) -> IsrResult:
         topic, partition = proposal.key
-        state = _wanted(self._broker_id, proposal, directories)
         data, version = encode_state(state), proposal.partition_epoch
         new_version = await self._store.set_state(topic, partition, data, version)
         if new_version is None:
@@ -243,14 +251,12 @@ class NotificationWriter:
                 return IsrResult(proposal.key, codes.UNKNOWN_TOPIC_OR_PARTITION)
             stored, version = _decode_stored(proposal.key, found[0]), found[1]
             if stored == state:
-                # As Kafka: the stored content is compared, not its writer or version.
                 new_version = version
             elif _written_by_us(proposal, state, stored, version):
                 new_version = await self._store.set_state(topic, partition, data, version)
             if new_version is None:
                 return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
-        self._timer.changed(proposal.key, self._now_ms())
-        return IsrResult(proposal.key, codes.NONE, state.leader, state.leader_epoch, state.isr, new_version)
+        return self._done(proposal, state, new_version)
 
     async def _directories(
         self, proposal: IsrProposal, stored: PartitionState | None

@@ -62,7 +62,9 @@ def remember(context: EventContext, topics: Sequence[str]) -> Handler[str]:
         return ""
 
     def changed(before: dict[int, Forgotten]) -> dict[int, Forgotten]:
-        return {b: _with(mark, left.get(b, {})) for b, mark in before.items()}
+        # A mark that somebody has removed meanwhile is written again: else nobody would know of the replicas.
+        marks = {b: cluster.forgotten[b] for b in left} | before
+        return {b: _with(mark, left.get(b, {})) for b, mark in marks.items()}
 
     return (yield from _change(context, changed))
 

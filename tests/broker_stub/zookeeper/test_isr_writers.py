@@ -363,6 +363,16 @@ async def test_a_version_that_is_another_state_s_again_is_not_written_over(
     assert states.states["foo", 0][1] == 7
 
 
+async def test_what_is_stored_under_a_lower_version_is_not_written_again(
+    notifier: NotificationWriter, states: States, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper went back to just that: somebody may reach this version a moment later, with another state."""
+    states.put(("foo", 0), 5, isr=list(FOO.isr))
+    monkeypatch.setattr(states, "set_state", None)
+    (result,) = await notifier.propose([FOO])
+    assert (result.error, result.partition_epoch) == (codes.NONE, 5)
+
+
 async def test_a_server_that_is_behind_refuses_nothing(notifier: NotificationWriter, states: States) -> None:
     states.put(("foo", 0), 6)
     states.behind = dict(states.states)

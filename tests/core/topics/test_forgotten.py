@@ -105,6 +105,16 @@ def test_nothing_is_deleted_that_is_not_remembered_first() -> None:
     assert "could not be stored" in str(rig.cluster.deletions_ineligible["other"].reason)
 
 
+def test_a_mark_that_somebody_removed_is_written_again_with_what_the_broker_holds() -> None:
+    world, rig = waiting()
+    ask(rig, FORGET)
+    del world.nodes[FORGOTTEN]
+    world.mark_for_deletion("other")
+    rig.run()
+    check_gone(world, rig, "other")
+    assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1), "other": (0,)}
+
+
 def test_a_broker_that_goes_again_before_it_has_answered_stays_forgotten() -> None:
     world, rig = waiting()
     ask(rig, FORGET)

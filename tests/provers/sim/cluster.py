@@ -24,9 +24,10 @@ from tests.provers.sim.actors.operators import Operator
 from tests.provers.sim.actors.poison import TOPIC, PlantedError, poison
 from tests.provers.sim.checks.explanations import unexplained
 from tests.provers.sim.checks.history import History
-from tests.provers.sim.checks.ledger import Ledger, Partition, State
+from tests.provers.sim.checks.ledger import Ledger
 from tests.provers.sim.checks.memory import Memory
 from tests.provers.sim.checks.refusals import Refusals
+from tests.provers.sim.checks.stored import Partition, State
 from tests.provers.sim.checks.tools import Tools
 from tests.provers.sim.environment.loop import BEGINNING_S, Process, VirtualTimeLoop
 from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
@@ -37,12 +38,12 @@ from tests.provers.sim.plans.aims import Aims
 from tests.provers.sim.plans.conflicts import Conflicts
 from tests.provers.sim.plans.faults import Faults
 from tests.provers.sim.plans.plan import AIM, APART, FAULTS, TAMPERING, VICTIM, Action, Options, Plan
-from tests.provers.sim.zookeeper.ensemble import Ensemble
+from tests.provers.sim.zookeeper.ensemble import Backup, Ensemble
 from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
 from tests.provers.sim.zookeeper.network import Network
 from tests.provers.sim.zookeeper.session import sessions_on
-from tests.provers.sim.zookeeper.tree import Node, Transaction, Tree
+from tests.provers.sim.zookeeper.tree import Node, Transaction
 
 #: How long all may take to come to rest once nothing goes wrong any more, virtual seconds.
 SETTLE_S = 60.0
@@ -132,9 +133,13 @@ class SimulatedCluster:
 
     def _tell_of_moments(self) -> None:
         """To those who wait for one, or look into brokers at one."""
-        self.ledger.process_of = lambda id_: self.brokers[id_].incarnations if id_ in self.brokers else 0
-        self.ledger.remembered = lambda id_, key: self.brokers[id_].remembered(key)
-        self.ledger.is_running = lambda id_: self.brokers[id_].alive
+        self.ledger.forgotten.process_of = lambda id_: (
+            self.brokers[id_].incarnations if id_ in self.brokers else 0
+        )
+        self.ledger.forgotten.remembered = lambda id_, key: self.brokers[id_].remembered(key)
+        self.ledger.forgotten.is_running = lambda id_: self.brokers[id_].alive
+        self.ledger.forgotten.is_registered = lambda id_: self.node(f"/brokers/ids/{id_}") is not None
+        self.ledger.forgotten.may_know = lambda writer: writer in self.zk.ahead
         self.zk.on_arrival, self.zk.on_served = self.conflicts.arrives, self.conflicts.served
         self.rpc.on_request.append(
             lambda caller, server, method, _: self.aims.taken(caller, server, _name(method))
@@ -215,13 +220,13 @@ class SimulatedCluster:
         assert isinstance(reply, Reply)
         return reply.value if reply.code is Code.OK else None
 
-    def restore_zookeeper(self, backup: Tree) -> None:
+    def restore_zookeeper(self, backup: Backup) -> None:
         """All servers, which are stopped, are started with what was there before. Who was registered or elected, nobody
         can know."""
         ensemble = self.zk.ensemble
         self.tampered = self.by_hand = True
         self.ended_early |= ensemble.sessions.keys()
-        self.ledger.went_back(backup.nodes())
+        self.ledger.went_back(backup.tree.nodes())
         self.zk.restore(backup)
         self.memory.went_back(self.ledger.states)
         self.tools.went_back()

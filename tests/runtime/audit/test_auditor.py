@@ -226,9 +226,9 @@ def test_a_leader_that_is_ahead_of_its_state_znode_is_believed_once_that_was_rea
     replace_replica(rig, 1, 0, isr=(1,), partition_epoch=9)
     assert rig.look(1).verdict is Verdict.DIFFERENT
     assert (rig.read, sorted(rig.known(1))) == (["t-0"], ["t-0 HOSTED", "u-0 METADATA"])
-    assert rig.auditor.newer_somewhere
+    known = [rig.auditor.newer_somewhere]
     rig.mend()
-    assert not rig.auditor.newer_somewhere
+    assert [*known, rig.auditor.newer_somewhere] == [True, False]
     assert leader_of(rig, 0).isr == (1,)
     assert rig.verdicts() == [Verdict.EQUAL] * 3
 
@@ -393,17 +393,19 @@ def test_a_broker_is_uncompared_until_it_was_asked_since_it_registered() -> None
     rig = Rig()
     rig.look(1)
     rig.look(2)
-    assert rig.auditor.uncompared
+    told = [rig.auditor.uncompared]
     rig.settled = False
     assert rig.look(3).verdict is Verdict.PENDING
-    assert rig.auditor.uncompared, "what is on its way to it may be newer"
+    # What is on its way to it may be newer.
+    told.append(rig.auditor.uncompared)
     rig.unreachable.add(3)
     rig.settled = True
     rig.look(3)
-    assert not rig.auditor.uncompared, "who does not answer is not waited for"
+    # Who does not answer is not waited for.
+    told.append(rig.auditor.uncompared)
     broker = rig.core.cluster.brokers[2]
     rig.core.cluster.brokers[2] = msgspec.structs.replace(broker, epoch=broker.epoch + 1)
-    assert rig.auditor.uncompared
+    assert [*told, rig.auditor.uncompared] == [True, True, False, True]
 
 
 def test_a_newer_state_is_taken_over_once_every_broker_has_said_what_it_knows() -> None:

@@ -21,7 +21,8 @@ from proto.gen import history_pb2 as history
 from proto.gen import inspection_pb2 as inspection
 from proto.gen import maintenance_pb2 as maintenance
 from proto.security.grpc_channels import open_channel
-from tests.provers.sim.checks.ledger import Ledger, Topic
+from tests.provers.sim.checks.ledger import Ledger
+from tests.provers.sim.checks.stored import Topic
 from tests.provers.sim.environment.loop import Process, VirtualTimeLoop
 from tests.provers.sim.environment.rpc import tls_here
 from tests.provers.sim.zookeeper.messages import Create, Exists, Get, Operation, Stat, Value

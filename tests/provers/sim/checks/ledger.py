@@ -11,11 +11,12 @@ import re
 import zlib
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from proto.gen import broker_control_pb2 as wire
+from tests.provers.sim.checks.forgotten import Forgotten, Verdict
+from tests.provers.sim.checks.stored import Partition, State, Topic, state_of, topic_of
 from tests.provers.sim.zookeeper.tree import (
     Change,
     DataSet,
@@ -53,71 +54,10 @@ def _together(directories: Iterable[int]) -> int:
     return zlib.crc32(b"".join(d.to_bytes(4) for d in sorted(directories)))
 
 
-Partition = tuple[str, int]
-
-
 #: What an operator's hand writes that does not decode.
 SCRIBBLE = b"{"
 #: What one writes who watches that nobody writes over it: no other hand touches it.
 NONSENSE = b'{"version":'
-
-
-class State(NamedTuple):
-    """A partition's, as stored. ``version``: the znode's, which is the partition epoch."""
-
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    controller_epoch: int
-    version: int
-    #: Whether the leader was elected uncleanly and has not recovered yet.
-    recovering: bool = False
-    #: Of each member of the ISR, the short id of the directory that it got in sync with.
-    directories: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def pushed(self) -> tuple[int, int, int, tuple[int, ...]]:
-        """What brokers are told of it."""
-        return self.version, self.leader, self.leader_epoch, self.isr
-
-
-@dataclass
-class Topic:
-    id: str | None
-    partitions: Mapping[int, tuple[int, ...]]
-    #: Partitions on the move.
-    moving: frozenset[int] = frozenset()
-    #: Where to go, of partitions whose move waits for its turn.
-    queued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    #: Of partitions whose assignment changed last: what it was.
-    former: dict[int, tuple[int, ...]] = field(default_factory=dict)
-
-
-def _topic(data: bytes) -> Topic:
-    value = json.loads(data)
-    partitions = {int(number): tuple(ids) for number, ids in value["partitions"].items()}
-    moving = {
-        int(number)
-        for key in ("adding_replicas", "removing_replicas")
-        for number, ids in (value.get(key) or {}).items()
-        # What is said of others is of no effect.
-        if not set(ids).isdisjoint(partitions.get(int(number), ()))
-    }
-    queued = {int(number): tuple(ids) for number, ids in (value.get("queued_replicas") or {}).items()}
-    return Topic(value.get("topic_id"), partitions, frozenset(moving), queued)
-
-
-def _state(data: bytes, version: int) -> State:
-    value = json.loads(data)
-    return State(
-        value["leader"],
-        value["leader_epoch"],
-        tuple(value["isr"]),
-        value["controller_epoch"],
-        version,
-        value.get("leader_recovery_state") == 1,
-        tuple((int(b), directory) for b, directory in value.get("isr_directories", {}).items()),
-    )
 
 
 class Ledger:
@@ -135,7 +75,8 @@ class Ledger:
         self._report, self._writer, self._excuse_partition = report, writer, excuse
         self.topics: dict[str, Topic] = {}
         self.states: dict[Partition, State] = {}
-        self.controller_epoch = 0
+        #: And the highest one ever.
+        self.controller_epoch = self._epoch_max = 0
         #: Controllers by the epoch they were elected in.
         self.elected: dict[int, str] = {}
         #: Whether ZooKeeper has this session; and who holds ``/controller``: the writer, and the session it names.
@@ -194,24 +135,7 @@ class Ledger:
         self.told_older: dict[str, set[Partition]] = {}
         self._ever: dict[Partition, set[tuple[int, int, int, tuple[int, ...]]]] = {}
         self._leaders: dict[tuple[str | None, str, int, int], int] = {}
-        self._nothing_forgotten()
-
-    def _nothing_forgotten(self) -> None:
-        #: Who led partitions by what is forgotten: what a broker was told of it is taken over.
-        self._forgotten: dict[Partition, set[int]] = {}
-        #: What ZooKeeper has forgotten, restored from a backup, until somebody leads under a higher leader epoch; with
-        #: whether its leader epoch is the stored one, and the leader's process, which knew its ISR.
-        self._outdated: dict[Partition, tuple[State, bool, int]] = {}
-        #: The highest controller epoch ever.
-        self._epoch_max = 0
-        #: The process of a broker that runs now, by a number; and that of the leader when its state was written.
-        self.process_of: Callable[[int], int] = lambda _: 0
-        self._written_in: dict[Partition, int] = {}
-        #: Leader epoch, leader and partition epoch that a broker has of a partition; and whether it runs.
-        self.remembered: Callable[[int, Partition], tuple[int, int, int]] = lambda _broker, _key: (-1, -1, -1)
-        self.is_running: Callable[[int], bool] = lambda _: True
-        #: All states that were stored, in order.
-        self._stored: dict[Partition, list[State]] = {}
+        self.forgotten = Forgotten()
 
     # ZooKeeper
 
@@ -310,84 +234,43 @@ class Ledger:
         self.controller_epoch = int(nodes["/controller_epoch"].data or b"0")
         for path, node in sorted(nodes.items()):
             if (match := _TOPIC.match(path)) and node.data:
-                self.topics[match[1]] = _topic(node.data)
+                self.topics[match[1]] = topic_of(node.data)
             elif (match := STATE_PATH.match(path)) and node.data:
                 key = match[1], int(match[2])
-                self.states[key], self.written[key] = _state(node.data, node.version), [node.data]
+                self.states[key], self.written[key] = state_of(node.data, node.version), [node.data]
         for key in {known[1:3] for known in self._leaders}:
             self._forget(key, self.states[key].leader_epoch if key in self.states else -1)
         for key, state in self.states.items():
             name, number = key
             before, now = topics.get(name), self.topics[name]
             stayed = before is not None and before.partitions.get(number) == now.partitions.get(number)
-            self._outdated.pop(key, None)
-            if key not in states or before is None or before.id != now.id or not stayed:
+            goes_on = key in states and before is not None and before.id == now.id and stayed
+            if not self.forgotten.went_back(key, state, now.partitions[number] if goes_on else None):
                 self.excuse(key)
-            elif (newest := self._newest(key, now.partitions[number])) is not None:
-                goes_on = newest.leader_epoch == state.leader_epoch
-                if newest.leader_epoch > state.leader_epoch or (goes_on and newest.version > state.version):
-                    self._outdated[key] = newest, goes_on, self._written_in.get(key, 0)
             self._check_lossy(key)
 
-    def _newest(self, partition: Partition, replicas: Iterable[int]) -> State | None:
-        """The newest state that brokers know which run. Who does not, may know a newer one: what was acknowledged by it
-        is lost if others go on before he is back."""
-        known = {b: self.remembered(b, partition) for b in replicas}
-        best = max((known[b] for b in known if self.is_running(b)), default=(-1, -1, -1))
-        if any(told[0] > best[0] for told in known.values()):
-            self.excuse(partition)
-        told = [s for s in self._stored.get(partition, ()) if (s.leader_epoch, s.leader) == best[:2]]
-        return max((s for s in told if s.version <= best[2]), key=lambda s: s.version, default=None)
-
-    def _exceeded(self, name: str, partition: Partition, state: State) -> None:
-        """Who leads under a leader epoch above all that were forgotten was in sync by the last one; so was his ISR."""
-        present, goes_on, process = self._outdated.get(partition, (None, False, 0))
-        if present is None or state.leader < 0:
+    def _decided(self, name: str, partition: Partition, state: State, writer: str) -> None:
+        present = self.forgotten.told(partition)
+        verdict = self.forgotten.decided(partition, state, writer, believed=partition in self.believed)
+        if verdict is Verdict.RIGHT:
             return
-        if (state.leader, state.leader_epoch) == present[:2] and not goes_on:
-            self._outdated.pop(partition)
-            return
-        if state.leader_epoch <= present.leader_epoch:
-            if (
-                state.leader not in present.isr
-                and self.remembered(state.leader, partition)[0] < state.leader_epoch
-            ):
-                # It was away when the leader epoch was another's.
-                self.excuse(partition)
-                self.believed.add(partition)
-            return
-        known = set(state.isr) <= set(present.isr) or partition in self.believed
-        if goes_on and self.process_of(present.leader) != process:
-            # Who was in sync, only the process knew.
-            self.excuse(partition)
+        self.excuse(partition)
+        if verdict is Verdict.UNKNOWABLE:
             self.believed.add(partition)
-        elif goes_on and not known and state.leader in present.isr:
-            if state.version < present.version:
-                # Decided before brokers were asked: who was out of sync is taken out of the ISR yet.
-                return
-            # Only the leader can tell.
-            self.excuse(partition)
-            self.believed.add(partition)
-        elif not known:
-            if not self.unclean_possible:
-                self._report(
-                    f"{name}: {state}, and brokers were told {present}, which ZooKeeper has forgotten"
-                )
-            self.excuse(partition)
-        del self._outdated[partition]
+        elif not self.unclean_possible:
+            self._report(f"{name}: {state}, and brokers were told {present}, which ZooKeeper has forgotten")
 
     def not_taken_over(self) -> list[str]:
         """What brokers were told and ZooKeeper has forgotten, in words."""
         return [
             f"{name}-{number}: ZooKeeper has forgotten {present}, and has {self.states[name, number]}"
-            for (name, number), (present, on, process) in sorted(self._outdated.items())
-            if not on or self.process_of(present.leader) == process
+            for (name, number), present in self.forgotten.not_taken_over()
         ]
 
     def _forget(self, partition: Partition, leader_epoch: int) -> None:
         """Who led under later ones, if ZooKeeper has none of them any more."""
         for known in [k for k in self._leaders if k[1:3] == partition and k[3] > leader_epoch]:
-            self._forgotten.setdefault(partition, set()).add(self._leaders.pop(known))
+            self.forgotten.leaders.setdefault(partition, set()).add(self._leaders.pop(known))
 
     def _epoch_written(self, epoch: int, writer: str) -> None:
         # One that was forgotten is written again once a broker names it.
@@ -415,7 +298,7 @@ class Ledger:
         topic.id = known
 
     def _topic_written(self, name: str, data: bytes) -> None:
-        topic = _topic(data)
+        topic = topic_of(data)
         partitions = topic.partitions
         before = self.topics.get(name)
         if before is not None and before.id is not None:
@@ -436,7 +319,7 @@ class Ledger:
             return
         (self.put_back.add if partition in self.scribbled else self.put_back.discard)(partition)
         self.scribbled.discard(partition)
-        state = _state(data, version)
+        state = state_of(data, version)
         before = self.states.get(partition)
         self.written.setdefault(partition, []).append(data)
         self._ever.setdefault(partition, set()).add(state.pushed)
@@ -446,9 +329,7 @@ class Ledger:
             return
         self._restored.pop(partition, None)
         self.states[partition] = state
-        self._stored.setdefault(partition, []).append(state)
-        if before is None or before.leader_epoch != state.leader_epoch:
-            self._written_in[partition] = self.process_of(state.leader)
+        self.forgotten.stored(partition, before, state)
         name = f"{partition[0]}-{partition[1]}"
         if not state.isr:
             self._report(f"{name}: the ISR is empty: {state}")
@@ -456,7 +337,7 @@ class Ledger:
             self._report(f"{name}: the leader is not in the ISR: {state}")
         if before is not None and version > 0:
             self._check_change(name, partition, before, state, writer)
-        self._exceeded(name, partition, state)
+        self._decided(name, partition, state, writer)
         topic = self.topics.get(partition[0])
         key = (topic.id if topic else None, *partition, state.leader_epoch)
         if self._leaders.setdefault(key, state.leader) != state.leader:
@@ -494,7 +375,7 @@ class Ledger:
             self._report(f"{name}: {writer} wrote another leader: {before}, then {state}")
         unclean = state.recovering and state.leader >= 0 and state.leader_epoch > before.leader_epoch
         if unclean or (state.leader >= 0 and state.leader not in before.isr):
-            told = state.leader in self._forgotten.get(partition, ())
+            told = state.leader in self.forgotten.leaders.get(partition, ())
             if not self.unclean_possible and partition not in self.given_up and not told:
                 self._report(
                     f"{name}: a leader that is not in sync, and nobody permitted it: {before}, then {state}"
@@ -588,7 +469,7 @@ class Ledger:
             self.states.pop((match[1], int(match[2])), None)
             self.written.pop((match[1], int(match[2])), None)
             self._restored.pop((match[1], int(match[2])), None)
-            self._outdated.pop((match[1], int(match[2])), None)
+            self.forgotten.deleted((match[1], int(match[2])))
             self._lossy.pop((match[1], int(match[2])), None)
             for emptied in self._emptied.values():
                 emptied.discard((match[1], int(match[2])))

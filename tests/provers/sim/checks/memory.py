@@ -14,7 +14,8 @@ from proto.gen import broker_control_pb2 as control
 from proto.gen import controller_service_pb2 as service
 from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.controllers import SimController
-from tests.provers.sim.checks.ledger import STATE_PATH, Ledger, Partition, State
+from tests.provers.sim.checks.ledger import STATE_PATH, Ledger
+from tests.provers.sim.checks.stored import Partition, State
 from tests.provers.sim.environment.loop import Process
 from tests.provers.sim.environment.rpc import Answer
 from tests.provers.sim.zookeeper.tree import DataSet, NodeCreated, NodeDeleted, Transaction

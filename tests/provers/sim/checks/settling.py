@@ -12,8 +12,8 @@ from broker_stub.data_identity import short_id
 from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.poison import TOPIC
 from tests.provers.sim.checks.history import FinalPartition
-from tests.provers.sim.checks.ledger import Partition, State
 from tests.provers.sim.checks.memory import groups_of_others
+from tests.provers.sim.checks.stored import Partition, State
 from tests.provers.sim.cluster import SimulatedCluster
 from tests.provers.sim.environment.disk import SimLog
 from tests.provers.sim.plans.plan import VICTIM

@@ -394,8 +394,8 @@ class WentBack(LedgerHarness):
     ) -> None:
         super().__init__()
         self.ledger.unclean_possible = False
-        self.ledger.remembered = lambda id_, _: known if id_ == known[1] else (0, 1, 0)
-        self.ledger.is_running = lambda id_: id_ != away
+        self.ledger.forgotten.remembered = lambda id_, _: known if id_ == known[1] else (0, 1, 0)
+        self.ledger.forgotten.is_running = lambda id_: id_ != away
         self.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
         fields = {"leader": 2, "leader_epoch": 1, "isr": [2], "controller_epoch": 2, **since}
         self.state(version, by="controller-2", **fields)
@@ -417,9 +417,25 @@ def test_after_a_backup_who_was_in_sync_by_what_brokers_were_told_leads_again() 
     assert not harness.excused
 
 
-@pytest.mark.parametrize("fields", [{"leader": 1, "isr": [1]}, {"leader": 2, "isr": [2, 3]}])
-def test_after_a_backup_nobody_else_is_in_sync(fields: dict[str, Any]) -> None:
-    assert "which ZooKeeper has forgotten" in WentBack().decide(leader_epoch=2, **fields)
+def test_after_a_backup_nobody_else_is_in_sync() -> None:
+    assert "which ZooKeeper has forgotten" in WentBack().decide(leader=1, leader_epoch=2, isr=[1])
+    harness = WentBack(known=(1, 2, 2), version=2)
+    fields = {"leader": 2, "leader_epoch": 2, "isr": [2, 3], "controller_epoch": 2}
+    assert not harness.decide(**fields)
+    assert "which ZooKeeper has forgotten" in " ".join(harness.state(2, by="controller-3", **fields))
+
+
+@pytest.mark.parametrize(("registered", "knows"), [(False, False), (False, True), (True, False)])
+def test_a_controller_that_cannot_know_of_the_backup_waits_for_no_broker(
+    *, registered: bool, knows: bool
+) -> None:
+    harness = WentBack()
+    harness.ledger.forgotten.is_registered = lambda id_: id_ != 2 or registered
+    harness.ledger.forgotten.may_know = lambda writer: writer != "controller-3" or knows
+    harness.decide(leader=-1, leader_epoch=2, isr=[2, 3])
+    found = harness.decide(leader=3, leader_epoch=3, isr=[3])
+    assert ("which ZooKeeper has forgotten" in found) == (registered or knows)
+    assert harness.excused
 
 
 def test_after_a_backup_leader_epochs_may_be_used_again_by_who_was_away() -> None:
@@ -444,7 +460,7 @@ def test_replicas_that_have_moved_since_the_backup_are_excused() -> None:
 def test_an_isr_that_shrank_in_a_leader_epoch_that_goes_on_is_known_by_its_leader_s_process() -> None:
     def harness(process: int) -> WentBack:
         made = WentBack(known=(0, 1, 1), leader=1, leader_epoch=0, isr=[1])
-        made.ledger.process_of = lambda _: process
+        made.ledger.forgotten.process_of = lambda _: process
         return made
 
     assert "which ZooKeeper has forgotten" in harness(0).decide(leader=2, leader_epoch=1, isr=[2])

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from proto.gen import common_pb2 as codes
 from proto.gen import controller_service_pb2 as service
-from tests.provers.sim.checks.ledger import State
 from tests.provers.sim.checks.refusals import NOBODY
+from tests.provers.sim.checks.stored import State
 from tests.provers.sim.odd.asking import Asker, Case, Codes
 from tests.provers.sim.odd.topics import UNKNOWN, UNKNOWN_ID
 from tests.provers.sim.zookeeper.messages import Exists, Stat

@@ -9,8 +9,8 @@ from typing import Any
 from broker_stub.group.partitioner import OFFSETS_TOPIC, partition_for
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
-from tests.provers.sim.checks.ledger import State
 from tests.provers.sim.checks.refusals import NOBODY, REFUSED
+from tests.provers.sim.checks.stored import State
 from tests.provers.sim.odd.asking import Asker, Codes, OverError
 from tests.provers.sim.odd.calls import sent
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from broker_stub.control.replicas import Role
-from tests.provers.sim.checks.ledger import SCRIBBLE, STATE_PATH, Ledger, Partition
+from tests.provers.sim.checks.ledger import SCRIBBLE, STATE_PATH, Ledger
+from tests.provers.sim.checks.stored import Partition
 from tests.provers.sim.zookeeper.messages import Data, Delete, Get, Multi, Operation, Set, Value
 from tests.provers.sim.zookeeper.tree import Node
 

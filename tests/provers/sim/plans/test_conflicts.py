@@ -13,7 +13,8 @@ import pytest
 
 from broker_stub.control.replicas import Replica, Replicas, Role
 from tests.provers.sim.actors.operators import Operator
-from tests.provers.sim.checks.ledger import SCRIBBLE, Topic
+from tests.provers.sim.checks.ledger import SCRIBBLE
+from tests.provers.sim.checks.stored import Topic
 from tests.provers.sim.environment.disk import Disk, Folder
 from tests.provers.sim.odd.asking import Edits
 from tests.provers.sim.plans.conflicts import KINDS, Conflicts

@@ -16,9 +16,10 @@ What a client's network does to requests and replies is the caller's affair: a r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import NamedTuple
 
 from tests.provers.sim.zookeeper import reads, wire
 from tests.provers.sim.zookeeper.messages import (
@@ -93,6 +94,13 @@ class Connection:
     def notify(self, kind: EventKind, path: str, zxid: int, perms: int) -> None:
         if perms & Perms.READ:
             self.outbox.append(Event(zxid, kind, path))
+
+
+class Backup(NamedTuple):
+    """``sessions``: the timeout of each, ms."""
+
+    tree: Tree
+    sessions: Mapping[int, int]
 
 
 @dataclass(eq=False, slots=True)
@@ -267,19 +275,24 @@ class Ensemble:
         else:
             self._catch_up(at)
 
-    def backup(self) -> Tree:
-        """All znodes but the ephemeral ones, as the leader has them."""
+    def backup(self, *, sessions: bool) -> Backup:
+        """What the leader has: with sessions and their ephemeral znodes, as a server's snapshot, or without, as an
+        export."""
         assert self.leader is not None
-        return self.servers[self.leader].tree.kept()
+        known = {session.id: session.timeout_ms for session in self.sessions.values()} if sessions else {}
+        return Backup(self.servers[self.leader].tree.copy(known), known)
 
-    def restore(self, backup: Tree) -> None:
-        """Every server has what the backup has, and nobody knows of sessions. While none is running."""
+    def restore(self, backup: Backup) -> None:
+        """Every server has what the backup has; its sessions begin their time again. While none is running."""
         assert self.leader is None
         for server in self.servers:
-            server.tree, server.applied = backup.kept(), 0
-        self.sessions.clear()
+            server.tree, server.applied = backup.tree.copy(backup.sessions), 0
+        self.sessions = {id_: Session(id_, timeout_ms) for id_, timeout_ms in backup.sessions.items()}
         self._agreed.clear()
-        self._zxid, self._forgotten = backup.zxid, 0
+        self._zxid, self._forgotten = backup.tree.zxid, 0
+
+    def is_connected(self, session_id: int) -> bool:
+        return any(session_id in server.connections for server in self.servers)
 
     def _majority(self) -> bool:
         return 2 * sum(server.running for server in self.servers) > len(self.servers)

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from tests.provers.sim.environment.loop import OUTSIDE, Clock
-from tests.provers.sim.zookeeper.ensemble import Connection, Ensemble
+from tests.provers.sim.zookeeper.ensemble import Backup, Connection, Ensemble
 from tests.provers.sim.zookeeper.messages import Closed, Message, Operation, Reply
-from tests.provers.sim.zookeeper.tree import Tree
 
 
 class Loss(Enum):
@@ -127,6 +126,8 @@ class Network:
         self.on_served: Callable[[str, Operation], None] = lambda _client, _op: None
         #: Whose sessions they are.
         self.clients: dict[int, str] = {}
+        #: Clients that a server refused, as they had seen more than it, since ZooKeeper was restored.
+        self.ahead: set[str] = set()
         self._began_s = self.loop.time()
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -155,6 +156,8 @@ class Network:
         connection = self.ensemble.connect(server, timeout_ms, self.now_ms, *session, last_zxid)
         self.deliver_answers()
         if connection is None:
+            if last_zxid > self.ensemble.servers[server].tree.zxid:
+                self.ahead.add(client)
             return None
         channel = Channel(self, client, connection, wake)
         if connection.open:
@@ -225,9 +228,10 @@ class Network:
         self.ensemble.end_session(session_id)
         self.deliver_answers()
 
-    def restore(self, backup: Tree) -> None:
+    def restore(self, backup: Backup) -> None:
         """All servers, which are stopped, have what the backup has, and are started."""
         self.ensemble.restore(backup)
+        self.ahead.clear()
         for server in self.ensemble.servers:
             self.start_server(server.number)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.provers.sim.zookeeper.contract.drivers import MemoryLink, MemoryZooKeeper
-from tests.provers.sim.zookeeper.ensemble import EPOCH_SHIFT, Ensemble, Options
+from tests.provers.sim.zookeeper.ensemble import EPOCH_SHIFT, Ensemble, Options, password_of
 from tests.provers.sim.zookeeper.messages import (
     Children,
     Closed,
@@ -201,11 +201,11 @@ def test_nothing_is_kept_of_a_connection_that_is_gone(three: Ensemble) -> None:
 
 
 @pytest.mark.parametrize("servers", [1, 3])
-def test_a_backup_has_what_was_there_but_the_ephemeral_znodes(servers: int) -> None:
+def test_an_export_has_what_was_there_but_the_ephemeral_znodes(servers: int) -> None:
     ensemble = Ensemble(servers)
     client = at(ensemble, servers - 1)
     client.ask(Create("/a", b"1"), Create("/a/b"), Create("/a/mine", ephemeral=True))
-    backup = ensemble.backup()
+    backup = ensemble.backup(sessions=False)
     client.ask(Set("/a", b"2"), Create("/c"))
     for server in range(servers):
         ensemble.stop(server, 0)
@@ -215,13 +215,36 @@ def test_a_backup_has_what_was_there_but_the_ephemeral_znodes(servers: int) -> N
     assert not ensemble.sessions
     tree = ensemble.servers[servers - 1].tree
     assert sorted(tree.nodes()) == ["/", "/a", "/a/b", *sorted(SPECIAL[1:])]
-    assert list(backup.nodes()["/a"].children) == ["b"]
+    assert list(backup.tree.nodes()["/a"].children) == ["b"]
     # Who has seen more is refused; what others write from now on is not in the backup.
-    assert ensemble.connect(servers - 1, TIMEOUT_MS, 0, 0, b"", backup.zxid + 1) is None
+    assert ensemble.connect(servers - 1, TIMEOUT_MS, 0, 0, b"", backup.tree.zxid + 1) is None
     other = at(ensemble, 0)
     assert data(other.ask(Get("/a"))) == b"1"
     other.ask(Set("/a", b"3"))
-    assert backup.nodes()["/a"].data == b"1"
+    assert backup.tree.nodes()["/a"].data == b"1"
+
+
+def test_a_snapshot_s_sessions_end_as_others_do() -> None:
+    ensemble = Ensemble(1)
+    client = at(ensemble, 0)
+    client.ask(Create("/a", b"1"), Create("/a/mine", ephemeral=True))
+    session_id = next(iter(ensemble.sessions))
+    backup = ensemble.backup(sessions=True)
+    client.ask(Create("/a/later", ephemeral=True))
+    ensemble.stop(0, 0)
+    ensemble.restore(backup)
+    ensemble.start(0, 100)
+    tree = ensemble.servers[0].tree
+    assert list(tree.nodes()["/a"].children) == ["mine"]
+    # Who has seen no more goes on with the session.
+    password = password_of(session_id)
+    assert ensemble.connect(0, TIMEOUT_MS, 200, session_id, password, backup.tree.zxid + 1) is None
+    assert ensemble.connect(0, TIMEOUT_MS, 200, session_id, password, backup.tree.zxid) is not None
+    ends_ms = ensemble.next_expiry_ms()
+    assert ends_ms is not None
+    ensemble.advance(ends_ms)
+    assert list(tree.nodes()["/a"].children) == []
+    assert list(backup.tree.nodes()["/a"].children) == ["mine"]
 
 
 # --- time ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ children, then whoever watches its parent's; one connection hears of a deletion 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol, TypeAlias
@@ -193,20 +193,21 @@ class Tree:
         """By path."""
         return {path: node for path, node in self._nodes.items() if path}
 
-    def kept(self) -> Tree:
-        """A copy without ephemeral znodes and watches."""
+    def copy(self, owners: Container[int]) -> Tree:
+        """A copy without watches; of ephemeral znodes those of these sessions."""
         copy = Tree(self.zxid)
-        copy._nodes = {
-            path: replace(node, children=dict.fromkeys(self._lasting(path)))
-            for path, node in self.nodes().items()
-            if not node.owner
-        }
+        copy._nodes = {}
+        for path, node in self.nodes().items():
+            if node.owner and node.owner not in owners:
+                continue
+            below = path.rstrip("/")
+            owned = ((name, self._nodes[f"{below}/{name}"].owner) for name in node.children)
+            kept = [name for name, owner in owned if not owner or owner in owners]
+            copy._nodes[path] = replace(node, children=dict.fromkeys(kept))
+            if node.owner:
+                copy._ephemerals.setdefault(node.owner, Ephemerals()).add(path)
         copy._nodes[""] = copy._nodes["/"]
         return copy
-
-    def _lasting(self, path: str) -> list[str]:
-        below = path.rstrip("/")
-        return [name for name in self._nodes[path].children if not self._nodes[f"{below}/{name}"].owner]
 
     def ephemerals(self, session_id: int) -> list[str]:
         """A session's nodes, in the order in which they will go with it."""
