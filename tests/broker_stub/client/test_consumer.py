@@ -15,7 +15,7 @@ from broker_stub.client.errors import FatalError, GaveUpError, OffsetRangeError,
 from broker_stub.log import batches
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
-from tests.support.broker.fake_cluster import TOPIC, FakeCluster, Fault, address
+from tests.support.broker.fake_cluster import TOPIC, FakeCluster, FakePartition, Fault, address
 
 KEY = (TOPIC, 0)
 Reading = tuple[Consumer, list[Truncation]]
@@ -107,6 +107,18 @@ async def test_several_leaders_at_once_and_one_of_them_dead() -> None:
         assert sorted((r.partition, r.offset) for r in found) == [(p, o) for p in (0, 2) for o in range(4)]
         cluster.move(1, 3)
         assert await read(consuming, 4) == [0, 1, 2, 3]
+
+
+async def test_partitions_of_one_leader_are_asked_for_together_whatever_their_leader_epochs() -> None:
+    cluster = FakeCluster(partitions=2)
+    keys = [(TOPIC, number) for number in range(2)]
+    for number, key in enumerate(keys):
+        cluster.partitions[key] = FakePartition(1, leader_epoch=number)
+        fill(cluster, 1, number)
+    async with consumer(cluster) as consuming:
+        await consuming.assign(dict.fromkeys(keys, 0))
+        assert sorted(record.partition for record in await consuming.poll(5000)) == [0, 1]
+        assert cluster.calls.count(("Fetch", address(1))) == 1
 
 
 async def test_it_follows_the_leader() -> None:
