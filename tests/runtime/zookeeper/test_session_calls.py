@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ from controller.errors import EnvironmentFault, SessionLostError
 from controller.runtime.zookeeper import access, jute
 from controller.runtime.zookeeper import session as session_module
 from controller.runtime.zookeeper.session import Session
-from proto.zookeeper_access import CONSUMERS, ZooKeeperAccess
+from proto.zookeeper_access import CONSUMERS, Login, ZooKeeperAccess
 
 
 async def test_calls_of_several_threads_are_all_made_each_threads_in_order() -> None:
@@ -115,6 +116,44 @@ async def test_a_request_whose_caller_gave_up_is_in_flight_until_it_is_answered(
     answered[0](answer)
     await asyncio.gather(*session._outstanding)
     assert not session._outstanding
+
+
+async def test_what_nobody_waits_for_any_more_of_a_bulk_read_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session("127.0.0.1:1", 1000, lambda _: None, None)
+    reads: list[asyncio.Task[object] | None] = []
+    first = asyncio.Event()
+
+    async def chunk(packed: list[bytes]) -> list[jute.Node | int]:
+        reads.append(asyncio.current_task())
+        if len(reads) > 1:
+            first.set()
+            await asyncio.Event().wait()
+        return [jute.NO_NODE] * len(packed)
+
+    monkeypatch.setattr(session, "_get_chunk", chunk)
+    chunks = session.bulk_get_chunks([b"/a"] * 2 * session_module.BULK_PATHS)
+    assert isinstance(chunks, AsyncGenerator)
+    assert len(await anext(chunks)) == session_module.BULK_PATHS
+    await first.wait()
+    await chunks.aclose()
+    _, second = reads
+    assert second is not None
+    await asyncio.wait([second])
+    assert second.cancelled()
+
+
+async def test_a_session_that_ends_at_its_start_by_itself_was_refused_its_login() -> None:
+    """Not one that was closed, nor one without a login."""
+    for login, ends in ((Login("kafka", lambda: "secret"), True), (None, False)):
+        session = Session("127.0.0.1:1", 1000, lambda _: None, None, access=ZooKeeperAccess(login))
+        session._require_login()
+        session.over = True
+        with pytest.raises(EnvironmentFault, match="'kafka'") if ends else nullcontext():
+            session._require_login()
+        session._closed = True
+        session._require_login()
 
 
 async def test_single_reads_tell_each_by_itself_what_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
