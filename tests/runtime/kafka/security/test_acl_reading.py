@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from controller.core.znode_paths import ACLS
@@ -71,3 +74,19 @@ async def test_what_is_wrong_with_an_acl_is_logged_once() -> None:
         (f"{TOPIC}/t", "acls: must be a list"),
         (f"{TOPIC}/t", "another"),
     ]
+
+
+async def test_what_is_announced_during_a_look_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    authorizer, session = AclAuthorizer(frozenset()), SimpleNamespace(over=False)
+    looks: list[object] = []
+
+    async def look(of: object) -> None:
+        looks.append(of)
+        authorizer._note("child", "/changes")
+        session.over = len(looks) == 2
+
+    monkeypatch.setattr(acls, "PAUSE_S", 0)
+    monkeypatch.setattr(authorizer, "_look", look)
+    following: Any = session
+    await asyncio.wait_for(authorizer.follow(following), 10)
+    assert looks == [session] * 2
