@@ -141,6 +141,8 @@ def test_cards_are_red_where_something_is_wrong(still: int) -> None:
     given = zero | {"outages": 9, "still_leaderless": still, "longest_open": still > 0}
     given |= {"longest_partition": "t-0", "longest_cause": "c", "longest_us": 5000}
     cards = {card.title: card for card in rendering._cards(ReportSummary(**given))}
+    late = cards["Late decisions"]
+    assert (late.figure, late.detail, late.tone) == ("0", "logged after a newer controller began", "good")
     tone = "bad" if still else "good"
     longest, without = cards["Longest leaderless"], cards["Still leaderless"]
     assert (longest.figure, longest.tone, without.tone) == ("5 ms", tone, tone)
