@@ -201,6 +201,21 @@ def test_a_clean_rolling_restart_has_no_findings_and_a_mass_loss_is_none(records
     ]
 
 
+def test_brokers_may_leave_as_the_last_one_returns_and_until_ten_minutes_later(records: Records) -> None:
+    lines = []
+    for number, left, back in ((1, 100, 600), (2, 600, 1200), (3, 1800, 1900), (4, 2501, 2600)):
+        lines += [
+            broker(left - 1, "shutting_down", "online", number, event_id=3 * number),
+            broker(left, "offline", "online", number, event_id=3 * number + 1),
+            broker(back, "online", "offline", number, event_id=3 * number + 2),
+        ]
+    given = records(lines)
+    left_ones = departures.departures(given, departures.caused(intervals_of(given)))
+    assert rows(left_ones, "broker", "together") == [(1, 1), (2, 1), (3, 1), (4, 2)]
+    rolling = departures.rolling_restarts(left_ones)
+    assert rows(rolling, "brokers", "overlapping", "findings") == [([1, 2, 3], 0, [])]
+
+
 def test_a_broker_flaps_that_is_lost_three_times_within_an_hour(records: Records) -> None:
     lines = []
     for replica, times in ((1, (0, 100, 3000)), (2, (0, 100)), (3, (0, 50, 100))):
