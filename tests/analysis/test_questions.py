@@ -128,6 +128,13 @@ def test_partitions_are_observed_from_creation_to_deletion(records: Records) -> 
     assert {row[1:] for row in rows(perfect, "topic", "budget_us", "budget_used")} == {(0, None)}
 
 
+def test_a_partition_that_was_made_again_is_observed_all_along(records: Records) -> None:
+    moves = [move(10, NONE, ONLINE), move(20, NEW, NONE), move(21, ONLINE, NEW)]
+    given = records([row | {"event_id": number} for number, row in enumerate(moves)])
+    found = outages.partitions(outages.moved(given), by_partition(intervals_of(given)), ZERO_US, END_US)
+    assert rows(found, "topic", "partition", "observed_us") == [("t", 0, END_S * SECOND_US)]
+
+
 def test_departures_tell_control_return_and_what_they_cost(records: Records) -> None:
     given = records(
         [
