@@ -245,6 +245,7 @@ class Cluster:
         self.deletions_ineligible.pop(name, None)
         self.deletions_ineligible_count.pop(name, None)
         self.problems.pop(topic_config_path(name), None)
+        self.unreadable_topics.pop(name, None)
         self.deletions_to_resume.discard(name)
         topic = self.topics.pop(name, None)
         if topic is None:

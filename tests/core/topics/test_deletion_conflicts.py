@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.effects import AnyQuery, Commit, DeleteNode, ReadTopics
+from controller.core.effects import AnyQuery, Commit, DeleteNode, ReadTopics, Write
 from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import ReplicaState
 from controller.core.records import ReplicaTransition
@@ -235,3 +235,27 @@ def test_created_anew_just_when_what_is_left_of_the_former_is_erased() -> None:
     rig.run()
     assert "t" in world.topics
     assert rig.stored("t")[0] == 1
+
+
+def test_created_anew_just_when_the_former_one_that_became_unreadable_is_deleted() -> None:
+    """The list of topics looks as before; the former one's problem is not the new one's."""
+    world, rig = active(1, 2, t=[[1, 2]])
+    world.broker_down(2)
+    rig.run()
+    world.mark_for_deletion("t")
+    rig.run()
+    world.damage("/brokers/topics/t", "partitions: expected object")
+    rig.run()
+    apply = world._apply
+
+    def applied(write: Write) -> None:
+        apply(write)
+        if isinstance(write, DeleteNode) and write.path == "/brokers/topics/t":
+            world.unreadable.clear()
+            world.create_topic("t", {0: [1]})
+
+    world._apply = applied  # type: ignore[method-assign]
+    world.broker_up(2)
+    rig.run()
+    assert world.deletions == []
+    assert rig.stored("t") == (1, 0, [1])
