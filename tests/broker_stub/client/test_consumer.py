@@ -11,7 +11,13 @@ import pytest
 
 from broker_stub.client import metadata
 from broker_stub.client.consumer import EARLIEST, LATEST, Consumer, Reset, Truncation
-from broker_stub.client.errors import FatalError, GaveUpError, OffsetRangeError, TruncatedError
+from broker_stub.client.errors import (
+    FatalError,
+    GaveUpError,
+    OffsetRangeError,
+    TruncatedError,
+    UnreachableError,
+)
 from broker_stub.log import batches
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
@@ -274,6 +280,31 @@ async def test_a_position_outside_the_log_begins_anew() -> None:
     async with consumer(cluster) as consuming:
         await consuming.assign({KEY: 17})
         assert await read(consuming, 3) == [0, 1, 2]
+
+
+async def test_a_position_outside_the_log_is_looked_for_as_long_as_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And what is lost is told once."""
+    monkeypatch.setattr(Consumer.list_offset, "__defaults__", (0.001,))
+    cluster, told, asked = FakeCluster(), list[Truncation](), list[int]()
+    fill(cluster, 9)
+    answer = cluster.handlers["ListOffsets"]
+
+    def unsteady(broker: int, request: wire.ListOffsetsRequest) -> Any:
+        asked.append(request.partitions[0].timestamp)
+        if len(asked) < 5 and asked[-1] == EARLIEST:
+            raise UnreachableError("ListOffsets", "deadline exceeded", sent=True)
+        return answer(broker, request)
+
+    cluster.handlers["ListOffsets"] = unsteady
+    async with consumer(cluster, on_truncation=told.append) as consuming:
+        await consuming.assign({KEY: 0})
+        await read(consuming, 9)
+        cluster.partitions[KEY].log.truncate_to(3)
+        assert await read(consuming, 3) == [0, 1, 2]
+    assert asked == [LATEST, EARLIEST] * 3
+    assert told == [Truncation(TOPIC, 0, 9, 3)]
 
 
 async def test_a_position_outside_the_log_goes_to_the_end() -> None:
