@@ -10,8 +10,9 @@ import structlog
 from broker_stub.rpc.peers import Peers, PeerUnavailable
 from broker_stub.zookeeper.client import StoreUnavailable
 from broker_stub.zookeeper.codecs import MalformedZnode
-from broker_stub.zookeeper.isr_writers import ControllerFinder, error_name
+from broker_stub.zookeeper.isr_writers import ControllerFinder
 from proto.addresses import join_address
+from proto.error_names import error_name
 from proto.gen import common_pb2 as codes
 from proto.gen import controller_service_pb2 as wire
 

@@ -150,29 +150,29 @@ class Consumer:
 
         Raises GaveUpError after ``timeout_s`` seconds, FatalError for an error that a retry does not cure.
         """
+        return await retry(lambda: self._offset_at(key, timestamp), timeout_s, self.metadata.try_refresh)
 
-        async def ask() -> int:
-            leader = await self.metadata.leader(key)
-            item = wire.ListOffsetsPartition(
-                topic=key[0],
-                partition=key[1],
-                timestamp=timestamp,
-                current_leader_epoch=leader.leader_epoch,
-            )
-            response = await self._connections.call(
-                leader.address,
-                "ListOffsets",
-                wire.ListOffsetsRequest(partitions=[item]),
-                wire.ListOffsetsResponse,
-                CALL_TIMEOUT_S,
-            )
-            for answer in response.partitions:
-                if (answer.topic, answer.partition) == key:
-                    _raise_for(answer.error_code, "ListOffsets", key, leader)
-                    return answer.offset
-            raise UnreachableError(_asked("ListOffsets", key, leader), "partition not answered", sent=True)
-
-        return await retry(ask, timeout_s, self.metadata.try_refresh)
+    async def _offset_at(self, key: Key, timestamp: int) -> int:
+        """`list_offset`, once. Raises ClientError."""
+        leader = await self.metadata.leader(key)
+        item = wire.ListOffsetsPartition(
+            topic=key[0],
+            partition=key[1],
+            timestamp=timestamp,
+            current_leader_epoch=leader.leader_epoch,
+        )
+        response = await self._connections.call(
+            leader.address,
+            "ListOffsets",
+            wire.ListOffsetsRequest(partitions=[item]),
+            wire.ListOffsetsResponse,
+            CALL_TIMEOUT_S,
+        )
+        for answer in response.partitions:
+            if (answer.topic, answer.partition) == key:
+                _raise_for(answer.error_code, "ListOffsets", key, leader)
+                return answer.offset
+        raise UnreachableError(_asked("ListOffsets", key, leader), "partition not answered", sent=True)
 
     async def _end_of_epoch(self, key: Key, epoch: int, leader: Leader) -> tuple[int, int]:
         """The largest leader epoch not above ``epoch`` and its end offset, -1 and -1 for none.
@@ -332,10 +332,11 @@ class Consumer:
         if self._reset == "error":
             asked = _asked("Fetch", key, leader)
             raise OffsetRangeError(codes.OFFSET_OUT_OF_RANGE, asked, f"offset {position.offset}")
-        end = await self.list_offset(key, LATEST)
+        end = await self._offset_at(key, LATEST)
+        offset = end if self._reset == "latest" else await self._offset_at(key, EARLIEST)
+        # Only now: what failed above is tried again.
         if position.epoch >= 0 and end < position.offset:
             self._on_truncation(Truncation(*key, position.offset, end))
-        offset = end if self._reset == "latest" else await self.list_offset(key, EARLIEST)
         if self._positions.get(key) is position:
             position.offset, position.epoch = offset, -1
 

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from proto.error_names import error_name
 from proto.gen import common_pb2 as codes
 
 #: A retry, after a metadata refresh, can succeed (reference, section 10.4).
@@ -64,18 +65,12 @@ REJOIN = frozenset({codes.REBALANCE_IN_PROGRESS, codes.UNKNOWN_MEMBER_ID, codes.
 COORDINATOR_MOVED = frozenset({codes.NOT_COORDINATOR, codes.COORDINATOR_NOT_AVAILABLE})
 
 
-def code_name(code: int) -> str:
-    """``NOT_LEADER_OR_FOLLOWER`` for 6; the number itself for an unknown code."""
-    value = codes.ErrorCode.DESCRIPTOR.values_by_number.get(code)
-    return value.name if value is not None else str(code)
-
-
 class ClientError(Exception):
     """Base class. ``code`` is an ErrorCode; ``asked`` describes the request and its receiver."""
 
     def __init__(self, code: int, asked: str, detail: str = "") -> None:
         self.code, self.asked, self.detail = code, asked, detail
-        super().__init__(f"{asked}: {code_name(code)}{f' ({detail})' if detail else ''}")
+        super().__init__(f"{asked}: {error_name(code)}{f' ({detail})' if detail else ''}")
 
 
 class RetriableError(ClientError):

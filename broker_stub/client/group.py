@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import Message
@@ -224,11 +225,9 @@ class GroupMember:
             request = wire.LeaveGroupRequest(
                 group_id=self._coordinator.group_id, member_id=self.membership.member_id
             )
-            try:
+            with suppress(ClientError):  # The session timeout will remove the member.
                 await self._coordinator.ask("LeaveGroup", request, wire.LeaveGroupResponse, 2.0)
-            except ClientError:
-                # The session timeout will remove the member.
-                self.membership = Membership()
+        self.membership = Membership()
         await self.metadata.close()
         await self._connections.close()
 
@@ -238,14 +237,15 @@ class GroupMember:
         failures = 0
         while True:
             try:
-                await self._set(await self._join())
-                failures = 0
-                await self._send_heartbeats()
-            except MemberError as error:
-                forget = error.code == codes.UNKNOWN_MEMBER_ID
-                await self._lose("" if forget else self.membership.member_id)
-                # Pause: a coordinator that always refuses must not be called in a tight loop.
-                await asyncio.sleep(backoff_s(0))
+                try:
+                    await self._set(await self._join())
+                    failures = 0
+                    await self._send_heartbeats()
+                except MemberError as error:
+                    forget = error.code == codes.UNKNOWN_MEMBER_ID
+                    await self._lose("" if forget else self.membership.member_id)
+                    # Pause: a coordinator that always refuses must not be called in a tight loop.
+                    await asyncio.sleep(backoff_s(0))
             except RetriableError:
                 failures += 1
                 await asyncio.sleep(backoff_s(failures))
@@ -272,11 +272,14 @@ class GroupMember:
     async def _lose(self, member_id: str) -> None:
         """The partitions are no longer ours. ``member_id``: id for the next join."""
         lost = self.membership
-        if lost.generation >= 0 and self._on_lost is not None:
-            await self._on_lost(lost)
-        async with self._changed:
-            self.membership = Membership(member_id=member_id)
-            self._changed.notify_all()
+        try:
+            if lost.generation >= 0 and self._on_lost is not None:
+                with suppress(MemberError):  # What it commits comes too late: others have the partitions.
+                    await self._on_lost(lost)
+        finally:
+            async with self._changed:
+                self.membership = Membership(member_id=member_id)
+                self._changed.notify_all()
 
     async def _join(self) -> Membership:
         """Join and sync, once. Raises ClientError."""

@@ -51,8 +51,8 @@ class LeaderEpochCache:
     def latest_epoch(self) -> int | None:
         return self._entries[-1].epoch if self._entries else None
 
-    def assign(self, epoch: int, start_offset: int) -> bool:
-        """Set the start offset of ``epoch``. True if anything changed. Raises ValueError when one is negative.
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Set the start offset of ``epoch``. Raises ValueError when one is negative.
 
         Assigning the latest epoch again changes nothing unless it starts earlier. Entries that are not below the
         new one in both epoch and offset are removed: they have no records.
@@ -62,13 +62,12 @@ class LeaderEpochCache:
         if self._entries:
             latest = self._entries[-1]
             if latest.epoch == epoch and latest.start_offset <= start_offset:
-                return False
+                return
         while self._entries and (
             self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset
         ):
             self._entries.pop()
         self._entries.append(EpochEntry(epoch, start_offset))
-        return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """The largest epoch not above ``epoch``, and the first offset after it.
@@ -89,12 +88,10 @@ class LeaderEpochCache:
         above = bisect_right(self._entries, offset, key=_START)
         return self._entries[above - 1].epoch if above else None
 
-    def truncate_from_end(self, end_offset: int) -> bool:
-        """Remove epochs that start at or above ``end_offset``. True if any was removed."""
-        before = len(self._entries)
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Remove epochs that start at or above ``end_offset``."""
         while self._entries and self._entries[-1].start_offset >= end_offset:
             self._entries.pop()
-        return len(self._entries) != before
 
     def clear(self) -> None:
         self._entries.clear()

@@ -65,7 +65,6 @@ def recover(path: Path, recovery_point: int, files: FilePool) -> Recovered:
         _load(path, names, recovery_point, files, checkpoint, found)
     except _MismatchError as error:
         problems.append(f"{error}: all batches checked, leader epochs rebuilt from them")
-        checkpoint = None
         found = Recovered(problems=problems, saved=None)
         _load(path, names, recovery_point, files, None, found)
     else:

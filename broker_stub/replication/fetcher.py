@@ -19,6 +19,7 @@ from broker_stub.errors import BrokerError
 from broker_stub.log.errors import LogError
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.throttle import ReplicationQuota
+from proto.error_names import error_name
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from proto.tasks import end_all, failures_to
@@ -237,7 +238,7 @@ class _Fetcher:
             for future in (call, change):
                 future.cancel()
         if response.error_code != codes.NONE:
-            raise BrokerError(f"Fetch refused: {codes.ErrorCode.Name(response.error_code)}")
+            raise BrokerError(f"Fetch refused: {error_name(response.error_code)}")
         asked = {f.partition.key: f for f in due}
         for answer in response.partitions:
             followed = asked.pop((answer.topic, answer.partition), None)
@@ -301,7 +302,7 @@ class _Fetcher:
         self._back_off(followed)
 
     def _refused(self, followed: _Followed, answer: wire.FetchedPartition) -> None:
-        error = codes.ErrorCode.Name(answer.error_code)
+        error = error_name(answer.error_code)
         level = self._log.info if followed.failures == 0 else self._log.debug
         level("leader refuses a fetch", **_named(followed.partition), error=error, why=answer.error_message)
         self._back_off(followed)
@@ -393,7 +394,7 @@ class _Fetcher:
         for answer in response.partitions:
             if answer.error_code == codes.NONE:
                 return answer.offset
-            raise BrokerError(f"ListOffsets refused: {codes.ErrorCode.Name(answer.error_code)}")
+            raise BrokerError(f"ListOffsets refused: {error_name(answer.error_code)}")
         raise BrokerError("ListOffsets: the response names no partition")
 
 

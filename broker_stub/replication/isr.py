@@ -12,6 +12,7 @@ import structlog
 
 from broker_stub.control.requests import Key
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered, IsrWriter
+from proto.error_names import error_name
 from proto.gen import common_pb2 as codes
 
 _log = structlog.get_logger("broker_stub.replication.isr")
@@ -93,8 +94,7 @@ class IsrProposer:
             if result is None:
                 why += "the response does not name it"
             else:
-                known = codes.ErrorCode.DESCRIPTOR.values_by_number.get(result.error)
-                why += known.name if known else str(result.error)
+                why += error_name(result.error)
         return again, why
 
     def _take(self) -> list[IsrProposal]:

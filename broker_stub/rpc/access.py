@@ -196,7 +196,8 @@ class Guard:
         assert rule.refusal is not None
         # Metadata answers for each name once.
         named: Any = getattr(request, rule.asked)
-        entries = list(dict.fromkeys(named) if method == "Metadata" else named)
+        of_metadata = isinstance(request, wire.MetadataRequest)
+        entries = list(dict.fromkeys(named) if of_metadata else named)
         may = {
             name: self._may(principal, rule.topics, topic(name))
             for name in dict.fromkeys(map(_topic, entries))
@@ -210,11 +211,11 @@ class Guard:
         kept.CopyFrom(request)
         kept.ClearField(rule.asked)
         getattr(kept, rule.asked).extend(entry for entry in entries if may[_topic(entry)])
-        if denied and method == "Fetch":
+        if denied and isinstance(request, wire.FetchRequest):
             # An error is answered at once.
             kept.max_wait_ms = min(kept.max_wait_ms, 0)
         all_denied = bool(entries) and len(denied) == len(may)
-        if all_denied and rule.none_means_all and method != "Metadata":
+        if all_denied and rule.none_means_all and not of_metadata:
             answer = response()
         else:
             answer = await handler(kept)
@@ -227,7 +228,7 @@ class Guard:
             )
             del answers[:]
             answers.extend(seen)
-        if method != "Produce" or request.acks != 0:
+        if not (isinstance(request, wire.ProduceRequest) and request.acks == 0):
             _merge(answers, [(entry, may[_topic(entry)]) for entry in entries], rule.refusal)
         return answer
 

@@ -26,6 +26,7 @@ from broker_stub.zookeeper.codecs import (
     state_path,
 )
 from proto.addresses import join_address
+from proto.error_names import error_name
 from proto.gen import common_pb2 as codes
 from proto.gen import controller_service_pb2 as wire
 
@@ -65,12 +66,6 @@ class StateStore(Protocol):
         ...
 
     async def notify_isr_changes(self, partitions: Sequence[Key]) -> None: ...
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of an error code; for an unknown code its number."""
-    known = codes.ErrorCode.DESCRIPTOR.values_by_number.get(code)
-    return known.name if known else f"error {code}"
 
 
 class AlterPartitionWriter:

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from controller.errors import ControllerError
+from proto.error_names import error_name
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, history_pb2
 from proto.gen.admin_service_pb2_grpc import AdminServiceStub
@@ -88,7 +89,7 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float, tls: G
             + ("try again" if harmless else _CHECK_FIRST)
         )
     if answer.error_code:
-        name = common_pb2.ErrorCode.Name(answer.error_code)
+        name = error_name(answer.error_code)
         raise RefusedError(endpoint, method, name, answer.error_message)
     return answer
 
@@ -105,7 +106,7 @@ async def watch(
                 answer = await call.read()
             while answer is not grpc.aio.EOF and answer.error_code != common_pb2.NOT_CONTROLLER:
                 if answer.error_code:
-                    name = common_pb2.ErrorCode.Name(answer.error_code)
+                    name = error_name(answer.error_code)
                     raise RefusedError(endpoint, "Watch", name, answer.error_message)
                 yield answer
                 answer = await call.read()

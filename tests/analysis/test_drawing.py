@@ -62,6 +62,8 @@ def test_ticks_are_round() -> None:
     assert [label for _, label in times(first, first.replace(hour=11, minute=1), 0, 100).ticks] == [
         *("10:00", "10:10", "10:20", "10:30", "10:40", "10:50", "11:00")
     ]
+    days = times(first, first.replace(day=22), 0, 100)
+    assert [label for _, label in days.ticks] == [f"2026-01-{day}" for day in range(15, 23)]
     years = times(first, first.replace(year=2036), 0, 100)
     assert 4 <= len(years.ticks) <= 9
     assert times(first, first, 0, 100).place(first.timestamp()) == 0

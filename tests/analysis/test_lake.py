@@ -92,6 +92,56 @@ def test_a_checkpoint_tells_what_the_commits_before_it_told(tmp_path: Path) -> N
     )
 
 
+def test_a_checkpoint_that_nobody_points_to_is_no_commit(tmp_path: Path) -> None:
+    """Its writer was killed before it did."""
+    log, snapshot = table(tmp_path)
+    for number in range(delta_log.CHECKPOINT_EVERY + 1):
+        log.commit(snapshot, [domain_action("n", str(number))], "WRITE")
+    (tmp_path / LOG_DIR / "_last_checkpoint").unlink()
+    assert log.read() == snapshot
+
+
+def test_commits_that_go_while_they_are_read_are_read_from_the_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, snapshot = table(tmp_path)
+    log.commit(snapshot, [domain_action("a", "b")], "WRITE")
+    read, gone = LocalStorage.read, [f"{LOG_DIR}/{1:020}.json"] * 2
+
+    def going(storage: LocalStorage, name: str) -> bytes:
+        if gone and name == gone[-1]:
+            raise FileNotFoundError(2, "No such file or directory", gone.pop())
+        return read(storage, name)
+
+    monkeypatch.setattr(LocalStorage, "read", going)
+    assert log.read() == snapshot
+    gone += [f"{LOG_DIR}/{1:020}.json"] * 3
+    with pytest.raises(LakeError, match=r"00001\.json: No such file"):
+        log.read()
+
+
+def test_a_table_that_was_changed_is_of_this_version(tmp_path: Path) -> None:
+    log, snapshot = table(tmp_path)
+    snapshot.metadata["configuration"]["statelog.lakeVersion"] = "1"
+    assert (
+        log.change_schema(snapshot, '{"type":"struct","fields":[]}', []).lake_version
+        == delta_log.LAKE_VERSION
+    )
+    assert log.read() == snapshot
+
+
+def test_rows_that_another_writer_may_be_about_to_commit_are_left_alone(tmp_path: Path) -> None:
+    class Shared(LocalStorage):
+        alone = False
+
+    log = DeltaLog(Shared(tmp_path))
+    snapshot = log.create('{"type":"struct","fields":[]}')
+    log.storage.write("day=1/kind=a/new.parquet", b"x")
+    assert log.sweep(snapshot) == 0
+    os.utime(tmp_path / "day=1/kind=a/new.parquet", (1, 1))
+    assert log.sweep(snapshot) == 1
+
+
 def test_a_missing_commit_and_a_damaged_one_are_errors(tmp_path: Path) -> None:
     log, snapshot = table(tmp_path)
     for name in "ab":
@@ -521,6 +571,36 @@ def test_an_unreadable_and_an_empty_log_are_known_and_no_log_is_an_error(taker: 
     assert taker.take() == b""
     assert taker.names == {"state-change.jsonl"}
     assert taker.fill() == []
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_a_log_that_cannot_be_read_for_a_while_is_the_same_log(
+    taker: Taker, monkeypatch: pytest.MonkeyPatch, rotated: bool
+) -> None:
+    log = taker.logs / "state-change.jsonl"
+    log.write_bytes(lines(0, 300))
+    taker.take()
+    if rotated:
+        log.rename(taker.logs / "state-change.20260110T101500.000000Z.jsonl")
+    with log.open("ab") as file:
+        file.write(lines(300, 310))
+    head = identity.head
+
+    def denied(file: LogFile) -> str:
+        if file.path.endswith("/state-change.jsonl"):
+            raise PermissionError(13, "Permission denied", file.shown)
+        return head(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(identity, "head", denied)
+        assert taker.take() == b""
+        assert [one.problem for one in taker.known.values() if one.problem] == [
+            "unreadable: Permission denied; what came before the damage was read"
+        ]
+        assert taker.fill() == []
+    assert taker.take() == lines(300, 310)
+    assert len(taker.known) == 1 + rotated
+    assert not any(one.problem for one in taker.known.values())
 
 
 def test_what_is_known_of_a_file_survives_as_json() -> None:

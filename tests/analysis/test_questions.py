@@ -128,6 +128,13 @@ def test_partitions_are_observed_from_creation_to_deletion(records: Records) -> 
     assert {row[1:] for row in rows(perfect, "topic", "budget_us", "budget_used")} == {(0, None)}
 
 
+def test_a_partition_that_was_made_again_is_observed_all_along(records: Records) -> None:
+    moves = [move(10, NONE, ONLINE), move(20, NEW, NONE), move(21, ONLINE, NEW)]
+    given = records([row | {"event_id": number} for number, row in enumerate(moves)])
+    found = outages.partitions(outages.moved(given), by_partition(intervals_of(given)), ZERO_US, END_US)
+    assert rows(found, "topic", "partition", "observed_us") == [("t", 0, END_S * SECOND_US)]
+
+
 def test_departures_tell_control_return_and_what_they_cost(records: Records) -> None:
     given = records(
         [
@@ -199,6 +206,21 @@ def test_a_clean_rolling_restart_has_no_findings_and_a_mass_loss_is_none(records
     assert rows(rolling, "brokers", "controlled", "partitions", "leaderless_us", "findings") == [
         ([1, 2, 3], 3, 0, 0, [])
     ]
+
+
+def test_brokers_may_leave_as_the_last_one_returns_and_until_ten_minutes_later(records: Records) -> None:
+    lines = []
+    for number, left, back in ((1, 100, 600), (2, 600, 1200), (3, 1800, 1900), (4, 2501, 2600)):
+        lines += [
+            broker(left - 1, "shutting_down", "online", number, event_id=3 * number),
+            broker(left, "offline", "online", number, event_id=3 * number + 1),
+            broker(back, "online", "offline", number, event_id=3 * number + 2),
+        ]
+    given = records(lines)
+    left_ones = departures.departures(given, departures.caused(intervals_of(given)))
+    assert rows(left_ones, "broker", "together") == [(1, 1), (2, 1), (3, 1), (4, 2)]
+    rolling = departures.rolling_restarts(left_ones)
+    assert rows(rolling, "brokers", "overlapping", "findings") == [([1, 2, 3], 0, [])]
 
 
 def test_a_broker_flaps_that_is_lost_three_times_within_an_hour(records: Records) -> None:

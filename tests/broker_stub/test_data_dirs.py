@@ -258,6 +258,15 @@ def test_logs_and_checkpoints_are_where_the_replicas_are(paths: list[Path]) -> N
     dirs.close()
 
 
+def test_a_directory_with_a_log_that_failed_is_not_told_as_closed(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name / "t-0").mkdir(parents=True)
+    place = {("t", 0): tmp_path / "a"}
+    logs = LogDirectories([tmp_path / "a", tmp_path / "b"], LogConfig(), place.__getitem__)
+    logs.open(("t", 0)).failure = "the disk is broken"
+    assert logs.close({}) == {tmp_path / "b": None}
+
+
 def test_a_replica_put_elsewhere_is_in_the_checkpoint_of_its_present_directory_only(tmp_path: Path) -> None:
     """Else a later start may take the high watermark of a log that was deleted."""
     a, b = (tmp_path / name for name in "ab")

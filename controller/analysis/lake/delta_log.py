@@ -251,7 +251,7 @@ class DeltaLog:
 
     def sweep(self, snapshot: Snapshot) -> int:
         """Delete Parquet files that no commit names (a writer was killed), or that were removed long ago, and commits
-        that a checkpoint of long ago covers. Where there may be another writer, only what is old. For a writer.
+        of long ago that a checkpoint covers. Where there may be another writer, only what is old. For a writer.
         Out: the number of files deleted."""
         oldest_ms = self.storage.now_ms() - RETENTION_MS
         kept = set(snapshot.files)

@@ -119,14 +119,15 @@ def match(
     """Each file with what is known of it, None if it is new.
 
     A file is a known one if it has its first line and its last taken bytes: the one of the same name, else one that is
-    no longer where it was. A copy beside its original is a file of its own. ``continues``: compares the last bytes
-    taken. ``still_there``: whether a path exists that is not among the files.
+    no longer where it was. A copy beside its original is a file of its own. One that cannot be read, or of which
+    nothing was taken, is told by its name. ``continues``: compares the last bytes taken. ``still_there``: whether a
+    path exists that is not among the files.
     """
     by_path = {one.path: one for one in known}
     chosen: dict[str, TakenFile] = {}
     for file in files:
         same = by_path.get(file.path)
-        if same is not None and (same.taken == 0 or (file.head == same.head and continues(file, same))):
+        if same is not None and same.taken and file.head == same.head and continues(file, same):
             chosen[file.path] = same
     listed, used = {file.path for file in files}, {one.id for one in chosen.values()}
     by_head: dict[str, list[TakenFile]] = {}
@@ -141,6 +142,11 @@ def match(
                 chosen[file.path] = one
                 used.add(one.id)
                 break
+    for file in files:
+        same = by_path.get(file.path)
+        # There is nothing to compare.
+        if same is not None and same.id not in used and (not same.taken or file.problem is not None):
+            chosen.setdefault(file.path, same)
     return [(file, chosen.get(file.path)) for file in files]
 
 

@@ -189,9 +189,9 @@ def _question_cards(summary: ReportSummary) -> list[Card]:
             "t-operations",
         ),
         Card(
-            "Zombie decisions",
+            "Late decisions",
             f"{summary.superseded:,}",
-            "of controllers that were replaced",
+            "logged after a newer controller began",
             _tone(summary.superseded),
             "t-superseded",
         ),

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis.travel.moments import Corrections, Cut
 from controller.analysis.travel.terms import COMMITS, before, order
-from proto.statelog.schema import GONE, NEW
+from proto.statelog.schema import GONE, NEW, ONLINE
 
 KNOWN, UNKNOWN, ABSENT = "known", "unknown", "absent"
 #: What a controller says of a broker's registration.
@@ -53,6 +53,7 @@ def state_partitions(records: DataFrame, cut: Cut, corrections: Corrections) -> 
         F.max_by("replicas", at(assigned)).alias("replicas"),
         F.max(at(assigned)).alias("assigned_at"),
         F.max_by("to", at(machine)).alias("state"),
+        F.max(at(machine)).alias("state_at"),
         F.max(at(machine & (F.col("to") == GONE))).alias("gone_at"),
         F.min_by(F.struct("kind", "to", "cause"), at(~past & controller)).alias("next"),
     )
@@ -71,11 +72,17 @@ def state_partitions(records: DataFrame, cut: Cut, corrections: Corrections) -> 
         "topic",
         F.col("partition").cast("int").alias("partition"),
         "status",
-        F.when(known & (F.col("state") != GONE), F.col("state")).alias("state"),
+        F.when(known & (F.col("state") != GONE), _state()).alias("state"),
         *since[: len(_STATE)],
         F.when(known & _since_gone("assigned_at"), F.col("replicas")).alias("replicas"),
         *since[len(_STATE) :],
     )
+
+
+def _state() -> Column:
+    """A new partition of which a leader was told since has been created, though nobody recorded it."""
+    led = (F.col("told_at") > F.col("state_at")) & (F.col("told.leader") >= 0)
+    return F.when((F.col("state") == NEW) & led, F.lit(ONLINE)).otherwise(F.col("state"))
 
 
 def _is_decided() -> Column:

@@ -13,6 +13,7 @@ from controller.client import admin
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
+from proto.error_names import error_name
 from proto.gen import common_pb2
 
 #: Errors by which the controller protects the cluster; a changed or later request may succeed.
@@ -72,7 +73,7 @@ class Refusal(NamedTuple):
 def refusals(named: Iterable[tuple[str, Any]]) -> list[Refusal]:
     """The entries of a response that carry an error. ``named``: each entry with the name to show."""
     return [
-        Refusal(name, common_pb2.ErrorCode.Name(entry.error_code), entry.error_message)
+        Refusal(name, error_name(entry.error_code), entry.error_message)
         for name, entry in named
         if entry.error_code
     ]

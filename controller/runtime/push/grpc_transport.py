@@ -12,8 +12,8 @@ from controller.core.outbox import Push, PushKind
 from controller.runtime.push.messages import MessageBuilder
 from controller.runtime.push.transport import Answer, CannotAnswerError, PartitionError, UnreachableError
 from proto.addresses import join_address
+from proto.error_names import error_name
 from proto.gen import broker_control_pb2 as pb
-from proto.gen import common_pb2
 from proto.limits import MESSAGE_LIMITS
 from proto.security.grpc_channels import CONNECT_ATTEMPT, Channels, GrpcTls, details_of
 
@@ -102,7 +102,7 @@ class GrpcTransport:
         except DecodeError as error:
             raise UnreachableError(f"the response does not decode: {error}") from None
         if answer.error_code:
-            raise CannotAnswerError(f"it refuses: {common_pb2.ErrorCode.Name(answer.error_code)}")
+            raise CannotAnswerError(f"it refuses: {error_name(answer.error_code)}")
         return answer
 
     async def close(self) -> None:

@@ -27,6 +27,7 @@ from controller.runtime.push.transport import (
     Transports,
     UnreachableError,
 )
+from proto.error_names import error_name
 from proto.gen import common_pb2
 from proto.tasks import end_all, failures_to
 
@@ -298,7 +299,7 @@ class Senders:
         self._metrics.push_seconds.labels(broker.id).observe(seconds)
         result, errors = "ok", ""
         if answer.code != common_pb2.NONE:
-            result = errors = _error_name(answer.code)
+            result = errors = error_name(answer.code)
             self._refused_whole(push, answer, result, status)
         else:
             status.acknowledge(kind, count, time.monotonic())
@@ -377,17 +378,11 @@ class Senders:
             if code == common_pb2.NONE:
                 deleted.append(partition)
             else:
-                failed.append((partition, _error_name(code)))
+                failed.append((partition, error_name(code)))
         self._on_stops(StopReport(push.broker.id, push.broker.epoch, deleted, failed))
 
     def _log(self, push: Push, record: PushSent | PushAcknowledged) -> None:
         self._record(LogBatch([record], "", push.cause, push.event_id))
-
-
-def _error_name(code: int) -> str:
-    """Kafka's name of an error; an unknown code by number."""
-    known = common_pb2.ErrorCode.DESCRIPTOR.values_by_number.get(code)
-    return known.name if known else f"error {code}"
 
 
 def _note_leadership(push: Push, answer: Answer, status: SenderStatus) -> dict[Partition, str]:
@@ -398,7 +393,7 @@ def _note_leadership(push: Push, answer: Answer, status: SenderStatus) -> dict[P
         status.led(push.partitions, {})
         return {}
     named = [p for p in push.partitions if (p.topic.name, p.number) in codes]
-    refused = {p: _error_name(code) for p in named if (code := codes[p.topic.name, p.number]) not in _BENIGN}
+    refused = {p: error_name(code) for p in named if (code := codes[p.topic.name, p.number]) not in _BENIGN}
     fresh = {p: error for p, error in refused.items() if status.not_led.get(p) != error}
     status.led([p for p in named if p not in refused], refused)
     return fresh
@@ -410,6 +405,6 @@ def _refused(errors: Sequence[PartitionError], kind: PushKind) -> dict[str, int]
     refused: dict[str, int] = {}
     for error in errors:
         if error.code not in fine:
-            name = _error_name(error.code)
+            name = error_name(error.code)
             refused[name] = refused.get(name, 0) + 1
     return refused

@@ -253,14 +253,16 @@ class Session:
             return
         if not may_create:
             raise EnvironmentFault(f"there is no cluster: the chroot {self._chroot} does not exist")
-        path = ""
+        path, refused = "", None
         for name in self._chroot.strip("/").split("/"):
             path += f"/{name}"
             try:
                 await self.multi([jute.op_create(path.encode(), b"", packed_acl(self._access, path))])
             except jute.MultiError as error:
-                if error.code != jute.NODE_EXISTS:
-                    raise
+                # Where nothing may be created this comes before whether it is there.
+                refused = error
+        if refused is not None and await self.exists("/") is None:
+            raise EnvironmentFault(f"the chroot {self._chroot} could not be created: {refused.why}")
 
     async def close(self) -> None:
         """End the session at the server, so that its ephemeral znodes are deleted at once. Safe to call twice."""
@@ -553,6 +555,8 @@ class Session:
                     data, stat = await self.get(path.decode()[len(self._chroot) :])
                 except NoNodeError:
                     return jute.NO_NODE
+                except AccessError:
+                    return jute.NO_AUTH
                 return jute.Node(data, stat.version, stat.czxid)
 
         reads = [asyncio.ensure_future(one(path)) for path in packed]

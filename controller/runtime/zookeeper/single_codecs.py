@@ -290,18 +290,26 @@ def unread(path: str, code: int) -> Problem | None:
     return Problem(path, why, error=NOT_READ)
 
 
+def value_or_problem(
+    path: str, node: jute.Node | int, decode: Callable[[str, jute.Node], T]
+) -> T | Problem | None:
+    """What a bulk read found, or what is wrong with it; None: absent."""
+    if isinstance(node, int):
+        return unread(path, node)
+    try:
+        return decode(path, node)
+    except MalformedError as error:
+        return Problem(error.path, error.problem)
+
+
 async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[StoredNode[T] | Problem | None]:
     """Values or problems, parallel to ``paths``; None: absent."""
-    found: list[StoredNode[T] | Problem | None] = []
-    for path, node in zip(paths, await session.bulk_get(list(paths)), strict=True):
-        if isinstance(node, int):
-            found.append(unread(path, node))
-            continue
-        try:
-            found.append(StoredNode(decode(path, node.data), node.version))
-        except MalformedError as error:
-            found.append(Problem(error.path, error.problem))
-    return found
+
+    def stored(path: str, node: jute.Node) -> StoredNode[T]:
+        return StoredNode(decode(cast(NodePath[T], path), node.data), node.version)
+
+    nodes = await session.bulk_get(list(paths))
+    return [value_or_problem(path, node, stored) for path, node in zip(paths, nodes, strict=True)]
 
 
 def pack(session: Session, write: WriteNode | NotifyConfig) -> bytes:

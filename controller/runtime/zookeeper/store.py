@@ -61,6 +61,7 @@ from controller.runtime.zookeeper.session import (
     NoNodeError,
     Session,
 )
+from controller.runtime.zookeeper.single_codecs import decode_watched, value_or_problem
 from controller.runtime.zookeeper.state_cache import StateCache
 from controller.runtime.zookeeper.state_mirror import StateMirror
 from controller.runtime.zookeeper.topic_cache import TopicCache
@@ -194,17 +195,12 @@ class Store:
 
     async def _decoded(self, paths: Sequence[str]) -> list[tuple[str, object]]:
         """(path, value or Problem) of each node; absent ones are left out."""
-        found: list[tuple[str, object]] = []
-        for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
-            if isinstance(node, int):
-                if (problem := single_codecs.unread(path, node)) is not None:
-                    found.append((path, problem))
-                continue
-            try:
-                found.append((path, single_codecs.decode_watched(path, node.data, node.version)))
-            except MalformedError as error:
-                found.append((path, Problem(error.path, error.problem)))
-        return found
+        nodes = await self._session.bulk_get(paths)
+        return [
+            (path, value_or_problem(path, node, lambda p, n: decode_watched(p, n.data, n.version)))
+            for path, node in zip(paths, nodes, strict=True)
+            if node != jute.NO_NODE
+        ]
 
     async def _read_states(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | Problem | None]:
         if self._mirror is None:
@@ -297,22 +293,17 @@ class Store:
 
     async def _read_configs(self, names: Sequence[str]) -> list[dict[str, str] | Problem]:
         paths = [znode_paths.topic_config_path(name) for name in names]
-        found: list[dict[str, str] | Problem] = []
-        for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
-            if isinstance(node, int):
-                found.append(single_codecs.unread(path, node) or {})
-                continue
-            try:
-                found.append(codecs.decode_config(path, node.data))
-            except MalformedError as error:
-                found.append(Problem(error.path, error.problem))
-        return found
+        nodes = await self._session.bulk_get(paths)
+        return [
+            value_or_problem(path, node, lambda p, n: codecs.decode_config(p, n.data)) or {}
+            for path, node in zip(paths, nodes, strict=True)
+        ]
 
     async def _read_watched(self, path: str) -> object:
         while await self._session.exists(path, self._changed) is not None:
             try:
                 data, stat = await self._session.get(path)
-                return single_codecs.decode_watched(path, data, stat.version)
+                return decode_watched(path, data, stat.version)
             except NoNodeError:
                 continue  # deleted in between, which fired the watch: arm it again
             except MalformedError as error:

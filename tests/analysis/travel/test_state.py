@@ -227,6 +227,23 @@ def test_a_write_whose_record_was_lost_with_its_controller_is_known_from_the_bro
     assert rows(before, "leader", "role") == [(1, "controller")]
 
 
+def test_a_creation_whose_record_was_lost_with_its_controller_is_known_from_the_broker(
+    records: Records,
+) -> None:
+    told: dict[str, Any] = {"role": "broker", "node": 1, "replica": 1, "old": "none", "to": "leader"}
+    given = records(
+        [
+            partition(1, NEW, NONE, 2, replicas=[1, 2]),
+            record("replica", 2, event_id=3, **WHERE, **told, **state(1, 0, [1, 2], 0)),
+            # Somebody deletes the state, and the next controller begins anew.
+            partition(4, NEW, NONE, 5, cause="ControllerFailover"),
+        ]
+    )
+    moments = cuts(given, "1:2", "1:3", "1:5")
+    found = [rows(state_partitions(given, cut, {}), "state", "leader") for cut in moments]
+    assert found == [[(NEW, None)], [(ONLINE, 1)], [(NEW, 1)]]
+
+
 def test_a_broker_that_a_new_controller_does_not_find_is_gone(records: Records) -> None:
     given = records(
         [

@@ -19,11 +19,11 @@ from broker_stub.client.errors import (
     OffsetRangeError,
     RetriableError,
     UnreachableError,
-    code_name,
     error_of,
 )
 from broker_stub.client.metadata import ClusterView, Leader, Metadata, parse_bootstrap, retry
 from broker_stub.client.partitioner import StickyPartitioner, murmur2, partition_for_key
+from proto.error_names import error_name
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from tests.support.broker.fake_cluster import TOPIC, FakeCluster, address
@@ -267,11 +267,14 @@ KAFKAS_RETRIABLE = {
 
 
 def test_what_is_tried_again_is_what_kafka_s_clients_try_again() -> None:
-    assert {code_name(code) for code in RETRIABLE} == KAFKAS_RETRIABLE
+    assert {error_name(code) for code in RETRIABLE} == KAFKAS_RETRIABLE
     # Both are answers of a broker that is not, or no longer, the group's.
-    assert {code_name(code) for code in COORDINATOR_MOVED} == {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"}
+    assert {error_name(code) for code in COORDINATOR_MOVED} == {
+        "NOT_COORDINATOR",
+        "COORDINATOR_NOT_AVAILABLE",
+    }
     # After these the records may be there.
-    assert {code_name(code) for code in RETRIABLE - NOT_APPENDED} >= {
+    assert {error_name(code) for code in RETRIABLE - NOT_APPENDED} >= {
         "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
         "REQUEST_TIMED_OUT",
         "NETWORK_EXCEPTION",
@@ -285,4 +288,4 @@ def test_error_codes_say_whether_to_ask_again() -> None:
     assert isinstance(error_of(codes.OFFSET_OUT_OF_RANGE, "x"), OffsetRangeError)
     assert isinstance(error_of(codes.UNKNOWN_SERVER_ERROR, "x"), FatalError)
     assert str(error_of(codes.INVALID_REQUEST, "asked", "why")) == "asked: INVALID_REQUEST (why)"
-    assert code_name(-77) == "-77"
+    assert error_name(-77) == "error -77"

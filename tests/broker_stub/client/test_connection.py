@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from broker_stub.client import connection
 from broker_stub.client.connection import Connections
 from broker_stub.client.errors import FatalError, UnreachableError
 from proto.gen import broker_data_pb2 as wire
@@ -111,3 +112,41 @@ async def test_refusals_of_the_transport(status: grpc.StatusCode, code: int) -> 
     finally:
         await connections.close()
         await server.stop(0)
+
+
+class OneAnswer:
+    """A channel that is connected, and answers with its number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def unary_unary(self, *_: object, **__: object) -> Any:
+        async def answer(request: object, timeout: float) -> int:
+            assert request
+            assert timeout
+            return self.number
+
+        return answer
+
+
+async def test_calls_go_over_the_channel_of_now_and_wait_no_longer_for_it_than_for_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channels, waits = [OneAnswer(1), OneAnswer(1), OneAnswer(2)], list[float]()
+    channels[1] = channels[0]
+    connections = Connections()
+    await connections.close()
+
+    async def connected(_channel: object, _asked: str, _how: str, timeout_s: float) -> None:
+        waits.append(timeout_s)
+
+    monkeypatch.setattr(connection, "_connect", connected)
+    monkeypatch.setattr(connections._channels, "to", lambda _: channels.pop(0))
+    answers = [
+        await connections.call(
+            "h:1", "Fetch", wire.FetchRequest(max_wait_ms=1), wire.FetchResponse, timeout_s
+        )
+        for timeout_s in (0.5, 2.0, 9.0)
+    ]
+    assert answers == [1, 1, 2]
+    assert waits == [0.5, 2.0, connection.CONNECT_TIMEOUT_S]

@@ -11,11 +11,17 @@ import pytest
 
 from broker_stub.client import metadata
 from broker_stub.client.consumer import EARLIEST, LATEST, Consumer, Reset, Truncation
-from broker_stub.client.errors import FatalError, GaveUpError, OffsetRangeError, TruncatedError
+from broker_stub.client.errors import (
+    FatalError,
+    GaveUpError,
+    OffsetRangeError,
+    TruncatedError,
+    UnreachableError,
+)
 from broker_stub.log import batches
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
-from tests.support.broker.fake_cluster import TOPIC, FakeCluster, Fault, address
+from tests.support.broker.fake_cluster import TOPIC, FakeCluster, FakePartition, Fault, address
 
 KEY = (TOPIC, 0)
 Reading = tuple[Consumer, list[Truncation]]
@@ -107,6 +113,18 @@ async def test_several_leaders_at_once_and_one_of_them_dead() -> None:
         assert sorted((r.partition, r.offset) for r in found) == [(p, o) for p in (0, 2) for o in range(4)]
         cluster.move(1, 3)
         assert await read(consuming, 4) == [0, 1, 2, 3]
+
+
+async def test_partitions_of_one_leader_are_asked_for_together_whatever_their_leader_epochs() -> None:
+    cluster = FakeCluster(partitions=2)
+    keys = [(TOPIC, number) for number in range(2)]
+    for number, key in enumerate(keys):
+        cluster.partitions[key] = FakePartition(1, leader_epoch=number)
+        fill(cluster, 1, number)
+    async with consumer(cluster) as consuming:
+        await consuming.assign(dict.fromkeys(keys, 0))
+        assert sorted(record.partition for record in await consuming.poll(5000)) == [0, 1]
+        assert cluster.calls.count(("Fetch", address(1))) == 1
 
 
 async def test_it_follows_the_leader() -> None:
@@ -262,6 +280,31 @@ async def test_a_position_outside_the_log_begins_anew() -> None:
     async with consumer(cluster) as consuming:
         await consuming.assign({KEY: 17})
         assert await read(consuming, 3) == [0, 1, 2]
+
+
+async def test_a_position_outside_the_log_is_looked_for_as_long_as_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And what is lost is told once."""
+    monkeypatch.setattr(Consumer.list_offset, "__defaults__", (0.001,))
+    cluster, told, asked = FakeCluster(), list[Truncation](), list[int]()
+    fill(cluster, 9)
+    answer = cluster.handlers["ListOffsets"]
+
+    def unsteady(broker: int, request: wire.ListOffsetsRequest) -> Any:
+        asked.append(request.partitions[0].timestamp)
+        if len(asked) < 5 and asked[-1] == EARLIEST:
+            raise UnreachableError("ListOffsets", "deadline exceeded", sent=True)
+        return answer(broker, request)
+
+    cluster.handlers["ListOffsets"] = unsteady
+    async with consumer(cluster, on_truncation=told.append) as consuming:
+        await consuming.assign({KEY: 0})
+        await read(consuming, 9)
+        cluster.partitions[KEY].log.truncate_to(3)
+        assert await read(consuming, 3) == [0, 1, 2]
+    assert asked == [LATEST, EARLIEST] * 3
+    assert told == [Truncation(TOPIC, 0, 9, 3)]
 
 
 async def test_a_position_outside_the_log_goes_to_the_end() -> None:

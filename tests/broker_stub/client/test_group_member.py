@@ -142,6 +142,7 @@ async def test_it_joins_is_assigned_commits_and_leaves(group: FakeGroup) -> None
         assert group.commits == [("m1", 1)] * 2
     assert group.asked("LeaveGroup") == [address(1)]
     assert group.member == ""
+    assert one.membership == Membership()
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,27 @@ async def test_it_joins_again_when_its_generation_is_over(
         assert group.joins == joins
         # on_lost is called only for partitions that the member had.
         assert [m.generation for m in lost] == ([1] if method == "Heartbeat" else [])
+
+
+@pytest.mark.parametrize("code", [codes.UNKNOWN_MEMBER_ID, codes.INVALID_GROUP_ID])
+async def test_a_commit_of_lost_partitions_may_be_refused(group: FakeGroup, code: int) -> None:
+    """It joins again where the generation is over, and ends with any other error."""
+
+    async def on_lost(_: Membership) -> None:
+        await one.commit({KEY: 7})
+
+    group.refuse("Heartbeat", codes.REBALANCE_IN_PROGRESS)
+    group.refuse("OffsetCommit", code)
+    one = GroupMember(
+        group.bootstrap, "g", [TOPIC], connections=group, heartbeat_interval_ms=1, on_lost=on_lost
+    )
+    async with one:
+        if code == codes.UNKNOWN_MEMBER_ID:
+            assert (await one.until(lambda m: m.generation == 2, 20)).partitions
+        else:
+            with pytest.raises(FatalError, match="INVALID_GROUP_ID"):
+                await one.until(lambda m: m.generation == 2, 20)
+            assert one.membership == Membership()
 
 
 @pytest.mark.parametrize("code", [codes.NOT_COORDINATOR, codes.COORDINATOR_NOT_AVAILABLE, None])

@@ -38,6 +38,21 @@ def flips(first: int, last: int) -> list[bytes]:
     return [bytes(data) for data in damaged]
 
 
+def test_a_leader_gives_each_batch_of_a_request_its_offsets_and_a_limit_of_its_own() -> None:
+    sent = [batches.encode([(None, b"x")] * count, 0) for count in (3, 2, 1)]
+    data = b"".join(sent)
+    found = checks.for_leader(data, max(map(len, sent)))
+    with pytest.raises(MessageTooLarge):
+        checks.for_leader(data, max(map(len, sent)) - 1)
+    stamped, placed = batches.stamp(data, found, 10, 7)
+    assert [(b.base_offset, b.next_offset, b.leader_epoch) for b in placed] == [
+        (10, 13, 7),
+        (13, 15, 7),
+        (15, 16, 7),
+    ]
+    assert list(batches.iterate(stamped)) == placed
+
+
 def test_every_flipped_bit_is_noticed() -> None:
     for data in [*flips(8, 12), *flips(16, len(WHOLE))]:
         with pytest.raises(CorruptMessage):

@@ -27,6 +27,15 @@ def test_the_format_is_kafkas(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == [checkpoints.LEADER_EPOCHS, checkpoints.HIGH_WATERMARKS]
 
 
+def test_a_checkpoint_is_whole_however_little_the_disk_takes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:3]))
+    write_offsets(tmp_path / "file", {("orders", 0): 1500})
+    assert read_offsets(tmp_path / "file") == {("orders", 0): 1500}
+
+
 def test_no_file_is_no_entries(tmp_path: Path) -> None:
     assert read_offsets(tmp_path / "absent") == {}
     assert read_epochs(tmp_path / "absent") is None

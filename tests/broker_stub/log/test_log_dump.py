@@ -61,6 +61,15 @@ def test_a_folder_without_a_log(tmp_path: Path) -> None:
         list(rows(tmp_path))
 
 
+def test_after_a_gap_the_next_one_is_told_from_where_the_log_goes_on(tmp_path: Path) -> None:
+    for base in (0, 10, 20):
+        (tmp_path / file_name(base)).touch()
+    assert [found.reason for found in scan(tmp_path) if isinstance(found, ScanProblem)] == [
+        "begins at offset 10, but the log before it ends at 0",
+        "begins at offset 20, but the log before it ends at 10",
+    ]
+
+
 def test_long_values_are_shortened(tmp_path: Path) -> None:
     log = PartitionLog.open(tmp_path, LogConfig(), 0)
     log.append_as_leader(batches.encode([(None, bytes(1000))], 5), 1)

@@ -226,6 +226,23 @@ def test_the_least_recently_used_file_is_closed_first(tmp_path: Path) -> None:
     pool.close()
 
 
+def test_a_file_that_is_there_is_no_new_one(tmp_path: Path) -> None:
+    pool = FilePool()
+    (tmp_path / "a").touch()
+    with pytest.raises(FileExistsError):
+        pool.fd(tmp_path / "a", create=True)
+    pool.close()
+
+
+def test_batches_that_a_follower_has_already_move_no_entry_of_its_index(tmp_path: Path) -> None:
+    sent = [batches.encode([(None, b"x" * 5000)], 0, offset, 1) for offset in range(6)]
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    log.append_as_follower(b"".join(sent[:3]))
+    log.append_as_follower(b"".join(sent[1:]))
+    assert [log.read(offset, 1, 6) for offset in range(6)] == sent
+    log.close()
+
+
 def test_a_truncation_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = filled(tmp_path, 5)
     data, names = counting(monkeypatch, "fdatasync"), counting(monkeypatch, "fsync")

@@ -293,10 +293,18 @@ async def test_a_refused_partition_backs_off_alone() -> None:
     assert {p.topic for p in leader.last[2].partitions} == {"foo", "bar"}
 
 
+#: One that only a newer leader knows.
+NEWER: Any = 999
+
+
+@pytest.mark.parametrize(
+    ("error", "name"), [(codes.NOT_LEADER_OR_FOLLOWER, "NOT_LEADER_OR_FOLLOWER"), (NEWER, "error 999")]
+)
 @pytest.mark.parametrize("older", [True, False])
 @leaping
-async def test_a_refusal_is_logged_with_its_partition_and_error_loudly_once(older: bool) -> None:
-    error = codes.NOT_LEADER_OR_FOLLOWER
+async def test_a_refusal_is_logged_with_its_partition_and_error_loudly_once(
+    older: bool, error: Any, name: str
+) -> None:
     with capture_logs() as logs:
         _, leader = await following((3, ["a"]), fetch=OLD if older else None)
         for _ in range(2):
@@ -308,8 +316,8 @@ async def test_a_refusal_is_logged_with_its_partition_and_error_loudly_once(olde
             await asyncio.sleep(1.1)
     said = [entry for entry in logs if entry["event"] == "leader refuses a fetch"]
     assert [(e["log_level"], e["topic"], e["partition"], e["error"]) for e in said] == [
-        ("info", "foo", 3, "NOT_LEADER_OR_FOLLOWER"),
-        ("debug", "foo", 3, "NOT_LEADER_OR_FOLLOWER"),
+        ("info", "foo", 3, name),
+        ("debug", "foo", 3, name),
     ]
 
 
@@ -601,11 +609,12 @@ async def test_a_partition_that_is_not_throttled_goes_on_while_the_quota_is_exce
     assert asked(leader).fetch_offset == 51
 
 
+@pytest.mark.parametrize("error", [codes.INVALID_REQUEST, NEWER])
 @leaping
-async def test_a_fetch_that_is_refused_as_a_whole_is_made_again_after_a_pause() -> None:
+async def test_a_fetch_that_is_refused_as_a_whole_is_made_again_after_a_pause(error: Any) -> None:
     broker, leader = await following((3, ["a"]))
     refused_at = broker.loop.time()
-    await leader.answer(wire.FetchResponse(error_code=codes.INVALID_REQUEST))
+    await leader.answer(wire.FetchResponse(error_code=error))
     assert len(leader.times) == 1
     await asyncio.sleep(1.0)
     assert leader.times[1] - refused_at == pytest.approx(0.02)

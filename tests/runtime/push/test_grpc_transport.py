@@ -155,6 +155,12 @@ async def test_a_description_is_not_waited_for_as_long_as_for_work(
             CannotAnswerError,
             "it refuses: STALE_CONTROLLER_EPOCH",
         ),
+        (
+            # One that only a newer broker knows.
+            pb.DescribeStateResponse(error_code=999).SerializeToString,  # type: ignore[arg-type]
+            CannotAnswerError,
+            "it refuses: error 999",
+        ),
     ],
 )
 async def test_who_cannot_describe_its_state_is_told_from_one_that_cannot_be_asked(

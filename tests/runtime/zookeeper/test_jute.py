@@ -217,6 +217,22 @@ def test_a_list_of_names_that_is_cut_short_is_malformed(many: int) -> None:
                 decoder.decode(whole[:end])
 
 
+def test_a_short_list_between_two_long_ones_changes_nothing() -> None:
+    decoder = jute.NameLists()
+    long = [f"topic-{n:05d}" for n in range(1000)]
+    for listed in (long, long[:5], long[:-1]):
+        assert sorted(decoder.decode(children(listed))) == listed
+
+
+def test_a_bulk_read_that_is_cut_short_is_malformed() -> None:
+    header = struct.pack(">i?i", 0, False, 0)
+    whole = header + struct.pack(">i", 2) + b"ab" + stat(3, 4)
+    assert parse_multi_read(memoryview(whole), 1) == [Node(b"ab", 4, 3)]
+    for end in (0, len(header), len(header) + 6, len(whole) - jute.STAT_SIZE):
+        with pytest.raises(MalformedError):
+            parse_multi_read(memoryview(whole[:end]), 1)
+
+
 def test_a_failed_multi_is_the_fault_of_the_first_operation_with_a_reason_of_its_own() -> None:
     """Those before it have code 0, and those after it were not tried."""
     failed = jute.MultiError([0, jute.RUNTIME_INCONSISTENCY, jute.NO_NODE, jute.BAD_VERSION])

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 import structlog
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 
 from controller.errors import EnvironmentFault, SessionLostError
 from controller.runtime.zookeeper import cluster_reader, jute
@@ -79,6 +80,19 @@ async def test_bulk_get_of_large_data_and_of_null(session: Session, zk: KazooCli
     assert [n.data for n in found if isinstance(n, Node)] == [b"y" * 500_000, b"", b"y" * 500_000]
 
 
+@pytest.mark.parametrize("multi_read", [True, False], ids=["multiRead", "single reads"])
+async def test_a_znode_that_may_not_be_read_hides_no_other(
+    zookeeper: str, zk: KazooClient, multi_read: bool
+) -> None:
+    zk.create("/hidden", b"a", acl=[make_acl("world", "anyone", admin=True)])
+    zk.create("/seen", b"b")
+    async with opened(zookeeper, use_multi_read=multi_read) as (session, _):
+        hidden, seen = await session.bulk_get(["/hidden", "/seen"])
+        assert hidden == jute.NO_AUTH
+        assert isinstance(seen, Node)
+        assert seen.data == b"b"
+
+
 async def test_server_without_multi_read_is_asked_one_by_one(zookeeper: str) -> None:
     old_server = proxied(zookeeper, opcode_replaced(jute.OP_MULTI_READ, UNKNOWN_OPCODE))
     async with old_server as proxy, opened(proxy.connect) as (session, changes):
@@ -112,6 +126,21 @@ async def test_a_session_that_moves_to_a_server_without_multi_read_goes_on(zooke
         assert len(await session.bulk_get(["/"] * 5000)) == 5000
         assert session.multi_read is False
         assert proxy.requests[jute.OP_MULTI_READ] == 3
+
+
+async def test_a_chroot_that_may_not_be_made_is_named_and_one_below_what_is_there_is_made(
+    zookeeper: str, zk: KazooClient
+) -> None:
+    zk.create("/closed/open", makepath=True)
+    zk.set_acls("/closed", [make_acl("world", "anyone", read=True, admin=True)])
+    async with opened(f"{zookeeper}/closed/open/one"):
+        assert zk.exists("/closed/open/one")
+    session = Session(f"{zookeeper}/closed/one", 20_000, lambda _: None, None)
+    try:
+        with pytest.raises(EnvironmentFault, match=r"chroot .*/closed/one could not .*: an ACL forbids it"):
+            await session.start(20)
+    finally:
+        await session.close()
 
 
 # --- multi -------------------------------------------------------------------------------------------------

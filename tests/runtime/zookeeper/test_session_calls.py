@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from kazoo.exceptions import EXCEPTIONS, ConnectionClosedError
@@ -14,7 +17,7 @@ from controller.errors import EnvironmentFault, SessionLostError
 from controller.runtime.zookeeper import access, jute
 from controller.runtime.zookeeper import session as session_module
 from controller.runtime.zookeeper.session import Session
-from proto.zookeeper_access import CONSUMERS, ZooKeeperAccess
+from proto.zookeeper_access import CONSUMERS, Login, ZooKeeperAccess
 
 
 async def test_calls_of_several_threads_are_all_made_each_threads_in_order() -> None:
@@ -92,6 +95,107 @@ async def test_whatever_is_created_in_a_transaction_has_the_acl_of_its_path(path
         len({open_to_all, *(jute.op_create(b"/a", b"", a) for a in (jute.PRIVATE_ACL, jute.READABLE_ACL))})
         == 3
     )
+
+
+async def test_a_request_whose_caller_gave_up_is_in_flight_until_it_is_answered() -> None:
+    """Else kazoo is given more than its queue for waking it holds."""
+    session = Session("127.0.0.1:1", 1000, lambda _: None, None)
+    answer = SimpleNamespace(exception=None, value=7)
+    answered: list[Callable[[object], None]] = []
+    answer.rawlink = answered.append
+    asked = asyncio.Event()
+
+    def submit() -> SimpleNamespace:
+        asked.set()
+        return answer
+
+    caller = asyncio.create_task(session._call(submit))
+    await asked.wait()
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    assert len(session._outstanding) == 1
+    answered[0](answer)
+    await asyncio.gather(*session._outstanding)
+    assert not session._outstanding
+
+
+async def test_what_nobody_waits_for_any_more_of_a_bulk_read_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session("127.0.0.1:1", 1000, lambda _: None, None)
+    reads: list[asyncio.Task[object] | None] = []
+    first = asyncio.Event()
+
+    async def chunk(packed: list[bytes]) -> list[jute.Node | int]:
+        reads.append(asyncio.current_task())
+        if len(reads) > 1:
+            first.set()
+            await asyncio.Event().wait()
+        return [jute.NO_NODE] * len(packed)
+
+    monkeypatch.setattr(session, "_get_chunk", chunk)
+    chunks = session.bulk_get_chunks([b"/a"] * 2 * session_module.BULK_PATHS)
+    assert isinstance(chunks, AsyncGenerator)
+    assert len(await anext(chunks)) == session_module.BULK_PATHS
+    await first.wait()
+    await chunks.aclose()
+    _, second = reads
+    assert second is not None
+    await asyncio.wait([second])
+    assert second.cancelled()
+
+
+async def test_a_session_that_ends_at_its_start_by_itself_was_refused_its_login() -> None:
+    """Not one that was closed, nor one without a login."""
+    for login, ends in ((Login("kafka", lambda: "secret"), True), (None, False)):
+        session = Session("127.0.0.1:1", 1000, lambda _: None, None, access=ZooKeeperAccess(login))
+        session._require_login()
+        session.over = True
+        with pytest.raises(EnvironmentFault, match="'kafka'") if ends else nullcontext():
+            session._require_login()
+        session._closed = True
+        session._require_login()
+
+
+async def test_single_reads_tell_each_by_itself_what_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session("127.0.0.1:1/test", 1000, lambda _: None, None, use_multi_read=False)
+
+    async def get(path: str) -> tuple[bytes, session_module.Stat]:
+        match path:
+            case "/hidden":
+                raise session_module.AccessError
+            case "/absent":
+                raise session_module.NoNodeError
+        return b"x", session_module.Stat(1, 2, 0)
+
+    monkeypatch.setattr(session, "get", get)
+    found = await session.bulk_get(["/hidden", "/seen", "/absent"])
+    assert found == [jute.NO_AUTH, jute.Node(b"x", 1, 2), jute.NO_NODE]
+
+
+@pytest.mark.parametrize("made", [True, False])
+async def test_of_a_chroot_is_made_what_may_be_made(monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
+    """ZooKeeper refuses to make what is there, where nothing may be made."""
+    session = Session("127.0.0.1:1/a/b", 1000, lambda _: None, None)
+    tried: list[bytes] = []
+
+    async def exists(path: str) -> session_module.Stat | None:
+        assert path == "/"
+        return session_module.Stat(0, 1, 0) if made and len(tried) == 2 else None
+
+    async def multi(ops: list[bytes]) -> None:
+        tried.extend(ops)
+        if len(tried) == 1 or not made:
+            raise jute.MultiError([jute.NO_AUTH])
+
+    monkeypatch.setattr(session, "exists", exists)
+    monkeypatch.setattr(session, "multi", multi)
+    if made:
+        await session._make_chroot(True)
+    else:
+        with pytest.raises(EnvironmentFault, match="chroot /a/b could not be created: an ACL forbids it"):
+            await session._make_chroot(True)
+    assert tried == [jute.op_create(path, b"", jute.OPEN_ACL) for path in (b"/a", b"/a/b")]
 
 
 async def test_one_server_that_listens_is_enough() -> None:

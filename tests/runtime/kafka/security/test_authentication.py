@@ -274,6 +274,26 @@ async def test_a_plain_message_that_is_none_is_answered_with_the_reason(security
     assert authentication.principal is None
 
 
+async def test_a_password_is_computed_for_an_unknown_name_as_for_a_known_one(
+    security: ServerSecurity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the time of the answer tells who exists."""
+    computed: list[ScramCredential] = []
+
+    def matches(mechanism: ScramMechanism, credential: ScramCredential, password: str) -> bool:
+        assert (mechanism, password) == (ScramMechanism.SHA_512, PASSWORD)
+        computed.append(credential)
+        return True
+
+    monkeypatch.setattr(server_module, "password_matches", matches)
+    for name in ("alice", "nobody"):
+        authentication = security.accept("::1", 5)
+        authentication.handshake(1, "PLAIN")
+        await authentication.authenticate(write_plain(name, PASSWORD))
+        assert (authentication.principal is not None) is (name == "alice")
+    assert computed == [STORED[ScramMechanism.SHA_512]] * 2
+
+
 async def test_plain_lets_nobody_act_for_another(security: ServerSecurity) -> None:
     for authorization, error in (
         ("", SaslErrorCode.NONE),

@@ -49,6 +49,7 @@ OUTSIDE = {
     "expire",
     "until_delivered",
     "get_acls",
+    "make_acl",
 }
 #: Too many znodes for a test that shall take no time.
 LARGE = {
