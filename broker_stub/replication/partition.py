@@ -132,7 +132,7 @@ class Partition:
         """Become leader, or update the state as leader (section 10.1, step 5). True if it was not leader before."""
         was_leader = self.is_leader
         new_epoch = state.leader_epoch > self.leader_epoch
-        # Only a leader adds members: others than its own come from a ZooKeeper that was restored (ADR 23).
+        # Only a leader adds members: others than its own come from a ZooKeeper that was restored (ADR 23), or edited.
         caught_up = self.maximal_isr.intersection(state.isr) if was_leader else state.isr
         self._take(state)
         self.isr, self.proposed_isr = state.isr, None
@@ -358,7 +358,9 @@ class Partition:
             self.proposed_isr = None
             self.isr_retry_ms = now_ms + ISR_REFUSED_PAUSE_MS
             return False
-        if result.error != codes.NONE or result.leader_epoch != self.leader_epoch:
+        # What is stored under a lower partition epoch than ours comes from a ZooKeeper that was restored.
+        outdated = result.leader_epoch != self.leader_epoch or result.partition_epoch < self.partition_epoch
+        if result.error != codes.NONE or outdated:
             return False
         self.proposed_isr = None
         self._directories_told = dict(told)

@@ -134,6 +134,8 @@ class Term:
         self.leads_kafka = settings.leads_kafka
         self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
+        #: Epochs of brokers that could not be compared: leaders return without waiting for them again.
+        self._waited_for: frozenset[int] = frozenset()
         self._store = Store(session, won.epoch_version, self.enqueue, quarantine.paths(), mirror)
         cluster, bytes_max = self.machine.cluster, settings.message_bytes_max
         timeout_s = settings.request_timeout_ms / 1000
@@ -333,16 +335,17 @@ class Term:
     async def _nothing_newer(self) -> None:
         """Until no broker is known that was told newer states than ZooKeeper has: who is elected by the older ones may
         lack what was acknowledged since (ADR 23). Each broker is compared first, if it can be in one round."""
-        began_s, told = time.monotonic(), False
-        while (newer := self.auditor.newer_somewhere) or (
-            self.auditor.uncompared and time.monotonic() - began_s < self.auditor.interval_s
+        began_s, told, auditor = time.monotonic(), False, self.auditor
+        while (newer := auditor.newer_somewhere) or (
+            auditor.uncompared - self._waited_for and time.monotonic() - began_s < auditor.round_s
         ):
-            if newer and not told:
+            if newer and not told and self.machine.settings.auto_leader_rebalance_enable:
                 told = True
                 log.warning(
                     "leaders_not_rebalanced", reason="brokers were told newer states than ZooKeeper has"
                 )
             await asyncio.sleep(RETRY_LOOK_S)
+        self._waited_for = auditor.uncompared
 
     @property
     def brokers_informed(self) -> bool:

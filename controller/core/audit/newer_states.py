@@ -85,12 +85,12 @@ def _change(context: EventContext, partition: Partition, told: LeaderAndIsr) -> 
 
 
 def _as_told(known: LeaderAndIsr, told: LeaderAndIsr) -> tuple[int, BrokerIds] | None:
-    """Who leads, and who is known to be in sync with it; None: ZooKeeper knows that as well as who was told."""
+    """Who leads, and who is known to be in sync with it; None: ZooKeeper knows that as well as brokers."""
     if told.isr and told.leader_epoch >= known.leader_epoch:
         return told.leader, told.isr
-    # Decided by the older ISR since, as when a member of it is gone: who was out of sync by what was told still is.
+    # Decided by the older ISR since, as when a member of it is gone: who was not known to be in sync leaves it.
     both = tuple(b for b in known.isr if b in told.isr)
-    return (known.leader, both) if known.leader in both else None
+    return (known.leader, both) if known.leader in both and both != known.isr else None
 
 
 def _write(context: EventContext, changes: Sequence[_Change]) -> Handler[None]:

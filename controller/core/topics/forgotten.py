@@ -62,9 +62,7 @@ def remember(context: EventContext, topics: Sequence[str]) -> Handler[str]:
         return ""
 
     def changed(before: dict[int, Forgotten]) -> dict[int, Forgotten]:
-        # A mark that somebody has removed meanwhile is written again: else nobody would know of the replicas.
-        marks = {b: cluster.forgotten[b] for b in left} | before
-        return {b: _with(mark, left.get(b, {})) for b, mark in marks.items()}
+        return {b: _with(mark, left.get(b, {})) for b, mark in before.items()}
 
     return (yield from _change(context, changed))
 
@@ -78,7 +76,9 @@ def _with(mark: Forgotten, left: Mapping[str, Collection[int]]) -> Forgotten:
 
 def _change(context: EventContext, changed: _Change) -> Handler[str]:
     absent: dict[int, Forgotten] = {}
-    after, failure = yield from change_node(context, PATH, absent, changed)
+    known = context.cluster.forgotten
+    # A mark that somebody has removed meanwhile is written again: else nobody would know of the replicas.
+    after, failure = yield from change_node(context, PATH, absent, lambda before: changed(known | before))
     if after is None:
         return failure
     context.cluster.forgotten = after

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -83,7 +84,7 @@ class BrokerAudit:
     newer_wait: str = ""
     #: Topics that differ and were not compared yet, because there are too many.
     left: int = 0
-    #: Of a Kafka broker: the last topic that was compared, while there are too many for one look.
+    #: The last topic that was compared, while there are too many for one look.
     last: str = ""
 
     def ended(self, verdict: Verdict, why: str = "") -> None:
@@ -127,7 +128,7 @@ class Auditor:
         self._cluster, self._settled, self._open_way = cluster, settled, open_way
         self._ask_kafka = ask_kafka
         self._tell, self._record, self._metrics = tell, record, metrics
-        self.interval_s = interval_s
+        self._interval_s = interval_s
         self._expected = expected
         self._all_topics = SharedLook(expected, self._turn)
         #: Brokers whose looks wait for it.
@@ -147,9 +148,17 @@ class Auditor:
             size = max(-(-len(ids) // parts), 1)
             for part in (ids[start : start + size] for start in range(0, len(ids), size)):
                 await self._look_at_all(part)
-                await asyncio.sleep(self.interval_s * len(part) / len(ids) / 2)
+                await self._look_at_the_rest(part)
+                await asyncio.sleep(self._interval_s * len(part) / len(ids) / 2)
             parts = PARTS
-            await asyncio.sleep(max(self.interval_s - (time.monotonic() - began_s), 0.1))
+            await asyncio.sleep(max(self._interval_s - (time.monotonic() - began_s), 0.1))
+
+    async def _look_at_the_rest(self, ids: Collection[int]) -> None:
+        """Of brokers with too many topics that differ, once each."""
+        known = {id_: audit for id_ in ids if (audit := self.brokers.get(id_)) is not None}
+        looks = {id_: -(-audit.left // TOPICS_MAX) for id_, audit in known.items()}
+        for done in range(max(looks.values(), default=0)):
+            await self._look_at_all([id_ for id_, count in looks.items() if count > done])
 
     async def _look_at_all(self, ids: Collection[int]) -> None:
         looks = [asyncio.create_task(self.look(id_), name=f"audit-of-broker-{id_}") for id_ in ids]
@@ -201,7 +210,7 @@ class Auditor:
         way = self._open_way()
         try:
             look = self._new_look(broker, way)
-            found = await look.confirmed(topics)
+            found = await look.confirmed(topics, audit.last)
             newer = {d.key[:2]: d.newer for d in found if d.newer is not None}
             examined = look.examined
             # What was not looked at stays.
@@ -214,7 +223,7 @@ class Auditor:
             await way.close()
         read_again = self._keep(broker, audit, found, look.examined)
         if not topics:
-            audit.left = look.left
+            audit.left, audit.last = look.left, look.last
         audit.ended(Verdict.DIFFERENT if audit.known or audit.left else Verdict.EQUAL)
         return read_again
 
@@ -253,15 +262,22 @@ class Auditor:
         return any(self.newer_states(id_)[0] for id_ in self._cluster.brokers)
 
     @property
-    def uncompared(self) -> bool:
-        """Whether a broker that may answer was not compared since it registered."""
-        return any(
-            audit is None
-            or audit.broker_epoch != broker.epoch
-            or (audit.asked_s is None and audit.verdict is not Verdict.UNREACHABLE)
+    def uncompared(self) -> frozenset[int]:
+        """The epochs of brokers that may answer and were not compared, or not in whole, since they registered."""
+        return frozenset(
+            broker.epoch
             for id_, broker in self._cluster.brokers.items()
             for audit in (self.brokers.get(id_),)
+            if audit is None
+            or audit.broker_epoch != broker.epoch
+            or audit.left
+            or (audit.asked_s is None and audit.verdict is not Verdict.UNREACHABLE)
         )
+
+    @property
+    def round_s(self) -> float:
+        """Within so long each broker that is registered is asked, even one that has just missed its part of a round."""
+        return 1.5 * self._interval_s + CONFIRM_S + PENDING_S
 
     async def _outdone(
         self, broker: Broker, audit: BrokerAudit, way: Asking, found: Sequence[Difference]
@@ -340,7 +356,7 @@ class Auditor:
         for key, difference in fresh.items():
             held = audit.known.get(key)
             if held is None:
-                if len(audit.known) >= KNOWN_MAX:
+                if len(audit.known) >= KNOWN_MAX and difference.remedy is not Remedy.NEWER:
                     continue
                 held = audit.known[key] = Known(difference)
                 findings.append(self._finding(broker, difference, "differs", str(difference)))
@@ -401,11 +417,12 @@ class _Look:
         self._totals, self._listing, self._until_settled = totals, listing, until_settled
         #: The topics that were compared partition by partition; None: all agree but those with differences.
         self.examined: set[str] | None = None
-        self.left = 0
+        self.left, self.last = 0, ""
 
-    async def confirmed(self, topics: Collection[str]) -> list[Difference]:
-        """The differences that two looks found. Raises _NotNowError and UnreachableError."""
-        suspects = list(topics) or await self._suspects()
+    async def confirmed(self, topics: Collection[str], after: str) -> list[Difference]:
+        """The differences that two looks found; of too many topics beginning with that after ``after``. Raises
+        _NotNowError and UnreachableError."""
+        suspects = list(topics) or await self._suspects(after)
         if topics or self.left:
             self.examined = set(suspects)
         first = await self.differences(suspects)
@@ -416,8 +433,9 @@ class _Look:
         known = set(first)
         return [difference for difference in again if difference in known]
 
-    async def _suspects(self) -> list[str]:
-        """Topics whose digests differ from what they should be; at most ``TOPICS_MAX``, and ``left`` more."""
+    async def _suspects(self, after: str) -> list[str]:
+        """Topics whose digests differ from what they should be; at most ``TOPICS_MAX``, up to ``last``, and ``left``
+        more."""
         await self._until_settled(self._broker.id)
         expected = await self._totals(self._broker.id)
         answer = await self._ask(pb.DescribeStateRequest())
@@ -425,9 +443,9 @@ class _Look:
         if (answer.digests.hosted, answer.digests.metadata) == (hosted, expected.metadata):
             return []
         async with self._listing:
-            return await self._unequal_topics()
+            return await self._unequal_topics(after)
 
-    async def _unequal_topics(self) -> list[str]:
+    async def _unequal_topics(self, after: str) -> list[str]:
         held: dict[str, tuple[int, int]] = {}
         request = pb.DescribeStateRequest(topics=pb.TopicPage())
         while True:
@@ -441,8 +459,12 @@ class _Look:
             for name in sorted(held.keys() | self._cluster.topics.keys())
             if await self._differs(name, held)
         ]
-        self.left = max(len(suspects) - TOPICS_MAX, 0)
-        return suspects[:TOPICS_MAX]
+        if len(suspects) <= TOPICS_MAX:
+            return suspects
+        begin = bisect_right(suspects, after)
+        chosen = (suspects[begin:] + suspects[:begin])[:TOPICS_MAX]
+        self.left, self.last = len(suspects) - TOPICS_MAX, chosen[-1]
+        return chosen
 
     async def _differs(self, name: str, held: dict[str, tuple[int, int]]) -> bool:
         topic = self._cluster.topics.get(name)

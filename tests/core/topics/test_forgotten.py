@@ -105,14 +105,20 @@ def test_nothing_is_deleted_that_is_not_remembered_first() -> None:
     assert "could not be stored" in str(rig.cluster.deletions_ineligible["other"].reason)
 
 
-def test_a_mark_that_somebody_removed_is_written_again_with_what_the_broker_holds() -> None:
-    world, rig = waiting()
-    ask(rig, FORGET)
+def test_marks_that_somebody_removed_are_written_again_with_what_the_brokers_hold() -> None:
+    world, rig = active(1, 2, 3, 4, t=[[1, 2], [2, 3]], other=[[4, 1]])
+    world.broker_down(2, 4)
+    rig.run()
+    for broker_id in (4, 2):
+        ask(rig, ForgetBroker(broker_id, "burned", "ann", 7))
+    world.mark_for_deletion("t")
+    rig.run()
     del world.nodes[FORGOTTEN]
     world.mark_for_deletion("other")
     rig.run()
     check_gone(world, rig, "other")
-    assert world.nodes[FORGOTTEN].value[2].replicas == {"t": (0, 1), "other": (0,)}
+    held = {b: mark.replicas for b, mark in world.nodes[FORGOTTEN].value.items()}
+    assert held == {2: {"t": (0, 1)}, 4: {"other": (0,)}}
 
 
 def test_a_broker_that_goes_again_before_it_has_answered_stays_forgotten() -> None:

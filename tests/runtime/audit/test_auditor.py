@@ -393,19 +393,20 @@ def test_a_broker_is_uncompared_until_it_was_asked_since_it_registered() -> None
     rig = Rig()
     rig.look(1)
     rig.look(2)
-    told = [rig.auditor.uncompared]
+    told = [bool(rig.auditor.uncompared)]
     rig.settled = False
     assert rig.look(3).verdict is Verdict.PENDING
     # What is on its way to it may be newer.
-    told.append(rig.auditor.uncompared)
+    told.append(bool(rig.auditor.uncompared))
     rig.unreachable.add(3)
     rig.settled = True
     rig.look(3)
     # Who does not answer is not waited for.
-    told.append(rig.auditor.uncompared)
+    told.append(bool(rig.auditor.uncompared))
     broker = rig.core.cluster.brokers[2]
     rig.core.cluster.brokers[2] = msgspec.structs.replace(broker, epoch=broker.epoch + 1)
-    assert [*told, rig.auditor.uncompared] == [True, True, False, True]
+    assert told == [True, True, False]
+    assert rig.auditor.uncompared == {broker.epoch + 1}
 
 
 def test_a_newer_state_is_taken_over_once_every_broker_has_said_what_it_knows() -> None:
@@ -486,9 +487,45 @@ def test_too_many_topics_are_left_for_the_next_look(monkeypatch: pytest.MonkeyPa
     rig.handlers(2).metadata._remove(("u", 0))
     assert (rig.look(2).left, rig.known(2)) == (1, ["t-1 METADATA"])
     assert rig.look(2, "t").left == 1
+    assert rig.core.cluster.brokers[2].epoch in rig.auditor.uncompared
     rig.mend()
     rig.look(2)
     assert rig.known(2) == ["u-0 METADATA"]
+
+
+def test_of_too_many_topics_those_come_first_that_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOPICS_MAX", 1)
+    rig = Rig()
+    rig.handlers(2).metadata._remove(("t", 1))
+    rig.handlers(2).metadata._remove(("u", 0))
+    for known in (["t-1 METADATA"], ["t-1 METADATA", "u-0 METADATA"]):
+        assert rig.look(2).left == 1
+        assert rig.known(2) == known
+    anew = Rig()
+    anew.handlers(2).metadata._remove(("t", 1))
+    anew.handlers(2).metadata._remove(("u", 0))
+
+    async def one_round() -> None:
+        running = asyncio.create_task(anew.auditor.run())
+        await asyncio.sleep(anew.auditor._interval_s * 0.9)
+        running.cancel()
+
+    loop.run(one_round())
+    assert anew.known(2) == ["t-1 METADATA", "u-0 METADATA"]
+
+
+def test_what_a_broker_knows_better_is_told_beside_too_many_other_differences(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "KNOWN_MAX", 1)
+    rig = Rig()
+    rig.handlers(1).metadata._remove(("t", 1))
+    rig.look(1)
+    replace_replica(rig, 1, 0, leader=1, leader_epoch=4)
+    rig.handlers(1).metadata._remove(("t", 2))
+    rig.look(1)
+    assert [(told.leader, told.leader_epoch) for _, told in rig.told[-1].newer] == [(1, 4)]
+    assert rig.known(1) == ["t-1 METADATA", "t-0 HOSTED"]
 
 
 def test_an_unregistered_broker_is_forgotten() -> None:
@@ -607,7 +644,7 @@ def test_rounds_are_an_interval_apart_and_later_ones_are_spread_over_half_of_it(
 ) -> None:
     rig, looked = Rig(), list[tuple[int, float]]()
     rig.auditor.brokers[99] = BrokerAudit(1)
-    interval_s = rig.auditor.interval_s
+    interval_s = rig.auditor._interval_s
 
     async def look(broker_id: int, topics: Collection[str] = ()) -> None:
         del topics
@@ -644,9 +681,9 @@ def test_brokers_of_one_part_share_one_look_at_all_topics(
 
     async def two_rounds() -> None:
         running = asyncio.create_task(rig.auditor.run())
-        await asyncio.sleep(rig.auditor.interval_s * 0.9)
+        await asyncio.sleep(rig.auditor._interval_s * 0.9)
         assert refreshed == 1
-        await asyncio.sleep(rig.auditor.interval_s)
+        await asyncio.sleep(rig.auditor._interval_s)
         running.cancel()
 
     monkeypatch.setattr(module, "PARTS", parts)
@@ -682,10 +719,10 @@ def test_a_cluster_without_brokers_is_audited_once_it_has_some(monkeypatch: pyte
 
     async def rounds() -> None:
         running = asyncio.create_task(rig.auditor.run())
-        await asyncio.sleep(rig.auditor.interval_s)
+        await asyncio.sleep(rig.auditor._interval_s)
         assert not running.done()
         rig.core.cluster.brokers = brokers
-        await asyncio.sleep(2 * rig.auditor.interval_s)
+        await asyncio.sleep(2 * rig.auditor._interval_s)
         running.cancel()
 
     loop.run(rounds())

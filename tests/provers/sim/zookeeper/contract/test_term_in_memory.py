@@ -276,19 +276,23 @@ def test_the_next_rebalance_counts_from_the_end_of_the_last_and_a_paced_one_foll
 
 def test_leaders_do_not_return_before_brokers_were_compared_or_a_round_is_over() -> None:
     async def story(place: Place) -> None:
-        auditor, compared = place.term.auditor, False
-        auditor.interval_s = 20
+        auditor, uncompared = place.term.auditor, frozenset({7})
+        auditor._interval_s = 10
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(auditor), "uncompared", property(lambda _: not compared))
+            patch.setattr(type(auditor), "uncompared", property(lambda _: uncompared))
             await place.begin()
-            await asyncio.sleep(module.FIRST_REBALANCE_S + 18)
+            await asyncio.sleep(module.FIRST_REBALANCE_S + 16)
             assert place.count(EventKind.LEADER_REBALANCE) == 0
             await asyncio.sleep(4)
             assert place.count(EventKind.LEADER_REBALANCE) == 1
-            await asyncio.sleep(300)
-            compared = True
-            await asyncio.sleep(2)
+            await asyncio.sleep(303)
+            assert place.count(EventKind.LEADER_REBALANCE) == 2, "it is waited for once"
+            uncompared = frozenset({8})
+            await asyncio.sleep(303)
             assert place.count(EventKind.LEADER_REBALANCE) == 2
+            uncompared = frozenset()
+            await asyncio.sleep(2)
+            assert place.count(EventKind.LEADER_REBALANCE) == 3
 
     told(story)
 
@@ -296,7 +300,7 @@ def test_leaders_do_not_return_before_brokers_were_compared_or_a_round_is_over()
 def test_leaders_do_not_return_by_states_older_than_what_brokers_were_told() -> None:
     async def story(place: Place) -> None:
         auditor, newer = place.term.auditor, True
-        auditor.interval_s = 20
+        auditor._interval_s = 10
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(auditor), "newer_somewhere", property(lambda _: newer))
             await place.begin()
