@@ -53,7 +53,12 @@ async def test_leadership_returns_by_itself_and_again(
 ) -> None:
     """With a pace of one, each partition takes a run of its own; the next time comes by the interval."""
     monkeypatch.setattr(term, "PACED_REBALANCE_S", 0.05)
-    before = with_settings(leader_imbalance_check_interval_seconds=1, leader_rebalance_leaders_per_second=1)
+    before = with_settings(
+        leader_imbalance_check_interval_seconds=1,
+        leader_rebalance_leaders_per_second=1,
+        # These brokers tell nobody what they hold: they are waited for once.
+        audit_interval_seconds=1,
+    )
     brokers = FakeBroker(1), FakeBroker(2)
     async with controller(zookeeper, zk, tmp_path, *brokers, topics={"t": TOPIC}, before=before) as active:
         for _ in range(2):
