@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from proto.gen import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13proto/history.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"\xbd\x01\n\rHistoryFilter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x15\n\rhas_partition\x18\x03 \x01(\x08\x12\x0f\n\x07\x62rokers\x18\x04 \x03(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x05 \x01(\x05\x12\r\n\x05kinds\x18\x06 \x03(\t\x12\x10\n\x08since_us\x18\x07 \x01(\x03\x12\x10\n\x08until_us\x18\x08 \x01(\x03\x12\x15\n\rwithout_kinds\x18\t \x03(\t\"p\n\x12ListHistoryRequest\x12\x36\n\x06\x66ilter\x18\x01 \x01(\x0b\x32&.partition_controller.v1.HistoryFilter\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x13\n\x0bstandby_too\x18\x03 \x01(\x08\"\xc0\x01\n\x13ListHistoryResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0f\n\x07records\x18\x03 \x03(\t\x12\x0c\n\x04more\x18\x04 \x01(\x08\x12\x11\n\toldest_us\x18\x05 \x01(\x03\x12\x11\n\tforgotten\x18\x06 \x01(\x03\x12\x15\n\rcontroller_id\x18\x07 \x01(\x05\"[\n\x0cWatchRequest\x12\x36\n\x06\x66ilter\x18\x01 \x01(\x0b\x32&.partition_controller.v1.HistoryFilter\x12\x13\n\x0bwhole_epoch\x18\x02 \x01(\x08\"\xb0\x01\n\rWatchResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0f\n\x07records\x18\x03 \x03(\t\x12\x0e\n\x06missed\x18\x04 \x01(\x03\x12\x15\n\rcontroller_id\x18\x05 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x06 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13proto/history.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"\xa6\x01\n\rHistoryFilter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x15\n\rhas_partition\x18\x03 \x01(\x08\x12\x0f\n\x07\x62rokers\x18\x04 \x03(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x05 \x01(\x05\x12\r\n\x05kinds\x18\x06 \x03(\t\x12\x10\n\x08since_us\x18\x07 \x01(\x03\x12\x10\n\x08until_us\x18\x08 \x01(\x03\"p\n\x12ListHistoryRequest\x12\x36\n\x06\x66ilter\x18\x01 \x01(\x0b\x32&.partition_controller.v1.HistoryFilter\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x13\n\x0bstandby_too\x18\x03 \x01(\x08\"\xc0\x01\n\x13ListHistoryResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0f\n\x07records\x18\x03 \x03(\t\x12\x0c\n\x04more\x18\x04 \x01(\x08\x12\x11\n\toldest_us\x18\x05 \x01(\x03\x12\x11\n\tforgotten\x18\x06 \x01(\x03\x12\x15\n\rcontroller_id\x18\x07 \x01(\x05\"[\n\x0cWatchRequest\x12\x36\n\x06\x66ilter\x18\x01 \x01(\x0b\x32&.partition_controller.v1.HistoryFilter\x12\x13\n\x0bwhole_epoch\x18\x02 \x01(\x08\"\xb0\x01\n\rWatchResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0f\n\x07records\x18\x03 \x03(\t\x12\x0e\n\x06missed\x18\x04 \x01(\x03\x12\x15\n\rcontroller_id\x18\x05 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x06 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proto.gen.history_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HISTORYFILTER']._serialized_start=69
-  _globals['_HISTORYFILTER']._serialized_end=258
-  _globals['_LISTHISTORYREQUEST']._serialized_start=260
-  _globals['_LISTHISTORYREQUEST']._serialized_end=372
-  _globals['_LISTHISTORYRESPONSE']._serialized_start=375
-  _globals['_LISTHISTORYRESPONSE']._serialized_end=567
-  _globals['_WATCHREQUEST']._serialized_start=569
-  _globals['_WATCHREQUEST']._serialized_end=660
-  _globals['_WATCHRESPONSE']._serialized_start=663
-  _globals['_WATCHRESPONSE']._serialized_end=839
+  _globals['_HISTORYFILTER']._serialized_end=235
+  _globals['_LISTHISTORYREQUEST']._serialized_start=237
+  _globals['_LISTHISTORYREQUEST']._serialized_end=349
+  _globals['_LISTHISTORYRESPONSE']._serialized_start=352
+  _globals['_LISTHISTORYRESPONSE']._serialized_end=544
+  _globals['_WATCHREQUEST']._serialized_start=546
+  _globals['_WATCHREQUEST']._serialized_end=637
+  _globals['_WATCHRESPONSE']._serialized_start=640
+  _globals['_WATCHRESPONSE']._serialized_end=816
 # @@protoc_insertion_point(module_scope)

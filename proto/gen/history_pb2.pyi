@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class HistoryFilter(_message.Message):
-    __slots__ = ("topic", "partition", "has_partition", "brokers", "controller_epoch", "kinds", "since_us", "until_us", "without_kinds")
+    __slots__ = ("topic", "partition", "has_partition", "brokers", "controller_epoch", "kinds", "since_us", "until_us")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     HAS_PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -17,7 +17,6 @@ class HistoryFilter(_message.Message):
     KINDS_FIELD_NUMBER: _ClassVar[int]
     SINCE_US_FIELD_NUMBER: _ClassVar[int]
     UNTIL_US_FIELD_NUMBER: _ClassVar[int]
-    WITHOUT_KINDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     has_partition: bool
@@ -26,8 +25,7 @@ class HistoryFilter(_message.Message):
     kinds: _containers.RepeatedScalarFieldContainer[str]
     since_us: int
     until_us: int
-    without_kinds: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., has_partition: _Optional[bool] = ..., brokers: _Optional[_Iterable[int]] = ..., controller_epoch: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., without_kinds: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., has_partition: _Optional[bool] = ..., brokers: _Optional[_Iterable[int]] = ..., controller_epoch: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ...) -> None: ...
 
 class ListHistoryRequest(_message.Message):
     __slots__ = ("filter", "limit", "standby_too")

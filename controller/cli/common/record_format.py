@@ -86,10 +86,8 @@ def filter_of(
         raise click.UsageError("--since must be before --until")
     if kinds and all_kinds:
         raise click.UsageError("--all-kinds: leave out --kind")
-    # Not the other kinds by name: a controller of another version has other ones.
-    without = frozenset() if kinds or all_kinds else QUIET
-    chosen = frozenset(kinds)
-    return Filter(topic or "", partition, frozenset(brokers), epoch, chosen, since_us, until_us, without)
+    chosen = frozenset(kinds) or (frozenset() if all_kinds else KINDS.keys() - QUIET)
+    return Filter(topic or "", partition, frozenset(brokers), epoch, frozenset(chosen), since_us, until_us)
 
 
 def filter_message(wanted: Filter) -> pb.HistoryFilter:
@@ -100,7 +98,6 @@ def filter_message(wanted: Filter) -> pb.HistoryFilter:
         brokers=sorted(wanted.brokers),
         controller_epoch=wanted.controller_epoch or 0,
         kinds=sorted(wanted.kinds),
-        without_kinds=sorted(wanted.without),
         since_us=wanted.since_us,
         until_us=wanted.until_us,
     )

@@ -121,8 +121,7 @@ async def _from_controller(options: Options, session: Session, wanted: Filter, l
         note(f"pctl: {problem}")
     # The records of one controller are in order; equal times keep that.
     merged = heapq.merge(*(map(_timed, answer.records) for answer in answers), key=lambda item: item[0])
-    # A controller that is older left out less.
-    newest = deque((record for _, record in merged if wanted.passes(record)), maxlen=limit)
+    newest = deque((record for _, record in merged), maxlen=limit)
     _print_records(options, list(newest))
     if any(answer.more for answer in answers):
         note("older records match too: see --limit, or the log files with --state-log-dir")
@@ -323,8 +322,6 @@ class _Watcher:
         at_us = lines.time_of(record["ts"])
         self._at_last = self._at_last + 1 if at_us == self._last_us else 1
         self._last_us = at_us
-        if not self._wanted.passes(record):  # of a controller that is older
-            return
         if self._options.output == "table":
             click.echo(record_line(record))
         else:

@@ -180,7 +180,7 @@ class Recent:
         if not wanted.covers(entry.ts_us, entry.controller_epoch):
             return []
         batch = entry.batch
-        if not wanted.takes(records.kinds_of(batch)):
+        if wanted.kinds and wanted.kinds.isdisjoint(records.kinds_of(batch)):
             return []
         some = batch.records[start:end]
         if wanted.topic and issubclass(batch.kind, _OF_A_PARTITION):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,7 @@ from typing import Any
 class Filter:
     """Conditions, all of which a record must meet. None, 0 or empty: no condition.
 
-    ``brokers``: the record is about any of them. ``without``: kinds that do not pass. ``since_us`` and ``until_us``
-    (exclusive): microseconds since 1970.
+    ``brokers``: the record is about any of them. ``since_us`` and ``until_us`` (exclusive): microseconds since 1970.
     """
 
     topic: str = ""
@@ -22,12 +21,11 @@ class Filter:
     kinds: frozenset[str] = frozenset()
     since_us: int = 0
     until_us: int = 0
-    without: frozenset[str] = frozenset()
 
     @property
     def takes_all(self) -> bool:
         """Whether every record passes, apart from the conditions on time and epoch."""
-        return not (self.topic or self.brokers or self.kinds or self.without)
+        return not (self.topic or self.brokers or self.kinds)
 
     def covers(self, ts_us: int, controller_epoch: int) -> bool:
         """Whether records of this time and controller epoch can pass."""
@@ -43,14 +41,9 @@ class Filter:
             self.partition is None or partition == self.partition
         )
 
-    def takes(self, kinds: Collection[str]) -> bool:
-        """Whether records of any of these kinds can pass."""
-        return not self.without.issuperset(kinds) and not (self.kinds and self.kinds.isdisjoint(kinds))
-
     def passes(self, record: Mapping[str, Any]) -> bool:
         """Whether a record passes whose time and epoch ``covers`` has accepted."""
-        kind = record["kind"]
-        if kind in self.without or (self.kinds and kind not in self.kinds):
+        if self.kinds and record["kind"] not in self.kinds:
             return False
         if self.topic and record.get("topic") != self.topic:
             return False

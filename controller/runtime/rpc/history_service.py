@@ -145,7 +145,6 @@ def _read_filter(given: pb.HistoryFilter | None) -> Filter:
     for name, count in (
         ("brokers", len(given.brokers)),
         ("kinds", len(given.kinds)),
-        ("without_kinds", len(given.without_kinds)),
     ):
         if count > FILTERED_MAX:
             raise BadRequestError(f"filter.{name} has {count} values: must be at most {FILTERED_MAX}")
@@ -168,5 +167,4 @@ def _read_filter(given: pb.HistoryFilter | None) -> Filter:
         frozenset(given.kinds),
         given.since_us,
         given.until_us,
-        frozenset(given.without_kinds),
     )

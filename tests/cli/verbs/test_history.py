@@ -10,7 +10,6 @@ from controller.client import admin
 from controller.exit_codes import EXIT_FAILED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo
 from proto.gen import history_pb2 as pb
-from proto.statelog.schema import QUIET
 from tests.support.cli.verbs import Asked, typed
 
 CLUSTER = ClusterState(100, "a:1", 7, [ControllerInfo(n, f"{n}:1", "", n == 100) for n in (100, 101)])
@@ -18,13 +17,9 @@ CLUSTER = ClusterState(100, "a:1", 7, [ControllerInfo(n, f"{n}:1", "", n == 100)
 BEGIN_US = 1_768_384_800_000_000
 
 
-def record(second: int, kind: str = "broker") -> str:
-    return json.dumps({"ts": f"2026-01-14T10:00:{second:02}.000000Z", "kind": kind, "replica": second})
-
-
 def kept(*seconds: int, **more: object) -> pb.ListHistoryResponse:
     """Records of these times, and what a controller says beside them."""
-    lines = [record(s) for s in seconds]
+    lines = [json.dumps({"ts": f"2026-01-14T10:00:{s:02}.000000Z", "replica": s}) for s in seconds]
     return pb.ListHistoryResponse(records=lines, **more)  # type: ignore[arg-type]
 
 
@@ -37,30 +32,15 @@ def install(monkeypatch: pytest.MonkeyPatch, *answers: pb.ListHistoryResponse | 
 def test_the_newest_records_of_all_candidates_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, kept(1, 4), kept(2, 3))
     shown = typed("history --limit 3")
-    assert [found["replica"] for found in json.loads(shown.stdout)] == [2, 3, 4]
+    assert [record["replica"] for record in json.loads(shown.stdout)] == [2, 3, 4]
     assert shown.stderr == ""
-
-
-def test_controllers_of_other_versions_leave_out_less_and_have_other_kinds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """An older one does not know what is to be left out; it would refuse a newer kind that is asked for by name."""
-    older, newer = (
-        pb.ListHistoryResponse(records=[record(1, "push"), record(2)]),
-        pb.ListHistoryResponse(records=[record(3, "of_tomorrow")]),
-    )
-    given = iter([older, newer])
-    asked = Asked(CLUSTER, ListHistory=lambda _: next(given)).install(monkeypatch)
-    assert [shown["replica"] for shown in json.loads(typed("history").stdout)] == [2, 3]
-    wanted = asked.of("ListHistory")[0].filter
-    assert (len(wanted.kinds), frozenset(wanted.without_kinds)) == (0, QUIET)
 
 
 def test_who_does_not_answer_is_named_and_hides_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     away = admin.NoAnswerError("101:1 is away")
     install(monkeypatch, kept(1), away)
     shown = typed("history")
-    assert [found["replica"] for found in json.loads(shown.stdout)] == [1]
+    assert [record["replica"] for record in json.loads(shown.stdout)] == [1]
     assert (shown.exit_code, "pctl: 101:1 is away" in shown.stderr) == (0, True)
     install(monkeypatch, away, away)
     assert typed("history").exit_code == EXIT_FAILED
