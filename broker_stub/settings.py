@@ -51,7 +51,7 @@ def parse_host_port(text: str, port_min: int) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(text)
-    if not colon or not _plain(_named(host)) or not (port.isascii() and port.isdigit()):
+    if not colon or not _is_host(host) or not (port.isascii() and port.isdigit()):
         raise ValueError(text)
     if not port_min <= int(port) <= 65535:
         raise ValueError(text)
@@ -66,14 +66,17 @@ def _plain(text: str) -> bool:
     return bool(text) and text.isprintable() and not any(c.isspace() or c in "/," for c in text)
 
 
-def _named(host: str) -> str:
-    """The same. Raises ValueError for a name that cannot be looked up, such as one with an empty part."""
-    host.encode("idna")
-    return host
+def _is_host(text: str) -> bool:
+    """Whether it can be looked up: a name has no empty part."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return _plain(text)
 
 
 def _host(text: str) -> str:
-    if not _plain(_named(text)) or (":" in text and not is_ip_address(text)):
+    if not _is_host(text) or (":" in text and not is_ip_address(text)):
         raise ValueError(text)
     return text
 

@@ -38,13 +38,13 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
         while not stop.wait(0.5):
             if ended := [server for server in embedded.servers if not server.running()]:
                 for server in ended:
-                    click.echo(f"{_epitaph(server)}; see {data_dir}", err=True)
+                    click.echo(f"{_how_it_ended(server)}; see {data_dir}", err=True)
                 sys.exit(EXIT_FAILED)
     finally:
         embedded.stop()
 
 
-def _epitaph(server: ZooKeeperServer) -> str:
+def _how_it_ended(server: ZooKeeperServer) -> str:
     code = server.process and server.process.returncode
     said = server.last_words() or f"nothing: perhaps {server.data_dir} cannot be written"
     return f"ZooKeeper server on port {server.client_port} ended unexpectedly with {code}, and wrote: {said}"

@@ -264,15 +264,14 @@ class Auditor:
     @property
     def uncompared(self) -> frozenset[int]:
         """The epochs of brokers that may answer and were not compared, or not in whole, since they registered."""
-        return frozenset(
-            broker.epoch
-            for id_, broker in self._cluster.brokers.items()
-            for audit in (self.brokers.get(id_),)
-            if audit is None
-            or audit.broker_epoch != broker.epoch
-            or audit.left
-            or (audit.asked_s is None and audit.verdict is not Verdict.UNREACHABLE)
-        )
+        return frozenset(b.epoch for b in self._cluster.brokers.values() if not self._is_compared(b))
+
+    def _is_compared(self, broker: Broker) -> bool:
+        """Or does not answer."""
+        audit = self.brokers.get(broker.id)
+        if audit is None or audit.broker_epoch != broker.epoch or audit.left:
+            return False
+        return audit.asked_s is not None or audit.verdict is Verdict.UNREACHABLE
 
     @property
     def round_s(self) -> float:

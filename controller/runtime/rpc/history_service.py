@@ -21,7 +21,7 @@ from proto.statelog.schema import KINDS
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 100_000
 #: Size of the lines in one response, bytes; older lines beyond it are left out.
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-#: Values of one field of a filter: millions would hold the event loop for seconds.
+#: Values of one field of a filter: four million took the event loop 1.5 s.
 FILTERED_MAX = 10_000
 #: Watchers at the same time; each takes one of the server's concurrent calls.
 WATCHERS_MAX = 100
@@ -142,10 +142,7 @@ def _read_filter(given: pb.HistoryFilter | None) -> Filter:
         raise BadRequestError(f"filter.topic: {problem}")
     if given.has_partition and not given.topic:
         raise BadRequestError("filter.partition: needs filter.topic, which is empty")
-    for name, count in (
-        ("brokers", len(given.brokers)),
-        ("kinds", len(given.kinds)),
-    ):
+    for name, count in (("brokers", len(given.brokers)), ("kinds", len(given.kinds))):
         if count > FILTERED_MAX:
             raise BadRequestError(f"filter.{name} has {count} values: must be at most {FILTERED_MAX}")
     for name, number in (

@@ -221,11 +221,11 @@ class SimulatedCluster:
         return reply.value if reply.code is Code.OK else None
 
     def restore_zookeeper(self, backup: Backup) -> None:
-        """All servers, which are stopped, are started with what was there before. Who was registered or elected, nobody
-        can know."""
+        """All servers, which are stopped, are started with what was there before. Sessions that a backup does not have
+        are over."""
         ensemble = self.zk.ensemble
         self.tampered = self.by_hand = True
-        self.ended_early |= ensemble.sessions.keys()
+        self.ended_early |= ensemble.sessions.keys() - backup.sessions.keys()
         self.ledger.went_back(backup.tree.nodes())
         self.zk.restore(backup)
         self.memory.went_back(self.ledger.states)

@@ -75,7 +75,7 @@ class Ledger:
         self._report, self._writer, self._excuse_partition = report, writer, excuse
         self.topics: dict[str, Topic] = {}
         self.states: dict[Partition, State] = {}
-        #: And the highest one ever.
+        #: The present one, and the highest ever.
         self.controller_epoch = self._epoch_max = 0
         #: Controllers by the epoch they were elected in.
         self.elected: dict[int, str] = {}
