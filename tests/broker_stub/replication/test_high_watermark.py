@@ -263,6 +263,14 @@ def test_granted_what_was_so_already() -> None:
     assert proposal.isr == expansion(partition).isr
 
 
+def test_what_an_older_zookeeper_has_already_is_not_decided() -> None:
+    """It was restored, and has just this ISR under a lower version: the member counts, as somebody may elect it."""
+    partition, proposal = proposing()
+    assert not partition.apply_isr_result(granted(proposal)._replace(partition_epoch=0), 0)
+    assert (partition.isr, partition.maximal_isr, partition.partition_epoch) == ((0,), {0, 1}, 1)
+    assert partition.propose_shrink(60_000, LAG_MS) is None
+
+
 @pytest.mark.parametrize("error", [codes.OPERATION_NOT_ATTEMPTED, codes.INELIGIBLE_REPLICA])
 def test_not_this_member_now(error: codes.ErrorCode) -> None:
     partition, proposal = proposing()
