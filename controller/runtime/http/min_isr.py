@@ -39,7 +39,7 @@ class MinIsr:
         self._configs: cluster_reader.Configs = {}
         self._defaults: dict[str, str] = {}
         self._looked_at = self._forgot_at = -READ_ALL_EVERY_S
-        self._term: Term | None = None
+        self._epoch = -1
         #: Notifications that are dealt with.
         self._seen: frozenset[str] = frozenset()
         #: The creation zxid of each topic whose settings are up to date.
@@ -56,9 +56,13 @@ class MinIsr:
         self._looked_at = now_s
         topics = {name: topic.czxid for name, topic in term.machine.cluster.topics.items()}
         seen = frozenset(term.machine.cluster.config_changes_seen)
-        if term is not self._term or not seen <= self._seen or now_s - self._forgot_at >= READ_ALL_EVERY_S:
+        if (
+            term.won.epoch != self._epoch
+            or not seen <= self._seen
+            or now_s - self._forgot_at >= READ_ALL_EVERY_S
+        ):
             self._known.clear()
-            self._term, self._forgot_at = term, now_s
+            self._epoch, self._forgot_at = term.won.epoch, now_s
         self._seen = seen
         for name in self._configs.keys() - topics.keys():
             del self._configs[name]

@@ -117,7 +117,7 @@ async def test_settings_are_read_once_and_again_when_a_notification_or_a_topic_c
     del cluster.topics["t"]
     assert await read(READ_EVERY_S) == []
     assert settings.of("t") == 3
-    leading.daemon.term = SimpleNamespace(**vars(leading.term))
+    leading.term.won = SimpleNamespace(epoch=8)
     assert await read(READ_EVERY_S) == [["u"]], "another term may have missed notifications"
     assert COUNT_EVERY_S <= READ_EVERY_S
 
