@@ -118,15 +118,11 @@ async def _count(cluster: Cluster, min_isr: MinIsr) -> tuple[int, int]:
     under = at = 0
     async for some in unhurried(cluster.partitions()):
         for topic, group in groupby(some, key=attrgetter("topic.name")):
-            wanted, partitions = min_isr.of(topic), list(group)
+            wanted = min_isr.of(topic)
+            known = [(p.leadership, p.replicas) for p in group if p.leadership is not None]
             # Most topics have more in sync everywhere, which is seen at little cost.
-            if (
-                min([len(p.leadership.isr) for p in partitions if p.leadership is not None], default=0)
-                <= wanted
-            ):
-                spare = [
-                    p.leadership.spare(p.replicas, wanted) for p in partitions if p.leadership is not None
-                ]
+            if min([len(state.isr) for state, _ in known], default=0) <= wanted:
+                spare = [state.spare(replicas, wanted) for state, replicas in known]
                 under += sum(found < 0 for found in spare)
                 at += spare.count(0)
     return under, at

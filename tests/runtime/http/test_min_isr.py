@@ -44,7 +44,7 @@ class Leading:
 
     async def read(self, _session: object, names: list[str]) -> tuple[object, object, object]:
         self.reads.append(names)
-        own = {name: {"min.insync.replicas": self.wants} for name in names if name == "t"}
+        own = {name: {"min.insync.replicas": self.wants} for name in names if name == "t" and self.wants}
         return own, {"min.insync.replicas": "3"}, {}
 
     def shown(self) -> tuple[float | None, float | None]:
@@ -110,7 +110,9 @@ async def test_settings_are_read_once_and_again_when_a_notification_or_a_topic_c
     cluster.topics["u"].czxid = 6
     assert await read(READ_EVERY_S) == [["u"]], "it was created again"
     cluster.config_changes_seen["/config/changes/config_change_1"] = 0
+    leading.wants = ""
     assert await read(READ_EVERY_S) == [["t", "u"]]
+    assert settings.of("t") == 3, "it has no setting of its own any more"
     cluster.config_changes_seen.clear()
     assert await read(READ_EVERY_S) == [], "a notification was deleted, none came"
     assert await read(READ_ALL_EVERY_S) == [["t", "u"]]
