@@ -217,7 +217,7 @@ class ReplicaManager:
             self._drop(key, codes.NOT_LEADER_OR_FOLLOWER)
             if key[0] not in self._by_topic:
                 self._deps.topics.forget(key[0])
-            self._resigned(key, state.leader_epoch if state.leader_epoch >= 0 else None)
+            self._resigned(key, None)
         elif role is Role.OFFLINE:
             self._drop(key, codes.KAFKA_STORAGE_ERROR)
             self._resigned(key, None)

@@ -13,7 +13,7 @@ import pytest
 
 from broker_stub import settings
 from broker_stub.control.replicas import Replicas, Transition
-from broker_stub.control.requests import Key
+from broker_stub.control.requests import Key, StopReplica
 from broker_stub.data_dirs import DataDirs
 from broker_stub.data_plane import DataPlane
 from broker_stub.log.directories import LogDirectories
@@ -188,3 +188,23 @@ async def test_the_offsets_topic_is_forgotten_when_it_goes_and_looked_up_when_it
         assert coordinator.partition_of("test") == 0
         plane.metadata_changed([("foo", 0), ("__consumer_offsets", 0)])
         assert coordinator.partition_of("test") == 48, "of as many as it would be made with"
+
+
+@leaping
+async def test_the_next_offsets_topic_has_a_coordinator_whose_leader_epochs_begin_anew(
+    tmp_path: Path,
+) -> None:
+    key = ("__consumer_offsets", 0)
+    async with data_plane(tmp_path) as (plane, _):
+        replicas = Replicas(0)
+        for leader_epoch in (5, 0):
+            plan = replicas.plan_leader_and_isr([order(0, leader_epoch, (0,), key=key)], lambda _: True)
+            assert not plane._data_dirs.apply(plan.steps).failed
+            await plane.apply("LeaderAndIsr", replicas.complete(plan, {}).transitions)
+            await run_ready_tasks()
+            assert plane.coordinator.describe()["owned"] == [0]
+            deletion = replicas.plan_stop_replica([StopReplica(key, -2, True)])
+            await plane.apply("StopReplica", replicas.complete(deletion, {}).transitions)
+            assert not plane._data_dirs.apply(deletion.steps).failed
+            await run_ready_tasks()
+            assert plane.coordinator.describe()["owned"] == []

@@ -74,7 +74,7 @@ async def test_listeners_hear_of_every_change_of_hands() -> None:
         ("elected", 3, 3),
         ("resigned", 3, 5),
         ("resigned", 3, 6),
-        ("resigned", 3, 6),
+        ("resigned", 3, None),
     ]
 
 
