@@ -557,17 +557,17 @@ def test_the_scale_is_made_again_after_a_while_and_for_another_term(monkeypatch:
 
 
 def test_no_former_term_is_kept_in_memory() -> None:
-    """With it would be its topics and partitions, until somebody looks at the pages while this controller leads again."""
+    """With it would be its topics and partitions, until the pages are looked at in another term."""
 
     async def run() -> None:
         replayed, surveyor = a_replay(Recent(1, 10)), Surveyor(Settings())
         term: Any = type("Term", (), vars(term_of(cluster_of("t"))))()
         former, asking_ = weakref.ref(term), cast("Any", replayed._asking)
-        asking_.leading = lambda: term
+        asking_.leading = former
         await surveyor.survey(term)
         await replayed._timeline(make_mocked_request("GET", "/"))
         await replayed._survey(term, 1)
-        del term, asking_.leading
+        del term
         gc.collect()
         assert former() is None
 
