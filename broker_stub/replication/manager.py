@@ -347,8 +347,6 @@ class ReplicaManager:
             except PartitionError:
                 return codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             return codes.REQUEST_TIMED_OUT
-        finally:
-            self.ack_waiters.leave(partition.key, future)
 
     # followers and the ISR
 
