@@ -239,6 +239,9 @@ class ReplicaManager:
             if key in self._offline:
                 raise LogFault(f"{key[0]}-{key[1]}: the disk failed before")
             log = self._deps.logs.open(key)
+            if key[0] not in self._by_topic:
+                # What somebody asked of the name before may be of a former topic.
+                self._deps.topics.forget(key[0])
             watermark = self._high_watermarks.pop(key, 0)
             partition = self._partitions[key] = Partition(key, self._deps.broker_id, log, watermark)
             partition.directory = self._deps.directory_of(key)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from broker_stub.data_plane import DataPlane
 from broker_stub.log.directories import LogDirectories
 from broker_stub.log.interface import LogConfig
 from tests.support.broker.builders import BrokerHarness, metadata_state
-from tests.support.broker.replication_fakes import batch, leaping, order, run_ready_tasks
+from tests.support.broker.replication_fakes import batch, fetch_request, leaping, order, run_ready_tasks
 
 
 async def test_a_checkpoint_under_way_is_ended_before_the_logs_are_closed() -> None:
@@ -58,10 +59,13 @@ class Peers:
 
 
 class Store:
-    """ZooKeeper: no topic has a configuration, the offsets topic one partition."""
+    """ZooKeeper: all topics have this configuration, the offsets topic one partition."""
+
+    def __init__(self) -> None:
+        self.of_topics: dict[str, str] = {}
 
     async def topic_config(self, _topic: str) -> dict[str, str]:
-        return {}
+        return dict(self.of_topics)
 
     async def create_topic(self, *_: object) -> None:
         raise AssertionError
@@ -208,3 +212,20 @@ async def test_the_next_offsets_topic_has_a_coordinator_whose_leader_epochs_begi
             assert not plane._data_dirs.apply(deletion.steps).failed
             await run_ready_tasks()
             assert plane.coordinator.describe()["owned"] == []
+
+
+@leaping
+async def test_settings_that_were_read_before_a_topic_is_hosted_may_be_those_of_a_former_one(
+    tmp_path: Path,
+) -> None:
+    """A throttled follower asks for what was deleted here just before: is that throttled, too?"""
+    async with data_plane(tmp_path) as (plane, _):
+        store: Any = plane._store
+        store.of_topics = {"min.insync.replicas": "1"}
+        plane._quotas.leader.rate_max = 1
+        await plane.service.fetch(fetch_request(0, replica=1))
+        await run_ready_tasks()
+        store.of_topics = {"min.insync.replicas": "2"}
+        await plane.apply("LeaderAndIsr", led(plane, (0,)))
+        await run_ready_tasks()
+        assert plane.manager.require("foo", 3).min_isr == 2
