@@ -108,7 +108,10 @@ def failover(context: EventContext) -> Handler[None]:
     prepared = yield from _load_topics(context)
     yield from timings.done("topics", len(cluster.topics))
     read, partitions = yield from _load_all_states(context, prepared)
-    yield from automatic_maintenance.reconsider(context)
+    elsewhere = frozenset(prepared.hosted_elsewhere(cluster.brokers))
+    yield from automatic_maintenance.reconsider(
+        context, topics=[t for n, t in cluster.topics.items() if n not in prepared or n in elsewhere]
+    )
     partitions = yield from phantom.repair_loaded(context, partitions, new=new_id)
     count = sum(len(topic.partitions) for topic in cluster.topics.values())
     yield from timings.done("partitions", count)

@@ -98,6 +98,19 @@ def test_who_came_back_without_its_data_is_found() -> None:
     compare(world, CoreSettings(), random.Random(0))
 
 
+@pytest.mark.parametrize(("gone", "entered"), [(1, False), (2, True)])
+def test_brokers_that_are_gone_are_counted_as_by_a_cold_one(gone: int, entered: bool) -> None:
+    world = World(*range(1 + gone, 5))
+    for name in "ab":
+        world.create_topic(name, {0: [1, 2, 3], 1: [3, 4]})
+        world.put_state(name, 0, state(3, (3,)))
+        world.put_state(name, 1, state(3, (3, 4)))
+    world.warm = lambda _: False
+    settings = CoreSettings(maintenance_offline_brokers_percentage=50, maintenance_offline_brokers_min=1)
+    rig = MachineHarness(world, epoch=2, settings=settings).failover()
+    assert rig.cluster.maintenance.automatic is entered
+
+
 def test_two_topics_of_one_id_are_read_at_the_failover() -> None:
     world = World(1)
     world.create_topic("a", {0: [1]}, topic_id="same")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from controller.core.brokers import controlled_shutdown
+from controller.core.cluster import automatic_maintenance
 from controller.core.cluster.maintenance import keep_drained
-from controller.core.context import PASSED_MAX, SLICE_MAX, EventContext, Handler, replicas_on
+from controller.core.context import PASSED_MAX, SLICE_MAX, CoreSettings, EventContext, Handler, replicas_on
 from controller.core.elections import elect_leaders
 from controller.core.elections.preferred_leader_balance import imbalances
 from controller.core.events import Event, EventKind
@@ -24,7 +25,7 @@ from controller.core.model import (
     Topic,
     uniform_states,
 )
-from controller.core.partitions import partition_state_machine, replica_state_machine
+from controller.core.partitions import lost_data, partition_state_machine, replica_state_machine
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.topics import deletion
 from controller.runtime import state
@@ -41,7 +42,8 @@ EACH = 8
 
 def large() -> MachineHarness:
     """Brokers 1 and 2 have all partitions, broker 3 has none."""
-    rig = MachineHarness.active(World(1, 2, 3))
+    settings = CoreSettings(maintenance_offline_brokers_percentage=50)
+    rig = MachineHarness.active(World(1, 2, 3), settings=settings)
     rig.run()
     known, replicas = leadership(1, (1, 2), 0, 0), (1, 2)
     for name in range(PARTITIONS // 1000):
@@ -115,10 +117,12 @@ def all_drained(context: EventContext) -> Handler[None]:
     ("look", "slice_size"),
     [
         (lambda context: replicas_on(context.cluster, [1]), PASSED_MAX),
-        (lambda context: controlled_shutdown._scope(context, 1), PASSED_MAX),
+        (lambda context: controlled_shutdown._led_and_followed(context, 1), PASSED_MAX),
         (partition_state_machine.bring_online, PASSED_MAX),
         (imbalances, SLICE_MAX),
         (all_offline, SLICE_MAX // 4),
+        (automatic_maintenance.reconsider, PASSED_MAX),
+        (lambda context: lost_data.take_out(context, context.cluster.partitions()), PASSED_MAX + 1),
         (
             lambda context: elect_leaders._asked(context, ElectLeaders(ElectionType.PREFERRED, None)),
             PASSED_MAX,
@@ -127,7 +131,7 @@ def all_drained(context: EventContext) -> Handler[None]:
         (all_drained, PASSED_MAX),
     ],
     ids=[
-        *("replicas", "controlled shutdown", "bring online", "imbalances", "offline"),
+        *("replicas", "controlled shutdown", "bring online", "imbalances", "offline", "missing", "lost data"),
         *("elect all", "forget a broker", "drained"),
     ],
 )

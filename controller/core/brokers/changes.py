@@ -138,7 +138,7 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
     context.push_brokers()
     context.push_snapshot(brokers.keys())
     replicas = yield from replicas_on(cluster, brokers.keys())
-    kept = yield from lost_data.take_out(context, dict.fromkeys(p for p, _ in replicas))
+    kept = yield from lost_data.take_out(context, (p for p, _ in replicas))
     yield from check_kept(context, kept)
     for part in slices(replicas, SLICE_MAX):
         still = _still(context, part)

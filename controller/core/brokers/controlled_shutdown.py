@@ -40,9 +40,7 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     if broker_id not in cluster.shutting_down:
         cluster.shutting_down.add(broker_id)
         context.log([BrokerChange(broker_id, "shutting_down", "online")])
-    scope = yield from _scope(context, broker_id)
-    led = [p for p in scope if _leads(broker_id, p)]
-    followed = [p for p in scope if not _leads(broker_id, p)]
+    led, followed = yield from _led_and_followed(context, broker_id)
     for part in context.parts(led):
         still = [p for p in part if context.is_present(p)]
         yield from partition_state_machine.to_online(context, still, leader_election.CONTROLLED_SHUTDOWN)
@@ -54,31 +52,28 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
         leaving = [(p, broker_id) for p in still if _is_in_sync(broker_id, p)]
         yield from replica_state_machine.to_offline(context, leaving, "its broker is shutting down")
         yield from context.give_way()
-    scope = yield from _scope(context, broker_id)
-    remaining = [(p.topic.name, p.number) for p in scope if _leads(broker_id, p)]
+    still_led, _ = yield from _led_and_followed(context, broker_id)
+    remaining = [(p.topic.name, p.number) for p in still_led]
     context.reply(serial, ControlledShutdownReply(ErrorCode.NONE, remaining))
-
-
-def _leads(broker_id: int, partition: Partition) -> bool:
-    return partition.leadership is not None and partition.leadership.leader == broker_id
 
 
 def _is_in_sync(broker_id: int, partition: Partition) -> bool:
     return partition.leadership is not None and broker_id in partition.leadership.isr
 
 
-def _scope(context: EventContext, broker_id: int) -> Handler[list[Partition]]:
-    """Partitions with a replica on this broker and on another, with leadership, not under deletion."""
+def _led_and_followed(
+    context: EventContext, broker_id: int
+) -> Handler[tuple[list[Partition], list[Partition]]]:
+    """Partitions with a replica on this broker and on another, with leadership, not under deletion: those that the
+    broker leads, and the others."""
     cluster = context.cluster
-    found: list[Partition] = []
+    led: list[Partition] = []
+    followed: list[Partition] = []
     for some in slices(cluster.partitions()):
-        found += [
-            p
-            for p in some
-            if broker_id in p.replicas
-            and len(p.replicas) > 1
-            and p.leadership is not None
-            and not cluster.is_deleting(p)
-        ]
+        for p in some:
+            state = p.leadership
+            if state is None or broker_id not in p.replicas or len(p.replicas) == 1 or cluster.is_deleting(p):
+                continue
+            (led if state.leader == broker_id else followed).append(p)
         yield Pause.YIELD
-    return found
+    return led, followed

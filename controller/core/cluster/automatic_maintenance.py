@@ -17,14 +17,14 @@ It leaves a mode entered automatically at once when no broker is gone, or after 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from controller.core.commits import change_node, load_node
-from controller.core.context import CoreSettings, EventContext, Handler
-from controller.core.model import Attribution, Cluster, Maintenance
+from controller.core.context import PASSED_MAX, CoreSettings, EventContext, Handler, Pause
+from controller.core.model import Attribution, Cluster, Maintenance, Topic
 from controller.core.records import ControllerChange
 from controller.core.znode_paths import MAINTENANCE, NodePath
 
@@ -54,45 +54,57 @@ class OfflineBrokers(NamedTuple):
         return not self.limit or 2 * len(self.counted) < self.limit
 
 
-def offline_brokers(
-    cluster: Cluster, settings: CoreSettings, registered: Collection[int] | None = None
-) -> OfflineBrokers:
-    """Count brokers. ``registered``: the ids registered now, if the cluster state is not updated yet."""
-    present = frozenset(cluster.brokers if registered is None else registered)
-    missing = _missing(cluster, present)
-    known = present | missing
-    gone = tuple(sorted(missing))
+def offline_brokers(cluster: Cluster, settings: CoreSettings) -> OfflineBrokers:
+    """Count brokers."""
+    missing = _Missing(cluster, cluster.brokers)
+    for topic in cluster.topics.values():
+        missing.look(topic)
+    return _offline_brokers(cluster, settings, missing)
+
+
+def _offline_brokers(cluster: Cluster, settings: CoreSettings, missing: _Missing) -> OfflineBrokers:
+    gone = tuple(sorted(missing.found))
+    known = len(missing.present) + len(gone)
     percentage = settings.maintenance_offline_brokers_percentage
     limit = 0
     if percentage:
-        limit = max(settings.maintenance_offline_brokers_min, -(-len(known) * percentage // 100))
+        limit = max(settings.maintenance_offline_brokers_min, -(-known * percentage // 100))
     accepted = tuple(b for b in cluster.maintenance.accepted if b in gone)
-    return OfflineBrokers(len(known), gone, limit, accepted)
+    return OfflineBrokers(known, gone, limit, accepted)
 
 
-def _missing(cluster: Cluster, present: frozenset[int]) -> set[int]:
+class _Missing:
     """Assigned brokers that are not ``present``, and have been there."""
-    proven: set[int] = set()
-    named_once: set[int] = set()
-    named_twice: set[int] = set()
-    for topic in cluster.topics.values():
+
+    def __init__(self, cluster: Cluster, present: Collection[int]) -> None:
+        self.present = frozenset(present)
+        self._registered_before = cluster.registered_before
+        self._proven: set[int] = set()
+        self._named_once: set[int] = set()
+        self._named_twice: set[int] = set()
+
+    @property
+    def found(self) -> set[int]:
+        return self._proven | self._named_twice
+
+    def look(self, topic: Topic) -> None:
+        """Take one more topic into account."""
         # Assignments and ISRs are shared tuples: few are distinct.
         partitions = topic.partitions.values()
-        assigned = set[int]().union(*{p.replicas for p in partitions}) - present
+        assigned = set[int]().union(*{p.replicas for p in partitions}) - self.present
         if not assigned:
-            continue
-        proven |= assigned & cluster.registered_before
+            return
+        self._proven |= assigned & self._registered_before
         isrs = {p.leadership.isr for p in partitions if p.leadership is not None}
-        proven |= assigned.intersection(set[int]().union(*isrs))
+        self._proven |= assigned.intersection(set[int]().union(*isrs))
         moving = [p for p in partitions if p.adding]
         settled = assigned
         if moving:
             still = {p.replicas for p in partitions if not p.adding}
             still.update(tuple(set(p.replicas).difference(p.adding)) for p in moving)
-            settled = set[int]().union(*still) - present
-        named_twice |= named_once & settled
-        named_once |= settled
-    return proven | named_twice
+            settled = set[int]().union(*still) - self.present
+        self._named_twice |= self._named_once & settled
+        self._named_once |= settled
 
 
 def load(context: EventContext) -> Handler[None]:
@@ -109,9 +121,14 @@ def change(context: EventContext, changed: Callable[[Maintenance], Maintenance])
     return None
 
 
-def reconsider(context: EventContext, registered: Collection[int] | None = None) -> Handler[None]:
+def reconsider(
+    context: EventContext,
+    registered: Collection[int] | None = None,
+    topics: Iterable[Topic] | None = None,
+) -> Handler[None]:
     """Enter maintenance mode if too many brokers are gone, before their failure is handled; remember since when the
-    cluster is healthy. ``registered``: the ids registered now, if the cluster state is not updated yet.
+    cluster is healthy. ``registered``: the ids registered now, if the cluster state is not updated yet. ``topics``: all
+    that have replicas on other brokers, and perhaps more; None: all there are.
 
     A failed write is logged, and tried again when brokers change: maintenance is only in effect once it is durable.
     """
@@ -123,7 +140,14 @@ def reconsider(context: EventContext, registered: Collection[int] | None = None)
         and not state.accepted
     ):
         return
-    found = offline_brokers(cluster, context.settings, registered)
+    missing = _Missing(cluster, cluster.brokers if registered is None else registered)
+    passed = 0
+    for topic in cluster.topics.values() if topics is None else topics:
+        missing.look(topic)
+        if (passed := passed + len(topic.partitions)) >= PASSED_MAX:
+            passed = 0
+            yield Pause.YIELD
+    found = _offline_brokers(cluster, context.settings, missing)
     if not found.healthy:
         cluster.healthy_since_us = None
     elif cluster.healthy_since_us is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from controller.core.commits import StateChange, take_effect, write_states
-from controller.core.context import EventContext, Handler
+from controller.core.context import EventContext, Handler, Pause, slices
 from controller.core.model import BrokerIds, DirectoryIds, LeaderAndIsr, Partition, PartitionState, interned
 from controller.core.records import PartitionTransition, Rejection
 
@@ -23,7 +23,12 @@ def take_out(context: EventContext, partitions: Iterable[Partition]) -> Handler[
     caller's. Returns those whose ISR could not be written: nobody may be told of it before the stored state is put
     right. A state that names a controller epoch above ours is written over: if there is such a one, we are fenced."""
     removal = _Removal(context)
-    concerned = list(removal.concerned(partitions))
+    # A partition may be named for each of its replicas.
+    concerned: dict[Partition, None] = {}
+    for number, some in enumerate(slices(partitions)):
+        if number:
+            yield Pause.YIELD
+        concerned.update(dict.fromkeys(removal.concerned(some)))
     if not concerned:
         return []
     failed = yield from write_states(context, map(removal.decide, concerned), removal.applied, removal.decide)

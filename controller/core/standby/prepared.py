@@ -142,20 +142,17 @@ class Prepared:
         """The partitions that a failover has to look at, with these brokers registered; the others are as they must
         be. They get the states of partitions that nobody has looked at yet."""
         found = dict(self._odd)
-        absent = self._topics_on.keys() - brokers.keys()
-        if everything or self._data_lost(brokers):
-            found.update(dict.fromkeys(self._partitions(self._extents)))
-        elif absent:
-            extents = self._extents
-            found.update(
-                dict.fromkeys(
-                    self._partitions(n for n, e in extents.items() if not absent.isdisjoint(e.brokers))
-                )
-            )
+        whole = self._extents if everything or self._data_lost(brokers) else self.hosted_elsewhere(brokers)
+        found.update(dict.fromkeys(self._partitions(whole)))
         for partition in found:
             partition.state = PartitionState.NON_EXISTENT
             partition.replica_states = uniform_states(ReplicaState.NON_EXISTENT, len(partition.replicas))
         return list(found)
+
+    def hosted_elsewhere(self, brokers: Mapping[int, Broker]) -> list[str]:
+        """The topics that have replicas on other brokers than these."""
+        absent = self._topics_on.keys() - brokers.keys()
+        return [n for n, e in self._extents.items() if not absent.isdisjoint(e.brokers)] if absent else []
 
     def _partitions(self, names: Iterable[str]) -> Iterator[Partition]:
         return (p for name in names for p in self.topics[name].partitions.values())

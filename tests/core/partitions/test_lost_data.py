@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from itertools import product
 
 import msgspec
 import pytest
 
 from controller.core.config_keys import UNCLEAN
+from controller.core.context import slices
 from controller.core.effects import Commit, SetState
 from controller.core.events import StatesCheck
 from controller.core.explain.partitions import explain_partition
 from controller.core.handlers import event_of
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, PartitionState, of_several
+from controller.core.partitions import lost_data
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect, unmet
 from controller.core.partitions.lost_data import take_out
 from controller.core.records import PartitionTransition, Rejection
@@ -592,6 +595,16 @@ def test_each_combination_of_directories_is_looked_at() -> None:
     world.put_state("u", 0, kept(2, (1, 2), (10, 20)))
     rig = taken_out(world, ("t", 0), ("u", 0))
     assert [rig.stored(topic)[2] for topic in "tu"] == [[1, 2], [2]]
+
+
+def test_all_slices_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_data, "slices", partial(slices, size=1))
+    world = world_of(1, 2)
+    world.create_topic("u", {0: [1, 2]})
+    for topic in "tu":
+        world.put_state(topic, 0, kept(2, (1, 2), (10, 20)))
+    rig = taken_out(world, ("t", 0), ("u", 0), ("u", 0))
+    assert [rig.stored(topic)[2] for topic in "tu"] == [[2], [2]]
 
 
 def test_an_isr_that_cannot_be_reduced_is_recorded() -> None:

@@ -51,7 +51,7 @@ FAULTS = (
     Fault(
         "absent-brokers-not-looked-for",
         "a warm failover takes all replicas for online",
-        Change(CORE + "standby.prepared:Prepared.unsettled", "_t.keys() - _b.keys()", "set()"),
+        Change(CORE + "standby.prepared:Prepared.hosted_elsewhere", "_t.keys() - _b.keys()", "set()"),
     ),
     Fault(
         "leaderless-not-looked-for",
