@@ -270,8 +270,7 @@ class DataPlane:
         """The metadata cache changed; ``removed`` partitions are being or were deleted (section 10.2, "UMR")."""
         if removed:
             self.coordinator.forget_partitions(removed)
-            if any(topic == OFFSETS_TOPIC for topic, _ in removed):
-                self._offsets.forget()
+        self._offsets.metadata_changed(removed)
         metadata = self._handlers.metadata
         if self._offsets.partition_count() is None and metadata.partitions(OFFSETS_TOPIC):
             self._begin(self._offsets.learn(), "offsets-partitions")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import structlog
 
 from broker_stub.control.metadata import MetadataCache
+from broker_stub.control.requests import Key
 from broker_stub.errors import BrokerError
 from broker_stub.group.ports import CoordinatorAddress
 from broker_stub.log.errors import LogError
@@ -44,6 +45,9 @@ class OffsetsTopic:
         self._create, self._look_up_count = create, count
         self._count: int | None = None
         self._learning = False
+        #: Whose partitions are counted, and how often that changed: an answer of before is not that of the next topic.
+        self._topic_id: str | None = None
+        self._forgotten = 0
         self._timeout_s = commit_timeout_s
         self._partitions, self._replication_factor = partitions, replication_factor
 
@@ -61,18 +65,24 @@ class OffsetsTopic:
         self._learning = True
         try:
             while self._count is None and self._metadata.partitions(OFFSETS_TOPIC):
+                forgotten, count = self._forgotten, None
                 try:
-                    self._count = await self._look_up_count(OFFSETS_TOPIC)
+                    count = await self._look_up_count(OFFSETS_TOPIC)
                 except BrokerError as error:
                     _log.warning("number of partitions not known yet", topic=OFFSETS_TOPIC, why=str(error))
+                if forgotten == self._forgotten:
+                    self._count = count
                 if self._count is None:
                     await asyncio.sleep(_RETRY_S)
         finally:
             self._learning = False
 
-    def forget(self) -> None:
-        """Drop the known number of partitions: the topic is being deleted."""
-        self._count = None
+    def metadata_changed(self, removed: Collection[Key]) -> None:
+        """Drop the known number of partitions if the topic is being deleted, or is another one of the same name."""
+        topic_id = self._metadata.topic_id(OFFSETS_TOPIC)
+        if topic_id != self._topic_id or any(topic == OFFSETS_TOPIC for topic, _ in removed):
+            self._topic_id, self._count = topic_id, None
+            self._forgotten += 1
 
     # the log
 

@@ -217,7 +217,7 @@ class ReplicaManager:
             self._drop(key, codes.NOT_LEADER_OR_FOLLOWER)
             if key[0] not in self._by_topic:
                 self._deps.topics.forget(key[0])
-            self._resigned(key, state.leader_epoch if state.leader_epoch >= 0 else None)
+            self._resigned(key, None)
         elif role is Role.OFFLINE:
             self._drop(key, codes.KAFKA_STORAGE_ERROR)
             self._resigned(key, None)
@@ -239,6 +239,9 @@ class ReplicaManager:
             if key in self._offline:
                 raise LogFault(f"{key[0]}-{key[1]}: the disk failed before")
             log = self._deps.logs.open(key)
+            if key[0] not in self._by_topic:
+                # What somebody asked of the name before may be of a former topic.
+                self._deps.topics.forget(key[0])
             watermark = self._high_watermarks.pop(key, 0)
             partition = self._partitions[key] = Partition(key, self._deps.broker_id, log, watermark)
             partition.directory = self._deps.directory_of(key)
@@ -347,8 +350,6 @@ class ReplicaManager:
             except PartitionError:
                 return codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             return codes.REQUEST_TIMED_OUT
-        finally:
-            self.ack_waiters.leave(partition.key, future)
 
     # followers and the ISR
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from broker_stub.control.requests import Key
 from proto.gen import common_pb2 as codes
@@ -73,8 +74,9 @@ class AckWaiters:
 
     def enter(self, key: Key, next_offset: int) -> asyncio.Future[codes.ErrorCode]:
         """A future with NONE when everything before ``next_offset`` is committed, or an error when this broker cannot
-        commit it. The caller must pass it to `leave`."""
+        commit it. It waits no more once it is done or cancelled: a caller may be cancelled before it awaits it."""
         future: asyncio.Future[codes.ErrorCode] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(partial(self._leave, key))
         self._by_key.setdefault(key, {})[future] = next_offset
         return future
 
@@ -90,8 +92,7 @@ class AckWaiters:
         for future in self._by_key.pop(key, {}):
             _complete(future, error)
 
-    def leave(self, key: Key, future: asyncio.Future[codes.ErrorCode]) -> None:
-        """Stop waiting."""
+    def _leave(self, key: Key, future: asyncio.Future[codes.ErrorCode]) -> None:
         waiting = self._by_key.get(key)
         if waiting is not None:
             waiting.pop(future, None)

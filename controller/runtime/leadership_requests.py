@@ -17,7 +17,7 @@ from controller.runtime.config import Takeover
 from controller.runtime.daemon import Daemon, Released, Resigned
 from controller.runtime.election import succession
 from controller.runtime.term import Term
-from controller.runtime.zookeeper import jute, single_codecs
+from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.session import NoNodeError
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 
@@ -58,7 +58,7 @@ async def resign(
 
 
 async def _appoint(daemon: Daemon, term: Term, author: str, successor: int | None) -> str:
-    standbys = sorted(int(name) for name in await daemon.claimant.standbys(term.session) if name.isdigit())
+    standbys = codecs.ids_of(await daemon.claimant.standbys(term.session))
     if not standbys:
         return "no other controller is registered that could take over"
     if successor is None:

@@ -8,18 +8,19 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from broker_stub import settings
 from broker_stub.control.replicas import Replicas, Transition
-from broker_stub.control.requests import Key
+from broker_stub.control.requests import Key, StopReplica
 from broker_stub.data_dirs import DataDirs
 from broker_stub.data_plane import DataPlane
 from broker_stub.log.directories import LogDirectories
 from broker_stub.log.interface import LogConfig
 from tests.support.broker.builders import BrokerHarness, metadata_state
-from tests.support.broker.replication_fakes import batch, leaping, order, run_ready_tasks
+from tests.support.broker.replication_fakes import batch, fetch_request, leaping, order, run_ready_tasks
 
 
 async def test_a_checkpoint_under_way_is_ended_before_the_logs_are_closed() -> None:
@@ -58,10 +59,13 @@ class Peers:
 
 
 class Store:
-    """ZooKeeper: no topic has a configuration, the offsets topic one partition."""
+    """ZooKeeper: all topics have this configuration, the offsets topic one partition."""
+
+    def __init__(self) -> None:
+        self.of_topics: dict[str, str] = {}
 
     async def topic_config(self, _topic: str) -> dict[str, str]:
-        return {}
+        return dict(self.of_topics)
 
     async def create_topic(self, *_: object) -> None:
         raise AssertionError
@@ -188,3 +192,40 @@ async def test_the_offsets_topic_is_forgotten_when_it_goes_and_looked_up_when_it
         assert coordinator.partition_of("test") == 0
         plane.metadata_changed([("foo", 0), ("__consumer_offsets", 0)])
         assert coordinator.partition_of("test") == 48, "of as many as it would be made with"
+
+
+@leaping
+async def test_the_next_offsets_topic_has_a_coordinator_whose_leader_epochs_begin_anew(
+    tmp_path: Path,
+) -> None:
+    key = ("__consumer_offsets", 0)
+    async with data_plane(tmp_path) as (plane, _):
+        replicas = Replicas(0)
+        for leader_epoch in (5, 0):
+            plan = replicas.plan_leader_and_isr([order(0, leader_epoch, (0,), key=key)], lambda _: True)
+            assert not plane._data_dirs.apply(plan.steps).failed
+            await plane.apply("LeaderAndIsr", replicas.complete(plan, {}).transitions)
+            await run_ready_tasks()
+            assert plane.coordinator.describe()["owned"] == [0]
+            deletion = replicas.plan_stop_replica([StopReplica(key, -2, True)])
+            await plane.apply("StopReplica", replicas.complete(deletion, {}).transitions)
+            assert not plane._data_dirs.apply(deletion.steps).failed
+            await run_ready_tasks()
+            assert plane.coordinator.describe()["owned"] == []
+
+
+@leaping
+async def test_settings_that_were_read_before_a_topic_is_hosted_may_be_those_of_a_former_one(
+    tmp_path: Path,
+) -> None:
+    """A throttled follower asks for what was deleted here just before: is that throttled, too?"""
+    async with data_plane(tmp_path) as (plane, _):
+        store: Any = plane._store
+        store.of_topics = {"min.insync.replicas": "1"}
+        plane._quotas.leader.rate_max = 1
+        await plane.service.fetch(fetch_request(0, replica=1))
+        await run_ready_tasks()
+        store.of_topics = {"min.insync.replicas": "2"}
+        await plane.apply("LeaderAndIsr", led(plane, (0,)))
+        await run_ready_tasks()
+        assert plane.manager.require("foo", 3).min_isr == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from broker_stub.errors import BrokerError
 from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.replication.service import OFFSETS_TOPIC
 from proto.gen import common_pb2 as codes
-from tests.support.broker.builders import BrokerHarness, metadata_state
+from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, metadata_state
 from tests.support.broker.replication_fakes import Broker, batch, content, decoded, leaping, log_of, order
 
 
@@ -23,6 +24,8 @@ class OffsetsTopicHarness:
         self.broker = BrokerHarness()
         self._answers = list(answers)
         self.asked: list[str] = []
+        #: Called once, after ZooKeeper has answered and before the answer is there.
+        self.while_asked: Callable[[], None] | None = None
         unused: Any = None
         self.topic = OffsetsTopic(unused, self.broker.handlers.metadata, unused, self._count, 1.0, 50, 3)
 
@@ -31,11 +34,15 @@ class OffsetsTopicHarness:
         answer = self._answers.pop(0)
         if isinstance(answer, BrokerError):
             raise answer
+        happening, self.while_asked = self.while_asked, None
+        if happening is not None:
+            happening()
         return answer
 
-    def update_metadata(self, *numbers: int) -> None:
+    def update_metadata(self, *numbers: int, topic_id: str = "") -> None:
         states = [metadata_state(topic=OFFSETS_TOPIC, partition=number) for number in numbers]
-        assert self.broker.update(*states) == "NONE"
+        topic_ids = {OFFSETS_TOPIC: topic_id} if topic_id else {}
+        assert self.broker.update(*states, topic_ids=topic_ids) == "NONE"
 
 
 @pytest.fixture(autouse=True)
@@ -74,9 +81,30 @@ async def test_the_next_topic_of_the_name_may_have_another_number() -> None:
     harness = OffsetsTopicHarness(5, 9)
     harness.update_metadata(0)
     await harness.topic.learn()
-    harness.topic.forget()
+    harness.topic.metadata_changed([(OFFSETS_TOPIC, 0)])
     assert harness.topic.partition_count() is None
     await harness.topic.learn()
+    assert harness.topic.partition_count() == 9
+
+
+async def test_who_missed_that_the_topic_was_deleted_asks_for_the_number_of_the_next() -> None:
+    harness = OffsetsTopicHarness(5, 9)
+    for topic_id, count in ((ID_X, 5), (ID_Y, 9)):
+        harness.update_metadata(0, topic_id=topic_id)
+        harness.topic.metadata_changed([])
+        await harness.topic.learn()
+        assert harness.topic.partition_count() == count
+    harness.update_metadata(0, topic_id=ID_Y)
+    harness.topic.metadata_changed([("foo", 0)])
+    assert harness.topic.partition_count() == 9
+
+
+async def test_an_answer_about_the_former_topic_is_not_that_of_the_next() -> None:
+    harness = OffsetsTopicHarness(5, 9)
+    harness.update_metadata(0)
+    learning = asyncio.create_task(harness.topic.learn())
+    harness.while_asked = lambda: harness.topic.metadata_changed([(OFFSETS_TOPIC, 0)])
+    await learning
     assert harness.topic.partition_count() == 9
 
 

@@ -204,7 +204,7 @@ def test_records_of_a_life_name_the_role_before_and_the_epoch_of_the_term(rig: R
     [
         ((), None, None, "no other controller is registered"),
         (("5", "3"), None, 3, ""),
-        (("5", "3", "junk"), 5, 5, ""),
+        (("5", "3", "junk", "²", "9" * 5000), 5, 5, ""),
         (("5", "3"), 4, None, r"controller 4 is no standby: there are [3, 5]"),
     ],
 )

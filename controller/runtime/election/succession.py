@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from controller.core import znode_paths
 from controller.runtime import lease
-from controller.runtime.zookeeper import jute
+from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError, Session
 
 
@@ -27,14 +27,14 @@ class Succession:
             data, stat = await session.get(znode_paths.SUCCESSOR)
         except NoNodeError:
             return False
-        name, now_s = data.decode(errors="replace"), time.monotonic()
+        successor, now_s = codecs.id_of(data.decode(errors="replace")), time.monotonic()
         if self._seen[0] != stat.czxid:
             self._seen = (stat.czxid, now_s)
-        if name == str(self._own_id) or not (name.isascii() and name.isdigit()):
+        if successor in (None, self._own_id):
             return False
         if now_s - self._seen[1] > lease.SUCCESSOR_WAIT_S:
             return False
-        return await session.exists(znode_paths.candidate_path(int(name))) is not None
+        return await session.exists(znode_paths.candidate_path(successor)) is not None
 
 
 async def appoint(session: Session, epoch_version: int, successor: int) -> None:

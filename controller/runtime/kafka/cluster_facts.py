@@ -70,7 +70,7 @@ async def _remembered_ids(session: Session) -> frozenset[int]:
         names = await session.children(znode_paths.KAFKA_IDS)
     except NoNodeError:
         return frozenset()
-    return frozenset(int(name) for name in names if name.isascii() and name.isdigit())
+    return frozenset(codecs.ids_of(names))
 
 
 async def ask_all(facts: ClusterFacts, ask: Ask) -> ClusterFacts:

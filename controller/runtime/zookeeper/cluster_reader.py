@@ -259,7 +259,7 @@ async def controllers(session: Session) -> list[ControllerInfo]:
 
 async def candidates(session: Session) -> list[int]:
     """Ids of the registered controllers."""
-    return sorted(int(n) for n in await _children(session, znode_paths.CONTROLLER_IDS) if n.isdigit())
+    return codecs.ids_of(await _children(session, znode_paths.CONTROLLER_IDS))
 
 
 Configs = dict[str, dict[str, str]]

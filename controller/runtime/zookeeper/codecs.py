@@ -10,7 +10,7 @@ import json
 import re
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -338,11 +338,21 @@ def decode_registrant(path: str, data: bytes | None) -> tuple[str, str]:
     return decoded.host, decoded.incarnation
 
 
+def id_of(name: str) -> int | None:
+    """The id that a name is; None: it is none. What is spelled otherwise is not: the id itself may be there, too."""
+    id_ = _number(name)
+    return id_ if str(id_) == name else None
+
+
+def ids_of(names: Iterable[str]) -> list[int]:
+    """The ids among the names of znodes, sorted; other names are left out."""
+    return sorted(id_ for id_ in map(id_of, names) if id_ is not None)
+
+
 def _id_in(path: str, whose: str) -> int:
     """The id that is a znode's name. Raises MalformedError."""
     name = path.rsplit("/", 1)[-1]
-    # Another spelling would be read as the znode of that id, which may be there as well.
-    if (id_ := _number(name)) is None or str(id_) != name:
+    if (id_ := id_of(name)) is None:
         raise MalformedError(
             path,
             f"{name[:80]!r} is no {whose} id: must be a number from 0 to {INT_MAX}, without sign and zeros before it",

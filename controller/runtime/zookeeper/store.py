@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
@@ -178,7 +177,7 @@ class Store:
         except NoNodeError:
             return []
         # Nobody else writes there.
-        return sorted(int(name) for name in names if re.fullmatch(r"\d{1,10}", name, re.ASCII))
+        return codecs.ids_of(names)
 
     async def _children(self, path: str) -> list[str]:
         """Names of the children; arms the child watch."""

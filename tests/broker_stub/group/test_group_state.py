@@ -335,6 +335,18 @@ def test_the_initial_delay_grows_while_members_come_but_not_for_ever() -> None:
     assert list(driver.group.members) == ["a", "b", "c", "d"]
 
 
+def test_a_group_that_all_had_left_waits_once_for_those_who_come_again() -> None:
+    """Its members are expected, as Kafka has it: only a first generation waits longer for each."""
+    driver = in_state(S, size=1)
+    driver.leave("a")
+    assert (driver.group.state, driver.group.generation_id) == (E, 2)
+    driver.join("b", new=True)
+    driver.pass_ms(DELAY_MS - 1)
+    driver.join("c", new=True)
+    driver.pass_ms(1)
+    assert (driver.group.state, list(driver.group.members)) == (C, ["b", "c"])
+
+
 def test_without_initial_delay_the_first_join_is_a_generation() -> None:
     driver = Driver(delay_ms=0)
     answer = driver.join("a", new=True)
@@ -359,6 +371,16 @@ def test_a_new_member_whose_caller_is_gone_leaves() -> None:
     driver.join("a", "join a")
     driver.take(driver.group.abandon("join a", driver.now_ms))
     assert list(driver.group.members) == ["a"]
+
+
+def test_a_member_whose_call_to_join_again_is_dropped_stays() -> None:
+    """It knows its id, and calls again."""
+    driver = in_state(P)
+    caller = driver.group.members["a"].join_token
+    assert caller is not None
+    driver.take(driver.group.abandon(caller, driver.now_ms))
+    assert list(driver.group.members) == ["a", "b"]
+    assert driver.heartbeat("a") == REBALANCE
 
 
 @pytest.mark.parametrize("state", [P, C])

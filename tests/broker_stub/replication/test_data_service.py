@@ -97,6 +97,20 @@ async def test_acks_all_gives_up_in_time_and_the_record_stays() -> None:
 
 
 @leaping
+async def test_of_a_producer_that_leaves_just_as_its_records_are_appended_nothing_stays_but_them() -> None:
+    broker = await leading()
+    producing = asyncio.ensure_future(produce(broker, "a", acks=-1))
+    await asyncio.sleep(0)
+    assert broker.log().log_end_offset == 1
+    producing.cancel()
+    await run_ready_tasks()
+    await followers_fetch(broker, 1)
+    await run_ready_tasks()
+    assert broker.partition().high_watermark == 1
+    assert not broker.manager.ack_waiters._by_key, "nobody waits any more"
+
+
+@leaping
 async def test_acks_all_needs_min_insync_replicas() -> None:
     broker = await leading(isr=(0,), least=2)
     answer = await produce(broker, "a", acks=-1)

@@ -199,6 +199,8 @@ def test_a_fetch_of_the_former_process_comes_late() -> None:
     with pytest.raises(PartitionError, match="broker epoch 77 of broker 1 is older than 78"):
         partition.record_fetch(1, 10, 0, 77)
     assert partition.remote[1].log_end_offset == 0
+    partition.record_fetch(1, 4, 0, 79)
+    assert partition.remote[1].log_end_offset == 4, "it has registered anew"
 
 
 # --- leaving -----------------------------------------------------------------------------------------------
@@ -324,6 +326,15 @@ def test_a_leader_of_a_new_epoch_tells_the_directories_again() -> None:
     assert partition.propose_directories(0) is None
     partition.make_leader(Replica("foo", 3, None, Role.LEADER, 0, 6, 2, 9, (0, 1, 2), (0, 1, 2)), 0)
     assert partition.propose_directories(0) is not None
+
+
+def test_directories_that_were_refused_are_told_again_after_a_pause() -> None:
+    partition = leader()
+    partition.directory = 7
+    assert partition.propose_directories(0) is not None
+    partition.apply_isr_result(IsrResult(FOO, codes.INELIGIBLE_REPLICA), 100)
+    assert partition.propose_directories(99 + ISR_REFUSED_PAUSE_MS) is None
+    assert partition.propose_directories(100 + ISR_REFUSED_PAUSE_MS) is not None
 
 
 def test_who_is_proposed_counts_for_no_acknowledgement() -> None:

@@ -10,6 +10,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import Commit, SetState
 from controller.core.elections.preferred_leader_balance import imbalances
 from controller.core.events import Event, EventKind
+from controller.core.model import Flapping
 from controller.core.records import BrokerChange, LeadershipChange
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
@@ -112,6 +113,16 @@ def test_the_pace_is_for_all_brokers_together_and_nobody_is_forgotten() -> None:
         led.append(sum(s.leader != 3 for s in world.states.values()))
     assert led == [3, 6, 8, 8]
     assert rig.cluster.rebalancing == set()
+
+
+def test_a_return_under_way_ends_when_its_broker_is_held_back() -> None:
+    """What it leads by then is enough: a return begins where more than the limit is missing."""
+    rig = cluster([2] * 4, leader_rebalance_leaders_per_second=1, leader_imbalance_per_broker_percentage=80)
+    assert (run(rig), rig.cluster.rebalancing) == (1, {1})
+    rig.cluster.flapping = {1: Flapping(3, rig.now_us, 300_000_000)}
+    assert (run(rig), rig.cluster.rebalancing) == (1, set())
+    rig.cluster.flapping = {}
+    assert (run(rig), rig.cluster.rebalancing) == (1, set())
 
 
 def test_a_return_under_way_ends_when_its_broker_goes() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -310,7 +312,7 @@ def test_a_topic_is_well_without_trouble(troubled: str) -> None:
 
 def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Again after a second, or when it has taken long after ten times of that, and for another term at once."""
-    worked_s, slow = 0.0, term_of(None)
+    worked_s, slow = 0.0, term_of(None, 9)
 
     async def run() -> None:
         nonlocal worked_s
@@ -321,7 +323,7 @@ def test_a_count_is_made_once_in_a_while_for_all_who_ask(monkeypatch: pytest.Mon
         assert (first.names, first.total, first.changes) == (["a", "b"], Counts(4), 3)
         await asyncio.sleep(survey.COUNT_EVERY_S * 0.9)
         assert await surveyor.survey(term) is first
-        other = await surveyor.survey(term_of(cluster_of("c")))
+        other = await surveyor.survey(term_of(cluster_of("c"), 8))
         assert other.names == ["c"]
         again = await surveyor.survey(term)
         assert again is not first
@@ -531,7 +533,7 @@ def test_the_scale_is_made_again_after_a_while_and_for_another_term(monkeypatch:
     async def run() -> None:
         monkeypatch.setattr(replay, "time", SimpleNamespace(monotonic=asyncio.get_running_loop().time))
         replayed = a_replay(Recent(1, 10))
-        terms = [term_of(cluster_of("t")), term_of(cluster_of("t"))]
+        terms = [term_of(cluster_of("t")), term_of(cluster_of("t"), 8)]
         asking_: Any = replayed._asking
 
         async def counting(_: Any) -> dict[str, Any]:
@@ -554,6 +556,24 @@ def test_the_scale_is_made_again_after_a_while_and_for_another_term(monkeypatch:
     loop.run(run())
 
 
+def test_no_former_term_is_kept_in_memory() -> None:
+    """With it would be its topics and partitions, until the pages are looked at in another term."""
+
+    async def run() -> None:
+        replayed, surveyor = a_replay(Recent(1, 10)), Surveyor(Settings())
+        term: Any = type("Term", (), vars(term_of(cluster_of("t"))))()
+        former, asking_ = weakref.ref(term), cast("Any", replayed._asking)
+        asking_.leading = former
+        await surveyor.survey(term)
+        await replayed._timeline(make_mocked_request("GET", "/"))
+        await replayed._survey(term, 1)
+        del term
+        gc.collect()
+        assert former() is None
+
+    asyncio.run(run())
+
+
 def test_of_many_who_ask_for_a_moment_only_some_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         clock = asyncio.get_running_loop().time
@@ -570,7 +590,7 @@ def test_of_many_who_ask_for_a_moment_only_some_wait(monkeypatch: pytest.MonkeyP
         assert await replayed._survey(term, 3) is results[3], "the last one is kept"
         assert await replayed._survey(term, 2) is not results[2]
         kept = await replayed._survey(term, 3)
-        assert await replayed._survey(term_of(cluster_of("t")), 3) is not kept, "another term's past"
+        assert await replayed._survey(term_of(cluster_of("t"), 8), 3) is not kept, "another term's past"
 
     loop.run(run())
 

@@ -594,6 +594,16 @@ async def test_of_several_deletions_only_those_that_nobody_heard_of_timed_out(
     assert clock.pauses
 
 
+async def test_a_deleted_topic_that_somebody_creates_anew_at_once_is_not_waited_for(
+    asked: Asked, clock: Clock
+) -> None:
+    """Both happen between two looks: a producer that creates topics does not wait for long."""
+    new = Topic("t", uuid_text(b"n" * 16), 9, 0)
+    asked.change = lambda: asked.cluster.topics.update(t=new)
+    (answer,) = (await asked.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000), 5)).responses
+    assert (answer.error_code, clock.pauses) == (ErrorCode.NONE, [])
+
+
 def test_secrets_of_a_new_topic_s_configuration_are_not_sent_back() -> None:
     configs = {"ssl.keystore.password": "hunter2", "retention.ms": "1"}
     created = TopicCreated("new", ErrorCode.NONE, topic_id=uuid_text(ID_OF_T), assignment={0: (1,)})

@@ -505,6 +505,7 @@ def test_no_json_object_at_all_names_the_path(path: str, data: bytes) -> None:
 def test_registration_under_a_name_that_is_no_id(name: str) -> None:
     with pytest.raises(MalformedError, match="broker id"):
         codecs.decode_broker(f"/brokers/ids/{name}", b'{"version":4,"host":"h","port":1}', 1)
+    assert codecs.ids_of(["20", name, "3"]) == [3, 20]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "é", "a" * 250, "a\n"])

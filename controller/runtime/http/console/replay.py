@@ -68,12 +68,13 @@ class Replay:
         self._lock = asyncio.Lock()
         self._waiting = 0
         self._again_at_s = 0.0
+        # A former term must not be kept in memory: here terms are their controller epochs.
         #: The term, and the end of its failover.
-        self._began: tuple[Term | None, int] = (None, 0)
+        self._began = (0, 0)
         #: The term, when it was made, the scale.
-        self._scale: tuple[Term | None, float, dict[str, Any]] = (None, 0.0, {})
+        self._scale: tuple[int, float, dict[str, Any]] = (0, 0.0, {})
         #: The last moment: the term, its time, its count.
-        self._last: tuple[Term | None, int, Survey] | None = None
+        self._last: tuple[int, int, Survey] | None = None
 
     def answers(self) -> Iterator[tuple[str, Answer]]:
         yield "scale", self._timeline
@@ -84,9 +85,9 @@ class Replay:
         del request
         term, now_s = self._asking.leading(), time.monotonic()
         of, made_s, made = self._scale
-        if of is not term or now_s - made_s >= SCALE_EVERY_S:
+        if of != term.won.epoch or now_s - made_s >= SCALE_EVERY_S:
             made = await self._made_scale(term)
-            self._scale = term, now_s, made
+            self._scale = term.won.epoch, now_s, made
         return made
 
     async def _made_scale(self, term: Term) -> dict[str, Any]:
@@ -106,9 +107,9 @@ class Replay:
     def _oldest_us(self, term: Term) -> int:
         """The end of the failover, or the oldest record in memory where that is younger."""
         recent = self._asking.daemon.recent
-        if self._began[0] is not term:
+        if self._began[0] != term.won.epoch:
             phases = (e.ts_us for e in recent.entries(term.won.epoch) if e.batch.kind is FailoverPhase)
-            self._began = term, next(phases, 0)
+            self._began = term.won.epoch, next(phases, 0)
         return max(recent.oldest_us if recent.forgotten else 0, self._began[1])
 
     async def _moment(self, request: web.Request) -> dict[str, Any]:
@@ -136,7 +137,7 @@ class Replay:
         self._waiting += 1
         try:
             async with self._lock:
-                if self._last is not None and self._last[:2] == (term, at_us):
+                if self._last is not None and self._last[:2] == (term.won.epoch, at_us):
                     return self._last[2]
                 await asyncio.sleep(self._again_at_s - time.monotonic())
                 began_s = time.thread_time()
@@ -144,7 +145,7 @@ class Replay:
                 survey = await self._counted(term, await self._then(term, at_us))
                 # Of other work between the portions a part is counted, too: then there is more time for it.
                 self._again_at_s = time.monotonic() + SHARE * (time.thread_time() - began_s)
-                self._last = term, at_us, survey
+                self._last = term.won.epoch, at_us, survey
                 return survey
         finally:
             self._waiting -= 1

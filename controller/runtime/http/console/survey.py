@@ -120,7 +120,8 @@ class Surveyor:
     def __init__(self, min_isr: MinIsr) -> None:
         self._min_isr = min_isr
         self._lock = asyncio.Lock()
-        self._of: Term | None = None
+        #: The term's controller epoch: a former term must not be kept in memory.
+        self._of = 0
         self._last: Survey | None = None
         self._again_at_s = 0.0
         #: What the last count took of the processor, seconds.
@@ -129,13 +130,13 @@ class Surveyor:
     async def survey(self, term: Term) -> Survey:
         async with self._lock:
             began_s = time.monotonic()
-            if self._last is not None and self._of is term and began_s < self._again_at_s:
+            if self._last is not None and self._of == term.won.epoch and began_s < self._again_at_s:
                 return self._last
             await self._min_isr.refresh(term)
             self._last = await self._counted(
                 Survey(term.machine.cluster.brokers, term.changes), term.machine.cluster
             )
-            self._of = term
+            self._of = term.won.epoch
             self._again_at_s = began_s + max(COUNT_EVERY_S, SHARE * self._worked_s)
             return self._last
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from controller.core.config_keys import is_sensitive
 from controller.core.requests.errors import ErrorCode
@@ -232,16 +232,21 @@ def _not_allowed(call: Call[DeleteTopicsRequest], ref: TopicRef) -> TopicAnswer 
 
 async def _until_gone(call: Call[DeleteTopicsRequest], answers: list[TopicAnswer]) -> None:
     """Wait until brokers heard that the topics are being deleted; then their metadata does not show them."""
-    deleted = {answer.name for answer in answers if answer.error is ErrorCode.NONE}
-    if deleted and not await call.wait_for(lambda term: _begun(term, deleted), call.request.timeout_ms):
+    deleted = {answer.name: answer.topic_id for answer in answers if answer.error is ErrorCode.NONE}
+
+    def begun(term: Term) -> bool:
+        return all(_begun(term, name, topic_id) for name, topic_id in deleted.items())
+
+    if deleted and not await call.wait_for(begun, call.request.timeout_ms):
         term = call.controller.term
         for n, answer in enumerate(answers):
-            if answer.name in deleted and (term is None or not _begun(term, [answer.name])):
+            if answer.name in deleted and (term is None or not _begun(term, answer.name, answer.topic_id)):
                 error = ErrorCode.REQUEST_TIMED_OUT
                 answers[n] = TopicAnswer(answer.name, answer.topic_id, error, _NO_ANSWER_IN_TIME)
 
 
-def _begun(term: Term, names: Collection[str]) -> bool:
-    """Whether the deletion of these topics has begun."""
+def _begun(term: Term, name: str, topic_id: str) -> bool:
+    """Whether the deletion of a topic has begun. Who waited for it may have created the next one by now."""
     cluster = term.machine.cluster
-    return all(n not in cluster.topics or n in cluster.topics_deletion_started for n in names)
+    known = cluster.topics.get(name)
+    return known is None or known.id != topic_id or name in cluster.topics_deletion_started

@@ -181,7 +181,8 @@ def test_one_that_never_decoded_does_not_end_the_list_of_those_registered() -> N
     ours = codecs.encode_own_registration((Endpoint("GRPC", "PLAINTEXT", "h", 1),), None)
     found = looked({z.broker_path("0"): ours, z.broker_path("1"): BROKER})
     assert (list(found.brokers), found.problems) == ([1], {})
-    candidates = reading(ZNODES, cluster_reader.candidates)
+    junk = {f"{z.CONTROLLER_IDS}/{name}": b"" for name in ("²", "9" * 5000)}
+    candidates = reading({**ZNODES, **junk}, cluster_reader.candidates)
     assert candidates == [100, 101]
     controllers = reading(ZNODES, cluster_reader.controllers)
     assert [c.controller_id for c in controllers] == [100, 101]

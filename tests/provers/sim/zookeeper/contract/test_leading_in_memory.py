@@ -535,7 +535,7 @@ def test_nobody_waits_for_a_successor_that_is_not_there() -> None:
     told(story)
 
 
-@pytest.mark.parametrize("name", [b"", b"junk", "٣".encode(), b"\xff", b"-2"])
+@pytest.mark.parametrize("name", [b"", b"junk", "٣".encode(), b"\xff", b"-2", b"9" * 5000])
 def test_a_name_that_is_no_id_is_nobody_s(name: bytes) -> None:
     async def story(_: Network, session: Session, zk: Hands) -> None:
         zk.create(znode_paths.SUCCESSOR, name)
