@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from controller.cli.common.options import ListingVerbs, Verbs
 from controller.cli.common.output import fail
 from proto.quick_imports import quick_imports
+from proto.standard_streams import open_closed_streams
 
 #: What a file system says that takes no more.
 _UNWRITABLE = (ENOSPC, EDQUOT, EFBIG, EIO, EROFS)
@@ -37,6 +38,10 @@ class Lazy(click.Group):
     def __init__(self, *args: Any, later: Mapping[str, Later], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.later = later
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        open_closed_streams()
+        return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(self.later)
