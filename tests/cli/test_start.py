@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from controller.cli.common.lazy import Lazy
+from controller.cli.common.options import SPARK_MASTER
 from controller.cli.main import COMMANDS
 from controller.cli.main import main as partition_controller
 from controller.cli.pctl.main import VERBS, main
@@ -131,6 +132,15 @@ def test_a_bucket_without_a_name_is_refused_before_its_client_is_fetched() -> No
     for name in ("s3a://", "s3a:///lake"):
         refused = CliRunner().invoke(main, ["report", f"--lake={name}"])
         assert (refused.exit_code, "must be s3a://BUCKET/..." in refused.output) == (2, True)
+
+
+@pytest.mark.parametrize("verb", ["report", "lake update"])
+def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(verb: str) -> None:
+    for name in ("foo", "", "local[", "spark:host"):
+        refused = CliRunner().invoke(main, [*verb.split(), "absent", "--lake=l", f"--master={name}"])
+        assert (refused.exit_code, "must be local, local[N], yarn" in refused.output) == (2, True), name
+    for name in ("local", "local[4]", "local[*,2]", "spark://host:7077", "yarn", "k8s://https://host:443"):
+        assert SPARK_MASTER.convert(name, None, None) == name
 
 
 @pytest.mark.slow
