@@ -144,10 +144,18 @@ def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(verb: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--version"], ["man", "--help"], ["completion", "bash"]])
-def test_what_cannot_be_printed_is_said(arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("module", "name", "arguments"),
+    [
+        ("controller.cli.pctl.main", "pctl", ["--version"]),
+        ("controller.cli.pctl.main", "pctl", ["man", "--help"]),
+        ("controller.cli.pctl.main", "pctl", ["completion", "bash"]),
+        ("controller.cli.main", "partition-controller", ["check-config"]),
+    ],
+)
+def test_what_cannot_be_printed_is_said(module: str, name: str, arguments: list[str]) -> None:
     """Where a disk is full."""
-    program = "from controller.cli.pctl.main import main; main()"
+    program = f"from {module} import main; main()"
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
@@ -156,4 +164,4 @@ def test_what_cannot_be_printed_is_said(arguments: list[str]) -> None:
             text=True,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (1, "pctl: cannot print: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, f"{name}: cannot print: No space left on device\n")
