@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from proto.quick_imports import quick_imports
+from proto.standard_streams import open_closed_streams
 
 with quick_imports():
     from broker_stub import daemon, settings
@@ -43,6 +44,7 @@ def main() -> None:
     Every setting of run can be given as a flag or as the environment variable BROKER_STUB_<NAME>; the flag overrides
     the variable.
     """
+    open_closed_streams()
     if not __debug__:
         raise click.UsageError("do not run with python -O: the assertions are part of the program")
 

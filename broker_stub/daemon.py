@@ -34,6 +34,7 @@ from proto.security.authorization import Principal
 from proto.security.expiry import Certificates
 from proto.security.files import FileSettingError
 from proto.security.grpc_channels import PemTls, daemon_tls
+from proto.standard_streams import StandardError
 from proto.statelog.writer import StateLogWriter
 
 _log = structlog.get_logger("broker_stub.daemon")
@@ -69,7 +70,7 @@ def configure_logging(log_format: str, level: str, broker_id: int) -> None:
             renderer,
         ],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(StandardError())
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]

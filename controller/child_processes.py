@@ -1,7 +1,8 @@
-"""Processes that end with the one that started them, however that ends."""
+"""Processes that end with the one that started them, however that ends; and whether one is there."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,3 +43,14 @@ def release(process: subprocess.Popen[bytes] | None) -> None:
     """End the background process beside a process that has ended."""
     if process is not None and process.stdin is not None:
         process.stdin.close()
+
+
+def is_running(process: int) -> bool:
+    """Whether there is a process of that id, anybody's."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

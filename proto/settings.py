@@ -22,6 +22,7 @@ from msgspec import Meta
 
 #: Defaults that mean: required, none, or derived from other settings.
 _NO_DEFAULTS = (MISSING, None, (), "", Path())
+FILE_BYTES_MAX = 1_048_576
 #: Environment variables that begin with this after the prefix belong to tests.
 _TEST_VARIABLES = "TEST_"
 
@@ -162,8 +163,12 @@ class Schema:
 
     def _read(self, file: Path) -> dict[str, Any]:
         try:
-            found = tomllib.loads(file.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
+            with file.open("rb") as stream:
+                content = stream.read(FILE_BYTES_MAX + 1)
+            if len(content) > FILE_BYTES_MAX:
+                raise self.error("config", str(file), f"a TOML file of at most {FILE_BYTES_MAX} bytes", "")
+            found = tomllib.loads(content.decode())
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise self.error("config", str(file), f"valid TOML ({error})", "") from None
         except (OSError, UnicodeDecodeError) as error:
             raise self.error("config", str(file), f"a readable TOML file ({error})", "") from None

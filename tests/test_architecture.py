@@ -99,7 +99,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime": {
         "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.addresses",
         "proto.incarnations", "proto.library_logs", "proto.reload", "proto.security", "proto.settings",
-        "proto.statelog", "proto.tasks", "proto.texts", "proto.zookeeper_access",
+        "proto.standard_streams", "proto.statelog", "proto.tasks", "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.election": {
         "controller.core", "controller.errors", _RUNTIME + "config", _RUNTIME + "lease", _RUNTIME + "kafka",

@@ -44,6 +44,7 @@ def certificates(folder: Path, hosts: tuple[str, ...], names: tuple[str, ...]) -
     except ControllerError as error:
         click.echo(f"partition-controller certificates: {error}", err=True)
         sys.exit(EXIT_FAILED)
+    operator = "admin" if "admin" in names else names[-1]
     shown = folder.absolute()
     for path in made:
         click.echo(f"made {path} and its key")
@@ -56,5 +57,5 @@ Settings of controllers and brokers, each with its own NAME:
   ssl_key = "{shown}/NAME.key"
   ssl_ca = "{shown}/ca.pem"
 For pctl:
-  export PCTL_SSL_CERTIFICATE={shown}/{names[-1]}.pem PCTL_SSL_KEY={shown}/{names[-1]}.key PCTL_SSL_CA={shown}/ca.pem"""
+  export PCTL_SSL_CERTIFICATE={shown}/{operator}.pem PCTL_SSL_KEY={shown}/{operator}.key PCTL_SSL_CA={shown}/ca.pem"""
     )

@@ -69,8 +69,12 @@ def playground(
     from controller.playground import command as ground
     from controller.playground.cluster import Playground
 
+    try:
+        directory = ground.fresh_directory(data_dir)
+    except OSError as error:
+        raise click.BadParameter(f"{str(data_dir)!r}: {error.strerror}", param_hint="--data-dir") from None
     cluster = Playground(
-        ground.fresh_directory(data_dir),
+        directory,
         controllers,
         brokers or KAFKA_BROKERS,
         connect,

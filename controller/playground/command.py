@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from controller.child_processes import is_running
 from controller.errors import EnvironmentFault
 from controller.playground import scripts
 from controller.playground.cluster import WAIT_S, Playground
@@ -28,12 +30,20 @@ SCRIPTS: dict[str, Callable[[Playground, Session], Awaitable[None]]] = {
 }
 
 
+#: What `fresh_directory` calls a directory, and the process that it is for.
+_RUN = re.compile(r"run-\d{8}T\d{6}-(\d{1,9})")
+
+
 def fresh_directory(base: Path) -> Path:
-    """The path of a new directory for this run below ``base``; directories of earlier runs are removed."""
+    """A new directory for this run below ``base``; those of runs that have ended are removed. Raises OSError."""
     base.mkdir(parents=True, exist_ok=True)
     for old in base.glob("run-*"):
-        shutil.rmtree(old, ignore_errors=True)
-    return base.absolute() / f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+        run = _RUN.fullmatch(old.name)
+        if run is not None and not is_running(int(run[1])):
+            shutil.rmtree(old, ignore_errors=True)
+    directory = base.absolute() / f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+    directory.mkdir()
+    return directory
 
 
 async def play(playground: Playground, script: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO, cast
 
 import structlog
 
@@ -36,6 +37,7 @@ from proto.incarnations import Incarnation
 from proto.library_logs import LibraryLogs
 from proto.security.access import warn_if_open
 from proto.settings import shown
+from proto.standard_streams import StandardError
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +64,7 @@ def configure_logging(level: str, style: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, StandardError())),
         cache_logger_on_first_use=False,
     )
     # aiohttp's, asyncio's, gRPC's and kazoo's.

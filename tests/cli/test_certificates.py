@@ -56,6 +56,17 @@ def test_what_is_made_serves_and_asks(tmp_path: Path) -> None:
         handshake(server, client, "elsewhere.example")
 
 
+def test_pctl_is_the_administrator_where_there_is_one(tmp_path: Path) -> None:
+    for names, operator in ((["admin", "prometheus"], "admin"), (["ann", "bob"], "bob")):
+        made = CliRunner().invoke(
+            main, ["certificates", str(tmp_path), *(f"--name={name}" for name in names)]
+        )
+        assert (
+            f"PCTL_SSL_CERTIFICATE={tmp_path}/{operator}.pem PCTL_SSL_KEY={tmp_path}/{operator}.key"
+            in made.output
+        )
+
+
 def test_the_authority_is_used_again_and_nothing_is_written_over(tmp_path: Path) -> None:
     assert made(tmp_path, "--name", "controller-1").exit_code == 0
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from controller.cli.common.lazy import Lazy
+from controller.cli.common.options import SPARK_MASTER
 from controller.cli.main import COMMANDS
 from controller.cli.main import main as partition_controller
 from controller.cli.pctl.main import VERBS, main
@@ -133,11 +134,28 @@ def test_a_bucket_without_a_name_is_refused_before_its_client_is_fetched() -> No
         assert (refused.exit_code, "must be s3a://BUCKET/..." in refused.output) == (2, True)
 
 
+@pytest.mark.parametrize("verb", ["report", "lake update"])
+def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(verb: str) -> None:
+    for name in ("foo", "", "local[", "spark:host"):
+        refused = CliRunner().invoke(main, [*verb.split(), "absent", "--lake=l", f"--master={name}"])
+        assert (refused.exit_code, "must be local, local[N], yarn" in refused.output) == (2, True), name
+    for name in ("local", "local[4]", "local[*,2]", "spark://host:7077", "yarn", "k8s://https://host:443"):
+        assert SPARK_MASTER.convert(name, None, None) == name
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--version"], ["man", "--help"], ["completion", "bash"]])
-def test_what_cannot_be_printed_is_said(arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("module", "name", "arguments"),
+    [
+        ("controller.cli.pctl.main", "pctl", ["--version"]),
+        ("controller.cli.pctl.main", "pctl", ["man", "--help"]),
+        ("controller.cli.pctl.main", "pctl", ["completion", "bash"]),
+        ("controller.cli.main", "partition-controller", ["check-config"]),
+    ],
+)
+def test_what_cannot_be_printed_is_said(module: str, name: str, arguments: list[str]) -> None:
     """Where a disk is full."""
-    program = "from controller.cli.pctl.main import main; main()"
+    program = f"from {module} import main; main()"
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
@@ -146,4 +164,4 @@ def test_what_cannot_be_printed_is_said(arguments: list[str]) -> None:
             text=True,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (1, "pctl: cannot print: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, f"{name}: cannot print: No space left on device\n")

@@ -784,7 +784,7 @@ async def test_a_reason_is_asked_for_at_a_terminal_only(
         return "done"
 
     monkeypatch.setattr(attribution, "ask", ask)
-    monkeypatch.setattr(attribution, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: terminal)))
+    monkeypatch.setattr(attribution, "is_interactive", lambda: terminal)
     monkeypatch.setattr(click, "prompt", lambda *_, **__: " typed ")
     request = inspection.ApproveStopRequest()
     with nullcontext() if asked else pytest.raises(admin.RefusedError):

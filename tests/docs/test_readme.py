@@ -130,6 +130,7 @@ def test_examples_by_hand(tmp_path: Path) -> None:
     assert ended == 0, running.said()
     assert "interrupted: the verdict follows" in running.said()
     assert "verdict: GOOD" in running.said()
+    assert "Spark" not in running.said()
     assert left_over(tmp_path) == {}
 
 

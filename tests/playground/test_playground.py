@@ -9,13 +9,16 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from click.testing import CliRunner
 
+from controller.cli.main import main
 from controller.core.model import Broker, Endpoint, LeaderAndIsr
 from controller.playground import cluster, operations, scripts
 from controller.playground.cluster import Member, Playground, PlaygroundError, healthy
@@ -229,13 +232,24 @@ def test_usage_is_checked(tmp_path: Path) -> None:
         assert run_to_end(playground(bad), tmp_path).returncode == 2
 
 
-def test_only_the_last_run_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "run-1" / "x").mkdir(parents=True)
-    (tmp_path / "other").mkdir()
+def test_of_the_runs_that_have_ended_only_the_last_is_kept(tmp_path: Path) -> None:
+    """And whatever is not a playground's."""
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    goes_on = f"run-20260102T030405-{os.getppid()}"
+    for name in ("other", "run-1", "run-results", f"run-20260102T030405-{ended.pid}", goes_on):
+        (tmp_path / name / "x").mkdir(parents=True)
     fresh = fresh_directory(tmp_path)
-    assert fresh.parent == tmp_path
-    assert fresh.name.startswith("run-")
-    assert [p.name for p in tmp_path.iterdir()] == ["other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ("other", "run-1", "run-results", goes_on, fresh.name)
+    )
+    assert list(fresh.iterdir()) == []
+
+
+def test_a_data_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = CliRunner().invoke(main, ["playground", f"--data-dir={tmp_path / 'file'}"])
+    assert (refused.exit_code, "Invalid value for --data-dir" in refused.output) == (2, True), refused.output
 
 
 def test_a_process_that_ends_by_itself_is_said_with_its_last_words(tmp_path: Path) -> None:

@@ -309,6 +309,7 @@ def test_unknown_keys_and_variables_are_errors(file: Path) -> None:
         b"\xff\xfe",
         b"controller_id = 1\x00",
         b"[controller]\ncontroller_id = 1\n",
+        b"controller_id = " + b"[" * 5000,
     ],
 )
 def test_broken_files_name_the_file(file: Path, content: bytes) -> None:
@@ -321,6 +322,11 @@ def test_a_file_that_cannot_be_read_names_itself(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.toml", tmp_path):
         with pytest.raises(ConfigError, match=f"config = '{path}'.*readable TOML file"):
             load({}, path, {})
+
+
+def test_an_endless_file_is_not_read_to_its_end() -> None:
+    with pytest.raises(ConfigError, match=r"config = '/dev/zero'.*a TOML file of at most 1048576 bytes"):
+        load({}, Path("/dev/zero"), {})
 
 
 def test_the_two_addresses_must_differ() -> None:

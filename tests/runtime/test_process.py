@@ -136,6 +136,16 @@ def test_sigint_and_sigterm_before_there_is_a_zookeeper(tmp_path: Path) -> None:
         assert running.terminate() == 0
 
 
+def test_a_log_that_nobody_takes_ends_no_term(zookeeper: str, tmp_path: Path) -> None:
+    """Its disk is full; and there is no environment of ours, by which nothing is buffered."""
+    full = ["sh", "-c", 'unset PYTHONUNBUFFERED; exec "$@" 2>/dev/full', "sh"]
+    with program([*full, *controller(zookeeper)], tmp_path) as running:
+        records = tmp_path / "log" / "state-change.jsonl"
+        running.until(lambda: records.exists() and '"to":"active"' in records.read_text())
+        assert running.terminate() == 0
+    assert [path.name for path in (tmp_path / "log").glob("crash-*")] == []
+
+
 def test_a_bug_in_a_term_dumps_what_was_known_and_ends_no_process(
     zookeeper: str, zk: KazooClient, tmp_path: Path
 ) -> None:

@@ -4,7 +4,6 @@ reason recorded with what may lose data."""
 from __future__ import annotations
 
 import getpass
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from controller.client import admin
 from controller.core.requests.operator import AUTHOR_MAX, REASON_MAX
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2
+from proto.standard_streams import is_interactive
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -62,7 +62,7 @@ async def ask_with_reason(
         return await ask(options, session, method, request)
     except admin.RefusedError as error:
         needed = error.error == common_pb2.ErrorCode.Name(common_pb2.POLICY_VIOLATION)
-        if reason is not None or not needed or yes or not sys.stdin.isatty():
+        if reason is not None or not needed or yes or not is_interactive():
             raise
     request.reason = str(click.prompt("Reason", err=True)).strip()[:REASON_MAX]
     return await ask(options, session, method, request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from controller.cli.common.options import Options
 from controller.cli.common.output import fail, note, print_data
 from controller.exit_codes import EXIT_REFUSED, EXIT_USAGE
+from proto.standard_streams import is_interactive
 
 yes_option = click.option("--yes", is_flag=True, help="do not ask for confirmation")
 #: For commands without confirmation, so that scripts can pass --yes to any command.
@@ -25,7 +25,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """Return if ``--yes`` was given or the user at a terminal agrees; end the program otherwise."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not is_interactive():
         fail(f"{question} There is no terminal to confirm at: use --yes; nothing was changed", EXIT_USAGE)
     if not click.confirm(question, err=True):
         fail("not confirmed: nothing was changed", EXIT_REFUSED)

@@ -13,8 +13,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from controller.cli.common.options import ListingVerbs, Verbs
-from controller.cli.common.output import fail
+from controller.exit_codes import EXIT_FAILED
 from proto.quick_imports import quick_imports
+from proto.standard_streams import open_closed_streams
 
 #: What a file system says that takes no more.
 _UNWRITABLE = (ENOSPC, EDQUOT, EFBIG, EIO, EROFS)
@@ -31,12 +32,25 @@ class Later(NamedTuple):
 class Lazy(click.Group):
     """``later``: the commands, by name."""
 
-    #: The folder of their modules.
-    folder = "controller.cli"
+    #: The folder of their modules, and the program that they are of.
+    folder, program = "controller.cli", "partition-controller"
 
     def __init__(self, *args: Any, later: Mapping[str, Later], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.later = later
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Commands handle the files that they name, and click a reader that is gone."""
+        open_closed_streams()
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            # Else the end of the program would try to print what is left, and fail once more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            click.echo(f"{self.program}: {error.filename or 'cannot print'}: {error.strerror}", err=True)
+            sys.exit(EXIT_FAILED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(self.later)
@@ -68,18 +82,7 @@ class Lazy(click.Group):
 class LazyVerbs(Lazy, Verbs):
     """Verbs of pctl."""
 
-    folder = "controller.cli.pctl"
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Verbs handle the files that they name, and click a reader that is gone."""
-        try:
-            return super().main(*args, **kwargs)
-        except OSError as error:
-            if error.errno not in _UNWRITABLE:
-                raise
-            # Else the end of the program would try to print what is left, and fail once more.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            fail(f"cannot print: {error.strerror}")
+    folder, program = "controller.cli.pctl", "pctl"
 
 
 class LazyListingVerbs(LazyVerbs, ListingVerbs):

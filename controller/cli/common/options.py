@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
+from click.types import StringParamType
 
 from controller.cli.common.output import fail, note
 from controller.errors import ControllerError
@@ -63,6 +64,16 @@ class _SparkPath(_TextPath):
         return found
 
 
+class _SparkMaster(StringParamType):
+    """One that Spark knows. Of another it says only that it did not start."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not re.fullmatch(r"local(-cluster)?(\[[^]]+\])?|yarn|(spark|k8s)://.+", value):
+            self.fail(f"{value!r}: must be local, local[N], yarn, spark://HOST:PORT or k8s://...", param, ctx)
+        return value
+
+
+SPARK_MASTER = _SparkMaster()
 FILE, TEXT_FILE = _Path(path_type=Path), _TextPath(path_type=Path)
 #: A directory of any file system that Spark reaches: a ``Path`` would make one slash of two.
 SPARK_DIRECTORY = _SparkPath(path_type=str)

@@ -9,7 +9,10 @@ from threading import Semaphore, Thread
 from typing import BinaryIO
 
 from controller.errors import EnvironmentFault
+from proto.limits import MESSAGE_BYTES_MAX
 
+#: A longer line is cut, and is the last.
+LINE_BYTES_MAX = MESSAGE_BYTES_MAX
 #: Lines read ahead of the calls of ``line``.
 LINES_AHEAD = 1000
 
@@ -25,7 +28,8 @@ class StandardInput:
         Thread(target=self._read, daemon=True, name="standard-input").start()
 
     async def line(self) -> bytes:
-        """The next line with its newline; empty at the end of the input. Do not call it after that."""
+        """The next line with its newline; empty at the end of the input. Do not call it after that, nor after a line of
+        more than LINE_BYTES_MAX."""
         line = await self._lines.get()
         self._free_lines.release()
         return line
@@ -33,9 +37,9 @@ class StandardInput:
     def _read(self) -> None:
         line = b"\n"
         with suppress(RuntimeError):  # The loop is closed: the command has ended.
-            while line:
+            while line and len(line) <= LINE_BYTES_MAX:
                 self._free_lines.acquire()
-                line = self._stream.readline()
+                line = self._stream.readline(LINE_BYTES_MAX + 1)
                 self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
 

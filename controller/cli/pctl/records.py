@@ -21,7 +21,7 @@ from controller.cli.common.broker_addresses import broker_addresses
 from controller.cli.common.cluster_state import fail_without_readable_topic
 from controller.cli.common.options import OFFSET, PARTITION, Options, Verb, on_cluster
 from controller.cli.common.output import fail, note, print_item
-from controller.cli.common.standard_input import StandardInput
+from controller.cli.common.standard_input import LINE_BYTES_MAX, StandardInput
 from controller.core.effects import TopicInfo
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
@@ -138,7 +138,9 @@ async def produce(
 
 
 def _parse(data: bytes, key: str | None, separator: str | None) -> Item:
-    """Raises click.UsageError for a record without the separator."""
+    """Raises click.UsageError for a record without the separator, and one that is too long."""
+    if len(data) > LINE_BYTES_MAX:
+        raise click.UsageError(f"record {data[:80]!r}...: must be at most {LINE_BYTES_MAX} bytes")
     if separator is None:
         return key.encode(errors="surrogateescape") if key is not None else None, data
     before, found, after = data.partition(separator.encode())

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -47,6 +47,8 @@ _kazoo_log.setLevel(logging.CRITICAL + 1)
 CLOSE_WAIT_S = 3.0
 #: A tool without connection asks this often whether anybody listens.
 REFUSED_AFTER_S = 0.5
+#: What a server without a majority answers to `srvr`.
+_NOT_SERVING = b"not currently serving requests"
 #: Paths in one bulk read, and operations in one bulk write.
 BULK_PATHS = 1000
 #: Bulk requests in flight.
@@ -200,7 +202,7 @@ class Session:
                     raise EnvironmentFault(f"no ZooKeeper listens at {self._hosts}: {why}")
                 refused_at = time.monotonic() + REFUSED_AFTER_S
             if time.monotonic() > deadline:
-                why = self._client.problem or await self._unreachable()
+                why = self._client.problem or await self._unreachable() or await self._without_majority()
                 late = f"no ZooKeeper at {self._hosts} answered within {timeout_s:g} s"
                 raise EnvironmentFault(f"{late}: {why}" if why else late)
             await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
@@ -239,6 +241,20 @@ class Session:
                 writer.close()
                 return ""
         return ", ".join(reasons)
+
+    async def _without_majority(self) -> str:
+        """Which servers say that they do not serve, as they do without a majority; empty: none does. By TLS none is
+        asked: an answer would take the client's certificate."""
+        found = []
+        for host, port in self._client.hosts if self._access.contexts is None else ():
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(REFUSED_AFTER_S):
+                    reader, writer = await asyncio.open_connection(host, port)
+                    with closing(writer):
+                        writer.write(b"srvr")
+                        if _NOT_SERVING in await reader.read(1000):
+                            found.append(f"{host}:{port}")
+        return f"{', '.join(found)} says that it serves nobody, as without a majority" if found else ""
 
     def _require_login(self) -> None:
         """At the start a session ends by itself only when its login is refused. Raises EnvironmentFault."""

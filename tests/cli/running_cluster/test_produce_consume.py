@@ -16,6 +16,8 @@ from kazoo.client import KazooClient
 
 from broker_stub.client.errors import DeliveryError
 from broker_stub.client.producer import Producer
+from controller.cli.common import standard_input
+from controller.cli.pctl import records
 from controller.cli.pctl.main import main
 from proto.gen import common_pb2 as codes
 from tests.support.cli.operator import Operator
@@ -171,6 +173,18 @@ def test_what_was_written_before_a_bad_line_is_told(operator: Operator) -> None:
     ended = with_input(operator, "a:1\nb:2\nbad\nc:3\n", "produce", "half-keyed", "--key-separator=:")
     assert (ended.exit_code, "record b'bad': must be KEY:VALUE" in ended.stderr) == (2, True)
     assert ended.stdout.splitlines() == ["0@0", "0@1"]
+
+
+def test_an_endless_line_is_not_read_to_its_end(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(operator, "endless")
+    monkeypatch.setattr(standard_input, "LINE_BYTES_MAX", 10)
+    monkeypatch.setattr(records, "LINE_BYTES_MAX", 10)
+    ended = with_input(operator, "short\n" + 100 * "x", "produce", "endless")
+    assert (ended.exit_code, f"record b'{11 * 'x'}'...: must be at most 10 bytes" in ended.stderr) == (
+        2,
+        True,
+    )
+    assert ended.stdout.splitlines() == ["0@0"]
 
 
 def test_too_few_replicas_in_sync_is_a_refusal(operator: Operator) -> None:

@@ -236,6 +236,24 @@ async def test_a_daemon_waits_and_then_says_why_no_server_answers() -> None:
         await session.close()
 
 
+async def test_a_server_without_a_majority_is_named() -> None:
+    """As a server of 3.9.5 answers while the others are stopped."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(4) == b"srvr":
+            writer.write(b"This ZooKeeper instance is not currently serving requests\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        session = Session(f"127.0.0.1:1,{address}", 1000, lambda _: None, None)
+        try:
+            with pytest.raises(EnvironmentFault, match=f"{address} says that it serves nobody, as without"):
+                await session.start(0.1)
+        finally:
+            await session.close()
+
+
 async def test_a_tool_does_not_wait_for_servers_that_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "REFUSED_AFTER_S", 0.01)
     session = Session("127.0.0.1:1", 1000, lambda _: None, None)

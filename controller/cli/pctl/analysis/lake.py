@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import click
 
-from controller.cli.common.options import SPARK_DIRECTORY, Options, Seconds, Verb, Verbs
+from controller.cli.common.options import SPARK_DIRECTORY, SPARK_MASTER, Options, Seconds, Verb, Verbs
 from controller.cli.common.output import fail, note, print_fields
 from controller.errors import ControllerError
 
@@ -21,7 +21,7 @@ def lake() -> None:
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
     for add in (
-        click.option("--master", help="Spark master [default: all cores of this machine]"),
+        click.option("--master", type=SPARK_MASTER, help="Spark master [default: all cores of this machine]"),
         click.option(
             "--lake",
             "directory",

@@ -11,7 +11,7 @@ import click
 
 from controller.analysis.errors import ReportError
 from controller.analysis.travel.moments import Moment, parse_moment
-from controller.cli.common.options import FILE, SPARK_DIRECTORY, Options, Verb
+from controller.cli.common.options import FILE, SPARK_DIRECTORY, SPARK_MASTER, Options, Verb
 from controller.cli.common.output import fail, print_data, print_fields, print_rows
 from controller.core.names import ids_shown
 from controller.errors import ControllerError
@@ -33,7 +33,11 @@ _NAMED_MAX, _ROWS_MAX = 10, 50
     show_default=True,
     help="directory of tables and page",
 )
-@click.option("--master", help="Spark master [default: spark-submit's, else all cores of this machine]")
+@click.option(
+    "--master",
+    type=SPARK_MASTER,
+    help="Spark master [default: spark-submit's, else all cores of this machine]",
+)
 @click.option("--slo", type=float, metavar="PERCENT", help="availability that topics should have, as 99.95")
 @click.option("--brokers", type=FILE, help="output of pctl brokers -o json, which tells racks")
 @click.option("--json", "as_json", is_flag=True, help="the summary as JSON, also if there is no report")

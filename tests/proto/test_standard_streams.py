@@ -1,0 +1,57 @@
+"""A program that is started without standard streams, or whose log nobody takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proto.standard_streams import StandardError, is_interactive
+from tests.support.runtime.programs import environment
+
+#: Runs a command, and writes what a file is called that is opened after it, and what may be printed.
+PROGRAM = """
+import os, sys
+from {module} import main
+try:
+    main(sys.argv[2:], standalone_mode=False)
+except SystemExit:
+    pass
+with open(sys.argv[1], "w") as found:
+    found.write(f"{{found.fileno() > 2}} {{sys.stdout.isatty()}} {{sys.stderr.isatty()}} {{sys.stdin}}")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("controller.cli.pctl.main", ["completion", "bash"]),
+        ("controller.cli.main", ["tokens", "remove", "nobody", "--file", "none"]),
+        ("broker_stub.cli", ["dump-log", "."]),
+    ],
+)
+def test_files_do_not_get_the_numbers_of_closed_streams(
+    module: str, arguments: list[str], tmp_path: Path
+) -> None:
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", PROGRAM.format(module=module)]
+    subprocess.run([*closed, "found", *arguments], cwd=tmp_path, env=environment(), check=False)
+    assert (tmp_path / "found").read_text() == "True False False None"
+
+
+def test_nobody_answers_where_standard_input_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert not is_interactive()
+
+
+def test_what_standard_error_does_not_take_is_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") as full, open(writer, "w") as unread, (tmp_path / "log").open("w+") as log:
+        for stream in (full, unread, log):
+            monkeypatch.setattr(sys, "stderr", stream)
+            assert StandardError().write("said \udcff\n") == 7
+        assert Path(log.name).read_text() == "said \\udcff\n"
