@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TypeVar
 
 from controller.core.audit.stored_states import check_kept
 from controller.core.brokers import stop_approvals
 from controller.core.cluster import automatic_maintenance, configs, dynamic_settings, features
 from controller.core.commits import delete_notifications
-from controller.core.context import EventContext, Handler, Pause, slices
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
     CreateNode,
     Problem,
@@ -105,10 +105,9 @@ def failover(context: EventContext) -> Handler[None]:
         ]
     )
     yield from timings.done("brokers", len(cluster.brokers))
-    reads = _StateReads(context)
-    prepared = yield from _load_topics(context, reads)
+    prepared = yield from _load_topics(context)
     yield from timings.done("topics", len(cluster.topics))
-    read, partitions = yield from _load_all_states(context, prepared, reads)
+    read, partitions = yield from _load_all_states(context, prepared)
     elsewhere = frozenset(prepared.hosted_elsewhere(cluster.brokers))
     yield from automatic_maintenance.reconsider(
         context, topics=[t for n, t in cluster.topics.items() if n not in prepared or n in elsewhere]
@@ -176,32 +175,9 @@ def _delete_notifications(context: EventContext) -> Handler[int]:
     return len(paths)
 
 
-class _StateReads:
-    """Overlapping bulk reads of partition states, whose answers fill the leadership cache."""
-
-    def __init__(self, context: EventContext) -> None:
-        self._context = context
-        self._under_way: dict[int, ReadStates] = {}
-
-    def begin(self, partitions: Iterable[Partition]) -> None:
-        for some in slices(partitions, READ_STATES_CHUNK):
-            query = ReadStates(some)
-            self._under_way[self._context.submit_read(query)] = query
-
-    def end(self) -> Handler[None]:
-        while self._under_way:
-            outcome = yield from self._context.wait_any(self._under_way)
-            query = self._under_way.pop(outcome.id)
-            for partition, found in zip(query.partitions, answer_of(query, outcome), strict=True):
-                if isinstance(found, LeaderAndIsr):
-                    partition.leadership = found
-                elif found is not None:
-                    self._context.problem(found)
-
-
-def _load_topics(context: EventContext, reads: _StateReads) -> Handler[Prepared]:
-    """Topics from memory, where they were kept ready, and the others from their znodes; begins to read the states of
-    the latter. What is heard of from now on is an event; returns what was ready."""
+def _load_topics(context: EventContext) -> Handler[Prepared]:
+    """Topics from memory, where they were kept ready, and the others from their znodes. What is heard of from now on is
+    an event; returns what was ready."""
     names = yield from context.read(ReadTopicNames())
     prepared = (yield from context.read(ReadPrepared())) or Prepared()
     for name in prepared.topics.keys() - set(names):
@@ -212,23 +188,38 @@ def _load_topics(context: EventContext, reads: _StateReads) -> Handler[Prepared]
         if isinstance(info, Problem):
             unreadable(context, info)
     readable = with_own_ids(context, [i for i in infos if isinstance(i, TopicInfo)])
-    for some in slices(readable, ADDED_MAX):
-        topics = [add_topic(context, info) for info in some]
-        reads.begin(p for topic in topics for p in topic.partitions.values())
-        # ZooKeeper answers while the next ones are added.
-        yield Pause.YIELD
+    for count, info in enumerate(readable):
+        if count % ADDED_MAX == ADDED_MAX - 1:
+            yield Pause.YIELD
+        add_topic(context, info)
     yield from assign_missing_ids(context, readable)
     return prepared
 
 
 def _load_all_states(
-    context: EventContext, prepared: Prepared, reads: _StateReads
+    context: EventContext, prepared: Prepared
 ) -> Handler[tuple[list[Partition], list[Partition]]]:
     """Read the states that are not known. Returns the partitions of topics that were not ready, and those to be looked
     at: the others are as they must be."""
     cluster = context.cluster
-    reads.begin(prepared.unread())
-    yield from reads.end()
     read = [p for t in cluster.topics.values() if t.name not in prepared for p in t.partitions.values()]
+    yield from load_states(context, [*read, *prepared.unread()])
     unsettled = prepared.unsettled(cluster.brokers, everything=context.settings.leads_kafka)
     return read, [*read, *unsettled]
+
+
+def load_states(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
+    """Fill the leadership cache of partitions from their state znodes, in overlapping bulk reads."""
+    queries = [
+        ReadStates(partitions[start : start + READ_STATES_CHUNK])
+        for start in range(0, len(partitions), READ_STATES_CHUNK)
+    ]
+    pending = {context.submit_read(query): query for query in queries}
+    while pending:
+        outcome = yield from context.wait_any(pending)
+        query = pending.pop(outcome.id)
+        for partition, found in zip(query.partitions, answer_of(query, outcome), strict=True):
+            if isinstance(found, LeaderAndIsr):
+                partition.leadership = found
+            elif found is not None:
+                context.problem(found)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from controller.core import failover
-from controller.core.context import CoreSettings, EventContext, Handler, Pause
+from controller.core.context import CoreSettings, Pause
 from controller.core.effects import (
     AnyQuery,
     DeleteNode,
@@ -21,7 +21,6 @@ from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.partitions import leader_election, lost_data
 from controller.core.records import BrokerChange, FailoverPhase, PartitionTransition
-from controller.core.standby.prepared import Prepared
 from controller.core.znode_paths import CLUSTER_ID, PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state, state_path
@@ -660,16 +659,13 @@ def test_partitions_that_are_alike_are_decided_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_others_have_their_turn_while_topics_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    def topics_loaded(context: EventContext) -> Handler[Prepared]:
-        return failover._load_topics(context, failover._StateReads(context))
-
     monkeypatch.setattr(failover, "ADDED_MAX", 2)
     pauses = []
     for count in (2, 8):
         world = World(1)
         for number in range(count):
             led(world, f"t{number}", {0: [1]})
-        pauses.append(MachineHarness(world).pauses(topics_loaded).count(Pause.YIELD))
+        pauses.append(MachineHarness(world).pauses(failover._load_topics).count(Pause.YIELD))
     assert pauses == [1, 4]
 
 
