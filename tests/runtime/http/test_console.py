@@ -449,6 +449,7 @@ async def test_what_is_under_way_and_what_is_wrong_is_shown(
         await until(lambda: 2 not in cluster.brokers, "broker 2 is gone")
         deleted = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name="t")])
         assert not (await ask(endpoint, "DeleteTopics", deleted)).error_code
+        await until(lambda: "t" in cluster.topics_to_delete, "the deletion is begun")
         cluster.offline_dirs[1] = {active.partition("t", 0)}
         active.daemon.authorizer = rules
         _, found = await asked.get("work")
