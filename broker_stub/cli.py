@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from proto.quick_imports import quick_imports
-from proto.standard_streams import open_closed_streams
+from proto.standard_streams import standard_streams
 
 with quick_imports():
     from broker_stub import daemon, settings
@@ -37,14 +37,19 @@ def _setting_options(command: _Command) -> _Command:
     return command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Program(click.Group):
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        with standard_streams("broker-stub"):
+            return super().main(*args, **kwargs)
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """A small broker for the partition controller.
 
     Every setting of run can be given as a flag or as the environment variable BROKER_STUB_<NAME>; the flag overrides
     the variable.
     """
-    open_closed_streams()
     if not __debug__:
         raise click.UsageError("do not run with python -O: the assertions are part of the program")
 

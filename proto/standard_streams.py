@@ -1,14 +1,36 @@
-"""The standard streams of a program: none is closed, and no daemon ends because nobody reads what it says."""
+"""The standard streams of a program: none is closed, what cannot be written ends a command in one line, and no daemon
+ends because nobody reads what it says."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from errno import EDQUOT, EFBIG, EIO, ENOSPC, EROFS
+
+#: What a file system says that takes no more.
+_UNWRITABLE = (ENOSPC, EDQUOT, EFBIG, EIO, EROFS)
 
 
-def open_closed_streams() -> None:
+@contextmanager
+def standard_streams(program: str) -> Iterator[None]:
+    """Around the whole of a program: its streams are open, and where it could not write, it says so and ends with exit
+    code 1. Commands handle the files that they name, and click a reader that is gone."""
+    _open_closed_streams()
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        # Else the end of the program would try to print what is left, and fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        StandardError().write(f"{program}: {error.filename or 'write error'}: {error.strerror}\n")
+        sys.exit(1)
+
+
+def _open_closed_streams() -> None:
     """Open those on the null device that the program was started without. Standard input stays None: it has nothing.
 
     Else the next files and connections get their numbers, and what a library writes to standard error goes there.

@@ -39,7 +39,8 @@ def fresh_directory(base: Path) -> Path:
     base.mkdir(parents=True, exist_ok=True)
     for old in base.glob("run-*"):
         run = _RUN.fullmatch(old.name)
-        if run is not None and not is_running(int(run[1])):
+        # In a container each run may be the same process, which has none yet.
+        if run is not None and ((process := int(run[1])) == os.getpid() or not is_running(process)):
             shutil.rmtree(old, ignore_errors=True)
     directory = base.absolute() / f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
     directory.mkdir()

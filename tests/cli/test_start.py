@@ -151,6 +151,7 @@ def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(verb: 
         ("controller.cli.pctl.main", "pctl", ["man", "--help"]),
         ("controller.cli.pctl.main", "pctl", ["completion", "bash"]),
         ("controller.cli.main", "partition-controller", ["check-config"]),
+        ("broker_stub.cli", "broker-stub", ["--help"]),
     ],
 )
 def test_what_cannot_be_printed_is_said(module: str, name: str, arguments: list[str]) -> None:
@@ -164,4 +165,4 @@ def test_what_cannot_be_printed_is_said(module: str, name: str, arguments: list[
             text=True,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (1, f"{name}: cannot print: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, f"{name}: write error: No space left on device\n")

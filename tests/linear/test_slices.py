@@ -113,6 +113,13 @@ def all_drained(context: EventContext) -> Handler[None]:
     return keep_drained(context)
 
 
+def all_back(context: EventContext) -> Handler[Any]:
+    """No broker is missing any more."""
+    context.cluster.maintenance = Maintenance(automatic=True)
+    context.cluster.healthy_since_us = context.now_us
+    return automatic_maintenance.ends(context)
+
+
 @pytest.mark.parametrize(
     ("look", "slice_size"),
     [
@@ -122,6 +129,7 @@ def all_drained(context: EventContext) -> Handler[None]:
         (imbalances, SLICE_MAX),
         (all_offline, SLICE_MAX // 4),
         (automatic_maintenance.reconsider, PASSED_MAX),
+        (all_back, PASSED_MAX),
         (lambda context: lost_data.take_out(context, context.cluster.partitions()), PASSED_MAX + 1),
         (
             lambda context: elect_leaders._asked(context, ElectLeaders(ElectionType.PREFERRED, None)),
@@ -131,8 +139,8 @@ def all_drained(context: EventContext) -> Handler[None]:
         (all_drained, PASSED_MAX),
     ],
     ids=[
-        *("replicas", "controlled shutdown", "bring online", "imbalances", "offline", "missing", "lost data"),
-        *("elect all", "forget a broker", "drained"),
+        *("replicas", "controlled shutdown", "bring online", "imbalances", "offline", "missing", "all back"),
+        *("lost data", "elect all", "forget a broker", "drained"),
     ],
 )
 def test_a_look_at_all_partitions_gives_way(

@@ -237,7 +237,8 @@ def test_of_the_runs_that_have_ended_only_the_last_is_kept(tmp_path: Path) -> No
     with subprocess.Popen(["true"]) as ended:
         pass
     goes_on = f"run-20260102T030405-{os.getppid()}"
-    for name in ("other", "run-1", "run-results", f"run-20260102T030405-{ended.pid}", goes_on):
+    former = [f"run-20260102T030405-{process}" for process in (ended.pid, os.getpid())]
+    for name in ("other", "run-1", "run-results", *former, goes_on):
         (tmp_path / name / "x").mkdir(parents=True)
     fresh = fresh_directory(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(

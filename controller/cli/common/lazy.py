@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
-from errno import EDQUOT, EFBIG, EIO, ENOSPC, EROFS
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -13,12 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from controller.cli.common.options import ListingVerbs, Verbs
-from controller.exit_codes import EXIT_FAILED
 from proto.quick_imports import quick_imports
-from proto.standard_streams import open_closed_streams
-
-#: What a file system says that takes no more.
-_UNWRITABLE = (ENOSPC, EDQUOT, EFBIG, EIO, EROFS)
+from proto.standard_streams import standard_streams
 
 
 class Later(NamedTuple):
@@ -40,17 +33,8 @@ class Lazy(click.Group):
         self.later = later
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Commands handle the files that they name, and click a reader that is gone."""
-        open_closed_streams()
-        try:
+        with standard_streams(self.program):
             return super().main(*args, **kwargs)
-        except OSError as error:
-            if error.errno not in _UNWRITABLE:
-                raise
-            # Else the end of the program would try to print what is left, and fail once more.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            click.echo(f"{self.program}: {error.filename or 'cannot print'}: {error.strerror}", err=True)
-            sys.exit(EXIT_FAILED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(self.later)

@@ -123,7 +123,7 @@ async def produce(
             bad: click.UsageError | None = None
             while lines is not None and (line := await _unless_over(lines.line(), printing)):
                 try:
-                    item = parse(line.removesuffix(b"\n").removesuffix(b"\r"))
+                    item = parse(_content(line))
                 except click.UsageError as error:
                     # What was read before it is on its way: say what becomes of it.
                     bad = error
@@ -137,10 +137,15 @@ async def produce(
             printing.cancel()
 
 
+def _content(line: bytes) -> bytes:
+    """The line without its end. Raises click.UsageError for one that is too long, after which no other comes."""
+    if len(line) > LINE_BYTES_MAX:
+        raise click.UsageError(f"line {line[:80]!r}...: must be at most {LINE_BYTES_MAX} bytes, with its end")
+    return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
 def _parse(data: bytes, key: str | None, separator: str | None) -> Item:
-    """Raises click.UsageError for a record without the separator, and one that is too long."""
-    if len(data) > LINE_BYTES_MAX:
-        raise click.UsageError(f"record {data[:80]!r}...: must be at most {LINE_BYTES_MAX} bytes")
+    """Raises click.UsageError for a record without the separator."""
     if separator is None:
         return key.encode(errors="surrogateescape") if key is not None else None, data
     before, found, after = data.partition(separator.encode())

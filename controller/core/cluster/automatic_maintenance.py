@@ -107,6 +107,23 @@ class _Missing:
         self._named_once |= settled
 
 
+def count_brokers(
+    context: EventContext,
+    registered: Collection[int] | None = None,
+    topics: Iterable[Topic] | None = None,
+) -> Handler[OfflineBrokers]:
+    """As ``offline_brokers``, in slices. ``registered``, ``topics``: as for ``reconsider``."""
+    cluster = context.cluster
+    missing = _Missing(cluster, cluster.brokers if registered is None else registered)
+    passed = 0
+    for topic in cluster.topics.values() if topics is None else topics:
+        missing.look(topic)
+        if (passed := passed + len(topic.partitions)) >= PASSED_MAX:
+            passed = 0
+            yield Pause.YIELD
+    return _offline_brokers(cluster, context.settings, missing)
+
+
 def load(context: EventContext) -> Handler[None]:
     """Read maintenance at failover."""
     context.cluster.maintenance = yield from load_node(context, PATH, Maintenance())
@@ -140,14 +157,7 @@ def reconsider(
         and not state.accepted
     ):
         return
-    missing = _Missing(cluster, cluster.brokers if registered is None else registered)
-    passed = 0
-    for topic in cluster.topics.values() if topics is None else topics:
-        missing.look(topic)
-        if (passed := passed + len(topic.partitions)) >= PASSED_MAX:
-            passed = 0
-            yield Pause.YIELD
-    found = _offline_brokers(cluster, context.settings, missing)
+    found = yield from count_brokers(context, registered, topics)
     if not found.healthy:
         cluster.healthy_since_us = None
     elif cluster.healthy_since_us is None:
@@ -166,15 +176,17 @@ def reconsider(
             record(context, "maintenance", attribution)
 
 
-def may_end(cluster: Cluster, settings: CoreSettings, now_us: int) -> bool:
-    """Whether maintenance mode was entered automatically, and no broker is gone or the cluster was healthy for long
-    enough."""
-    since = cluster.healthy_since_us
+def ends(context: EventContext) -> Handler[OfflineBrokers | None]:
+    """The brokers, if maintenance mode was entered automatically, and none is gone or the cluster was healthy for long
+    enough; else None."""
+    cluster, since = context.cluster, context.cluster.healthy_since_us
     if not cluster.maintenance.automatic or since is None:
-        return False
-    if not offline_brokers(cluster, settings).counted:
-        return True
-    return now_us - since >= settings.maintenance_healthy_seconds * 1_000_000
+        return None
+    found = yield from count_brokers(context)
+    healthy_us = context.now_us - since
+    if found.counted and healthy_us < context.settings.maintenance_healthy_seconds * 1_000_000:
+        return None
+    return found
 
 
 def record(context: EventContext, to: str, attribution: Attribution) -> None:

@@ -147,7 +147,7 @@ def set_maintenance(context: EventContext, serial: int, request: SetMaintenance)
     attribution = Attribution(request.reason, request.author)
     gone: BrokerIds = ()
     if context.settings.maintenance_offline_brokers_percentage:
-        gone = automatic_maintenance.offline_brokers(context.cluster, context.settings).gone
+        gone = (yield from automatic_maintenance.count_brokers(context)).gone
 
     def changed(before: Maintenance) -> Maintenance:
         if request.entered:
@@ -228,11 +228,10 @@ def check_maintenance(context: EventContext) -> Handler[None]:
 
 def end_if_healthy(context: EventContext) -> Handler[None]:
     """Leave maintenance mode if it was entered automatically and may end."""
-    cluster = context.cluster
-    if automatic_maintenance.may_end(cluster, context.settings, context.now_us):
-        found = automatic_maintenance.offline_brokers(cluster, context.settings)
+    found = yield from automatic_maintenance.ends(context)
+    if found is not None:
         why = f"{found.known - len(found.gone)} of {found.known} brokers are there again"
-        yield from _end(context, Attribution(why, f"controller {cluster.controller_id}"))
+        yield from _end(context, Attribution(why, f"controller {context.cluster.controller_id}"))
 
 
 def _end(context: EventContext, attribution: Attribution) -> Handler[None]:

@@ -243,8 +243,8 @@ class Session:
         return ", ".join(reasons)
 
     async def _without_majority(self) -> str:
-        """Which servers say that they do not serve, as they do without a majority; empty: none does. By TLS none is
-        asked: an answer would take the client's certificate."""
+        """Which servers say that they do not serve, as they do without a majority; empty: none does. Where TLS is
+        used, none is asked: it would be in clear."""
         found = []
         for host, port in self._client.hosts if self._access.contexts is None else ():
             with suppress(OSError, TimeoutError):
@@ -254,7 +254,7 @@ class Session:
                         writer.write(b"srvr")
                         if _NOT_SERVING in await reader.read(1000):
                             found.append(f"{host}:{port}")
-        return f"{', '.join(found)} says that it serves nobody, as without a majority" if found else ""
+        return f"not serving requests, as without a majority: {', '.join(found)}" if found else ""
 
     def _require_login(self) -> None:
         """At the start a session ends by itself only when its login is refused. Raises EnvironmentFault."""

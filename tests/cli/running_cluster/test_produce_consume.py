@@ -175,15 +175,18 @@ def test_what_was_written_before_a_bad_line_is_told(operator: Operator) -> None:
     assert ended.stdout.splitlines() == ["0@0", "0@1"]
 
 
-def test_an_endless_line_is_not_read_to_its_end(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh(operator, "endless")
+@pytest.mark.parametrize("length", [10, 100])
+def test_an_endless_line_is_not_read_to_its_end(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """Nor is waited for what would follow one whose end alone is too much."""
+    topic = f"endless-{length}"
+    fresh(operator, topic)
     monkeypatch.setattr(standard_input, "LINE_BYTES_MAX", 10)
     monkeypatch.setattr(records, "LINE_BYTES_MAX", 10)
-    ended = with_input(operator, "short\n" + 100 * "x", "produce", "endless")
-    assert (ended.exit_code, f"record b'{11 * 'x'}'...: must be at most 10 bytes" in ended.stderr) == (
-        2,
-        True,
-    )
+    ended = with_input(operator, f"short\n{length * 'x'}\nnext\n", "produce", topic)
+    read = f"{length * 'x'}\n"[:11].encode()
+    assert (ended.exit_code, f"line {read!r}...: must be at most 10 bytes" in ended.stderr) == (2, True)
     assert ended.stdout.splitlines() == ["0@0"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster.automatic_maintenance import OfflineBrokers, may_end, offline_brokers
+from controller.core.cluster.automatic_maintenance import OfflineBrokers, ends, offline_brokers
 from controller.core.cluster.maintenance import LOOK_EVERY_US, due
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, WriteNode
@@ -607,16 +607,16 @@ def test_how_many_are_too_many_and_how_few_are_well(
     assert (found.too_many, found.healthy) == (too_many, healthy)
 
 
-@pytest.mark.parametrize(("accepted", "ends"), [((1,), True), ((), False)])
+@pytest.mark.parametrize(("accepted", "over"), [((1,), True), ((), False)])
 def test_those_whose_absence_is_accepted_keep_nobody_in_the_mode(
-    accepted: tuple[int, ...], ends: bool
+    accepted: tuple[int, ...], over: bool
 ) -> None:
     rig = cluster()
     rig.world.broker_down(1)
     rig.run()
     rig.cluster.maintenance = Maintenance(entered=Attribution("", ""), automatic=True, accepted=accepted)
-    rig.cluster.healthy_since_us = 0
-    assert may_end(rig.cluster, ITSELF, 0) is ends
+    rig.cluster.healthy_since_us = rig.now_us
+    assert (rig.drive(ends) is not None) is over
 
 
 def test_brokers_that_are_gone_keep_nobody_in_a_mode_that_is_not_wanted() -> None:

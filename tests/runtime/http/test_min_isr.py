@@ -64,18 +64,32 @@ async def test_each_is_counted_once_and_only_while_it_leads(monkeypatch: pytest.
     assert leading.shown() == (0, 0)
 
 
-@pytest.mark.parametrize("changed", [False, True])
-async def test_all_is_counted_again_when_an_event_may_have_changed_it(
-    monkeypatch: pytest.MonkeyPatch, changed: bool
+async def test_a_topic_none_of_whose_partitions_has_one_to_spare_counts(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leading = Leading(monkeypatch)
+    del leading.machine.cluster.topics["t"].partitions[2]
     await leading.gauges.refresh()
+    assert leading.shown() == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "began", "ended"), [(0, None, None), (1, None, None), (0, "event", None)]
+)
+async def test_all_is_counted_again_when_an_event_may_have_changed_it(
+    monkeypatch: pytest.MonkeyPatch, changed: int, began: str | None, ended: str | None
+) -> None:
+    """Also by one during which it was counted."""
+    leading = Leading(monkeypatch)
+    leading.machine.current_event = began
+    await leading.gauges.refresh()
+    leading.machine.current_event = ended
     partition = leading.machine.cluster.topics["t"].partitions[1]
     partition.leadership = LeaderAndIsr(1, 1, (1,), 2, 1)
     leading.now_s += COUNT_EVERY_S
     leading.term.changes += changed
     await leading.gauges.refresh()
-    assert leading.shown() == ((2, 0) if changed else (1, 1))
+    assert leading.shown() == ((2, 0) if changed or began != ended else (1, 1))
 
 
 async def test_partitions_are_counted_by_settings_that_changed_since(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,10 +129,14 @@ async def test_settings_are_read_once_and_again_when_a_notification_or_a_topic_c
     assert settings.of("t") == 3, "it has no setting of its own any more"
     cluster.config_changes_seen.clear()
     assert await read(READ_EVERY_S) == [], "a notification was deleted, none came"
+    cluster.config_changes_seen["/config/changes/config_change_1"] = 0
+    leading.wants = "2"
+    assert await read(READ_EVERY_S) == [["t", "u"]], "one of the same name: its folder was made anew"
     assert await read(READ_ALL_EVERY_S) == [["t", "u"]]
     del cluster.topics["t"]
     assert await read(READ_EVERY_S) == []
-    assert settings.of("t") == 3
+    assert settings.of("t") == 3, "nothing is kept of a topic that is gone"
+    assert settings._known == {"u": 6}
     leading.term.won = SimpleNamespace(epoch=8)
     assert await read(READ_EVERY_S) == [["u"]], "another term may have missed notifications"
     assert COUNT_EVERY_S <= READ_EVERY_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import nullcontext
@@ -248,10 +249,13 @@ async def test_a_server_without_a_majority_is_named() -> None:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         session = Session(f"127.0.0.1:1,{address}", 1000, lambda _: None, None)
         try:
-            with pytest.raises(EnvironmentFault, match=f"{address} says that it serves nobody, as without"):
+            with pytest.raises(EnvironmentFault, match=f"not serving requests, .* majority: {address}"):
                 await session.start(0.1)
         finally:
             await session.close()
+        encrypted = ZooKeeperAccess(contexts=ssl.create_default_context)
+        session = Session(address, 1000, lambda _: None, None, access=encrypted)
+        assert await session._without_majority() == "", "it was asked in clear"
 
 
 async def test_a_tool_does_not_wait_for_servers_that_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
