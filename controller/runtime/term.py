@@ -203,6 +203,7 @@ class Term:
             self._heard,
             metrics,
             round_s,
+            lambda: None if self.machine.current_event is not None else self.changes,
         )
         done, wake = self._failover_done, self.senders.wake
         return auditor, Comparisons(cluster, outbox, expected, open_way, done, wake, metrics, self.end)

@@ -109,7 +109,8 @@ class _NotNowError(Exception):
 class Auditor:
     """``settled``: whether a broker has acknowledged all that was to be sent. ``open_way``: a new way to a broker;
     ``ask_kafka``: one question to a Kafka broker. ``tell`` and ``record`` take what was found; ``heard`` is called with
-    a broker's id at each answer. One round over all brokers takes about ``interval_s``."""
+    a broker's id at each answer. One round over all brokers takes about ``interval_s``. ``version`` is as
+    for ``SharedLook``."""
 
     def __init__(
         self,
@@ -123,6 +124,7 @@ class Auditor:
         heard: Callable[[int], None],
         metrics: ControllerMetrics,
         interval_s: float,
+        version: Callable[[], int | None],
     ) -> None:
         self._heard = heard
         self._cluster, self._settled, self._open_way = cluster, settled, open_way
@@ -130,7 +132,7 @@ class Auditor:
         self._tell, self._record, self._metrics = tell, record, metrics
         self._interval_s = interval_s
         self._expected = expected
-        self._all_topics = SharedLook(expected, self._turn)
+        self._all_topics = SharedLook(expected, self._turn, version)
         #: Brokers whose looks wait for it.
         self._waiting: set[int] = set()
         #: One broker lists its topics at a time: the lists of many would be large.

@@ -228,25 +228,40 @@ class Expected:
                 yield broker_id, item
 
 
-class SharedLook:
-    """Looks at all topics, for several askers. ``turn`` ends when a look may go on."""
+def _always_changing() -> None:
+    return None
 
-    def __init__(self, expected: Expected, turn: Turn = _short_turn) -> None:
-        self._expected, self._turn = expected, turn
+
+class SharedLook:
+    """Looks at all topics, for several askers. ``turn`` ends when a look may go on. ``version``: another one whenever
+    the cluster state may have changed, None while it may be changing."""
+
+    def __init__(
+        self,
+        expected: Expected,
+        turn: Turn = _short_turn,
+        version: Callable[[], int | None] = _always_changing,
+    ) -> None:
+        self._expected, self._turn, self._version = expected, turn, version
         #: Looks that began, and the last of them that is done, with what it found.
         self._began = 0
         self._done: tuple[int, Totals] = (0, Totals(0, 0, {}))
+        #: The version in which it began; None: it was not known, or another look was cut off since.
+        self._of: int | None = None
         self._looking = asyncio.Lock()
 
     async def totals(self) -> Totals:
-        """All topics, as they were at moments after the call. Who waits at the same time shares one look."""
+        """All topics, as they were at moments after the call, or are since before. Who waits at the same time shares
+        one look."""
         needed = self._began + 1
         async with self._looking:
-            if self._done[0] < needed:
+            if self._done[0] < needed and (self._of is None or self._of != self._version()):
                 # Others who ask at this moment share it: they ask before it begins.
                 await asyncio.sleep(0)
                 self._began += 1
+                version, self._of = self._version(), None
                 self._done = self._began, await self._expected.refresh(self._turn)
+                self._of = version
             return self._done[1]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.model import Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
 from controller.runtime.audit import expected as expected_module
-from controller.runtime.audit.expected import Expected
+from controller.runtime.audit.expected import Expected, SharedLook, Totals
 from proto.digest import total_of
 from tests.support.core.world import a_broker
 
@@ -172,3 +172,56 @@ async def test_the_totals_are_those_of_all_topics_together() -> None:
     found = await expected.refresh()
     assert found.metadata == total_of(one.metadata for one in each)
     assert found.hosted == {id_: total_of(one.hosted[id_] for one in each) for id_ in (1, 2, 3)}
+
+
+class Looks:
+    """Looks at a cluster whose version is set here, and how many of them look at the topics."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.version: int | None = 1
+        self.changing: int | None = None
+        self.count, self.cut_off = 0, False
+        self.look = SharedLook(Expected(cluster_of(1, 1)), version=lambda: self.version)
+        monkeypatch.setattr(Expected, "refresh", self.refresh)
+
+    async def refresh(self, *_: object) -> Totals:
+        self.count += 1
+        if self.changing is not None:
+            self.version, self.changing = self.changing, None
+        if self.cut_off:
+            raise TimeoutError
+        return Totals(self.count, 0, {})
+
+    async def found(self) -> int:
+        return (await self.look.totals()).metadata
+
+
+async def test_while_nothing_changes_the_last_look_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch)
+    assert [await looks.found(), await looks.found()] == [1, 1]
+    looks.version = 2
+    assert [await looks.found(), await looks.found()] == [2, 2]
+    looks.version = None
+    assert [await looks.found(), await looks.found()] == [3, 4], "it may be changing"
+    looks.version = 2
+    assert await looks.found() == 5, "what was seen of a change is of no version"
+    looks.version, looks.changing = 3, 4
+    assert [await looks.found(), await looks.found(), await looks.found()] == [6, 7, 7]
+
+
+async def test_a_look_that_was_cut_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch)
+    assert await looks.found() == 1
+    looks.version, looks.cut_off = 2, True
+    with pytest.raises(TimeoutError):
+        await looks.found()
+    looks.cut_off = False
+    assert await looks.found() == 3
+
+
+async def test_who_does_not_know_whether_anything_changes_looks_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = Looks(monkeypatch)
+    looks.look = SharedLook(Expected(cluster_of(1, 1)))
+    assert [await looks.found(), await looks.found()] == [1, 2]

@@ -200,7 +200,7 @@ def test_a_look_at_some_topics_in_between_moves_no_turn(monkeypatch: pytest.Monk
 
     auditor = Auditor(
         peer.cluster, Expected(peer.cluster), lambda _: True, nobody, peer.ask, nobody, lambda _: None,
-        lambda _: None, ControllerMetrics(CollectorRegistry()), 1.0,
+        lambda _: None, ControllerMetrics(CollectorRegistry()), 1.0, lambda: None,
     )  # fmt: skip
 
     async def looks() -> list[tuple[str, str]]:

@@ -59,6 +59,7 @@ class Rig:
             self.heard.append,
             ControllerMetrics(CollectorRegistry()),
             1.0,
+            lambda: None,
         )
         self.core.failover()
         self.deliver()
