@@ -203,7 +203,7 @@ class Term:
             self._heard,
             metrics,
             round_s,
-            lambda: None if self.machine.current_event is not None else self.changes,
+            lambda: self.version,
         )
         done, wake = self._failover_done, self.senders.wake
         return auditor, Comparisons(cluster, outbox, expected, open_way, done, wake, metrics, self.end)
@@ -212,6 +212,11 @@ class Term:
     def changes(self) -> int:
         """A number that is another one after every event that may have changed the cluster state."""
         return self.machine.event_id - self._idle_checks
+
+    @property
+    def version(self) -> int | None:
+        """As ``changes``; None in the midst of an event, which may be changing the cluster state."""
+        return self.changes if self.machine.current_event is None else None
 
     def enqueue(self, stimulus: Event | Outcome) -> None:
         """Queue an event or outcome for ``run``. Callbacks do nothing else."""

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.core.cluster.quarantine import Quarantine, Subject, SubjectKind, Suspect
+from controller.core.events import Event, EventKind
 from controller.core.model import Attribution, Freeze, Maintenance, Partition, Topic
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.runtime import state as module
@@ -20,6 +21,7 @@ from controller.runtime.election.takeover import Held
 from controller.runtime.observe import loop_lag
 from controller.runtime.push.status import SenderStatus
 from controller.runtime.state import REST, Gauges, _maintenance_gauges, _queue_gauges, attention, census
+from controller.runtime.term import Term
 from proto.security.expiry import Certificates
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
@@ -275,3 +277,11 @@ def deleting() -> MachineHarness:
     world.mark_for_deletion("d")
     rig.run()
     return rig
+
+
+@pytest.mark.parametrize(("event", "version"), [(None, 3), (Event(EventKind.FAILOVER), None)])
+def test_in_the_midst_of_an_event_the_cluster_state_has_no_version(
+    event: Event | None, version: int | None
+) -> None:
+    term: Any = SimpleNamespace(changes=3, machine=SimpleNamespace(current_event=event))
+    assert Term.version.__get__(term) == version

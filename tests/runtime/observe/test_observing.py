@@ -20,6 +20,7 @@ from controller.core import znode_paths
 from controller.core.events import Event, EventKind
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.http import min_isr
 from controller.runtime.http.server import STUCK_AFTER_S, is_stuck, start_http
 from controller.runtime.rpc.server import start_server
 from controller.runtime.zookeeper import codecs
@@ -279,7 +280,11 @@ async def test_an_occupied_grpc_port_is_an_os_error(tmp_path: Path) -> None:
         await broker.stop()
 
 
-async def test_min_isr_and_the_list_of_paths(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+async def test_min_isr_and_the_list_of_paths(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(min_isr, "COUNT_EVERY_S", 0.0)
+    monkeypatch.setattr(min_isr, "READ_EVERY_S", 0.0)
     broker = await FakeBroker(1).start()
     zk.create("/config/topics/t", b'{"version":1,"config":{"min.insync.replicas":"2"}}', makepath=True)
     zk.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2],"1":[1]}}', makepath=True)
@@ -295,4 +300,13 @@ async def test_min_isr_and_the_list_of_paths(zookeeper: str, zk: KazooClient, tm
         prefix = "kafka_server_replicamanager_"
         assert samples[f"{prefix}underminisrpartitioncount"] == 1
         assert samples[f"{prefix}atminisrpartitioncount"] == 1
+        zk.set("/config/topics/t", b'{"version":1,"config":{"min.insync.replicas":"1"}}')
+        note = b'{"version":2,"entity_path":"topics/t"}'
+        path = zk.create("/config/changes/config_change_", note, sequence=True)
+        assert daemon.term is not None
+        cluster = daemon.term.machine.cluster
+        await until(lambda: path in cluster.config_changes_seen, "the notification")
+        samples = await cluster_state.metrics()
+        assert samples[f"{prefix}underminisrpartitioncount"] == 0
+        assert samples[f"{prefix}atminisrpartitioncount"] == 2
     await broker.stop()
