@@ -34,6 +34,8 @@ from proto.settings import text
 SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 #: Old consumers write below it, so that nobody owns it.
 CONSUMERS = "/consumers"
+#: Bytes that are asked of the socket at once: the events of some hundred znodes.
+READ_AHEAD = 65_536
 
 DIGEST_MD5, GSSAPI = "DIGEST-MD5", "GSSAPI"
 
@@ -108,13 +110,14 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     ) -> Any:
         """A socket, as kazoo wants it. Raises OSError."""
         if self._contexts is None:
-            return super().create_connection(address, hostname=hostname, timeout=timeout, **kwargs)
+            plain = super().create_connection(address, hostname=hostname, timeout=timeout, **kwargs)
+            return _ReadsAhead(plain)
         plain = socket.create_connection(address, timeout)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = self._contexts().wrap_socket(plain, server_hostname=hostname)
             # A server that does not like our certificate says so after the handshake, in answer to the first bytes.
-            return _Watched(connection, self._failed)
+            return _ReadsAhead(connection, self._failed)
         except OSError as error:
             plain.close()
             self._failed(error)
@@ -123,18 +126,23 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def select(
         self, rlist: Sequence[Any], wlist: Sequence[Any], _xlist: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """As kazoo's, which makes a selector for each call, three for a packet: most of the CPU of its thread.
+        """As kazoo's, which makes a selector for each call, three for a packet: most of the CPU of its thread. What was
+        read ahead is readable.
 
         No file is in two of the lists. Raises TypeError for a closed one, ValueError for a negative timeout.
         """
         if timeout is not None and timeout < 0:
             raise ValueError("timeout must be non-negative")
+        ahead = [f for f in rlist if isinstance(f, _ReadsAhead) and f.pending()]
+        if ahead:
+            timeout = 0
         poll = select.poll()
         for files, event in ((rlist, select.POLLIN), (wlist, select.POLLOUT)):
             for file in files:
                 poll.register(fileobj_to_fd(file), event)
         # Errors and hang-ups are for whoever reads or writes next.
         ready = {fd for fd, _ in poll.poll(None if timeout is None else math.ceil(timeout * 1000))}
+        ready.update(f.fileno() for f in ahead)
         if not ready:
             return [], [], []
         readable, writable = ([f for f in files if f.fileno() in ready] for files in (rlist, wlist))
@@ -156,16 +164,38 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.problem = problem
 
 
-class _Watched:
-    """A TLS socket whose failures are told of."""
+class _ReadsAhead:
+    """kazoo's socket. kazoo reads each packet in two parts, and waits for the socket before both, but not where bytes
+    are ``pending``: to wait takes most of its thread's time while thousands of watch events arrive.
 
-    def __init__(self, connection: ssl.SSLSocket, failed: Callable[[OSError], None]) -> None:
+    ``failed`` is told of what fails by TLS.
+    """
+
+    def __init__(self, connection: socket.socket, failed: Callable[[OSError], None] = lambda _: None) -> None:
         self._connection, self._failed = connection, failed
+        #: What was read, and from where on nobody has got it.
+        self._read, self._at = b"", 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
+    def pending(self) -> int:
+        """Bytes that ``recv`` returns without waiting."""
+        if ahead := len(self._read) - self._at:
+            return ahead
+        return self._connection.pending() if isinstance(self._connection, ssl.SSLSocket) else 0
+
     def recv(self, size: int) -> bytes:
+        """At most ``size`` bytes; none: the connection has ended. Raises OSError."""
+        if self._at == len(self._read):
+            self._read, self._at = self._received(max(size, READ_AHEAD)), 0
+        part = self._read[self._at : self._at + size]
+        self._at += len(part)
+        if self._at == len(self._read):  # a large one is not kept
+            self._read, self._at = b"", 0
+        return part
+
+    def _received(self, size: int) -> bytes:
         try:
             return self._connection.recv(size)
         except ssl.SSLError as error:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import select
+import socket
 import ssl
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -183,3 +186,42 @@ def test_a_wait_is_none_that_keeps_the_processor_busy(
     monkeypatch.setattr(select, "poll", Poll)
     assert Handler().select([], [], [], timeout_s) == ([], [], [])
     assert waited == [waits_ms]
+
+
+def test_what_was_read_ahead_is_readable_beside_what_else_is() -> None:
+    handler = Handler()
+    quiet, other = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as server, quiet, other:
+        ours = handler.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        with theirs, closing(ours):
+            theirs.sendall(b"abcdef")
+            assert handler.select([ours], [], [], 5) == ([ours], [], [])
+            assert [ours.recv(2), ours.pending()] == [b"ab", 4]
+            assert handler.select([ours, quiet], [], [], 5) == ([ours], [], [])
+            assert [ours.recv(3), ours.recv(3), ours.pending()] == [b"cde", b"f", 0]
+            assert handler.select([ours, quiet], [], [], 0) == ([], [], [])
+            theirs.sendall(b"gh")
+            assert handler.select([ours], [], [], 5) == ([ours], [], [])
+            assert ours.recv(1) == b"g"
+            assert handler.select([ours], [quiet], [], 5) == ([ours], [quiet], [])
+            assert ours.recv(1) == b"h"
+
+
+def test_a_packet_larger_than_what_is_read_ahead_comes_whole() -> None:
+    packet = bytes(range(256)) * 1000
+    handler, found = Handler(), b""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = handler.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        with theirs, closing(ours):
+            sending = threading.Thread(target=theirs.sendall, args=[packet])
+            sending.start()
+            while len(found) < len(packet):
+                assert handler.select([ours], [], [], 5)[0]
+                found += ours.recv(len(packet) - len(found))
+            sending.join()
+            theirs.close()
+            assert handler.select([ours], [], [], 5)[0]
+            assert ours.recv(1) == b""
+    assert found == packet

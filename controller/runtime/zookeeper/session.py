@@ -360,17 +360,21 @@ class Session:
         """Wrap kazoo's reading of events: it would hand them to another thread than replies, and their order be lost.
 
         Here an event is noted on the thread that reads replies. Who has seen a reply finds every earlier event noted.
+        Most come by the watch on the whole tree alone, of which kazoo knows nothing.
         """
-        connection = self._client._connection
+        client, connection = self._client, self._client._connection
         read = connection._read_watch_event
 
         def hearing(buffer: bytes, offset: int) -> None:
             heard = self._heard
             if heard is not None:
+                path = jute.event_path(buffer, offset)
                 if len(heard) < HEARD_MAX:
-                    heard.append(jute.event_path(buffer, offset))
+                    heard.append(path)
                 else:
                     self.connections += 1  # as good as lost
+                if path not in client._data_watchers and path not in client._child_watchers:
+                    return
             read(buffer, offset)
 
         connection._read_watch_event = hearing

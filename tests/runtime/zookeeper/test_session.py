@@ -303,9 +303,12 @@ async def test_what_changed_since_the_last_answer_fires_at_once(zookeeper: str, 
         await until(lambda: ("CHANGED", "/kept") in fired.events, "the watch on the third")
 
 
-async def test_data_child_and_exists_watches(session: Session, zk: KazooClient) -> None:
+@pytest.mark.parametrize("tree", [False, True], ids=["alone", "beside one on the whole tree"])
+async def test_data_child_and_exists_watches(session: Session, zk: KazooClient, tree: bool) -> None:
     fired = Fired()
     zk.create("/p")
+    if tree:
+        assert await session.watch_tree("/p")
     await session.children("/p", fired)
     await session.exists("/p/c", fired)
     zk.create("/p/c", b"0")
