@@ -492,16 +492,21 @@ async def restarts(bench: Bench) -> None:
         )
         creating = asyncio.create_task(_while_restarting(bench, until_s))
         took: list[float] = []
+        cpu_before = _cpu(bench)
         for broker_id in range(RESTARTS):
             began = time.monotonic()
             await _restart(bench, broker_id, hosted[broker_id])
             took.append(time.monotonic() - began)
+        cpu = [(now - then) / RESTARTS for now, then in zip(_cpu(bench), cpu_before, strict=True)]
         for task in (meanwhile, creating):
             task.cancel()
         await asyncio.gather(meanwhile, creating, return_exceptions=True)
         await bench.quiet()
     await bench.log_written()
-    console.print(f"  {RESTARTS} restarts of {BROKERS} brokers, {statistics.median(took):.1f} s each")
+    console.print(
+        f"  {RESTARTS} restarts of {BROKERS} brokers, {statistics.median(took):.1f} s each; CPU of each: active"
+        f" {cpu[0]:.1f} s, standby {cpu[1]:.1f} s, ZooKeeper, brokers and clients {cpu[2]:.1f} s"
+    )
     bench.latencies("ISR changes while brokers are restarted, answered", brokers.latencies, "0.1 s")
     told = told_s(log.records())
     created = created_s(bench.client, (name for name in told if name.startswith("meanwhile")))
@@ -511,6 +516,12 @@ async def restarts(bench: Bench) -> None:
         "0.1 s",
     )
     bench.pauses("restarts", found)
+
+
+def _cpu(bench: Bench) -> tuple[float, float, float]:
+    """Of the active, the standby, and all others, seconds."""
+    active, standby = bench.active.cpu_s(), bench.standby.cpu_s()
+    return active, standby, cluster.together_cpu_s() - active - standby
 
 
 async def _while_restarting(bench: Bench, until_s: float) -> None:
