@@ -114,7 +114,8 @@ ROOMS: dict[str, set[str]] = {
         "proto.tasks", "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.push": {
-        "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
+        "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka",
+        _RUNTIME + "shared_chunks", "proto",
     },
     "controller.runtime.audit": {
         "controller.core", "controller.errors", _RUNTIME + "observe.metrics", _RUNTIME + "push", _RUNTIME + "kafka",
@@ -122,7 +123,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.kafka": {
         "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config",
-        _RUNTIME + "zookeeper", "proto",
+        _RUNTIME + "shared_chunks", _RUNTIME + "zookeeper", "proto",
     },
     "controller.runtime.kafka.security": {
         "controller.core.znode_paths", "controller.errors", _RUNTIME + "config", _RUNTIME + "zookeeper", "proto",

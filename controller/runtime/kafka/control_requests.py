@@ -27,6 +27,7 @@ from controller.errors import ControllerError
 from controller.runtime.kafka.endpoints import Addresses, Listeners, kafka_brokers, own_rack
 from controller.runtime.kafka.listeners import own_endpoints
 from controller.runtime.kafka.topic_ids import uuid_bytes
+from controller.runtime.shared_chunks import SharedChunks
 from proto.gen.kafka.leader_and_isr_request import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -65,8 +66,6 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 
 #: Bytes of a topic's entry besides its name and partitions, at most.
 _TOPIC_BYTES = 24
-#: How many chunks of shared metadata are kept for brokers that need them a little later.
-_SHARED_CHUNKS_MAX = 64
 _ENTRIES_MAX = 200_000
 
 Versions = Mapping[PushKind, int]
@@ -135,7 +134,7 @@ class ControlRequests:
         self._listeners, self._own_addresses = listeners, own_addresses
         self._client_id = str(cluster.controller_id)
         self._entries: dict[Partition, _Entry] = {}
-        self._chunks: dict[tuple[tuple[int, ...], int], list[tuple[list[UpdateMetadataTopicState], int]]] = {}
+        self._chunks = SharedChunks[tuple[tuple[int, ...], int], list[tuple[list[_Encoded], int]]]()
         self._live: tuple[int, list[UpdateMetadataBroker]] = (-1, [])
 
     def build(self, push: Push, versions: Versions) -> Iterator[tuple[bytes, int]]:
@@ -234,20 +233,19 @@ class ControlRequests:
     def _update_metadata(self, push: Push, version: int) -> Iterator[tuple[Message, int]]:
         cluster = self._cluster
         live = self._live_brokers(push.brokers_version, version)
-        chunk = self._chunks.get((push.shared_key, version)) if push.shared_key else None
+        key = (push.shared_key, version) if push.shared_key is not None else None
+        chunk = self._chunks.get(key)
         if chunk is None:
             chunk = list(self._metadata_parts(push.partitions, version))
-            if push.shared_key is not None:
-                if len(self._chunks) >= _SHARED_CHUNKS_MAX:
-                    del self._chunks[next(iter(self._chunks))]
-                self._chunks[push.shared_key, version] = chunk
+            if key is not None:
+                self._chunks.keep(key, chunk, sum(len(t.data) for topics, _ in chunk for t in topics))
         for topics, count in chunk:
             yield (
                 UpdateMetadataRequest(
                     controller_id=cluster.controller_id,
                     controller_epoch=cluster.controller_epoch,
                     broker_epoch=push.broker.epoch,
-                    topic_states=topics,
+                    topic_states=cast("list[UpdateMetadataTopicState]", topics),
                     live_brokers=live,
                 ),
                 count,
@@ -255,7 +253,7 @@ class ControlRequests:
 
     def _metadata_parts(
         self, partitions: Sequence[Partition], version: int
-    ) -> Iterator[tuple[list[UpdateMetadataTopicState], int]]:
+    ) -> Iterator[tuple[list[_Encoded], int]]:
         cluster = self._cluster
         live = cluster.live_ids()
         known = [p for p in partitions if p.leadership is not None]
@@ -279,7 +277,7 @@ class ControlRequests:
                     )
                     for topic, entries in topics.items()
                 ]
-                yield cast("list[UpdateMetadataTopicState]", encoded), count
+                yield encoded, count
 
     def _metadata_state(self, partition: Partition, live: frozenset[int]) -> UpdateMetadataPartitionState:
         cluster = self._cluster

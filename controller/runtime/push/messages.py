@@ -12,10 +12,8 @@ from controller.core.model import Broker, Cluster, Partition
 from controller.core.outbox import Push, PushKind
 from controller.core.partitions.replica_state_machine import stop_leader_epoch
 from controller.runtime.push import entries
+from controller.runtime.shared_chunks import SharedChunks
 from proto.gen import broker_control_pb2 as pb
-
-#: How many chunks of shared metadata are kept for brokers that need them a little later.
-_SHARED_CHUNKS_MAX = 64
 
 
 class MessageBuilder:
@@ -24,7 +22,7 @@ class MessageBuilder:
     def __init__(self, cluster: Cluster, bytes_max: int) -> None:
         self._cluster = cluster
         self._bytes_max = bytes_max
-        self._chunks: dict[tuple[int, ...], list[tuple[bytes, int]]] = {}
+        self._chunks = SharedChunks[tuple[int, ...], list[tuple[bytes, int]]]()
         self._brokers_part: tuple[int, bytes] = (-1, b"")
 
     def build(self, push: Push) -> Iterator[tuple[bytes, int]]:
@@ -81,13 +79,11 @@ class MessageBuilder:
             event_id=push.event_id,
         ).SerializeToString()
         brokers = self._live_brokers(push.brokers_version)
-        chunk = self._chunks.get(push.shared_key) if push.shared_key else None
+        chunk = self._chunks.get(push.shared_key)
         if chunk is None:
             chunk = list(self._metadata_parts(push.partitions))
             if push.shared_key is not None:
-                if len(self._chunks) >= _SHARED_CHUNKS_MAX:
-                    del self._chunks[next(iter(self._chunks))]
-                self._chunks[push.shared_key] = chunk
+                self._chunks.keep(push.shared_key, chunk, sum(len(body) for body, _ in chunk))
         end = _end_of_snapshot(push) if push.ends_snapshot else b""
         for number, (body, count) in enumerate(chunk, 1):
             yield header + brokers + body + (end if number == len(chunk) else b""), count

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, Topic
 from controller.core.outbox import Push, PushKind
+from controller.runtime import shared_chunks
 from controller.runtime.kafka import control_requests
 from controller.runtime.kafka.control_requests import (
     API_KEYS,
@@ -357,6 +358,17 @@ def test_metadata_is_encoded_once_for_all_brokers_of_a_version(encodings: Counte
     builder.forget()
     one(builder, Push(UMR, others[0], partitions, shared_key=(0, 0, 100, 100)), 6)
     assert encodings["UpdateMetadataPartitionState"] == 300
+
+
+def test_of_shared_metadata_only_so_many_bytes_are_kept(
+    encodings: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_chunks, "BYTES_MAX", 1000)
+    builder = requests(cluster(kafka_broker(1)))
+    large = [topic("n" * 900, 1, (1,)), topic("m" * 900, 1, (1,))]
+    for number in (0, 0, 1, 1, 0):
+        one(builder, Push(UMR, kafka_broker(1), large[number], shared_key=(number, 0, 1, 1)), 8)
+    assert encodings["UpdateMetadataPartitionState"] == 3
 
 
 def test_a_partition_s_leader_and_isr_is_encoded_once_while_it_stays(encodings: Counter[str]) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, ReplicaState
 from controller.core.outbox import Push, PushKind
-from controller.runtime.push import entries, messages
+from controller.runtime import shared_chunks
+from controller.runtime.push import entries
 from controller.runtime.push.messages import MessageBuilder
 from proto.gen import broker_control_pb2 as pb
 from tests.support.runtime.pushes import topic
@@ -258,13 +259,19 @@ def test_what_is_shared_is_shared_by_those_of_one_key() -> None:
     ]  # fmt: skip
 
 
-def test_of_what_is_shared_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_SHARED_CHUNKS_MAX", 2)
+def test_of_what_is_shared_the_oldest_goes_where_it_would_be_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     builder = MessageBuilder(cluster(), 10**6)
-    for number in range(4):
-        push = Push(PushKind.UPDATE_METADATA, BROKER, topic("t", 1, (1,)), shared_key=(number, 0, 1, 1))
-        list(builder.build(push))
-    assert [key[0] for key in builder._chunks] == [2, 3]
+
+    def told(key: int, name: str) -> Any:
+        push = Push(PushKind.UPDATE_METADATA, BROKER, topic(name, 1, (1,)), shared_key=(key, 0, 1, 1))
+        return built(builder, push, pb.UpdateMetadataRequest)[0].partition_states[0].topic
+
+    monkeypatch.setattr(shared_chunks, "BYTES_MAX", 1000)
+    long = "n" * 400  # less than a thousand bytes, two are more
+    assert [told(1, "a"), told(2, long), told(1, "not looked at")] == ["a", long, "a"]
+    assert [told(3, long), told(2, "looked at"), told(2, "not looked at")] == [long, "looked at", "looked at"]
 
 
 def test_who_stops_without_deleting_hears_the_leader_epoch() -> None:
