@@ -342,7 +342,8 @@ class Outbox:
         urgent = bool(taken)
         taken += pop_items(round_.leader_and_isr, count_max - len(taken))
         if not queue.comparing:
-            taken += [(p, False) for p, _ in pop_items(queue.whole, count_max - len(taken))]
+            whole = pop_items(queue.whole, count_max - len(taken), in_order=False)
+            taken += [(p, False) for p, _ in whole]
         return self._leadership_push(queue, taken, urgent)
 
     def _leadership_push(

@@ -263,11 +263,17 @@ class BrokerQueue:
                     del round_.stop_replica[partition]
 
 
-def pop_items(pending: dict[Partition, T], count_max: int) -> list[tuple[Partition, T]]:
+def pop_items(
+    pending: dict[Partition, T], count_max: int, *, in_order: bool = True
+) -> list[tuple[Partition, T]]:
+    """``in_order``: the oldest first. Each look for them passes over all that were taken before, of which there may be
+    hundreds of thousands."""
     if len(pending) <= count_max:
         items = list(pending.items())
         # Emptied entry by entry, a dictionary stays as large, and each look at it passes over all places.
         pending.clear()
+    elif not in_order:
+        items = [pending.popitem() for _ in range(count_max)]
     else:
         items = list(islice(pending.items(), count_max))
         for partition, _ in items:
