@@ -48,6 +48,7 @@ REQUESTS: dict[str, Any] = {
         broker_ids=[1], reason="not today", author="ann"
     ),
     "SetDrain": maintenance_pb2.SetDrainRequest(author="ann"),
+    "CancelShutdown": maintenance_pb2.CancelShutdownRequest(broker_id=999),
 }
 #: A stream, and what LeadershipService answers.
 NOT_HERE = {"Watch", "ReleaseQuarantine", "ResignController", "ClaimController"}
