@@ -1,5 +1,5 @@
-"""The tables of the report: their list ``TABLES``, and the functions that make them, except those in ``leaderless``
-and ``quality``. They take the records (`staging.Staged.records`) or `condense` of them.
+"""The tables of the report: their list ``TABLES``, and the functions that make them, except those in ``leaderless``,
+``quality`` and ``questions``. They take the records (`staging.Staged.records`) or `condense` of them.
 
 To add a table: a function here and its row in ``TABLES``.
 """

@@ -132,7 +132,7 @@ class PushSent(msgspec.Struct, frozen=True, gc=False):
 
 
 class PushAcknowledged(msgspec.Struct, frozen=True, gc=False):
-    """``error``: empty where the broker refused nothing."""
+    """Any answer, also one that refuses the push. ``error``: empty where the broker refused nothing."""
 
     broker_id: int
     message: str

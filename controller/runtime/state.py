@@ -260,13 +260,7 @@ async def _counted(cluster: Cluster) -> _Counts:
 
 
 def _gauges(daemon: Daemon, counts: _Counts) -> Iterator[Gauge]:
-    for found in daemon.certificates.expiries():
-        yield (
-            "partition_controller_certificate_not_after_seconds",
-            "When the first certificate in the file ends, seconds since 1970.",
-            {"setting": found.setting, "file": str(found.file)},
-            found.not_after.timestamp(),
-        )
+    yield from _certificate_gauges(daemon)
     prefix = "kafka_controller_kafkacontroller_"
     active = daemon.active
     term = daemon.term if active else None
@@ -329,6 +323,16 @@ def _gauges(daemon: Daemon, counts: _Counts) -> Iterator[Gauge]:
     yield from _maintenance_gauges(cluster.maintenance if cluster else Maintenance())
     yield from _role_gauges(daemon)
     yield from _queue_gauges(daemon)
+
+
+def _certificate_gauges(daemon: Daemon) -> Iterator[Gauge]:
+    for found in daemon.certificates.expiries():
+        yield (
+            "partition_controller_certificate_not_after_seconds",
+            "When the first certificate in the file ends, seconds since 1970.",
+            {"setting": found.setting, "file": str(found.file)},
+            found.not_after.timestamp(),
+        )
 
 
 def _flapping_gauges(cluster: Cluster) -> Iterator[Gauge]:

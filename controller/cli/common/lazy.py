@@ -23,7 +23,7 @@ class Later(NamedTuple):
 
 
 class Lazy(click.Group):
-    """``later``: the commands, by name."""
+    """``later``: the commands, by name; there are no others, so that ``@group.command`` adds none."""
 
     #: The folder of their modules, and the program that they are of.
     folder, program = "controller.cli", "partition-controller"

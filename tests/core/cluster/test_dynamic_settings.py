@@ -129,14 +129,15 @@ def test_unknown_keys_of_topics_are_refused_where_only_known_ones_may_be() -> No
 
 
 def test_ranges_are_those_of_the_file() -> None:
-    """What one refuses the other does, too."""
+    """Of numbers: what one refuses the other does, too. The others are switches."""
     hints = get_type_hints(Settings, include_extras=True)
     names = {field.name for field in fields(CoreSettings)}
     for key, check in CONTROLLER_KEYS.items():
         assert key in names
         limits: Any = getattr(hints[key], "__metadata__", [None])[0]
         if limits.ge is None:
-            assert check("true") is None
+            assert type(getattr(CoreSettings(), key)) is bool, "and how is a text parsed and shown?"
+            assert [check(word) is None for word in ("true", "false", "2")] == [True, True, False]
             continue
         low, high = limits.ge, limits.le
         assert [check(str(n)) is None for n in (low - 1, low, high, high + 1)] == [

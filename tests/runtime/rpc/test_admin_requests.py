@@ -57,7 +57,7 @@ def deletions(*topics: tuple[str, str]) -> pb.DeleteTopicsRequest:
 
 
 #: What the requests are answered with as a whole where nothing is: NONE, but for these.
-ANSWERED = {"ForgetBroker": "BROKER_NOT_AVAILABLE"}
+ANSWERED = dict.fromkeys(("ForgetBroker", "CancelShutdown"), "BROKER_NOT_AVAILABLE")
 
 
 @pytest.mark.parametrize("method", REQUESTS)

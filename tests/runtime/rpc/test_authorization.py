@@ -30,7 +30,7 @@ from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principa
 from proto.security.callers import Callers, UnauthenticatedError
 from proto.security.principals import PrincipalRules
 from tests.support.paths import DOCS
-from tests.support.runtime.admins import error_name, errors
+from tests.support.runtime.admins import NOT_HERE, REQUESTS, error_name, errors
 from tests.support.runtime.callers import controller
 from tests.support.runtime.daemons import running
 from tests.support.runtime.pushes import FakeBroker
@@ -163,6 +163,11 @@ def deletions(*names: str, ids: tuple[str, ...] = ()) -> pb.DeleteTopicsRequest:
 
 def test_every_rpc_has_a_rule_and_every_rule_an_rpc() -> None:
     assert {(service, method) for service, rows in methods.METHODS.items() for method in rows} == set(METHODS)
+
+
+def test_every_rpc_of_operators_is_asked_as_it_should_be_and_with_garbage() -> None:
+    """By tests/runtime/rpc/test_admin_requests.py."""
+    assert REQUESTS.keys() | NOT_HERE == methods.METHODS[ADMIN].keys()
 
 
 @pytest.mark.parametrize(("service", "method"), METHODS)

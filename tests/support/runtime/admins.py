@@ -11,7 +11,7 @@ from proto.gen import common_pb2, features_pb2, history_pb2, inspection_pb2, mai
 from proto.gen.admin_service_pb2_grpc import AdminServiceStub
 
 SERVICE = "/partition_controller.v1.AdminService/"
-#: Each method with an empty request that parses, but for what a method insists on.
+#: Each method but NOT_HERE with an empty request that parses, but for what a method insists on.
 REQUESTS: dict[str, Any] = {
     "DescribeCluster": pb.DescribeClusterRequest(),
     "CreateTopics": pb.CreateTopicsRequest(),
@@ -31,6 +31,8 @@ REQUESTS: dict[str, Any] = {
     "SetMaintenance": maintenance_pb2.SetMaintenanceRequest(author="ann"),
     "SetFreeze": maintenance_pb2.SetFreezeRequest(author="ann"),
     "ForgetBroker": maintenance_pb2.ForgetBrokerRequest(broker_id=999, reason="burned", author="ann"),
+    "Audit": inspection_pb2.AuditRequest(),
+    "ListQuarantine": maintenance_pb2.ListQuarantineRequest(),
     "DescribeReplicas": inspection_pb2.DescribeReplicasRequest(),
     "DescribeTopics": inspection_pb2.DescribeTopicsRequest(),
     "Explain": inspection_pb2.ExplainRequest(broker=1),
@@ -46,7 +48,10 @@ REQUESTS: dict[str, Any] = {
         broker_ids=[1], reason="not today", author="ann"
     ),
     "SetDrain": maintenance_pb2.SetDrainRequest(author="ann"),
+    "CancelShutdown": maintenance_pb2.CancelShutdownRequest(broker_id=999),
 }
+#: A stream, and what LeadershipService answers.
+NOT_HERE = {"Watch", "ReleaseQuarantine", "ResignController", "ClaimController"}
 
 
 async def ask(endpoint: str, method: str, request: Any) -> Any:
