@@ -73,9 +73,15 @@ async def test_the_plan_of_a_caller_that_went_away_ends_before_the_next_begins()
 
 async def test_who_is_cancelled_again_waits_on_for_the_thread() -> None:
     queue, work, may_look = PlanQueue(), Work(), threading.Event()
-    caller = asyncio.create_task(
-        planned(queue, lambda give_way: work(lambda: (may_look.wait(), give_way())[1]))
-    )
+
+    def seldom(give_way: Callable[[], None]) -> str:
+        def looks() -> None:
+            may_look.wait()
+            give_way()
+
+        return work(looks)
+
+    caller = asyncio.create_task(planned(queue, seldom))
     await begun(work)
     for _ in range(3):
         caller.cancel()
