@@ -23,6 +23,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from controller.analysis.errors import ReportError
+from controller.child_processes import is_running
 from controller.embedded_zookeeper.ensemble import find_java
 
 APP_NAME = "state-change report"
@@ -171,7 +172,8 @@ class ClassArchive:
         name = f"spark-{_digest(java, pyspark.__file__)}-{_digest(*stamps)}.jsa"
         path = Path(home) / "partition-controller" / name
         for left in path.parent.glob(f"{name}.*"):
-            if not _runs(left.suffix[1:]):
+            process = left.suffix[1:]
+            if not (process.isdecimal() and is_running(int(process))):
                 left.unlink(missing_ok=True)
         return cls(path, None if path.exists() else path.with_name(f"{name}.{os.getpid()}"))
 
@@ -211,16 +213,6 @@ def _stamp(file: Path) -> str:
     except OSError:
         return str(file)
     return f"{file} {found.st_size} {found.st_mtime_ns}"
-
-
-def _runs(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _compiler_options(quick: bool) -> tuple[str, ...]:
