@@ -275,6 +275,8 @@ def run(tmp_path: Path, cache: Path, *command: str) -> subprocess.CompletedProce
     unset = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     environment |= {"PYSPARK_PYTHON": sys.executable, "XDG_CACHE_HOME": str(cache)}
+    # Where Java has its temporary files by itself, which TMPDIR does not change, may be no room.
+    environment |= {"JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={tmp_path / 'nowhere'}"}
     return subprocess.run(
         command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
