@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, EIO, ENOSPC, EROFS
 
 #: What a file system says that takes no more.
@@ -67,7 +67,8 @@ class StandardError(io.TextIOBase):
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # A finalizer may log in the midst of a line.
+        self._lock = threading.RLock()
         self._behind: deque[bytes] = deque()
         self._bytes = self._left_out = 0
         self._catching_up: threading.Thread | None = None
@@ -78,12 +79,13 @@ class StandardError(io.TextIOBase):
             if self._catching_up is not None:
                 self._wait(line)
             elif left := _taken(line, 0):
-                self._wait(left)
-                self._catching_up = threading.Thread(
-                    target=self._catch_up, name="standard-error", daemon=True
-                )
-                self._catching_up.start()
-                atexit.register(self._end)
+                thread = threading.Thread(target=self._catch_up, name="standard-error", daemon=True)
+                # No thread begins any more at the end of the interpreter.
+                with suppress(RuntimeError):
+                    thread.start()
+                    self._catching_up = thread
+                    self._wait(left)
+                    atexit.register(self._end)
         return len(text)
 
     def _wait(self, line: bytes) -> None:
@@ -98,17 +100,17 @@ class StandardError(io.TextIOBase):
         self._bytes += len(line)
 
     def _catch_up(self) -> None:
-        while line := self._next():
+        while (line := self._next()) is not None:
             _taken(line, None)
 
-    def _next(self) -> bytes:
+    def _next(self) -> bytes | None:
         with self._lock:
             if not self._behind and self._left_out:
                 self._wait(b"")
             if not self._behind:
                 atexit.unregister(self._end)
                 self._catching_up = None
-                return b""
+                return None
             line = self._behind.popleft()
             self._bytes -= len(line)
             return line

@@ -77,7 +77,7 @@ def test_nothing_waits_for_a_reader_of_standard_error_that_does_not_read(
 
     with open(writer, "w") as unread:
         monkeypatch.setattr(sys, "stderr", unread)
-        logs(lines)
+        logs(["", *lines[:700], "", *lines[700:]])
         read = b""
         while (catching_up := stream._catching_up) is not None:
             with suppress(BlockingIOError):
