@@ -147,7 +147,7 @@ ROOMS: dict[str, set[str]] = {
         "controller.child_processes", "controller.embedded_zookeeper", "controller.errors", "controller.maven",
     },
     "controller.analysis": {
-        "controller.errors", "controller.exit_codes", "controller.maven",
+        "controller.child_processes.is_running", "controller.errors", "controller.exit_codes", "controller.maven",
         "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema", "proto.texts",
     },
     "controller.workload": {

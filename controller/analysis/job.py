@@ -33,7 +33,7 @@ from controller.analysis.intake.files import (
 )
 from controller.analysis.intake.staging import Staged, converted_in, stage
 from controller.analysis.lake.source import LakeSource
-from controller.analysis.local_files import LogFile, check_local, has_scheme
+from controller.analysis.local_files import LogFile, check_local, has_scheme, output, spark_path
 from controller.analysis.object_storage.jars import jars_for
 from controller.analysis.page.rendering import render
 from controller.analysis.progress import Phase, Progress, entered, estimated_lines, stage_progress, stepped
@@ -72,16 +72,11 @@ def run_report(
     size = check_local(log_dirs) if source is None else source.log_bytes
     local = size is not None
     quick = size is not None and size <= QUICK_BYTES
-    out = str(out_dir)
-    own_log_dir = Path.cwd()
+    progress("starting Spark")
+    entered(progress, Phase.SPARK)
     try:
-        if not has_scheme(out):
-            own_log_dir = Path(out)
-            own_log_dir.mkdir(parents=True, exist_ok=True)
-            out = str(own_log_dir.resolve())
-        progress("starting Spark")
-        entered(progress, Phase.SPARK)
         with (
+            output(out_dir) as (out, own_log_dir),
             _reading_early(log_dirs if source is None and local else (), out) as begun,
             spark_session(
                 master,
@@ -103,7 +98,7 @@ def run_report(
                 why = f"Spark failed: {first_line(error)} (more in {own_log_dir / LOG_NAME})"
                 raise ReportError(why) from error
     except OSError as error:
-        raise ReportError(f"{error.filename or out}: {error.strerror or error}") from error
+        raise ReportError(f"{error.filename or out_dir}: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -129,7 +124,7 @@ def _report(
     asked: Asked,
 ) -> ReportSummary:
     begun_s = time.monotonic()
-    where = out if has_scheme(out) else f"file:{out}"
+    where = spark_path(out)
     staging = f"{where}/_staging"
     try:
         source = replace(read(staging, progress), asked=asked)

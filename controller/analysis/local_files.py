@@ -6,10 +6,12 @@ A path without a scheme is local; for a report, to the machine of the job's driv
 
 from __future__ import annotations
 
+import fcntl
 import fnmatch
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +44,33 @@ class LogFile:
 def has_scheme(path: str) -> bool:
     """Whether the path names a Hadoop file system rather than a local file."""
     return _SCHEME.match(path) is not None
+
+
+def spark_path(path: str) -> str:
+    """The name by which Spark finds a path, which is absolute if it is of this machine."""
+    return path if has_scheme(path) else f"file:{path}"
+
+
+@contextmanager
+def output(out_dir: Path | str) -> Iterator[tuple[str, Path]]:
+    """The directory that a report writes, made if it is of this machine: its full name, and where Spark's log goes.
+
+    Raises ReportError while another process writes there.
+    """
+    if has_scheme(str(out_dir)):
+        yield str(out_dir), Path.cwd()
+        return
+    directory = Path(out_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    locked = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ReportError(f"{out_dir}: another report is being written there") from None
+        yield str(directory.resolve()), directory
+    finally:
+        os.close(locked)
 
 
 def check_local(log_dirs: Sequence[Path | str]) -> int | None:

@@ -23,6 +23,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from controller.analysis.errors import ReportError
+from controller.child_processes import is_running
 from controller.embedded_zookeeper.ensemble import find_java
 
 APP_NAME = "state-change report"
@@ -39,6 +40,9 @@ SMALL_BYTES = 16 << 20
 LOG_NAME = "spark.log"
 #: How a JVM's stack begins what caused an exception, the last one being the first cause.
 _CAUSE = "Caused by: "
+#: What it says where it could not unpack a library of its own, and what that means.
+_NOT_UNPACKED = "no snappyjava in java.library.path"
+_NO_ROOM = "no room for its temporary files in {}; the environment variable TMPDIR names another directory"
 #: How long the JVM may take to end, and to write the archive of its classes.
 _END_S = 300
 
@@ -171,7 +175,8 @@ class ClassArchive:
         name = f"spark-{_digest(java, pyspark.__file__)}-{_digest(*stamps)}.jsa"
         path = Path(home) / "partition-controller" / name
         for left in path.parent.glob(f"{name}.*"):
-            if not _runs(left.suffix[1:]):
+            process = left.suffix[1:]
+            if not (process.isdecimal() and is_running(int(process))):
                 left.unlink(missing_ok=True)
         return cls(path, None if path.exists() else path.with_name(f"{name}.{os.getpid()}"))
 
@@ -213,16 +218,6 @@ def _stamp(file: Path) -> str:
     return f"{file} {found.st_size} {found.st_mtime_ns}"
 
 
-def _runs(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _compiler_options(quick: bool) -> tuple[str, ...]:
     """Spark makes one long method of each stage, which the JVM would interpret."""
     always = ("-XX:-DontCompileHugeMethods",)
@@ -243,7 +238,8 @@ def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive |
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"
-        f" -Dderby.system.home={scratch} {' '.join(_compiler_options(quick))} {archive.option if archive else ''}",
+        f" -Djava.io.tmpdir={scratch} -Dderby.system.home={scratch}"
+        f" {' '.join(_compiler_options(quick))} {archive.option if archive else ''}",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         # The usual one, with checksums, starts a process (chmod) for each file and directory that it makes.
@@ -336,5 +332,6 @@ def first_line(error: BaseException) -> str:
     if isinstance(error, Py4JError) and len(lines) > 1:
         # The first line names the call, which says nothing to anybody.
         causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
-        return (causes[-1] if causes else lines[1].removeprefix(": "))[:300]
+        cause = (causes[-1] if causes else lines[1].removeprefix(": "))[:300]
+        return _NO_ROOM.format(tempfile.gettempdir()) if _NOT_UNPACKED in cause else cause
     return next(iter(lines), type(error).__name__)[:300]

@@ -216,6 +216,11 @@ async def census(cluster: Cluster, *, hurry: bool = True) -> Census:
     return Census(led, held, offline, imbalanced)
 
 
+def instant(term: Term) -> object:
+    """Another one once the cluster state may have changed, and in the midst of another event, which may change it."""
+    return term.won.epoch, term.changes, term.machine.current_event
+
+
 class _Counts(NamedTuple):
     """Values that need a look at all partitions."""
 
@@ -246,7 +251,7 @@ class Gauges:
         if term is None:
             self._key, self._counts = None, _NOTHING
             return
-        key = (term.won.epoch, term.changes, term.machine.current_event)
+        key = instant(term)
         began_s = time.monotonic()
         if key == self._key or (self._key is not None and began_s < self._again_s):
             return

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from errno import EINVAL
 from pathlib import Path
 from typing import IO, Any
 
@@ -130,6 +131,7 @@ class StateLogWriter:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(b"\n")
             file.flush()
+        _check_regular(directory / FILE_NAME)
         self._thread = threading.Thread(target=self._run, name="state-log", daemon=True)
         self._thread.start()
 
@@ -290,6 +292,7 @@ class StateLogWriter:
         # Not what it is in: a disk that is gone must not be taken for an empty one.
         self.directory.mkdir(exist_ok=True)
         self._in_file = 0
+        _check_regular(path)
         self._end_torn_line(path)
         self._file = path.open("ab", buffering=0)
         self._opened_at = time.monotonic()
@@ -356,6 +359,12 @@ class StateLogWriter:
         except OSError as error:
             if (why := str(error.strerror or error)) != self._not_rotated[0]:
                 self._not_rotated = (why, False)
+
+
+def _check_regular(path: Path) -> None:
+    """Raises OSError: a pipe would hold up whoever opens or writes it, and end the process late."""
+    if path.exists() and not path.is_file():
+        raise OSError(EINVAL, "not a regular file", str(path))
 
 
 def _next_stamp(names: Iterable[str]) -> str:

@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ from controller.analysis.job import _stage, read_input, run_report, write_tables
 from controller.analysis.local_files import LogFile
 from controller.analysis.questions.asked import Asked
 from controller.analysis.summary import BROKERS_MAX, ReportSummary, collect_findings
+from controller.analysis.travel.job import run_travel
+from controller.analysis.travel.moments import parse_moment
 from controller.errors import ControllerError
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
@@ -216,6 +219,24 @@ def test_an_unwritable_output_is_a_clear_error(spark: SparkSession, tmp_path: Pa
         run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None)
 
 
+@pytest.mark.parametrize("second", [run_report, partial(run_travel, moments=[parse_moment("1")])])
+def test_while_a_report_is_written_another_one_into_its_directory_is_refused(
+    spark: SparkSession, tmp_path: Path, second: Callable[..., object]
+) -> None:
+    evil_log(tmp_path / "logs")
+    refused: list[str] = []
+
+    def meanwhile(line: str) -> None:
+        if line.startswith("tables:"):
+            with pytest.raises(ReportError) as caught:
+                second([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None)
+            refused.append(str(caught.value))
+
+    for _ in range(2):
+        run_report([tmp_path / "logs"], tmp_path / "out", progress=meanwhile)
+    assert refused == [f"{tmp_path / 'out'}: another report is being written there"] * 2
+
+
 def test_logs_that_are_rotated_before_they_are_opened_are_listed_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +275,8 @@ def run(tmp_path: Path, cache: Path, *command: str) -> subprocess.CompletedProce
     unset = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     environment |= {"PYSPARK_PYTHON": sys.executable, "XDG_CACHE_HOME": str(cache)}
+    # Where Java has its temporary files by itself, which TMPDIR does not change, may be no room.
+    environment |= {"JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={tmp_path / 'nowhere'}"}
     return subprocess.run(
         command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=900, check=False
     )

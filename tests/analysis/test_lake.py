@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -535,6 +536,12 @@ def test_a_directory_that_no_stream_can_watch_is_named(tmp_path: Path, name: str
             "c.D: No space",
         ),
         ("An error occurred while calling o5.parquet.\n: a.B: Job aborted\n\tat x", "a.B: Job aborted"),
+        (
+            "An error occurred while calling o5.parquet.\n: a.B: Job aborted\nCaused by: c.D:"
+            " no snappyjava in java.library.path: /usr/lib",
+            f"no room for its temporary files in {tempfile.gettempdir()}; the environment variable TMPDIR names another"
+            " directory",
+        ),
         ("An error occurred", "An error occurred"),
         ("", "Py4JError"),
     ],

@@ -135,12 +135,13 @@ def all_back(context: EventContext) -> Handler[Any]:
             lambda context: elect_leaders._asked(context, ElectLeaders(ElectionType.PREFERRED, None)),
             PASSED_MAX,
         ),
+        (lambda context: automatic_maintenance.offline_brokers(context.cluster, CoreSettings()), PASSED_MAX),
         (lambda context: deletion._has_replica(context, 3), PASSED_MAX),
         (all_drained, PASSED_MAX),
     ],
     ids=[
         *("replicas", "controlled shutdown", "bring online", "imbalances", "offline", "missing", "all back"),
-        *("lost data", "elect all", "forget a broker", "drained"),
+        *("lost data", "elect all", "describe", "forget a broker", "drained"),
     ],
 )
 def test_a_look_at_all_partitions_gives_way(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from proto.standard_streams import StandardError, is_interactive
+from proto.standard_streams import BEHIND_MAX, StandardError, is_interactive
 from tests.support.runtime.programs import environment
 
 #: Runs a command, and writes what a file is called that is opened after it, and what may be printed.
@@ -55,3 +58,38 @@ def test_what_standard_error_does_not_take_is_lost(monkeypatch: pytest.MonkeyPat
             monkeypatch.setattr(sys, "stderr", stream)
             assert StandardError().write("said \udcff\n") == 7
         assert Path(log.name).read_text() == "said \\udcff\n"
+
+
+def test_nothing_waits_for_a_reader_of_standard_error_that_does_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Lines wait for it, in order; what is too much is counted in their place."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    stream, lines = StandardError(), [f"{n} {'x' * n}\n" for n in range(2 * 2**10)]
+    assert sum(map(len, lines)) > BEHIND_MAX + 2**20 * 7 // 8
+
+    def logs(*texts: str) -> None:
+        writing = threading.Thread(target=lambda: [stream.write(text) for text in texts], daemon=True)
+        writing.start()
+        writing.join(60)
+        assert not writing.is_alive()
+
+    with open(writer, "w") as unread:
+        monkeypatch.setattr(sys, "stderr", unread)
+        for _ in range(2):
+            logs("", *lines[:700], "", *lines[700:])
+            read = b""
+            while (catching_up := stream._catching_up) is not None:
+                with suppress(BlockingIOError):
+                    read += os.read(reader, 2**20)
+                catching_up.join(0)
+            logs("read again\n")
+            read += os.read(reader, 2**20)
+            found = read.decode().splitlines(keepends=True)
+            note = json.loads(found[-2])
+            left_out = len(lines) - len(found[:-2])
+            assert note == {"event": "log_lines_left_out", "level": "warning", "count": left_out}
+            assert found == [*lines[:-left_out], found[-2], "read again\n"]
+            assert sum(map(len, found)) > BEHIND_MAX
+    os.close(reader)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,20 @@ def test_a_log_that_nobody_takes_ends_no_term(zookeeper: str, tmp_path: Path) ->
         running.until(lambda: records.exists() and '"to":"active"' in records.read_text())
         assert running.terminate() == 0
     assert [path.name for path in (tmp_path / "log").glob("crash-*")] == []
+
+
+def test_a_log_that_nobody_reads_holds_up_no_term(zookeeper: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "unread")
+    unread = os.open(tmp_path / "unread", os.O_RDWR | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(unread, b"x" * 4096)
+    unheard = ["sh", "-c", 'exec "$@" 2>unread', "sh"]
+    with program([*unheard, *controller(zookeeper)], tmp_path) as running:
+        records = tmp_path / "log" / "state-change.jsonl"
+        running.until(lambda: records.exists() and '"to":"active"' in records.read_text())
+        assert running.terminate() == 0
+    os.close(unread)
 
 
 def test_a_bug_in_a_term_dumps_what_was_known_and_ends_no_process(

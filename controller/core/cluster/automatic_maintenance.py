@@ -54,25 +54,6 @@ class OfflineBrokers(NamedTuple):
         return not self.limit or 2 * len(self.counted) < self.limit
 
 
-def offline_brokers(cluster: Cluster, settings: CoreSettings) -> OfflineBrokers:
-    """Count brokers."""
-    missing = _Missing(cluster, cluster.brokers)
-    for topic in cluster.topics.values():
-        missing.look(topic)
-    return _offline_brokers(cluster, settings, missing)
-
-
-def _offline_brokers(cluster: Cluster, settings: CoreSettings, missing: _Missing) -> OfflineBrokers:
-    gone = tuple(sorted(missing.found))
-    known = len(missing.present) + len(gone)
-    percentage = settings.maintenance_offline_brokers_percentage
-    limit = 0
-    if percentage:
-        limit = max(settings.maintenance_offline_brokers_min, -(-known * percentage // 100))
-    accepted = tuple(b for b in cluster.maintenance.accepted if b in gone)
-    return OfflineBrokers(known, gone, limit, accepted)
-
-
 class _Missing:
     """Assigned brokers that are not ``present``, and have been there."""
 
@@ -107,13 +88,13 @@ class _Missing:
         self._named_once |= settled
 
 
-def count_brokers(
-    context: EventContext,
+def offline_brokers(
+    cluster: Cluster,
+    settings: CoreSettings,
     registered: Collection[int] | None = None,
     topics: Iterable[Topic] | None = None,
 ) -> Handler[OfflineBrokers]:
-    """As ``offline_brokers``, in slices. ``registered``, ``topics``: as for ``reconsider``."""
-    cluster = context.cluster
+    """Count brokers, in slices. ``registered``, ``topics``: as for ``reconsider``."""
     missing = _Missing(cluster, cluster.brokers if registered is None else registered)
     passed = 0
     for topic in cluster.topics.values() if topics is None else topics:
@@ -121,7 +102,14 @@ def count_brokers(
         if (passed := passed + len(topic.partitions)) >= PASSED_MAX:
             passed = 0
             yield Pause.YIELD
-    return _offline_brokers(cluster, context.settings, missing)
+    gone = tuple(sorted(missing.found))
+    known = len(missing.present) + len(gone)
+    percentage = settings.maintenance_offline_brokers_percentage
+    limit = 0
+    if percentage:
+        limit = max(settings.maintenance_offline_brokers_min, -(-known * percentage // 100))
+    accepted = tuple(b for b in cluster.maintenance.accepted if b in gone)
+    return OfflineBrokers(known, gone, limit, accepted)
 
 
 def load(context: EventContext) -> Handler[None]:
@@ -157,7 +145,7 @@ def reconsider(
         and not state.accepted
     ):
         return
-    found = yield from count_brokers(context, registered, topics)
+    found = yield from offline_brokers(context.cluster, context.settings, registered, topics)
     if not found.healthy:
         cluster.healthy_since_us = None
     elif cluster.healthy_since_us is None:
@@ -182,7 +170,7 @@ def ends(context: EventContext) -> Handler[OfflineBrokers | None]:
     cluster, since = context.cluster, context.cluster.healthy_since_us
     if not cluster.maintenance.automatic or since is None:
         return None
-    found = yield from count_brokers(context)
+    found = yield from offline_brokers(context.cluster, context.settings)
     healthy_us = context.now_us - since
     if found.counted and healthy_us < context.settings.maintenance_healthy_seconds * 1_000_000:
         return None

@@ -147,7 +147,7 @@ def set_maintenance(context: EventContext, serial: int, request: SetMaintenance)
     attribution = Attribution(request.reason, request.author)
     gone: BrokerIds = ()
     if context.settings.maintenance_offline_brokers_percentage:
-        gone = (yield from automatic_maintenance.count_brokers(context)).gone
+        gone = (yield from automatic_maintenance.offline_brokers(context.cluster, context.settings)).gone
 
     def changed(before: Maintenance) -> Maintenance:
         if request.entered:

@@ -159,6 +159,9 @@ def _unsafe(
     plan = now.cancelled(original) if target is None else now.reassign_to(target)
     if problem := _too_wide(cluster, partition, plan):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
+    if target is None and cluster.deletion_requested(partition.topic.name):
+        # Its records are to go; who refuses would make its deletion wait for a move that may never end.
+        return None
     if why := drops_isr(partition, plan):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     if _loses_its_leader(cluster, partition, plan.replicas):

@@ -223,8 +223,12 @@ def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Hand
 
 
 def _losing(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, Reason]]:
-    """Those that leave out every ISR member by now: a leader that writes its ISR itself tells of it seconds later."""
-    leaving = [p for p, plan in plans.items() if rest(p.replicas, plan.replicas)]
+    """Those that leave out every ISR member by now: a leader that writes its ISR itself tells of it seconds later. Not
+    those of topics whose records are to be deleted."""
+    requested = context.cluster.deletion_requested
+    leaving = [
+        p for p, plan in plans.items() if rest(p.replicas, plan.replicas) and not requested(p.topic.name)
+    ]
     yield from refresh(context, leaving, FOUND)
     return {p: InSyncLeftOut(why) for p in leaving if (why := drops_isr(p, plans[p]))}
 

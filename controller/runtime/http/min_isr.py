@@ -18,6 +18,7 @@ from controller.errors import ControllerError
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.loop_lag import unhurried
 from controller.runtime.observe.metrics import GaugeSource
+from controller.runtime.state import instant
 from controller.runtime.term import Term
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
@@ -101,7 +102,7 @@ class MinIsrGauges:
             return
         self._counted_at = now_s
         await self._min_isr.refresh(term)
-        counted = (term.won.epoch, term.changes, term.machine.current_event, self._min_isr.reads)
+        counted = (instant(term), self._min_isr.reads)
         if counted != self._counted:
             self._under, self._at = await _count(term.machine.cluster, self._min_isr)
             self._counted = counted

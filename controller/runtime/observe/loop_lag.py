@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -104,6 +104,17 @@ async def unhurried(items: Iterable[T]) -> AsyncIterator[list[T]]:
         began_s = time.perf_counter()
         yield some
         await asyncio.sleep(UNHURRIED_REST * (time.perf_counter() - began_s))
+
+
+async def given_way(handler: Generator[object, None, T]) -> T:
+    """The result of a handler of the core that asks for nothing; others have their turn at each of its pauses."""
+    try:
+        while True:
+            next(handler)
+            await asyncio.sleep(0)
+    except StopIteration as over:
+        result: T = over.value
+        return result
 
 
 async def measure(metrics: LoopMetrics, event: Callable[[], str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from controller.core.cluster.automatic_maintenance import offline_brokers
 from controller.core.handlers import not_controller
 from controller.core.model import Broker
 from controller.core.requests.api import ControllerRequest
@@ -19,6 +20,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
 from controller.runtime import state
 from controller.runtime.daemon import Daemon
+from controller.runtime.observe.loop_lag import given_way
 from controller.runtime.push.messages import endpoints_of
 from controller.runtime.rpc.access import Stream
 from controller.runtime.rpc.history_service import HistoryService
@@ -67,9 +69,7 @@ class AdminService:
             "DescribeCluster": self._describe_cluster,
             "ListTopicDeletions": at_once(_list_deletions),
             "ListQuarantine": at_once(_list_quarantine),
-            "DescribeMaintenance": at_once(
-                lambda term: describe(term.machine.cluster, term.machine.settings)
-            ),
+            "DescribeMaintenance": self._describe_maintenance,
         }
         return {
             **{name: self._asking(name, method) for name, method in ASKED.items()},
@@ -154,8 +154,7 @@ class AdminService:
         """The active controller's view. Others answer NOT_CONTROLLER with the last known controller id."""
         cluster = term.machine.cluster
         counts = await state.census(cluster)
-        if self._leading() is not term:
-            raise AbandonedError("the controller resigned")
+        self._check_leading(term)
         return pb.DescribeClusterResponse(
             controller_id=self._daemon.current_controller.controller_id,
             controller_epoch=term.won.epoch,
@@ -169,6 +168,20 @@ class AdminService:
             problem_count=len(cluster.problems),
             unguarded=self._daemon.openness is Openness.BY_DEFAULT,
         )
+
+    async def _describe_maintenance(
+        self, term: Term, _: Message
+    ) -> maintenance_pb2.DescribeMaintenanceResponse:
+        cluster = term.machine.cluster
+        topics = list(cluster.topics.values())
+        found = await given_way(offline_brokers(cluster, term.machine.settings, topics=topics))
+        self._check_leading(term)
+        return describe(cluster, found)
+
+    def _check_leading(self, term: Term) -> None:
+        """After others have had their turn."""
+        if self._leading() is not term:
+            raise AbandonedError("the controller resigned")
 
 
 def _describe_broker(term: Term, broker: Broker, counts: state.Census) -> pb.BrokerDescription:

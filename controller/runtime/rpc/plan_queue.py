@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from threading import Event
 from typing import TypeVar
 
@@ -71,7 +71,10 @@ class PlanQueue:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
             cancelled.set()
-            await asyncio.wait([thread])
+            while not thread.done():
+                # Cancelled again, as when the server stops: the thread still plans.
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([thread])
             if not thread.cancelled():
                 thread.exception()
             raise

@@ -70,6 +70,10 @@ def cluster(settings: CoreSettings = ITSELF, brokers: int = 4) -> MachineHarness
     return rig
 
 
+def counted(rig: MachineHarness, settings: CoreSettings) -> OfflineBrokers:
+    return rig.drive(lambda context: offline_brokers(context.cluster, settings))
+
+
 def records(rig: MachineHarness) -> list[tuple[str, str]]:
     return [(change.to, change.reason) for change in rig.recorded(ControllerChange)]
 
@@ -78,10 +82,10 @@ def test_one_topic_that_names_brokers_that_never_were_causes_nothing() -> None:
     rig = cluster()
     rig.world.create_topic("wide", {0: [1, *range(901, 950)], 1: list(range(901, 950))})
     rig.run()
-    assert offline_brokers(rig.cluster, ITSELF).gone == ()
+    assert counted(rig, ITSELF).gone == ()
     rig.world.broker_down(2)
     rig.run()
-    assert offline_brokers(rig.cluster, ITSELF).gone == (2,)
+    assert counted(rig, ITSELF).gone == (2,)
     assert not rig.cluster.maintenance.automatic
     assert not MachineHarness(rig.world, epoch=2, settings=ITSELF).failover().cluster.maintenance.automatic
 
@@ -93,9 +97,9 @@ def test_nor_does_a_reassignment_of_several_topics_to_such_brokers() -> None:
     rig.world.ask_reassignment({("t", 0): [1, *range(901, 950)], ("u", 0): [1, *range(901, 950)]})
     rig.run()
     assert assigned(rig)[1] == list(range(901, 950))
-    assert offline_brokers(rig.cluster, ITSELF).gone == ()
+    assert counted(rig, ITSELF).gone == ()
     taken_over = MachineHarness(rig.world, epoch=2, settings=ITSELF).failover()
-    assert offline_brokers(taken_over.cluster, ITSELF).gone == ()
+    assert counted(taken_over, ITSELF).gone == ()
 
 
 # --- what is held ------------------------------------------------------------------------------------------
@@ -370,7 +374,7 @@ def test_how_many_are_too_many(brokers: int, gone: int, percentage: int, least: 
     rig.world.broker_down(lost[-1])
     rig.run()
     assert rig.cluster.maintenance.automatic is enters
-    assert offline_brokers(rig.cluster, settings).gone == tuple(lost)
+    assert counted(rig, settings).gone == tuple(lost)
     # A controller that takes over only now comes to the same, where more than one topic names the brokers.
     rig.world.create_topic("u", {0: list(range(1, brokers + 1))})
     rig.world.nodes.pop(MAINTENANCE, None)
@@ -623,5 +627,5 @@ def test_brokers_that_are_gone_keep_nobody_in_a_mode_that_is_not_wanted() -> Non
     rig = active(1, 2, t=[[1, 2]])
     rig.world.broker_down(1)
     rig.run()
-    found = offline_brokers(rig.cluster, CoreSettings())
+    found = counted(rig, CoreSettings())
     assert (found.gone, found.limit, found.healthy) == ((1,), 0, True)

@@ -448,6 +448,28 @@ def test_cancelling_ends_a_move_that_its_topic_s_deletion_waits_for() -> None:
     assert "t" not in rig.world.topics
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_cancelling_lets_a_topic_be_deleted_whose_added_replica_alone_is_in_sync(late: bool) -> None:
+    """Its records are to go with it; else it could be deleted only once the move ends, which may be never."""
+    rig = moved_to_an_added_leader()
+    rig.world.broker_down(2)
+    rig.run()
+    if not late:
+        rig.world.broker_down(1)
+        rig.run()
+        assert rig.stored()[2] == [3]
+    else:
+        rig.world.shrink_or_grow("t", 0, [3])
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    assert ask(rig, {T: None}) == {"t-0": "NONE"}
+    rig.world.broker_up(1)
+    rig.world.broker_up(2)
+    rig.run()
+    assert "t" not in rig.world.topics
+    assert not any(T in folders for folders in rig.world.folders.values())
+
+
 # --- the legacy znode ------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import errno
 import gzip
 import io
 import json
+import os
 import shutil
 import threading
 import time
@@ -404,3 +405,16 @@ def test_a_disk_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
     writer.close()
     assert not disk.exists()
     assert writer.dropped == 2
+
+
+def test_a_log_that_is_no_file_is_refused_and_later_written_by_nobody(
+    open_log: OpenLog, state_log_dir: Path
+) -> None:
+    """To open a pipe that nobody reads would last for ever, and the end of the process half a minute."""
+    log = open_log()
+    os.mkfifo(state_log_dir / FILE_NAME)
+    with pytest.raises(OSError, match=r"not a regular file: .*state-change.jsonl"):
+        StateLogWriter(state_log_dir, "controller", 1)
+    log.append([{"kind": "broker", "to": "gone"}], cause="Test")
+    assert log.flush()
+    assert (log.written, log.dropped) == (0, 1)

@@ -453,6 +453,29 @@ def batch(*records: StateRecord) -> LogBatch:
     return LogBatch(records, "why", "BrokerChange", 12)
 
 
+def test_what_changes_during_the_count_is_undone_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "AT_ONCE", 1)
+    cluster, recent = cluster_of("a", "b", "c"), Recent(1, 1000)
+    changed, created = (cluster.topics[name].partitions[0] for name in ("b", "c"))
+    led, lost, later = state(1, (1, 2), 3, 5), state(-1, (2,), 4, 6), state(-1, (2,), 5, 7)
+    recent.add(batch(BrokerChange(3, "online", "offline")), 7, 10)
+
+    async def run() -> list[Counts]:
+        replayed, term = a_replay(recent), term_of(cluster)
+        counting = asyncio.create_task(replayed._counted(term, await replayed._then(term, 15)))
+        for record in (
+            LeadershipChange(changed, led, lost),
+            PartitionTransition(created, PartitionState.NON_EXISTENT, PartitionState.NEW, None),
+            LeadershipChange(changed, lost, later),
+        ):
+            changed.leadership = later
+            recent.add(batch(record), 7, 20)
+            await asyncio.sleep(0)
+        return (await counting).topics
+
+    assert asyncio.run(run()) == [Counts(2), Counts(2), Counts(1)]
+
+
 def test_changes_are_undone_newest_first() -> None:
     cluster = cluster_of("t", partitions=3)
     one, two, three = cluster.topics["t"].partitions.values()

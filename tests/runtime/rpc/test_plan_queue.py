@@ -71,6 +71,30 @@ async def test_the_plan_of_a_caller_that_went_away_ends_before_the_next_begins()
     assert await after == "done"
 
 
+async def test_who_is_cancelled_again_waits_on_for_the_thread() -> None:
+    queue, work, may_look = PlanQueue(), Work(), threading.Event()
+
+    def seldom(give_way: Callable[[], None]) -> str:
+        def looks() -> None:
+            may_look.wait()
+            give_way()
+
+        return work(looks)
+
+    caller = asyncio.create_task(planned(queue, seldom))
+    await begun(work)
+    for _ in range(3):
+        caller.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+    waited = not caller.done()
+    may_look.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert waited
+    assert work.running == 0
+
+
 async def test_one_who_stops_waiting_leaves_his_place() -> None:
     queue, work = PlanQueue(), Work()
     first = asyncio.create_task(planned(queue, work))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -75,6 +76,8 @@ class Replay:
         self._scale: tuple[int, float, dict[str, Any]] = (0, 0.0, {})
         #: The last moment: the term, its time, its count.
         self._last: tuple[int, int, Survey] | None = None
+        #: The place of the newest batch that is undone for the moment that is being made.
+        self._undone = -1
 
     def answers(self) -> Iterator[tuple[str, Answer]]:
         yield "scale", self._timeline
@@ -155,6 +158,7 @@ class Replay:
         absent: set[tuple[str, int]] = set()
         registered = set(term.machine.cluster.brokers)
         looked = 0
+        self._undone = next((e.before for e in self._asking.daemon.recent.entries(term.won.epoch)), -1)
         for entry in self._asking.daemon.recent.entries(term.won.epoch):
             if entry.ts_us <= at_us:
                 break
@@ -165,8 +169,23 @@ class Replay:
                 await asyncio.sleep(0)
         return Then(states, absent, frozenset(registered))
 
+    def _undo_later(self, term: Term, then: Then) -> None:
+        """Undo what came while others had their turn."""
+        entries = self._asking.daemon.recent.entries(term.won.epoch)
+        later = list(takewhile(lambda entry: entry.before > self._undone, entries))
+        if not later:
+            return
+        states: dict[tuple[str, int], LeaderAndIsr | None] = {}
+        absent: set[tuple[str, int]] = set()
+        for entry in later:
+            _undo(entry.batch, states, absent, set())
+        then.absent.update(absent)
+        then.states.update({key: state for key, state in states.items() if key not in then.states})
+        self._undone = later[0].before
+
     async def _counted(self, term: Term, then: Then) -> Survey:
         cluster, survey, since = term.machine.cluster, Survey(then.registered), 0
+        self._undo_later(term, then)
         for name in sorted(cluster.topics):
             # It may have been deleted meanwhile.
             if (topic := cluster.topics.get(name)) is None:
@@ -179,6 +198,7 @@ class Replay:
                 if since >= AT_ONCE:
                     since = 0
                     await asyncio.sleep(0)
+                    self._undo_later(term, then)
             if ones:
                 survey.names.append(name)
                 survey.topics.append(total(ones))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from controller.core.cluster.automatic_maintenance import offline_brokers
-from controller.core.context import CoreSettings
+from controller.core.cluster.automatic_maintenance import OfflineBrokers
 from controller.core.model import Attribution, Cluster
 from controller.core.requests.operator import (
     CancelShutdown,
@@ -66,11 +65,10 @@ def show_outcome(reply: OperatorReply) -> pb.OperatorResponse:
     )
 
 
-def describe(cluster: Cluster, settings: CoreSettings) -> pb.DescribeMaintenanceResponse:
+def describe(cluster: Cluster, found: OfflineBrokers) -> pb.DescribeMaintenanceResponse:
     """The current pause, maintenance and drains, and how far the controller is from entering maintenance
     automatically."""
     state = cluster.maintenance
-    found = offline_brokers(cluster, settings)
     return pb.DescribeMaintenanceResponse(
         paused=_attribution(state.paused),
         maintenance=_attribution(state.entered),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from controller.runtime.rpc.plan_queue import AbandonedError, BusyError
 from controller.runtime.zookeeper import cluster_reader
 from proto.gen import admin_service_pb2 as admin
 from proto.gen import inspection_pb2 as pb
+from proto.gen import maintenance_pb2
 from proto.security.access import Openness
 from tests.support.core.world import a_broker, state
 
@@ -167,6 +169,24 @@ async def test_who_resigns_while_it_counts_does_not_describe_the_cluster(
     told: Any = await AdminService(leading.daemon).methods()["DescribeCluster"](
         admin.DescribeClusterRequest(), None
     )
+    assert told.error_code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_who_resigns_while_it_counts_the_missing_does_not_describe_the_maintenance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leading = Leading(cluster_of("t", "u"), monkeypatch)
+    monkeypatch.setattr("controller.core.cluster.automatic_maintenance.PASSED_MAX", 1)
+    describe = AdminService(leading.daemon).methods()["DescribeMaintenance"]
+    request = maintenance_pb2.DescribeMaintenanceRequest()
+    leading.machine.cluster.registered_before.add(2)
+    del leading.machine.cluster.brokers[2]
+    told: Any = await describe(request, None)
+    assert (told.error_code, list(told.gone)) == (ErrorCode.NONE, [2])
+    describing = asyncio.ensure_future(describe(request, None))
+    await asyncio.sleep(0)
+    leading.daemon.active = False
+    told = await describing
     assert told.error_code == ErrorCode.NOT_CONTROLLER
 
 

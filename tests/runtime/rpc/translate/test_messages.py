@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode as KafkasErrorCode
 
-from controller.core.context import CoreSettings
+from controller.core.cluster.automatic_maintenance import OfflineBrokers
 from controller.core.model import Broker, Cluster, FeatureRange, Freeze, Maintenance, StopApproval
 from controller.core.reasons import StateGone
 from controller.core.requests.configs import AlterConfigs, ConfigAlteration, ConfigChange, ConfigResource
@@ -182,9 +182,9 @@ def test_no_margin_is_not_the_same_as_no_answer(margin: int | None, shown: int) 
 
 def test_a_freeze_is_told_with_its_end() -> None:
     cluster = Cluster(1)
-    assert maintenance.describe(cluster, CoreSettings()).frozen_until_ms == 0
+    assert maintenance.describe(cluster, OfflineBrokers(0, (), 0)).frozen_until_ms == 0
     cluster.maintenance = Maintenance(freeze=Freeze("why", "who", 1_700_000_000_250))
-    told = maintenance.describe(cluster, CoreSettings())
+    told = maintenance.describe(cluster, OfflineBrokers(0, (), 0))
     assert (told.frozen.reason, told.frozen.author, told.frozen_until_ms) == (
         "why",
         "who",
