@@ -7,14 +7,15 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from controller.errors import EnvironmentFault
 from controller.workload import kafka_clients
-from controller.workload.history import Begun, Ended, Line, Read, load, value_of
+from controller.workload.history import Begun, Ended, Line, Noted, Read, load, value_of
 from controller.workload.kafka_clients import TRANSACTION, Reader, Writer, partitions_of
 from controller.workload.load import Load
 from tests.support.runtime.sessions import until
@@ -78,7 +79,7 @@ def test_a_reader_that_is_told_to_stop_reads_what_was_written_before(
         got.set()
         assert goes_on.wait(20)
 
-    reader = Reader(3, TOPIC, kafka.settings, note)
+    reader = Reader(3, TOPIC, {**kafka.settings, "enable.partition.eof": True}, note)
     for sequence in range(5):
         kafka.producer.produce(TOPIC, value_of(1, sequence, 20), partition=0)
         if sequence == 0:
@@ -91,10 +92,13 @@ def test_a_reader_that_is_told_to_stop_reads_what_was_written_before(
     reader.join(30)
     assert not reader.is_alive()
     reads = [line for line in lines if isinstance(line, Read)]
-    assert reads == lines
     assert [(r.reader, r.topic, r.partition, r.offset, r.writer, r.sequence) for r in reads] == [
         (3, TOPIC, 0, n, 1, n) for n in range(5)
     ]
+    assert all(read.high_watermark == read.offset + 1 for read in reads), "a client is not told"
+    # What it is told as an error is noted: that nothing is left, for example.
+    notes = [line.text for line in lines if isinstance(line, Noted)]
+    assert "_PARTITION_EOF" in notes[-1]
     assert reader.seen == {(1, n) for n in range(5)}
 
 
@@ -173,6 +177,14 @@ async def test_a_whole_workload_reads_what_was_acknowledged_last(
 async def test_a_workload_whose_producers_met_errors_says_so(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rates: list[float] = []
+
+    class Sharing(Writer):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            rates.append(self.rate)
+
+    monkeypatch.setattr(kafka_clients, "Writer", Sharing)
     monkeypatch.setattr(kafka_clients, "VALUE_BYTES", 2_000_000)
     plan = Load((kafka.settings["bootstrap.servers"],), TOPIC, tmp_path / "history", 2, 0)
     stop = asyncio.Event()
@@ -180,6 +192,7 @@ async def test_a_workload_whose_producers_met_errors_says_so(
     running = kafka_clients.run(plan, stop)
     with pytest.raises(EnvironmentFault, match=r"2 errors of producers, the first: writer 0 ended: .*SIZE"):
         await running
+    assert rates == [100.0, 100.0], "they share the rate"
 
 
 def test_a_topic_has_its_partitions_and_a_broker_that_does_not_answer_is_named(
@@ -189,3 +202,65 @@ def test_a_topic_has_its_partitions_and_a_broker_that_does_not_answer_is_named(
     monkeypatch.setattr(kafka_clients, "DRAIN_S", 0.1)
     with pytest.raises(EnvironmentFault, match=r"no broker of 127.0.0.1:1 answers"):
         partitions_of({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, TOPIC)
+
+
+class Asked:
+    """A producer that is told this of the topic, one after the other; the last for ever."""
+
+    def __init__(self, *errors: int | None) -> None:
+        self.errors = list(errors)
+
+    def __call__(self, _: Any) -> Asked:
+        return self
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        del timeout
+        code = self.errors.pop(0) if len(self.errors) > 1 else self.errors[0]
+        found = SimpleNamespace(error=None if code is None else KafkaError(code), partitions={0: 0, 1: 0})
+        return SimpleNamespace(topics={topic: found})
+
+
+def test_only_a_topic_that_a_broker_has_not_heard_of_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker of librdkafka has heard of every topic."""
+    for heard in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE):
+        monkeypatch.setattr(kafka_clients, "Producer", Asked(heard, None))
+        assert partitions_of({}, TOPIC) == 2
+    refused = Asked(KafkaError.TOPIC_AUTHORIZATION_FAILED, None)
+    monkeypatch.setattr(kafka_clients, "Producer", refused)
+    with pytest.raises(EnvironmentFault, match=r"topic t: .*AUTHORIZATION"):
+        partitions_of({}, TOPIC)
+    monkeypatch.setattr(kafka_clients, "Producer", Asked(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    monkeypatch.setattr(kafka_clients, "HEARD_S", 0.0)
+    with pytest.raises(EnvironmentFault, match=r"topic t: .*UNKNOWN_TOPIC"):
+        partitions_of({}, TOPIC)
+
+
+def test_what_may_be_called_again_is_and_other_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_clients, "time", SimpleNamespace(sleep=lambda _: None))
+    answers = [True, True, None, False]
+
+    def call() -> None:
+        if (again := answers.pop(0)) is not None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "late", False, again))
+
+    kafka_clients._again(call)
+    assert answers == [False]
+    with pytest.raises(KafkaException):
+        kafka_clients._again(call)
+
+
+def test_acknowledgements_are_served_until_the_next_record_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll ends with the first one, here after 0.3 s each."""
+    now_s, polls = 10.0, list[float]()
+
+    def poll(timeout_s: float) -> None:
+        nonlocal now_s
+        polls.append(round(timeout_s, 1))
+        now_s += min(timeout_s, 0.3)
+
+    monkeypatch.setattr(kafka_clients, "time", SimpleNamespace(monotonic=lambda: now_s))
+    producer: Any = SimpleNamespace(poll=poll)
+    kafka_clients._serve_until(producer, 10.8)
+    assert polls == [0, 0.8, 0.5, 0.2]
+    kafka_clients._serve_until(producer, 10.0)
+    assert polls[4:] == [0]
