@@ -597,6 +597,19 @@ def test_each_combination_of_directories_is_looked_at() -> None:
     assert [rig.stored(topic)[2] for topic in "tu"] == [[1, 2], [2]]
 
 
+def test_whether_a_clean_candidate_is_there_is_a_matter_of_directories() -> None:
+    """All have the same ISR; of the second the only member came back empty, and only it is elected uncleanly."""
+    world = world_of(1, 2)
+    for topic, known in (("t", 10), ("u", NEW), ("v", 10)):
+        world.create_topic(topic, {0: [1, 2]})
+        world.put_state(topic, 0, kept(-1, (1,), (known,)))
+        world.configure(topic, {UNCLEAN: "true"})
+    rig = MachineHarness.active(world)
+    assert [rig.stored(topic)[::2] for topic in "tuv"] == [(1, [1])] * 3
+    assert [world.states[topic, 0].recovery for topic in "tuv"] == [RECOVERED, RECOVERING, RECOVERED]
+    assert rig.rejects() == [], "at the first attempt"
+
+
 def test_all_slices_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_data, "slices", partial(slices, size=1))
     world = world_of(1, 2)
