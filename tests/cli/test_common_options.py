@@ -59,13 +59,7 @@ def test_how_it_is_shown_may_be_said_twice() -> None:
 
 def test_an_option_of_the_program_has_its_place_before_the_verb() -> None:
     refused = CliRunner().invoke(main, ["topics", "list", "--timeout", "3"])
-    assert (
-        refused.exit_code,
-        "give it before the verb: pctl --timeout ..." in refused.output.replace("main", "pctl"),
-    ) == (
-        2,
-        True,
-    )
+    assert (refused.exit_code, "--timeout: give it before the verb" in refused.output) == (2, True)
 
 
 def test_a_token_is_sent_over_tls_only(tmp_path: Path) -> None:
