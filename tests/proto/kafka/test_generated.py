@@ -51,7 +51,7 @@ SPECIFICATION = "// a comment\n" + json.dumps(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def made() -> dict[str, Any]:
     found: dict[str, Any] = {"__name__": "made"}
     exec(compile(_Module(message(SPECIFICATION)).source(), "made", "exec", dont_inherit=True), found)

@@ -16,7 +16,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.planning import scenarios
 from controller.planning.scenarios import Terms
 from controller.runtime.http.access import CALLER
-from controller.runtime.http.console import changes, replay, views, whatif
+from controller.runtime.http.console import changes, replay, views, whatif, work
 from controller.runtime.http.console.api import Api
 from controller.runtime.http.console.asking import ROWS_MAX, Asking, RefusedError, as_dict
 from controller.runtime.http.console.events import Events
@@ -26,6 +26,7 @@ from controller.runtime.rpc.translate.plan_data import plan_data
 from proto.gen import admin_service_pb2, inspection_pb2
 from proto.security.authorization import ANONYMOUS, Principal
 from tests.runtime.http.test_console_alone import Browser, Settings, cluster_of, term_of
+from tests.support.core.world import a_broker
 from tests.support.planning.clusters import Small
 
 GET = make_mocked_request("GET", "/?topic=t&id=2")
@@ -244,3 +245,44 @@ async def test_moves_that_are_not_shown_are_counted() -> None:
     asking: Any = SimpleNamespace(rpc=rpc, leading=lambda: term)
     found = await Work(asking)._work(GET)
     assert (len(found["reassignments"]), found["reassignments_count"]) == (ROWS_MAX, ROWS_MAX + 2)
+
+
+async def test_objections_that_are_not_shown_are_counted() -> None:
+    async def rpc(*_: Any) -> Any:
+        return SimpleNamespace(answer=msgspec.json.encode({"reasons": ["r"] * (ROWS_MAX + 2)}).decode())
+
+    asking: Any = SimpleNamespace(rpc=rpc)
+    found = await whatif.WhatIf(asking)._stoppable(make_mocked_request("GET", "/?brokers=1"))
+    assert (len(found["reasons"]), found["reasons_count"]) == (ROWS_MAX, ROWS_MAX + 2)
+
+
+async def test_of_a_deletion_it_is_told_how_much_is_left() -> None:
+    term = term_of(cluster_of("t"))
+    deletions = [admin_service_pb2.TopicDeletion(name="t", pending_reason="why", replicas_left=3)]
+
+    async def rpc(*_: Any) -> Any:
+        return SimpleNamespace(partitions=[], topics=deletions)
+
+    asking: Any = SimpleNamespace(rpc=rpc, leading=lambda: term)
+    found = await Work(asking)._work(GET)
+    assert found["deletions"] == [
+        {"topic": "t", "phase": "deleted", "why": "why", "replicas_left": 3, "replicas": 4}
+    ]
+
+
+async def test_what_leaves_a_broker_goes_elsewhere_in_changes_that_the_controller_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is to be deleted stays."""
+    monkeypatch.setattr(work, "PARTITIONS_MAX", 2)
+    cluster = cluster_of("gone", "t", partitions=3)
+    cluster.brokers[3] = a_broker(3, 53)
+    cluster.topics_to_delete.add("gone")
+    asking: Any = SimpleNamespace(leading=lambda: term_of(cluster), may_see=lambda *_: True)
+    found = await Work(asking)._vacate(make_mocked_request("GET", "/?broker=1"))
+    assert found["of"] == 3
+    assert [(m["topic"], m["partition"]) for m in found["moves"]] == [("t", 0), ("t", 1)]
+    assert all(1 not in m["replicas"] for m in found["moves"])
+    del cluster.brokers[3]
+    with pytest.raises(RefusedError):
+        await Work(asking)._vacate(make_mocked_request("GET", "/?broker=1"))
