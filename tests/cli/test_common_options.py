@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,9 +25,10 @@ from controller.client import admin
 from controller.core.model import Broker, Endpoint
 from controller.errors import EnvironmentFault
 from controller.exit_codes import EXIT_REFUSED
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.acl_migration import Migrated
 from controller.runtime.zookeeper.cluster_reader import ClusterState
-from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.workload import load
 from proto.gen import inspection_pb2
 from proto.security.tokens import tokens_in
@@ -95,6 +97,64 @@ async def test_a_watch_tries_again_after_its_pause(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Enough):
         await options._repeat(Options("h:1", "tsv", 1.0), 2.5, cast("Any", None))
     assert pauses == [2.5, 2.5]
+
+
+async def test_a_watch_goes_on_in_another_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[int] = []
+    opened: list[Any] = []
+
+    @asynccontextmanager
+    async def connected(_: Options) -> AsyncIterator[Any]:
+        opened.append(SimpleNamespace(over=False))
+        yield opened[-1]
+
+    async def work(session: Any) -> None:
+        rounds.append(len(opened))
+        session.over = len(rounds) % 2 == 0
+        if len(rounds) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Options, "connected", connected)
+    with pytest.raises(KeyboardInterrupt):
+        await options._repeat(Options("h:1", "tsv", 1.0), 0.0, work)
+    assert rounds == [1, 1, 2, 2]
+
+
+def test_a_session_is_opened_where_it_is_asked_for_and_nothing_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        cluster_reader, "connected", lambda *given, **more: asked.append((given, more["create_chroot"]))
+    )
+    Options("h:1/x", "table", 2.5).connected()
+    assert asked == [(("h:1/x", 2500), False)]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConnectionLossError(), "pctl: the connection to ZooKeeper at h:1 was lost\n"),
+        (EnvironmentFault("no ZooKeeper"), "pctl: no ZooKeeper\n"),
+    ],
+)
+def test_an_expected_failure_is_a_line(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @asynccontextmanager
+    async def connected(_: Options) -> AsyncIterator[Any]:
+        yield SESSION
+
+    @options.on_cluster
+    async def verb(_options: Options, _session: Session) -> None:
+        raise error
+
+    monkeypatch.setattr(Options, "connected", connected)
+    with pytest.raises(SystemExit) as ended:
+        verb(Options("h:1", "table", 1.0))
+    assert (ended.value.code, capsys.readouterr().err) == (1, said)
+    with pytest.raises(click.UsageError, match="brokers answer only"):
+        verb(Options("", "table", 1.0, bootstrap=["b:1"]))
 
 
 def test_rounds_of_yaml_are_documents(capsys: pytest.CaptureFixture[str]) -> None:
