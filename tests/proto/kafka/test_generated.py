@@ -131,9 +131,11 @@ def test_what_may_be_ignored_is_left_out(made: dict[str, Any]) -> None:
         (2, "02" "01" "04" "00000009" "05" "00", 9),
         (2, "01" "00" "02" "0263", 7),
         (2, "01" "01" "05" "0000000900", None),
+        # What is left of it looks like the next one.
+        (2, "02" "01" "05" "00000009" "05" "00", None),
         (2, "01" "01" "04" "000000", None),
     ],
-    ids=["none", "unknown", "known and unknown", "of a later version", "too long", "cut"],
+    ids=["none", "unknown", "known and unknown", "of a later version", "too long", "two in one", "cut"],
 )  # fmt: skip
 def test_tagged_fields_are_taken_or_passed_over(
     made: dict[str, Any], version: int, end: str, found: int | None
