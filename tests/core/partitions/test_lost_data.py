@@ -58,6 +58,13 @@ def test_the_first_state_names_the_directories_and_later_ones_keep_them() -> Non
     rig.check_converged()
 
 
+def test_the_first_state_names_the_directories_of_its_isr_only() -> None:
+    world = world_of(1, 2, 3)
+    world.broker_down(1)
+    MachineHarness.active(world)
+    assert directories(world) == ((2, 3), (20, 30))
+
+
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_member_that_lost_its_disk_while_no_controller_was_there(leader: int) -> None:
     world = world_of(1, 2, 3)
