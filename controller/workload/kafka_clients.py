@@ -20,10 +20,11 @@ from controller.workload.writers import Progress, now_us
 
 #: Length of an unpadded value; room for the name.
 VALUE_BYTES = 100
-#: The longest that producers wait for answers at the end, and readers for its records, seconds.
+#: The longest that producers wait for answers at the end, seconds.
 DRAIN_S = 120.0
-#: When nothing comes for so long a reader has read all: a fetch waits for half of it at the broker, seconds.
-QUIET_S = 1.0
+#: A reader has read all when nothing comes for so long, twice as long as a fetch waits at the broker; and the longest
+#: that it reads on at the end, seconds.
+QUIET_S, READ_ON_S = 1.0, 30.0
 #: How long a broker may take to hear of a topic, seconds.
 HEARD_S = 15.0
 #: What a broker says of a topic or a leader that it has not heard of.
@@ -208,7 +209,7 @@ class Reader(threading.Thread):
         try:
             while not self._stop_asked.is_set():
                 self._poll(consumer, 0.1)
-            ends = time.monotonic() + DRAIN_S
+            ends = time.monotonic() + READ_ON_S
             while self._poll(consumer, QUIET_S) and time.monotonic() < ends:
                 pass
         finally:
