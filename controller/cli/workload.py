@@ -144,6 +144,8 @@ def _data_dirs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) ->
             raise click.BadParameter(f"{text!r}: must be BROKER=DIRECTORY")
         if not Path(directory).is_dir():
             raise click.BadParameter(f"{text!r}: no such directory")
+        if id_ in found:
+            raise click.BadParameter(f"{text!r}: broker {id_} has one already, and only one is compared")
         found[id_] = Path(directory)
     return found
 

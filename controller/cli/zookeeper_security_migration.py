@@ -10,12 +10,13 @@ from pathlib import Path
 import click
 
 from controller.cli.common.settings import load_settings, with_settings
-from controller.errors import ConfigError
+from controller.errors import ConfigError, ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime.config import SETTINGS, Settings
 from controller.runtime.kafka.security.setup import zookeeper_access
 from controller.runtime.zookeeper import acl_migration, cluster_reader
 from controller.runtime.zookeeper.acl_migration import Migrated
+from controller.runtime.zookeeper.session import ConnectionLossError
 
 _FLAGS = tuple(
     setting.name
@@ -58,7 +59,12 @@ def zookeeper_security_migration(
         click.echo(f"zookeeper-security-migration: {error}", err=True)
         sys.exit(EXIT_USAGE)
     settings = replace(settings, zookeeper_set_acl=kind == "secure")
-    done = asyncio.run(_migrate(settings, enable_path_check))
+    try:
+        done = asyncio.run(_migrate(settings, enable_path_check))
+    except (ControllerError, ConnectionLossError) as error:
+        why = error or "the connection to ZooKeeper was lost: run it again"
+        click.echo(f"zookeeper-security-migration: {why}", err=True)
+        sys.exit(EXIT_FAILED)
     if done is None:
         sys.exit(EXIT_FAILED)
     click.echo(f"{done.changed} znodes changed, {done.failures} failed")

@@ -88,7 +88,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Verdict:
-    """Findings, and counts of what was checked. ``ok``: there are no findings, and there were records to check."""
+    """Findings, and counts of what was checked. ``ok``: there are no findings, and records were checked."""
 
     findings: list[Finding] = field(default_factory=list)
     acknowledged: int = 0
@@ -103,7 +103,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        return not self.findings and self.acknowledged > 0 and self.partitions > 0
+        return not self.findings and self.acknowledged > self.not_checked and self.partitions > 0
 
     def count(self, kind: Kind) -> int:
         return sum(finding.kind is kind for finding in self.findings)
@@ -117,10 +117,10 @@ class Verdict:
         if self.findings:
             counts = Counter(str(finding.kind) for finding in self.findings)
             return "BAD: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()) + f" ({checked})"
-        if not self.ok:
-            return f"NOTHING CHECKED: {checked}"
-        copies = f"; {self.extra_copies} copies by retries" if self.extra_copies else ""
         left = f"; {self.not_checked} below the start of the log, not checked" if self.not_checked else ""
+        if not self.ok:
+            return f"NOTHING CHECKED: {checked}{left}"
+        copies = f"; {self.extra_copies} copies by retries" if self.extra_copies else ""
         return (
             f"GOOD: nothing lost, reordered, duplicated or read too early; replicas equal byte for byte "
             f"({checked}{copies}{left})"

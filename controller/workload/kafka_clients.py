@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from controller.errors import EnvironmentFault
-from controller.workload.history import Begun, Ended, HistoryFile, Line, Read, content_of, value_of
+from controller.workload.history import Begun, Ended, HistoryFile, Line, Noted, Read, content_of, value_of
 from controller.workload.load import FLUSH_S, Load
 from controller.workload.writers import Progress, now_us
 
@@ -22,6 +22,9 @@ from controller.workload.writers import Progress, now_us
 VALUE_BYTES = 100
 #: The longest that producers wait for answers at the end, seconds.
 DRAIN_S = 120.0
+#: A reader has read all when nothing comes for so long, twice as long as a fetch waits at the broker; and the longest
+#: that it reads on at the end, seconds.
+QUIET_S, READ_ON_S = 1.0, 30.0
 #: How long a broker may take to hear of a topic, seconds.
 HEARD_S = 15.0
 #: What a broker says of a topic or a leader that it has not heard of.
@@ -178,7 +181,8 @@ def _again(call: Any) -> None:
 
 
 class Reader(threading.Thread):
-    """A member of a consumer group that notes all it gets. Arguments: as Writer's."""
+    """A member of a consumer group that notes all it gets, until it is told to stop and nothing comes any more.
+    Arguments: as Writer's."""
 
     def __init__(
         self, number: int, topic: str, settings: Mapping[str, Any], note: Callable[[Line], None]
@@ -186,7 +190,6 @@ class Reader(threading.Thread):
         super().__init__(name=f"reader-{number}", daemon=True)
         self.number, self.topic = number, topic
         self._note = note
-        self.errors: list[str] = []
         self.seen: set[tuple[int, int]] = set()
         self._stop_asked = threading.Event()
         self._settings = {
@@ -205,15 +208,23 @@ class Reader(threading.Thread):
         consumer.subscribe([self.topic])
         try:
             while not self._stop_asked.is_set():
-                message = consumer.poll(0.1)
-                if message is None:
-                    continue
-                if error := message.error():
-                    self.errors.append(f"reader {self.number}: {error}")
-                    continue
-                self._got(message)
+                self._poll(consumer, 0.1)
+            ends = time.monotonic() + READ_ON_S
+            while self._poll(consumer, QUIET_S) and time.monotonic() < ends:
+                pass
         finally:
             consumer.close()
+
+    def _poll(self, consumer: Consumer, timeout_s: float) -> bool:
+        """Whether there was anything."""
+        message = consumer.poll(timeout_s)
+        if message is None:
+            return False
+        if error := message.error():
+            self._note(Noted(f"reader {self.number}: {error}", now_us()))
+        else:
+            self._got(message)
+        return True
 
     def _got(self, message: Message) -> None:
         content = content_of(message.value())

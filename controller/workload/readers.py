@@ -33,7 +33,7 @@ class Reader:
         )
 
     async def run(self, stop: asyncio.Event, drain_s: float) -> None:
-        """Read until ``stop`` is set, and then until a poll returns no records, at most ``drain_s`` longer.
+        """Read until ``stop`` is set, and then until a poll finds no records, at most ``drain_s`` longer.
 
         Raises ClientError if no broker knows the topic.
         """
@@ -51,19 +51,19 @@ class Reader:
         finally:
             await self._consumer.close()
 
-    async def _poll(self) -> int:
-        """Poll once. Returns the number of records."""
+    async def _poll(self) -> bool:
+        """Poll once. Returns whether there may be more records."""
         try:
             records = await self._consumer.poll(POLL_MS)
         except ClientError as error:
             self._note(f"{type(error).__name__}: {error}")
             await asyncio.sleep(PAUSE_S)
-            return 0
+            return True
         at_us = now_us()
         for record in records:
             self._history.add(self._line(record, at_us))
         self._progress.read += len(records)
-        return len(records)
+        return bool(records)
 
     def _line(self, record: ConsumedRecord, at_us: int) -> Read:
         return Read(

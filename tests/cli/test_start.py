@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -132,6 +133,24 @@ def test_a_bucket_without_a_name_is_refused_before_its_client_is_fetched() -> No
     for name in ("s3a://", "s3a:///lake"):
         refused = CliRunner().invoke(main, ["report", f"--lake={name}"])
         assert (refused.exit_code, "must be s3a://BUCKET/..." in refused.output) == (2, True)
+
+
+def test_a_migration_without_zookeeper_says_so_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p")
+    (tmp_path / "password").chmod(0o600)
+    arguments = ["--acl=secure", "--zookeeper=127.0.0.1:1", "--zookeeper-digest-username=kafka"]
+    failed = CliRunner().invoke(
+        partition_controller,
+        [
+            "zookeeper-security-migration",
+            *arguments,
+            f"--zookeeper-digest-password-file={tmp_path / 'password'}",
+        ],
+    )
+    assert (failed.exit_code, failed.output) == (
+        1,
+        "zookeeper-security-migration: no ZooKeeper listens at 127.0.0.1:1: the connection is refused\n",
+    )
 
 
 @pytest.mark.parametrize("verb", ["report", "lake update"])

@@ -451,21 +451,21 @@ async def test_who_waits_for_leaders_of_a_topic_that_another_deletes_waits_no_lo
     assert "topic t is being deleted, or is deleted already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("patient", "polls"), [(False, 3), (True, 5)])
+@pytest.mark.parametrize(("patient", "silent", "polls"), [(False, 0, 3), (True, 0, 5), (True, 1, 6)])
 async def test_the_time_counts_anew_only_where_something_gets_done(
-    patient: bool, polls: int, monkeypatch: pytest.MonkeyPatch
+    patient: bool, silent: int, polls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clock of 10 s a look, and 25 s to wait; something is done at the second look only."""
+    """A look takes 10 s, and 25 s are to be waited; of those with an answer, something is done at the second only."""
     monkeypatch.setattr(progress, "POLL_EVERY_S", 0)
-    seconds = iter(range(0, 1000, 10))
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
-    left = [5, 4, 4, 4, 4, 4, 4]
     looks = 0
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 10.0 * looks))
 
     async def measure() -> Progress:
         nonlocal looks
         looks += 1
-        return Progress(left[looks - 1], 5)
+        if looks <= silent:
+            raise admin.NoAnswerError("nobody answers")
+        return Progress(5 if looks == silent + 1 else 4, 5)
 
     assert (await follow(Options("", "table", 25.0), "are done", measure, patient=patient)).left == 4
     assert looks == polls

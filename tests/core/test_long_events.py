@@ -257,6 +257,21 @@ def test_a_broker_that_comes_is_not_told_of_a_topic_that_vanishes_meanwhile() ->
     assert [p.name for p in queues[2].whole] == ["other-0"]
 
 
+def test_nobody_is_elected_for_a_topic_that_vanishes_meanwhile() -> None:
+    """Its leader was alone in sync, and comes back."""
+    rig = led_by_one()
+    rig.ask(many(rig, [1]))
+    rig.world.broker_down(1)
+    rig.run()
+    rig.world.broker_up(1)
+    while not any(found.leader == 1 for found in rig.world.states.values()):
+        assert rig.advance()
+    rig.world.delete_topic("t")
+    rig.forget()
+    rig.run()
+    assert rig.rejects().count("ELECTION_FAILED") <= 1, "that of the part under way"
+
+
 def test_after_a_broker_that_is_back_the_failure_of_another_gives_way() -> None:
     rig = led_by_one()
     rig.world.bounce(3)

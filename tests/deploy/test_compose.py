@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import ssl
 import stat
 import subprocess
@@ -397,6 +398,14 @@ def test_a_controller_s_page_is_asked_as_its_settings_say(
     assert "certificate verify failed" in health.controller()
 
 
+def test_a_page_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    health = program("health")
+    monkeypatch.setattr(health, "TIMEOUT_S", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert "timed out" in health.http(f"http://127.0.0.1:{silent.getsockname()[1]}/")
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:9292", "[::]:9292"])
 @pytest.mark.parametrize(
     ("code", "well"),
     [
@@ -406,7 +415,7 @@ def test_a_controller_s_page_is_asked_as_its_settings_say(
     ],
 )
 def test_a_broker_is_healthy_that_answers(
-    code: grpc.StatusCode, well: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: grpc.StatusCode, well: bool, listen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, float]] = []
 
@@ -431,7 +440,7 @@ def test_a_broker_is_healthy_that_answers(
             return call
 
     monkeypatch.setattr(grpc, "insecure_channel", Channel)
-    monkeypatch.setenv("BROKER_STUB_LISTEN", "0.0.0.0:9292")
+    monkeypatch.setenv("BROKER_STUB_LISTEN", listen)
     monkeypatch.setenv("BROKER_STUB_ADVERTISED_HOST", "broker-1")
     health = program("health")
     assert health.broker() == (None if well else f"broker-1:9292: {code.name} why")
@@ -486,6 +495,42 @@ def test_the_ensemble_listens_on_all_interfaces(
     assert "autopurge.purgeInterval=1" in configured, "snapshots are not kept for ever"
     assert f"-Djute.maxbuffer={entrypoint.JUTE_MAXBUFFER}" in ran[0]
     assert not [line for line in configured if line.startswith("clientPort")]
+
+
+def test_a_plain_ensemble_names_its_ports_with_its_servers(entrypoint: ModuleType, tmp_path: Path) -> None:
+    """Where one address is to be listened on, it is on that one only."""
+
+    def lines(listen: str) -> list[str]:
+        secured = entrypoint.security({})
+        found: list[str] = entrypoint.zoo_cfg(tmp_path, ["a", "b", "c"], secured, listen).splitlines()
+        assert not [line for line in found if line.startswith("clientPort")]
+        return found
+
+    assert lines("")[-4:] == [
+        "quorumListenOnAllIPs=true",
+        *(f"server.{n}={host}:2888:3888;0.0.0.0:2181" for n, host in enumerate("abc", 1)),
+    ]
+    assert "quorumListenOnAllIPs=true" not in lines("10.0.0.1")
+    assert lines("10.0.0.1")[-1] == "server.3=c:2888:3888;10.0.0.1:2181"
+
+
+@pytest.mark.parametrize(("listen", "host"), [("", "127.0.0.1"), ("10.0.0.1", "10.0.0.1")])
+@pytest.mark.parametrize(("said", "code"), [("Mode: follower", 0), ("not currently serving requests", 1)])
+def test_a_server_serves_that_says_in_which_mode(
+    entrypoint: ModuleType, monkeypatch: pytest.MonkeyPatch, listen: str, host: str, said: str, code: int
+) -> None:
+    def asked(port: int, word: str, **given: Any) -> str:
+        assert (port, word, given["host"]) == (2181, "srvr", host)
+        return said
+
+    monkeypatch.setattr(entrypoint, "four_letter_word", asked)
+    monkeypatch.setattr(entrypoint.sys, "argv", ["zookeeper_entrypoint.py", "serving"])
+    for name in ("ZOO_CERTIFICATE", "ZOO_CA", "ZOO_USERS_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ZOO_LISTEN", listen)
+    with pytest.raises(SystemExit) as ended:
+        entrypoint.main()
+    assert int(ended.value.code or 0) == code
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ class Commands:
         self.failing = failing
         #: For each: who installs, and which projects.
         self.installed: list[tuple[str, set[str]]] = []
+        #: How many that were started nobody has waited for.
+        self.running = 0
 
     def call(self, command: Sequence[str], **_: Any) -> int:
         name = "uv" if command[0].endswith("/uv") else "pip"
@@ -57,7 +59,13 @@ class Commands:
 
     def start(self, command: Sequence[str], **_: Any) -> Any:
         ended = self.call(command)
-        return type("Process", (), {"wait": lambda self: ended})()
+        self.running += 1
+
+        def wait(_: Any) -> int:
+            self.running -= 1
+            return ended
+
+        return type("Process", (), {"wait": wait})()
 
 
 def run(program: ModuleType, patched: pytest.MonkeyPatch, *failing: str) -> tuple[int, Commands]:
@@ -82,7 +90,7 @@ def test_without_uv_or_a_build_of_pyspark_pip_installs_all(
 ) -> None:
     ended, commands = run(program, monkeypatch, *failing)
     name, projects = commands.installed[-1]
-    assert (ended, name) == (result, "pip")
+    assert (ended, name, commands.running) == (result, "pip", 0)
     assert {"pyspark", "uv", "pytest"} < projects
 
 
@@ -93,6 +101,7 @@ def test_pins_have_all_their_hashes(program: ModuleType) -> None:
     assert found.startswith("uv==")
     assert found in PINS
     assert PINS.split(found)[1].lstrip("\n")[:1] not in (" ", "")
+    assert program.pinned("not-a==1 \\\n    --hash=x\n", "a") == ""
     assert program.pinned("a==1 \\\n    --hash=x\nab==2 \\\n    --hash=y\n", "a") == "a==1 \\\n    --hash=x\n"
 
 

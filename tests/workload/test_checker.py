@@ -239,6 +239,11 @@ def test_what_lies_below_the_start_of_the_log_is_counted_and_not_checked() -> No
     verdict = check(History(writes, reads), {KEY: {1: log_of([content(1, 2), content(1, 3)], start=2)}})
     assert (verdict.findings, verdict.not_checked) == ([], 2)
     assert "2 below the start of the log, not checked" in verdict.line()
+    assert verdict.ok
+    gone = check(History(writes, reads), {KEY: {1: log_of([], start=4)}})
+    assert (gone.findings, gone.ok) == ([], False)
+    assert gone.line().startswith("NOTHING CHECKED: 4 acknowledged")
+    assert gone.line().endswith("; 4 below the start of the log, not checked")
 
 
 def test_replicas_that_begin_differently_are_compared_where_both_have_records() -> None:

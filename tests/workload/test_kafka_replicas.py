@@ -80,3 +80,10 @@ def test_damage_ends_the_reading(tmp_path: Path, data: bytes, problem: str) -> N
 
 def test_no_segments(tmp_path: Path) -> None:
     assert read_replica(tmp_path).end_offset == 0
+
+
+def test_a_log_that_lost_its_beginning_begins_later_and_a_batch_elsewhere_is_another(tmp_path: Path) -> None:
+    (tmp_path / "5.log").write_bytes(batch(5, b"x") + batch(6, b"x"))
+    log = read_replica(tmp_path)
+    assert (log.start_offset, log.end_offset) == (5, 7)
+    assert len({one.digest for one in log.batches}) == 2

@@ -67,11 +67,11 @@ async def _followed(
     while True:
         try:
             progress = await measure()
+            if patient and progress.left < fewest:
+                fewest, deadline = progress.left, time.monotonic() + options.timeout_s
         except admin.RequestFailedError as error:
             progress = progress._replace(reasons=(str(error),))
         now, line = time.monotonic(), progress.line(what)
-        if patient and progress.left < fewest:
-            fewest, deadline = progress.left, now + options.timeout_s
         if progress.left == 0 or (line != printed and now - printed_at >= NOTE_EVERY_S):
             note(line)
             printed, printed_at = line, now

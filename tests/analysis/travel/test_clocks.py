@@ -82,6 +82,11 @@ def test_a_pair_that_contradicts_itself_corrects_nothing() -> None:
     assert corrections_of([Bound(B1, C1, PUSHES, 9, 100, -100)]) == {}
 
 
+def test_a_pair_that_contradicts_itself_hides_no_other() -> None:
+    corrections = corrections_of([Bound(B1, C1, PUSHES, 9, 8, 2), Bound(B2, C1, PUSHES, 9, 50, 60)])
+    assert {node: us for node, us in corrections.items() if us} in ({B2: 50}, {C1: -50})
+
+
 @pytest.mark.slow
 def test_bounds_come_from_requests_and_from_the_order_of_epochs(
     records: Records, spark: SparkSession

@@ -48,6 +48,13 @@ def test_anything_else_is_refused_with_what_is_allowed(given: str | datetime) ->
 
 
 @pytest.mark.parametrize(
+    ("brokers", "named", "all_of_them"), [(3, 3, True), (3, 4, True), (3, 1, False), (None, 3, False)]
+)
+def test_all_brokers_are_named_or_not(brokers: int | None, named: int, all_of_them: bool) -> None:
+    assert replace(TERMS[0], brokers=brokers, named=named).names_all_brokers is all_of_them
+
+
+@pytest.mark.parametrize(
     ("at_us", "epoch", "base"),
     [(1_000, 1, None), (2_000, 1, 1), (15_000, 2, 1), (20_500, 3, 1), (21_000, 3, 3)],
 )

@@ -11,7 +11,7 @@ import pytest
 from controller.core import commits
 from controller.core.effects import Commit
 from controller.core.isr import alter_partition
-from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr
+from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, Topic
 from controller.core.model.broker_ids import of_several
 from controller.core.records import LeadershipChange, Rejection
 from controller.core.requests.brokers import AlterPartition, Proposal
@@ -562,3 +562,30 @@ def test_partitions_that_differ_in_one_thing_are_decided_each_by_its_own() -> No
         ErrorCode.INELIGIBLE_REPLICA,
     ]
     assert rig.stored("t", 0)[2] == [1, 3]
+
+
+@pytest.mark.parametrize("other", ["sender", "topic id", "directories", "disk"])
+def test_a_verdict_is_kept_for_what_is_alike_only(other: str) -> None:
+    """The same is asked of two partitions; each has the verdict that it has when it is asked about alone."""
+    cluster = Cluster(1, 7)
+    cluster.brokers = {b: a_broker(b, 50 + b, directories=(b,)) for b in (1, 2, 3)}
+    topic = Topic("t", "id")
+    one, two = (Partition(topic, number, (1, 2, 3)) for number in (0, 1))
+    for partition in (one, two):
+        partition.leadership = msgspec.structs.replace(state(1, (1, 2), 5, 7), directories=(1, 2))
+    proposal = Proposal("t", "id", 0, 5, (1, 2, 3), RECOVERED, 7, (51, 52, 53))
+    asked = [(one, 1, proposal), (two, 1, changed(proposal, partition=1))]
+    match other:
+        case "sender":
+            asked[1] = (two, 2, asked[1][2])
+        case "topic id":
+            cluster.shutting_down.add(3)
+            asked[1] = (two, 1, changed(asked[1][2], topic_id=""))
+        case "directories":
+            two.leadership = msgspec.structs.replace(state(1, (1, 2), 5, 7), directories=(1, 9))
+        case "disk":
+            cluster.offline_dirs[3] = {two}
+    alike: alter_partition.Alike = {}
+    together = [alter_partition.evaluate(cluster, *each, alike) for each in asked]
+    assert together == [alter_partition.evaluate(cluster, *each) for each in asked]
+    assert together[0] != together[1]

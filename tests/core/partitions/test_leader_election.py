@@ -254,6 +254,12 @@ def test_drained_brokers_lead_last_but_rather_than_nobody() -> None:
         )
 
 
+def test_who_is_in_sync_and_holds_no_replica_any_more_cannot_be_chosen() -> None:
+    """While a reassignment completes."""
+    ballot = Ballot((1, 2), state(1, (1, 2, 9)), {1, 2, 9}, leader=9)
+    assert elect(Strategy.CHOSEN, ballot) is None
+
+
 def test_a_reason_names_only_the_first_of_many_candidates() -> None:
     many = tuple(range(CANDIDATES_SHOWN_MAX + 3))
     text = str(why_nobody(Strategy.OFFLINE, Ballot(many, state(1, [1]), set())))

@@ -58,6 +58,13 @@ def test_the_first_state_names_the_directories_and_later_ones_keep_them() -> Non
     rig.check_converged()
 
 
+def test_the_first_state_names_the_directories_of_its_isr_only() -> None:
+    world = world_of(1, 2, 3)
+    world.broker_down(1)
+    MachineHarness.active(world)
+    assert directories(world) == ((2, 3), (20, 30))
+
+
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_member_that_lost_its_disk_while_no_controller_was_there(leader: int) -> None:
     world = world_of(1, 2, 3)
@@ -595,6 +602,19 @@ def test_each_combination_of_directories_is_looked_at() -> None:
     world.put_state("u", 0, kept(2, (1, 2), (10, 20)))
     rig = taken_out(world, ("t", 0), ("u", 0))
     assert [rig.stored(topic)[2] for topic in "tu"] == [[1, 2], [2]]
+
+
+def test_whether_a_clean_candidate_is_there_is_a_matter_of_directories() -> None:
+    """All have the same ISR; of the second the only member came back empty, and only it is elected uncleanly."""
+    world = world_of(1, 2)
+    for topic, known in (("t", 10), ("u", NEW), ("v", 10)):
+        world.create_topic(topic, {0: [1, 2]})
+        world.put_state(topic, 0, kept(-1, (1,), (known,)))
+        world.configure(topic, {UNCLEAN: "true"})
+    rig = MachineHarness.active(world)
+    assert [rig.stored(topic)[::2] for topic in "tuv"] == [(1, [1])] * 3
+    assert [world.states[topic, 0].recovery for topic in "tuv"] == [RECOVERED, RECOVERING, RECOVERED]
+    assert rig.rejects() == [], "at the first attempt"
 
 
 def test_all_slices_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ def test_any_text_is_an_assignment_or_refused(text: str) -> None:
     check_assignment(parsed)
 
 
-@pytest.mark.parametrize("text", ["1:1", "1:-2", "1,2:3"])
+@pytest.mark.parametrize("text", ["1:1", "1:-2", "-1:2", "1,2:3"])
 def test_an_assignment_that_no_topic_may_have_is_refused_as_it_is_read(text: str) -> None:
     with pytest.raises(PlacementError):
         parse_assignment(text)

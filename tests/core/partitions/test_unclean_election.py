@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.core import commits
 from controller.core.context import CoreSettings
 from controller.core.model import RECOVERING, PartitionState
 from controller.core.partitions import leader_election, partition_state_machine
@@ -143,6 +144,16 @@ def test_unclean_elections_are_counted_when_they_land_not_per_attempt() -> None:
     rig.failover()
     assert rig.stored() == (2, 6, [2])
     assert rig.cluster.unclean_elections == 1
+
+
+def test_of_several_batches_each_unclean_election_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "BATCH_WRITES", 1)
+    world, rig = leaderless(True, None)
+    world.create_topic("u", {n: [1, 2, 3] for n in range(3)})
+    for number in range(3):
+        world.put_state("u", number, state(-1, [1], 5, 7))
+    rig.failover()
+    assert rig.cluster.unclean_elections == 4
 
 
 def test_a_clean_redecision_is_not_counted_as_unclean() -> None:

@@ -94,6 +94,8 @@ TESTS = {
         "tests/cli/test_check_cluster.py",
         "tests/cli/test_check_config.py",
         "tests/cli/test_cluster_health.py",
+        "tests/cli/test_common.py",
+        "tests/cli/test_common_options.py",
         "tests/cli/test_examples.py",
         "tests/cli/test_group_reading.py",
         "tests/cli/test_lists.py",

@@ -13,6 +13,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from controller.core.requests.errors import ErrorCode
 from controller.planning import scenarios
+from controller.planning.cluster_health import Wrong
 from controller.planning.scenarios import Terms
 from controller.runtime.http.console import (
     asking,
@@ -25,6 +26,7 @@ from controller.runtime.http.console.asking import RefusedError
 from controller.runtime.http.console.survey import Surveyor
 from controller.runtime.rpc.translate.plan_data import plan_data
 from tests.runtime.http.test_console_alone import Settings, cluster_of, term_of
+from tests.support.core.world import state
 from tests.support.planning.clusters import Small
 
 
@@ -172,6 +174,41 @@ async def test_a_topic_is_found_in_any_case(query: str, found: list[str]) -> Non
     asked._surveyor = Surveyor(Settings())
     rows = (await asked._topics(make_mocked_request("GET", f"/?{query}")))["topics"]
     assert [row["name"] for row in rows] == found
+
+
+async def test_who_asks_for_one_topic_first_is_answered_by_its_settings() -> None:
+    """Nobody may have looked at the overview since this controller leads."""
+
+    class Read(Settings):
+        known = 1
+
+        async def refresh(self, term: Any) -> None:
+            assert term is not None
+            self.known = 2
+
+        def of(self, topic: str) -> int:
+            assert topic == "t"
+            return self.known
+
+    cluster = cluster_of("t", partitions=1)
+    cluster.topics["t"].partitions[0].leadership = state(1, (1,), 3, 5)
+    term, why = term_of(cluster), SimpleNamespace(explanation="{}")
+
+    async def rpc(*_: Any) -> Any:
+        return why
+
+    def api() -> Any:
+        asked = Api.__new__(Api)
+        asked._min_isr = Read()
+        asked._asking = SimpleNamespace(  # type: ignore[assignment]
+            leading=lambda: term, named=lambda _request, _term, name: cluster.topics[name], rpc=rpc
+        )
+        return asked
+
+    (tile,) = (await api()._heat(make_mocked_request("GET", "/?topic=t")))["tiles"]
+    assert (tile["under_min_isr"], tile["under_replicated"]) == (1, 0)
+    shown = await api()._partition(make_mocked_request("GET", "/?topic=t&partition=0"))
+    assert (shown["min_isr"], shown["row"]["worst"]) == (2, Wrong.UNDER_MIN_ISR.value)
 
 
 def test_every_list_of_a_plan_is_cut() -> None:

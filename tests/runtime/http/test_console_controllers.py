@@ -77,7 +77,7 @@ OVERVIEW = b'{"state":{"role":"standby","taking_over":false,"zookeeper_connected
     [
         (OVERVIEW, "", None),
         # More than arrives at once.
-        (OVERVIEW + b" " * 900_000, "", None),
+        (b" " * 900_000 + OVERVIEW, "", None),
         (OVERVIEW + b" " * 2_000_000 + b"{", "", None),
         (OVERVIEW[:-1], "", "it does not answer: DecodeError"),
         (b"{}", "", "it does not answer: ValidationError"),
@@ -106,6 +106,20 @@ async def test_what_a_standby_answers_is_read_to_a_limit(
         }
     else:
         assert found == {"silent": silent}
+
+
+@pytest.mark.parametrize("active", [None, 2])
+async def test_the_active_controller_is_the_one_that_says_so(
+    active: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = [SimpleNamespace(controller_id=id_, http=f"h:{id_}", active=id_ == active) for id_ in (1, 2, 3)]
+
+    async def registered() -> Any:
+        return known
+
+    made = controllers_of(None)
+    monkeypatch.setattr(made, "registered", registered)
+    assert await made.active() == (None if active is None else {"id": 2, "http": "h:2"})
 
 
 async def test_where_a_standby_sends_elsewhere_nobody_goes() -> None:

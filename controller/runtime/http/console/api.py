@@ -110,6 +110,7 @@ class Api:
             survey, deleting = Survey(cluster.brokers), cluster.deletion_requested(name)
             first = number_in(request, "from", 0, BROKER_ID_MAX, 0)
             last = number_in(request, "to", 0, BROKER_ID_MAX, BROKER_ID_MAX)
+            await self._min_isr.refresh(term)
             min_isr = self._min_isr.of(name)
             cells = [
                 (number, survey.count(partition, min_isr, deleting=deleting))
@@ -179,6 +180,7 @@ class Api:
         asked = inspection_pb2.ExplainRequest(partition={"topic": name, "partition": number})
         why = await self._asking.rpc(request, "Explain", asked)
         term = self._asking.leading()
+        await self._min_isr.refresh(term)
         partition = self._asking.named(request, term, name).partitions.get(number)
         if partition is None:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it was deleted")
