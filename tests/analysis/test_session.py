@@ -113,23 +113,14 @@ def test_a_draft_is_left_as_long_as_its_jvm_runs(tmp_path: Path, monkeypatch: py
     with subprocess.Popen(["true"]) as ended:
         pass
     runs, left = (archive.path.with_name(f"{archive.path.name}.{pid}") for pid in (os.getppid(), ended.pid))
-    for draft in (runs, left):
+    nobodys = archive.path.with_name(f"{archive.path.name}.x")
+    for draft in (runs, left, nobodys):
         draft.touch()
     ClassArchive.find()
-    assert (runs.exists(), left.exists()) == (True, False)
+    assert (runs.exists(), left.exists(), nobodys.exists()) == (True, False, False)
     archive.draft.touch()
     archive.keep(whole=False)
     assert sorted(path.name for path in archive.path.parent.iterdir()) == [runs.name]
-
-
-def test_who_may_not_be_signalled_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_pid: int, number: int) -> None:
-        assert number == 0
-        raise PermissionError
-
-    monkeypatch.setattr(session.os, "kill", refused)  # type: ignore[attr-defined]
-    assert session._runs("1")
-    assert not session._runs("x")
 
 
 def test_of_an_error_of_the_jvm_the_first_cause_is_said() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster import automatic_maintenance
+from controller.core.cluster.automatic_maintenance import OfflineBrokers
 from controller.core.context import CoreSettings
 from controller.core.explain.work import WorkExplanation
 from controller.core.model import Attribution, Cluster, Maintenance, Partition, StopApproval, Topic
@@ -121,14 +121,13 @@ def test_what_is_added_is_added() -> None:
     assert list(shown.offline_replicas) == [2, 3]
 
 
-def test_maintenance_is_told_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = automatic_maintenance.OfflineBrokers(9, (4,), 3, (5,))
-    monkeypatch.setattr(maintenance, "offline_brokers", lambda *_: found)
+def test_maintenance_is_told_as_what_it_is() -> None:
+    found = OfflineBrokers(9, (4,), 3, (5,))
     cluster = Cluster(1)
     cluster.maintenance = Maintenance(
         paused=Attribution("pause", "ann"), entered=Attribution("rack", "bob"), automatic=True
     )
-    shown = maintenance.describe(cluster, CoreSettings())
+    shown = maintenance.describe(cluster, found)
     assert (shown.paused.author, shown.maintenance.author) == ("ann", "bob")
     assert shown.entered_automatically
     assert (list(shown.gone), shown.known_brokers, shown.offline_limit, list(shown.accepted)) == (
