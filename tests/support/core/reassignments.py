@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.core.context import CoreSettings
+from controller.core.effects import SetReassignment, SetState, SetTopic
 from controller.core.model import RECOVERED
 from controller.core.requests.reassignment import (
     AlterPartitionReassignments,
@@ -112,3 +113,25 @@ def check_moved(rig: MachineHarness, key: Key, target: Sequence[int]) -> None:
         assert partition not in known
     for broker_id, folders in rig.world.folders.items():
         assert key not in folders or broker_id in target or broker_id not in rig.world.brokers
+
+
+def writes(rig: MachineHarness) -> list[str]:
+    """States and assignments in the order they were written."""
+    seen = []
+    for commit in rig.commits():
+        for write in commit.writes:
+            if isinstance(write, SetState):
+                new = write.new
+                seen.append(f"state {new.leader} {list(new.isr)} e{new.leader_epoch} p{new.partition_epoch}")
+            elif isinstance(write, SetTopic):
+                info = write.info
+                sets = [list(m.get(0, ())) for m in (info.partitions, info.adding, info.removing)]
+                seen.append(f"topic {sets[0]} +{sets[1]} -{sets[2]}")
+            elif isinstance(write, SetReassignment):
+                seen.append(f"znode {len(write.entries)}")
+    return seen
+
+
+def listed(rig: MachineHarness) -> tuple[object, ...]:
+    """Entries of the legacy znode; none when it is gone."""
+    return rig.world.reassignment.entries if rig.world.reassignment else ()
