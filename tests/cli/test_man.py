@@ -39,6 +39,19 @@ def test_the_daemon_has_its_pages() -> None:
     assert "\\-\\-to TEXT" not in PAGES["pctl"]
 
 
+def test_the_name_is_the_whole_first_sentence() -> None:
+    assert (
+        "in and below LOGDIR... into the lake\n.SH SYNOPSIS" in dict(pages(main, "pctl"))["pctl lake update"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "name"), [(main, "pctl"), (partition_controller, "partition-controller")]
+)
+def test_each_page_has_both_names_of_help(program: click.Command, name: str) -> None:
+    assert [of for of, page in pages(program, name) if "\n.B \\-h, \\-\\-help\n" not in page] == []
+
+
 def test_nothing_is_read_as_a_request() -> None:
     @click.command()
     @click.option("--odd", help=".so /etc/passwd")

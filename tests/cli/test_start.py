@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from controller.cli.common.lazy import Lazy
+from controller.cli.common.lazy import Later, Lazy
 from controller.cli.common.options import SPARK_MASTER
 from controller.cli.main import COMMANDS
 from controller.cli.main import main as partition_controller
@@ -110,6 +110,14 @@ def test_an_unknown_verb() -> None:
 
 
 @pytest.mark.parametrize(
+    ("later", "typed", "meant"), [(VERBS, "tpoics", "topics"), (COMMANDS, "playgrund", "playground")]
+)
+def test_a_misspelt_verb_is_told_what_may_be_meant(later: dict[str, Later], typed: str, meant: str) -> None:
+    refused = CliRunner().invoke(Lazy(later=later), [typed])
+    assert (refused.exit_code, f"Did you mean '{meant}'?" in refused.output) == (2, True)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "zookeeper --data-dir=",
@@ -141,6 +149,19 @@ def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(verb: 
         assert (refused.exit_code, "must be local, local[N], yarn" in refused.output) == (2, True), name
     for name in ("local", "local[4]", "local[*,2]", "spark://host:7077", "yarn", "k8s://https://host:443"):
         assert SPARK_MASTER.convert(name, None, None) == name
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize(
+    "line", ["report .", "report . --at=7", "lake update . --lake=l", "lake follow . --lake=l"]
+)
+def test_where_spark_was_left_out_a_report_is_refused(
+    package: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Debian package has neither."""
+    monkeypatch.setitem(sys.modules, package, None)
+    refused = CliRunner().invoke(main, line.split(" "))
+    assert (refused.exit_code, f"{package} is not installed" in refused.output) == (1, True)
 
 
 @pytest.mark.slow
