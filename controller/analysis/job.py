@@ -33,7 +33,7 @@ from controller.analysis.intake.files import (
 )
 from controller.analysis.intake.staging import Staged, converted_in, stage
 from controller.analysis.lake.source import LakeSource
-from controller.analysis.local_files import LogFile, check_local, has_scheme
+from controller.analysis.local_files import LogFile, check_local, has_scheme, reserved
 from controller.analysis.object_storage.jars import jars_for
 from controller.analysis.page.rendering import render
 from controller.analysis.progress import Phase, Progress, entered, estimated_lines, stage_progress, stepped
@@ -73,35 +73,34 @@ def run_report(
     local = size is not None
     quick = size is not None and size <= QUICK_BYTES
     out = str(out_dir)
-    own_log_dir = Path.cwd()
+    own_log_dir = Path.cwd() if has_scheme(out) else Path(out)
     try:
-        if not has_scheme(out):
-            own_log_dir = Path(out)
-            own_log_dir.mkdir(parents=True, exist_ok=True)
-            out = str(own_log_dir.resolve())
-        progress("starting Spark")
-        entered(progress, Phase.SPARK)
-        with (
-            _reading_early(log_dirs if source is None and local else (), out) as begun,
-            spark_session(
-                master,
-                own_log_dir,
-                quick=quick,
-                archived=local,
-                jars=partial(jars_for, [*log_dirs, lake or "", out], progress),
-            ) as spark,
-            stage_progress(spark.sparkContext, progress),
-        ):
-            if lake is None or source is None:
-                read, named = partial(read_input, spark, log_dirs, begun=begun), log_dirs
-            else:
-                read, named = partial(source.input, spark), [lake]
-            try:
-                return _report(spark, read, named, out, progress, asked)
-            except (PySparkException, Py4JError) as error:
-                # Told while Spark runs: its errors ask the JVM for their text.
-                why = f"Spark failed: {first_line(error)} (more in {own_log_dir / LOG_NAME})"
-                raise ReportError(why) from error
+        with reserved(out):
+            if not has_scheme(out):
+                out = str(own_log_dir.resolve())
+            progress("starting Spark")
+            entered(progress, Phase.SPARK)
+            with (
+                _reading_early(log_dirs if source is None and local else (), out) as begun,
+                spark_session(
+                    master,
+                    own_log_dir,
+                    quick=quick,
+                    archived=local,
+                    jars=partial(jars_for, [*log_dirs, lake or "", out], progress),
+                ) as spark,
+                stage_progress(spark.sparkContext, progress),
+            ):
+                if lake is None or source is None:
+                    read, named = partial(read_input, spark, log_dirs, begun=begun), log_dirs
+                else:
+                    read, named = partial(source.input, spark), [lake]
+                try:
+                    return _report(spark, read, named, out, progress, asked)
+                except (PySparkException, Py4JError) as error:
+                    # Told while Spark runs: its errors ask the JVM for their text.
+                    why = f"Spark failed: {first_line(error)} (more in {own_log_dir / LOG_NAME})"
+                    raise ReportError(why) from error
     except OSError as error:
         raise ReportError(f"{error.filename or out}: {error.strerror or error}") from error
 

@@ -6,10 +6,12 @@ A path without a scheme is local; for a report, to the machine of the job's driv
 
 from __future__ import annotations
 
+import fcntl
 import fnmatch
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +44,29 @@ class LogFile:
 def has_scheme(path: str) -> bool:
     """Whether the path names a Hadoop file system rather than a local file."""
     return _SCHEME.match(path) is not None
+
+
+@contextmanager
+def reserved(directory: str) -> Iterator[None]:
+    """Make a report's directory if it is local; no other report is written there meanwhile.
+
+    Raises ReportError if one is being written, OSError.
+    """
+    if has_scheme(directory):
+        yield
+        return
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ReportError(f"{directory}: another report is being written there") from None
+        except OSError:
+            pass  # NFS does not lock directories.
+        yield
+    finally:
+        os.close(handle)
 
 
 def check_local(log_dirs: Sequence[Path | str]) -> int | None:

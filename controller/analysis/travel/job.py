@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis.answers import Query, Row, fetch
 from controller.analysis.errors import ReportError
-from controller.analysis.local_files import check_local, has_scheme
+from controller.analysis.local_files import check_local, has_scheme, reserved
 from controller.analysis.notebook.logs import Logs, open_logs, spark_errors
 from controller.analysis.progress import Phase, Progress, entered, stage_progress
 from controller.analysis.travel import differences, state
@@ -39,18 +39,19 @@ def run_travel(
     if lake is None:
         check_local(log_dirs)
     try:
-        where = _location(out_dir)
-        progress("starting Spark")
-        entered(progress, Phase.SPARK)
-        with (
-            open_logs(
-                *log_dirs, lake=lake, master=master, staging=f"{where}/_staging", progress=progress
-            ) as logs,
-            stage_progress(logs.spark.sparkContext, progress),
-            spark_errors(),
-        ):
-            tables = _Tables(logs, f"{where}/tables")
-            return _travel(logs, tables, moments, progress) | {"tables": f"{out_dir}/tables"}
+        with reserved(str(out_dir)):
+            where = _location(out_dir)
+            progress("starting Spark")
+            entered(progress, Phase.SPARK)
+            with (
+                open_logs(
+                    *log_dirs, lake=lake, master=master, staging=f"{where}/_staging", progress=progress
+                ) as logs,
+                stage_progress(logs.spark.sparkContext, progress),
+                spark_errors(),
+            ):
+                tables = _Tables(logs, f"{where}/tables")
+                return _travel(logs, tables, moments, progress) | {"tables": f"{out_dir}/tables"}
     except OSError as error:
         raise ReportError(f"{error.filename or out_dir}: {error.strerror or error}") from error
 
@@ -221,8 +222,5 @@ def _dated(rows: Sequence[Row]) -> list[Row]:
 
 
 def _location(out_dir: Path | str) -> str:
-    """The directory as Spark names it, made if it is local."""
-    if has_scheme(str(out_dir)):
-        return str(out_dir)
-    Path(out_dir).mkdir(parents=True, exist_ok=True)
-    return f"file:{Path(out_dir).resolve()}"
+    """The directory as Spark names it."""
+    return str(out_dir) if has_scheme(str(out_dir)) else f"file:{Path(out_dir).resolve()}"
