@@ -151,6 +151,20 @@ def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(verb: 
         assert SPARK_MASTER.convert(name, None, None) == name
 
 
+def test_sigterm_is_ctrl_c_for_a_report_and_no_traceback_of_py4j_is_shown() -> None:
+    program = """if True:
+        import logging, signal
+        from controller.cli.pctl.analysis.ending import end_in_order
+        end_in_order()
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            logging.exception("while sending command")
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 @pytest.mark.parametrize(
     "line", ["report .", "report . --at=7", "lake update . --lake=l", "lake follow . --lake=l"]

@@ -12,6 +12,7 @@ import click
 from controller.analysis.errors import require_spark
 from controller.cli.common.options import SPARK_DIRECTORY, SPARK_MASTER, Options, Seconds, Verb, Verbs
 from controller.cli.common.output import fail, note, print_fields
+from controller.cli.pctl.analysis.ending import end_in_order
 from controller.errors import ControllerError
 
 
@@ -41,6 +42,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 @_common
 def update(options: Options, log_dirs: tuple[str, ...], directory: str, master: str | None) -> None:
     """Take what is new in the logs in and below LOGDIR... into the lake."""
+    end_in_order()
     try:
         require_spark()
         from controller.analysis.lake.job import run_update
