@@ -304,7 +304,9 @@ def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
-        return launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        # What ends this program's group, as `timeout` does, would end a JVM in it at once.
+        own = {"stdout": log, "stderr": log, "process_group": 0}
+        return launch_gateway(conf, own)  # type: ignore[no-untyped-call]
     except PySparkException as error:
         raise ReportError(f"Spark did not start; its log is {log.name}") from error
     finally:

@@ -297,13 +297,20 @@ def test_alone_the_job_is_quiet_and_leaves_no_litter(cache: str, archives: list[
     assert (failed.returncode, failed.stderr) == (1, f"pctl: {tmp_path / 'nowhere'}: no such directory\n")
 
 
+def test_spark_is_no_part_of_the_group_that_a_terminal_or_timeout_ends(spark: SparkSession) -> None:
+    """Its end in the midst of our work would be an error."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    assert os.getpgid(gateway.proc.pid) != os.getpgrp()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("verb", [("report", "--out=out"), ("lake", "update", "--lake=lake")])
 def test_a_report_that_is_ended_says_so_and_leaves_no_files(
     number: signal.Signals, verb: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """In the midst of its work."""
+    """In the midst of its work, by a signal to its group, as from a terminal or `timeout`."""
     write_cluster(tmp_path / "logs", partitions=8, rounds=1)
     (tmp_path / "scratch").mkdir()
     program = "import signal; from controller.cli.pctl.main import main; "
@@ -316,7 +323,7 @@ def test_a_report_that_is_ended_says_so_and_leaves_no_files(
     ) as job:
         assert job.stderr is not None
         said = [line for line, _ in zip(job.stderr, range(3 if verb[0] == "report" else 1), strict=False)]
-        job.send_signal(number)
+        os.killpg(job.pid, number)
         said += job.stderr
     assert (job.returncode, "Traceback" in "".join(said), said[-1]) == (1, False, "Aborted!\n"), said
     assert list((tmp_path / "scratch").iterdir()) == []
