@@ -139,6 +139,7 @@ site: $(READY) ## build the pages of docs/ into build/site
 	@[ -x $(VENV)/site/bin/python ] || $(PYTHON) -m venv $(VENV)/site
 	$(VENV)/site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
 	NO_MKDOCS_2_WARNING=1 $(VENV)/site/bin/mkdocs build --config-file docs/mkdocs.yml
+	@cp build/site/tutorial.html build/site/index.html
 
 .PHONY: commands
 commands: java ## run every verb of pctl on a playground, and write docs/commands.md of what they print

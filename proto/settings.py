@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from types import NoneType, UnionType
@@ -174,7 +175,9 @@ class Schema:
             raise self.error("config", str(file), f"a readable TOML file ({error})", "") from None
         known = {setting.name for setting in self.settings}
         for key in found.keys() - known:
-            raise self.error(key, found[key], f"one of the keys {', '.join(sorted(known))}", str(file))
+            near = get_close_matches(key, known)
+            perhaps = f", perhaps {' or '.join(near)}" if near else ""
+            raise self.error(key, found[key], f"a setting, as check-config prints them{perhaps}", str(file))
         return found
 
 

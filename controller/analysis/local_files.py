@@ -68,6 +68,8 @@ def output(out_dir: Path | str) -> Iterator[tuple[str, Path]]:
             fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ReportError(f"{out_dir}: another report is being written there") from None
+        except OSError:
+            pass  # NFS does not lock directories.
         yield str(directory.resolve()), directory
     finally:
         os.close(locked)

@@ -270,18 +270,23 @@ def _jar_settings(master: str, jars: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def _launch_whole(conf: SparkConf, log: IO[bytes]) -> Any:
-    """As ``_launch``; Ctrl-C in its midst comes after it: PySpark forgets a JVM that it starts, which lives on."""
+    """As ``_launch``; Ctrl-C and SIGTERM in its midst come after it: PySpark forgets a JVM that it starts, which lives
+    on."""
     if threading.current_thread() is not threading.main_thread():
         return _launch(conf, log)
     asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    before = {
+        number: signal.signal(number, lambda number, _: asked.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         gateway = _launch(conf, log)
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+        for number, handler in before.items():
+            signal.signal(number, signal.default_int_handler if handler is None else handler)
     if asked:
         try:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(asked[0])
         except BaseException:
             _end(gateway)
             raise
@@ -295,7 +300,9 @@ def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
-        return launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        # What ends this program's group, as `timeout` does, would end a JVM in it at once.
+        own = {"stdout": log, "stderr": log, "process_group": 0}
+        return launch_gateway(conf, own)  # type: ignore[no-untyped-call]
     except PySparkException as error:
         raise ReportError(f"Spark did not start; its log is {log.name}") from error
     finally:

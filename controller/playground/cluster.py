@@ -39,6 +39,12 @@ ADMIN = "admin"
 #: Who may do what on a cluster with certificates; ADMIN is a super user.
 RULES = """brokers = ["User:CN=broker-{id}"]
 controllers = ["User:CN=controller-*"]
+
+# The active controller asks the standbys for its console.
+[[allow]]
+principals = ["User:CN=controller-*"]
+operations = ["DESCRIBE"]
+resources = ["cluster"]
 """
 #: Controllers' ids where brokers are Kafka's: above reserved.broker.max.id.
 FIRST_ID_BESIDE_KAFKA = 9001

@@ -76,19 +76,22 @@ def test_there_is_none_in_a_path_with_a_space(tmp_path: Path, monkeypatch: pytes
     assert ClassArchive.find().option == ""
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("heard", [True, False])
-def test_ctrl_c_while_spark_starts_leaves_no_jvm(monkeypatch: pytest.MonkeyPatch, heard: bool) -> None:
+def test_ctrl_c_while_spark_starts_leaves_no_jvm(
+    monkeypatch: pytest.MonkeyPatch, heard: bool, number: signal.Signals
+) -> None:
     """It is heard when there is something to end; who ignores it goes on."""
     gateway, ended = object(), list[object]()
 
     def launch(*_: object) -> object:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
         return gateway
 
     monkeypatch.setattr(session, "_launch", launch)
     monkeypatch.setattr(session, "_end", ended.append)
     wanted = signal.default_int_handler if heard else signal.SIG_IGN
-    before = signal.signal(signal.SIGINT, wanted)
+    before = signal.signal(number, wanted)
     given: Any = None
     try:
         if heard:
@@ -96,7 +99,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm(monkeypatch: pytest.MonkeyPatch
                 session._launch_whole(given, given)
         else:
             assert session._launch_whole(given, given) is gateway
-        assert signal.getsignal(signal.SIGINT) == wanted
+        assert signal.getsignal(number) == wanted
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
     assert ended == ([gateway] if heard else [])

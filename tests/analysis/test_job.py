@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -317,3 +318,36 @@ def test_alone_the_job_is_quiet_and_leaves_no_litter(cache: str, archives: list[
         [*command[:4], str(tmp_path / "nowhere")], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert (failed.returncode, failed.stderr) == (1, f"pctl: {tmp_path / 'nowhere'}: no such directory\n")
+
+
+def test_spark_is_no_part_of_the_group_that_a_terminal_or_timeout_ends(spark: SparkSession) -> None:
+    """Its end in the midst of our work would be an error."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    assert os.getpgid(gateway.proc.pid) != os.getpgrp()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("verb", [("report", "--out=out"), ("lake", "update", "--lake=lake")])
+def test_a_report_that_is_ended_says_so_and_leaves_no_files(
+    number: signal.Signals, verb: tuple[str, ...], tmp_path: Path
+) -> None:
+    """In the midst of its work, by a signal to its group, as from a terminal or `timeout`."""
+    write_cluster(tmp_path / "logs", partitions=8, rounds=1)
+    (tmp_path / "scratch").mkdir()
+    program = "import signal; from controller.cli.pctl.main import main; "
+    # A test's shell may have it ignored.
+    program += "signal.signal(signal.SIGINT, signal.default_int_handler); main()"
+    command = (sys.executable, "-c", program, *verb, "--master=local[1]", "logs")
+    own = os.environ | {"TMPDIR": str(tmp_path / "scratch"), "XDG_CACHE_HOME": str(tmp_path / "no archives")}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=own, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as job:
+        assert job.stderr is not None
+        said = [line for line, _ in zip(job.stderr, range(3 if verb[0] == "report" else 1), strict=False)]
+        os.killpg(job.pid, number)
+        said += job.stderr
+    assert (job.returncode, "Traceback" in "".join(said), said[-1]) == (1, False, "Aborted!\n"), said
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert not (tmp_path / "out" / "_staging").exists()

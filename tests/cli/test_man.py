@@ -39,6 +39,21 @@ def test_the_daemon_has_its_pages() -> None:
     assert "\\-\\-to TEXT" not in PAGES["pctl"]
 
 
+def test_the_name_is_the_whole_first_sentence() -> None:
+    assert (
+        "in and below LOGDIR... into the lake\n.SH SYNOPSIS" in dict(pages(main, "pctl"))["pctl lake update"]
+    )
+
+
+def test_a_page_has_both_names_of_help() -> None:
+    @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+    def own() -> None:
+        """Own."""
+
+    ((_, page),) = pages(own, "own")
+    assert "\n.B \\-h, \\-\\-help\n" in page
+
+
 def test_nothing_is_read_as_a_request() -> None:
     @click.command()
     @click.option("--odd", help=".so /etc/passwd")

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from controller.cli.common.lazy import Lazy
+from controller.cli.common.lazy import Later, Lazy
 from controller.cli.common.options import SPARK_MASTER
 from controller.cli.main import COMMANDS
 from controller.cli.main import main as partition_controller
@@ -111,6 +111,14 @@ def test_an_unknown_verb() -> None:
 
 
 @pytest.mark.parametrize(
+    ("later", "typed", "meant"), [(VERBS, "tpoics", "topics"), (COMMANDS, "playgrund", "playground")]
+)
+def test_a_misspelt_verb_is_told_what_may_be_meant(later: dict[str, Later], typed: str, meant: str) -> None:
+    refused = CliRunner().invoke(Lazy(later=later), [typed])
+    assert (refused.exit_code, f"Did you mean '{meant}'?" in refused.output) == (2, True)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "zookeeper --data-dir=",
@@ -160,6 +168,33 @@ def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(verb: 
         assert (refused.exit_code, "must be local, local[N], yarn" in refused.output) == (2, True), name
     for name in ("local", "local[4]", "local[*,2]", "spark://host:7077", "yarn", "k8s://https://host:443"):
         assert SPARK_MASTER.convert(name, None, None) == name
+
+
+def test_sigterm_is_ctrl_c_for_a_report_and_no_traceback_of_py4j_is_shown() -> None:
+    program = """if True:
+        import logging, signal
+        from controller.cli.pctl.analysis.ending import end_in_order
+        end_in_order()
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            logging.exception("while sending command")
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize(
+    "line", ["report .", "report . --at=7", "lake update . --lake=l", "lake follow . --lake=l"]
+)
+def test_where_spark_was_left_out_a_report_is_refused(
+    package: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Debian package has neither."""
+    monkeypatch.setitem(sys.modules, package, None)
+    refused = CliRunner().invoke(main, line.split(" "))
+    assert (refused.exit_code, f"{package} is not installed" in refused.output) == (1, True)
 
 
 @pytest.mark.slow

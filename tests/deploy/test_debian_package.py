@@ -56,20 +56,30 @@ class Debian:
 
 
 @pytest.fixture(scope="module")
-def debian(tmp_path_factory: pytest.TempPathFactory) -> Debian:
-    if os.geteuid() != 0:
-        pytest.skip("only root may make a Debian to install into")
-    if shutil.which("debootstrap") is None:
-        pytest.skip("no debootstrap here: apt-get install debootstrap")
-    folder = tmp_path_factory.mktemp("debian")
-    built = {}
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder, built = tmp_path_factory.mktemp("packages"), {}
     for version in (FORMER, PRESENT):
         (folder / version).mkdir()
         run("env", f"VERSION={version}", ROOT / "deploy" / "build-deb.sh", folder / version)
         (built[version],) = (folder / version).glob("*.deb")
+    return built
+
+
+def test_what_reports_alone_need_is_not_in_it(packages: dict[str, Path]) -> None:
+    """docs/deploy.md says 20 MB."""
+    assert packages[PRESENT].stat().st_size < 25e6
+
+
+@pytest.fixture(scope="module")
+def debian(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Debian:
+    if os.geteuid() != 0:
+        pytest.skip("only root may make a Debian to install into")
+    if shutil.which("debootstrap") is None:
+        pytest.skip("no debootstrap here: apt-get install debootstrap")
+    root = tmp_path_factory.mktemp("debian") / "root"
     needed = "--include=python3,systemd-standalone-sysusers"
-    run("debootstrap", "--variant=minbase", needed, "bookworm", folder / "root")
-    return Debian(folder / "root", built)
+    run("debootstrap", "--variant=minbase", needed, "bookworm", root)
+    return Debian(root, packages)
 
 
 def test_it_is_installed_upgraded_removed_and_purged(debian: Debian) -> None:

@@ -29,6 +29,8 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.workload.history import Begun, Ended, Line
+from proto.security.authorization import CLUSTER, Operation, Principal
+from proto.security.rules import RuleAuthorizer, rules_in_file
 from tests.support.runtime.programs import BIN, program, run_to_end
 
 
@@ -43,6 +45,20 @@ def left_over(directory: Path) -> dict[int, str]:
         if str(directory) in command and int(entry.parent.name) != os.getpid():
             found[int(entry.parent.name)] = command
     return found
+
+
+def test_controllers_of_a_secured_playground_may_ask_each_other(tmp_path: Path) -> None:
+    """How far a standby is behind, for the console (docs/console.md)."""
+    rules = tmp_path / "authorizer.toml"
+    rules.write_text(cluster.RULES)
+    allowed = RuleAuthorizer(rules_in_file(rules), frozenset()).allowed
+    may = [
+        (name, operation.value)
+        for name in ("CN=controller-2", "CN=broker-2", "CN=somebody", "ANONYMOUS")
+        for operation in (Operation.DESCRIBE, Operation.ALTER)
+        if allowed(Principal(name, "ipv4:127.0.0.1:5"), operation, CLUSTER)
+    ]
+    assert may == [("CN=controller-2", "DESCRIBE")]
 
 
 def playground(*arguments: str) -> list[str]:

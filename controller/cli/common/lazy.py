@@ -31,13 +31,12 @@ class Lazy(click.Group):
     def __init__(self, *args: Any, later: Mapping[str, Later], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.later = later
+        # By name alone: what click lists, and proposes for one that is misspelt.
+        self.commands = {name: click.Command(name) for name in later}
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         with standard_streams(self.program):
             return super().main(*args, **kwargs)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(self.later)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in self.later:

@@ -55,7 +55,11 @@ def of_broker(snapshot: Snapshot, broker_id: int) -> dict[str, Any]:
 def of_controller(cluster_state: ClusterState) -> dict[str, Any]:
     candidates = [c.controller_id for c in cluster_state.controllers]
     known = explain_controller(
-        cluster_state.controller_id, cluster_state.controller_epoch, candidates, cluster_state.problems
+        cluster_state.controller_id,
+        cluster_state.controller_epoch,
+        candidates,
+        cluster_state.problems,
+        handed_back=cluster_state.resignation is not None,
     )
     suspension = cluster_state.maintenance.suspension
     notes = (f"the controllers start no automatic work: {suspension}",) if suspension else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def pages(
     command: click.Command, name: str, parent: click.Context | None = None
 ) -> Iterator[tuple[str, str]]:
     """The program or verb as it is typed, and its page; then those of the verbs below it."""
-    with click.Context(command, info_name=name, parent=parent) as context:
+    with click.Context(command, info_name=name, parent=parent, **command.context_settings) as context:
         yield context.command_path, _page(command, context)
         if isinstance(command, click.Group):
             for verb in command.list_commands(context):
@@ -77,8 +78,9 @@ def _paragraphs(command: click.Command) -> list[str]:
     """The help of a command: its first sentence, then its other paragraphs."""
     text = (command.help or command.short_help or "").split("\f")[0].replace("\b\n", "")
     first, *rest = (" ".join(part.split()) for part in text.split("\n\n") if part.strip())
-    sentence, dot, more = first.partition(". ")
-    return [sentence.removesuffix("."), *([more] if dot else []), *rest]
+    # "LOGDIR..." ends no sentence.
+    sentence, *more = re.split(r"(?<!\.)\. ", first, maxsplit=1)
+    return [sentence.removesuffix("."), *more, *rest]
 
 
 def _defined(title: str, entries: Sequence[tuple[str, str]]) -> list[str]:

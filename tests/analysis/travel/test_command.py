@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from controller.analysis.errors import ReportError
+from controller.analysis.local_files import output
 from controller.cli.pctl.main import main
 from tests.support.analysis.travel_logs import Life
 
@@ -62,6 +63,19 @@ def test_directories_that_spark_cannot_be_told_are_refused(verb: tuple[str, ...]
     for name, message in (("\udcff", r"'\udcff': must be UTF-8"), ("", "must name a file or a directory")):
         found = report(*(word.format(name) for word in verb))
         assert (found.exit_code, message in found.stderr) == (2, True), found.output
+
+
+@pytest.mark.parametrize("more", [(), ("--at=1",)])
+def test_two_reports_are_not_written_to_one_place(more: tuple[str, ...], tmp_path: Path) -> None:
+    """They would take each other's files away."""
+    Life(tmp_path / "logs", 1)
+    out = tmp_path / "out"
+    with output(out):
+        refused = report("report", str(tmp_path / "logs"), f"--out={out}", *more)
+    assert (refused.exit_code, refused.stderr) == (1, f"pctl: {out}: another report is being written there\n")
+    assert list(out.iterdir()) == []
+    with output(out):
+        pass
 
 
 def test_the_report_goes_to_the_file_system_that_was_named(

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from controller.cli.computed.explanations import of_controller
 from controller.cli.pctl.decisions import explain as verbs
 from controller.cli.pctl.main import main
 from controller.client import admin, last_address
 from controller.exit_codes import EXIT_FAILED
+from controller.runtime.zookeeper.cluster_reader import ClusterState
+from controller.runtime.zookeeper.single_codecs import Resignation
 from proto.gen import inspection_pb2 as pb
 from tests.support.cli.verbs import Asked, refused
 
@@ -76,3 +79,8 @@ def test_a_partition_of_a_topic_that_does_not_decode_is_not_called_absent(
         with pytest.raises(SystemExit):
             verbs._no_partition(snapshot, topic, 3)
         assert capsys.readouterr().err == f"pctl: {told}\n"
+
+
+def test_from_zookeeper_a_cluster_that_was_handed_back_is_said_to_be() -> None:
+    handed_back = ClusterState(5, "", 4, resignation=Resignation("trying", "ann", 1))
+    assert "pctl controllers claim" in of_controller(handed_back)["changes"][0]

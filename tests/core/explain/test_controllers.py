@@ -39,3 +39,12 @@ def test_a_spoiled_znode_is_why_nobody_leads() -> None:
     assert "deletes it" in both.changes[0]
     assert explain_controller(-1, 4, [], ["/brokers/topics/t"]).summary.endswith("controller epoch 4")
     assert "is active" in explain_controller(1, -1, [1], ["/controller_epoch"]).summary
+
+
+def test_a_cluster_that_was_handed_back_is_kafkas_until_somebody_claims_it() -> None:
+    for controller in (5, -1):
+        (change,) = explain_controller(controller, 4, [9001, 9002], handed_back=True).changes
+        assert (
+            "one of Kafka's brokers takes over, and none of the candidates before pctl controllers claim"
+            in change
+        )

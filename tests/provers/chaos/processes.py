@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,8 +11,8 @@ import msgspec
 
 from controller.analysis import lines as state_lines
 from controller.analysis.lines import time_of
-from tests.provers.chaos.apply import Skew
-from tests.provers.chaos.plan import BROKERS, CONTROLLERS
+from tests.provers.chaos.apply import Skew, Struck
+from tests.provers.chaos.plan import BROKERS, CONTROLLERS, Kind
 from tests.provers.chaos.verdicts import Finding, Line, What, true_time
 
 #: Errors that are clear, and what faults they belong to: events of the programs' own logs.
@@ -26,6 +27,13 @@ EXPECTED = frozenset(
         "security_files_not_usable",
     }
 )
+#: Of a broker whose only data directory is full: it says so and ends, each time that it is started.
+_OF_A_FULL_DISK = re.compile(
+    r'.*"event": "(data directory failed: its replicas are offline|broker failed)".*'
+    r"|[a-z]+-\d+ ended by itself with 1"
+)
+#: Until the end of a process is noticed, which may be after its disk was emptied.
+_NOTICED_US = 3_000_000
 _BAD_EVENTS = frozenset({"bug", "unexpected error", "state dumped"})
 
 
@@ -97,6 +105,17 @@ def in_logs(directory: Path, skews: list[Skew]) -> list[Finding]:
         words = f"{path.relative_to(directory)}: {path.read_text(errors='replace')[:500]}"
         findings.append(Finding(What.PROCESSES, words, at_us))
     return findings
+
+
+def of_full_disks(finding: Finding, struck: Iterable[Struck]) -> bool:
+    """Whether a broker could do nothing else then."""
+    name = re.split(r"[: ]", finding.words, maxsplit=1)[0]
+    return _OF_A_FULL_DISK.fullmatch(finding.words) is not None and any(
+        one.name == name
+        and one.kind is Kind.DISK_FULL
+        and one.since_us <= finding.at_us <= one.until_us + _NOTICED_US
+        for one in struck
+    )
 
 
 def state_changes(directory: Path, skews: list[Skew]) -> tuple[list[Line], int]:

@@ -197,6 +197,7 @@ class Run:
         for ended in self.nodes.ended:
             words = f"{ended.name} ended by itself with {ended.returncode}"
             out.findings.append(Finding(What.PROCESSES, words, ended.at_us))
+        out.findings = [one for one in out.findings if not processes.of_full_disks(one, self.faults.struck)]
         out.leaderless = verdicts.leaderless(lines, away(self.faults.struck, self._registered()), now_us())
         out.writes = longest_writes(history, out.played)
         out.findings = [verdicts.attributed(finding, out.played) for finding in out.findings]

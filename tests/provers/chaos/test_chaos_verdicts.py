@@ -15,7 +15,7 @@ from controller.workload.history import History, Write, content_of, value_of
 from tests.provers.chaos.apply import Skew, Struck, away
 from tests.provers.chaos.operators import ControllerRequest, Outcome, Verb
 from tests.provers.chaos.plan import Kind
-from tests.provers.chaos.processes import odd_lines
+from tests.provers.chaos.processes import odd_lines, of_full_disks
 from tests.provers.chaos.run import Outcome as RunOutcome
 from tests.provers.chaos.run import Run, longest_writes
 from tests.provers.chaos.verdicts import (
@@ -232,6 +232,29 @@ def test_who_became_leader_under_a_fault_led_from_then_on() -> None:
     full = [Struck("broker-1", Kind.DISK_FULL, 1, 10 * S, 30 * S)]
     (gap,) = leaderless([led(12, 1, 1, -1, 1), led(14, 1, 2, 1, 2)], full, 99 * S)
     assert gap.took_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("words", "at_s", "excused"),
+    [
+        ("broker-1 ended by itself with 1", 20, True),
+        ("broker-1 ended by itself with 1", 32, True),
+        ("broker-1 ended by itself with 1", 9, False),
+        ("broker-1 ended by itself with 1", 34, False),
+        ("broker-1 ended by itself with -11", 20, False),
+        ("broker-2 ended by itself with 1", 20, False),
+        ("broker-3 ended by itself with 1", 20, False),
+        ('broker-1: {"error": "no data directory works any more", "event": "broker failed"}', 20, True),
+        ('broker-1: {"count": 2, "event": "data directory failed: its replicas are offline"}', 20, True),
+        ('broker-1: {"error": "KeyError: 7", "event": "unexpected error"}', 20, False),
+    ],
+)
+def test_a_broker_whose_disk_is_full_may_say_so_and_end(words: str, at_s: int, excused: bool) -> None:
+    struck = [
+        Struck("broker-1", Kind.DISK_FULL, 1, 10 * S, 30 * S),
+        Struck("broker-2", Kind.CUT, 1, 10 * S, 30 * S),
+    ]
+    assert of_full_disks(Finding(What.PROCESSES, words, at_s * S), struck) is excused
 
 
 def test_a_hand_over_takes_no_time() -> None:

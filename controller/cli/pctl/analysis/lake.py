@@ -9,8 +9,10 @@ from dataclasses import asdict
 
 import click
 
+from controller.analysis.errors import require_spark
 from controller.cli.common.options import SPARK_DIRECTORY, SPARK_MASTER, Options, Seconds, Verb, Verbs
 from controller.cli.common.output import fail, note, print_fields
+from controller.cli.pctl.analysis.ending import end_in_order
 from controller.errors import ControllerError
 
 
@@ -40,9 +42,11 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 @_common
 def update(options: Options, log_dirs: tuple[str, ...], directory: str, master: str | None) -> None:
     """Take what is new in the logs in and below LOGDIR... into the lake."""
-    from controller.analysis.lake.job import run_update
-
+    end_in_order()
     try:
+        require_spark()
+        from controller.analysis.lake.job import run_update
+
         summary = run_update(log_dirs, directory, master=master, progress=note)
     except ControllerError as error:
         fail(str(error))
@@ -58,12 +62,13 @@ def follow(
     options: Options, log_dirs: tuple[str, ...], directory: str, master: str | None, every_s: float
 ) -> None:
     """Take what is written to the logs in and below LOGDIR... into the lake until Ctrl-C or SIGTERM."""
-    from controller.analysis.lake.job import run_follow
-
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
+        require_spark()
+        from controller.analysis.lake.job import run_follow
+
         summary = run_follow(log_dirs, directory, master=master, every_s=every_s, stop=stop, progress=note)
     except ControllerError as error:
         fail(str(error))

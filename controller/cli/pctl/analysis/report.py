@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from controller.analysis.errors import ReportError
+from controller.analysis.errors import ReportError, require_spark
 from controller.analysis.travel.moments import Moment, parse_moment
 from controller.cli.common.options import FILE, SPARK_DIRECTORY, SPARK_MASTER, Options, Verb
 from controller.cli.common.output import fail, print_data, print_fields, print_rows
+from controller.cli.pctl.analysis.ending import end_in_order
 from controller.core.names import ids_shown
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
@@ -68,6 +69,7 @@ def report(
     With --at or --diff, rebuild the state of the cluster instead: leaders, ISRs, replicas, brokers and controller, as
     far as the logs tell; tables, and a summary without a page.
     """
+    end_in_order()
     style = "json" if as_json else options.output
     if bool(log_dirs) == bool(lake):
         raise click.UsageError("give either LOGDIR... or --lake DIR")
@@ -87,6 +89,7 @@ def report(
     try:
         asked = Asked(slo, {} if brokers is None else read_racks(brokers))
         status = EXIT_FAILED
+        require_spark()
         from controller.analysis.job import run_report
 
         with shown() as progress:
@@ -118,9 +121,11 @@ def _travel(
     wanted = [_moment(text) for text in moments]
     from controller.analysis.machine_summary import failure_data
     from controller.analysis.progress_bar import shown
-    from controller.analysis.travel.job import run_travel
 
     try:
+        require_spark()
+        from controller.analysis.travel.job import run_travel
+
         with shown() as progress:
             summary = run_travel(log_dirs, out_dir, wanted, lake=lake, master=master, progress=progress)
     except ControllerError as error:
