@@ -72,31 +72,31 @@ def run_report(
     size = check_local(log_dirs) if source is None else source.log_bytes
     local = size is not None
     quick = size is not None and size <= QUICK_BYTES
-    progress("starting Spark")
-    entered(progress, Phase.SPARK)
     try:
-        with (
-            output(out_dir) as (out, own_log_dir),
-            _reading_early(log_dirs if source is None and local else (), out) as begun,
-            spark_session(
-                master,
-                own_log_dir,
-                quick=quick,
-                archived=local,
-                jars=partial(jars_for, [*log_dirs, lake or "", out], progress),
-            ) as spark,
-            stage_progress(spark.sparkContext, progress),
-        ):
-            if lake is None or source is None:
-                read, named = partial(read_input, spark, log_dirs, begun=begun), log_dirs
-            else:
-                read, named = partial(source.input, spark), [lake]
-            try:
-                return _report(spark, read, named, out, progress, asked)
-            except (PySparkException, Py4JError) as error:
-                # Told while Spark runs: its errors ask the JVM for their text.
-                why = f"Spark failed: {first_line(error)} (more in {own_log_dir / LOG_NAME})"
-                raise ReportError(why) from error
+        with output(out_dir) as (out, own_log_dir):
+            progress("starting Spark")
+            entered(progress, Phase.SPARK)
+            with (
+                _reading_early(log_dirs if source is None and local else (), out) as begun,
+                spark_session(
+                    master,
+                    own_log_dir,
+                    quick=quick,
+                    archived=local,
+                    jars=partial(jars_for, [*log_dirs, lake or "", out], progress),
+                ) as spark,
+                stage_progress(spark.sparkContext, progress),
+            ):
+                if lake is None or source is None:
+                    read, named = partial(read_input, spark, log_dirs, begun=begun), log_dirs
+                else:
+                    read, named = partial(source.input, spark), [lake]
+                try:
+                    return _report(spark, read, named, out, progress, asked)
+                except (PySparkException, Py4JError) as error:
+                    # Told while Spark runs: its errors ask the JVM for their text.
+                    why = f"Spark failed: {first_line(error)} (more in {own_log_dir / LOG_NAME})"
+                    raise ReportError(why) from error
     except OSError as error:
         raise ReportError(f"{error.filename or out_dir}: {error.strerror or error}") from error
 

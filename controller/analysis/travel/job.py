@@ -38,19 +38,23 @@ def run_travel(
     """
     if lake is None:
         check_local(log_dirs)
-    progress("starting Spark")
-    entered(progress, Phase.SPARK)
     try:
-        with (
-            output(out_dir) as (out, _),
-            open_logs(
-                *log_dirs, lake=lake, master=master, staging=f"{spark_path(out)}/_staging", progress=progress
-            ) as logs,
-            stage_progress(logs.spark.sparkContext, progress),
-            spark_errors(),
-        ):
-            tables = _Tables(logs, f"{spark_path(out)}/tables")
-            return _travel(logs, tables, moments, progress) | {"tables": f"{out_dir}/tables"}
+        with output(out_dir) as (out, _):
+            progress("starting Spark")
+            entered(progress, Phase.SPARK)
+            with (
+                open_logs(
+                    *log_dirs,
+                    lake=lake,
+                    master=master,
+                    staging=f"{spark_path(out)}/_staging",
+                    progress=progress,
+                ) as logs,
+                stage_progress(logs.spark.sparkContext, progress),
+                spark_errors(),
+            ):
+                tables = _Tables(logs, f"{spark_path(out)}/tables")
+                return _travel(logs, tables, moments, progress) | {"tables": f"{out_dir}/tables"}
     except OSError as error:
         raise ReportError(f"{error.filename or out_dir}: {error.strerror or error}") from error
 
