@@ -284,12 +284,12 @@ def _launch_whole(conf: SparkConf, log: IO[bytes]) -> Any:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.default_int_handler if handler is None else handler)
-    if asked:
-        try:
-            signal.raise_signal(asked[0])
-        except BaseException:
-            _end(gateway)
-            raise
+    try:
+        for number in asked:
+            signal.raise_signal(number)
+    except BaseException:
+        _end(gateway)
+        raise
     return gateway
 
 
