@@ -238,7 +238,7 @@ def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive |
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"
-        f" -Djava.io.tmpdir={scratch} -Dderby.system.home={scratch}"
+        f' "-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}"'
         f" {' '.join(_compiler_options(quick))} {archive.option if archive else ''}",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",

@@ -286,7 +286,9 @@ def test_a_migration_secures_or_opens_and_ends_as_it_went(
     assert ("and 2 more" in done.output) is (failures > 0)
 
 
-def test_a_migration_whose_connection_is_lost_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_whose_connection_is_lost_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def lost(*_: Any) -> Migrated:
         raise ConnectionLossError
 
