@@ -285,8 +285,8 @@ def _launch_whole(conf: SparkConf, log: IO[bytes]) -> Any:
         for number, handler in before.items():
             signal.signal(number, signal.default_int_handler if handler is None else handler)
     try:
-        for number in asked:
-            signal.raise_signal(number)
+        for one in asked:
+            signal.raise_signal(one)
     except BaseException:
         _end(gateway)
         raise

@@ -112,7 +112,7 @@ def test_sigterm_is_heard_also_after_a_ctrl_c_that_is_ignored(monkeypatch: pytes
 
     monkeypatch.setattr(session, "_launch", launch)
     monkeypatch.setattr(session, "_end", lambda _: None)
-    handlers = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.default_int_handler}
+    handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.default_int_handler}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     given: Any = None
     try:
