@@ -252,6 +252,15 @@ def _ctrl_c_heeded() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """Verbs that run Spark set them for the rest of their process, which here is that of all tests."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def zookeeper(zookeeper_server: str) -> str:
     """Connect string with a chroot of this test's own, already created."""

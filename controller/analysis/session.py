@@ -238,7 +238,7 @@ def _local_conf(master: str, scratch: Path, quick: bool, archive: ClassArchive |
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"
-        f" -Djava.io.tmpdir={scratch} -Dderby.system.home={scratch}"
+        f' "-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}"'
         f" {' '.join(_compiler_options(quick))} {archive.option if archive else ''}",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
@@ -284,12 +284,12 @@ def _launch_whole(conf: SparkConf, log: IO[bytes]) -> Any:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.default_int_handler if handler is None else handler)
-    if asked:
-        try:
-            signal.raise_signal(asked[0])
-        except BaseException:
-            _end(gateway)
-            raise
+    try:
+        for one in asked:
+            signal.raise_signal(one)
+    except BaseException:
+        _end(gateway)
+        raise
     return gateway
 
 

@@ -62,7 +62,7 @@ def zookeeper_security_migration(
     try:
         done = asyncio.run(_migrate(settings, enable_path_check))
     except (ControllerError, ConnectionLossError) as error:
-        why = error or "the connection to ZooKeeper was lost: run it again"
+        why = str(error) or "the connection to ZooKeeper was lost: run it again"
         click.echo(f"zookeeper-security-migration: {why}", err=True)
         sys.exit(EXIT_FAILED)
     if done is None:

@@ -103,3 +103,21 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm(
     finally:
         signal.signal(number, before)
     assert ended == ([gateway] if heard else [])
+
+
+def test_sigterm_is_heard_also_after_a_ctrl_c_that_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(session, "_launch", launch)
+    monkeypatch.setattr(session, "_end", lambda _: None)
+    handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    given: Any = None
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            session._launch_whole(given, given)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -278,9 +278,14 @@ def run(tmp_path: Path, cache: Path, *command: str) -> subprocess.CompletedProce
     environment |= {"PYSPARK_PYTHON": sys.executable, "XDG_CACHE_HOME": str(cache)}
     # Where Java has its temporary files by itself, which TMPDIR does not change, may be no room.
     environment |= {"JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={tmp_path / 'nowhere'}"}
-    return subprocess.run(
+    temporary = tmp_path / "temporary files"
+    temporary.mkdir()
+    environment |= {"TMPDIR": str(temporary)}
+    done = subprocess.run(
         command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
+    assert list(temporary.iterdir()) == []
+    return done
 
 
 @pytest.mark.long

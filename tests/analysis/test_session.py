@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +58,13 @@ def test_jars_are_on_the_path_of_a_local_spark_and_sent_to_others() -> None:
     assert session._jar_settings("local[*]", []) == []
     assert session._jar_settings("local[*]", jars)[1:] == [("spark.driver.extraClassPath", "/a.jar:/b.jar")]
     assert session._jar_settings("spark://h:1", jars)[1:] == [("spark.jars", "file:///a.jar,file:///b.jar")]
+
+
+def test_the_jvm_has_its_temporary_files_in_a_path_with_a_space_too(tmp_path: Path) -> None:
+    scratch = tmp_path / "a b"
+    scratch.mkdir()
+    options = session._local_conf("local", scratch, True, None).get("spark.driver.extraJavaOptions")
+    assert f"-Djava.io.tmpdir={scratch}" in shlex.split(options or "")
 
 
 @pytest.mark.parametrize("heeds", [False, True])

@@ -286,6 +286,25 @@ def test_a_migration_secures_or_opens_and_ends_as_it_went(
     assert ("and 2 more" in done.output) is (failures > 0)
 
 
+def test_a_migration_whose_connection_is_lost_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: Any) -> Migrated:
+        raise ConnectionLossError
+
+    monkeypatch.setattr(migration, "_migrate", lost)
+    (tmp_path / "password").write_text("p")
+    (tmp_path / "password").chmod(0o600)
+    login = ["--zookeeper-digest-username=kafka", f"--zookeeper-digest-password-file={tmp_path / 'password'}"]
+    done = CliRunner().invoke(
+        partition_controller, ["zookeeper-security-migration", "--acl=secure", "--zookeeper=h:1", *login]
+    )
+    assert (done.exit_code, done.output) == (
+        1,
+        "zookeeper-security-migration: the connection to ZooKeeper was lost: run it again\n",
+    )
+
+
 def test_of_an_ensemble_that_lost_a_server_it_is_said_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,7 +184,7 @@ def run_follow(
                     writer.order()
                     due = time.monotonic() + every_s
         finally:
-            # Whoever ends the whole process group has ended Spark, too.
+            # Where Spark has ended, that is told already.
             with suppress(PySparkException, Py4JError):
                 query.stop()
         return writer.summary(before)
@@ -279,7 +279,7 @@ def _alone(spark: SparkSession, directory: Path) -> Iterator[None]:
         file.getChannel().lock()
         yield
     finally:
-        # Whoever ends the whole process group has ended Spark, too.
+        # Where Spark has ended, that is told already.
         with suppress(Py4JError):
             file.close()
 
