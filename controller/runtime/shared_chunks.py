@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C")
 
-#: Bytes that are kept. Of a million partitions brokers are hundreds of chunks apart while each gets all of them.
+#: Bytes that are kept: some hundred chunks, as brokers are far apart while each gets a million partitions (ADR 3).
 BYTES_MAX = 16 * 2**20
 
 
