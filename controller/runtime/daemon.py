@@ -394,10 +394,10 @@ class Daemon:
             if result is None:
                 return
             if isinstance(result, Won):
-                bugs = self._bugs
+                last_bug_s = self._last_bug_s
                 await self._lead(session, result, time.monotonic() - began)
                 self._collect()
-                if self._bugs and self._bugs != bugs:
+                if self._last_bug_s != last_bug_s:
                     await self._pause_after_bug()
                 registration = self._registration
                 if registration is not None and registration.withdrawn:
@@ -487,17 +487,19 @@ class Daemon:
         phase = FailoverPhase("election", 1, int(election_s * 1e6))
         self._journal.record(LogBatch([phase], "", "ControllerFailover", 1), won.epoch)
         reason, ended, bug = "bug", None, None
+        failed: Exception | None = None
         recorded = asyncio.create_task(term_history.begin(session, won, self.settings.controller_id))
         try:
             await term.run()
         except LeadershipError as error:
-            reason, ended = type(error).__name__, error
+            reason, ended, failed = type(error).__name__, error, error
             log.warning("resigned", why=str(error))
             self._life(Role.STANDBY, str(error), "resigned")
-        except (ControllerError, MemoryError):
+        except (ControllerError, MemoryError) as error:
+            failed = error
             raise
         except Exception as error:  # noqa: BLE001  (remembered; the next term has fresh state)
-            bug = error
+            bug = failed = error
             self._note_bug(term, bug)
         finally:
             self._let_go += sum(len(topic.partitions) for topic in term.machine.cluster.topics.values())
@@ -511,7 +513,7 @@ class Daemon:
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
                         if bug is not None:
                             await self._remember(term, bug)
-                        await self._end_term_record(session, won, ended or bug)
+                        await self._end_term_record(session, won, failed)
                         await self._give_up(session, won, ended)
             self.recent.end_term()
 

@@ -20,6 +20,7 @@ from controller.runtime import daemon as module
 from controller.runtime.config import Settings, Takeover
 from controller.runtime.daemon import Daemon, Released, Resigned, Role, StopRequested
 from controller.runtime.election import controller_election, succession, term_history
+from controller.runtime.election.controller_election import Won
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.rpc.leadership_service import LeadershipService
 from controller.runtime.zookeeper import jute
@@ -37,6 +38,7 @@ class FakeSession:
         self.committed: list[list[Any]] = []
         self.deleted: list[Any] = []
         self.error = 0
+        self.connected = False
 
     def packed_path(self, path: Any) -> bytes:
         return str(path).encode()
@@ -143,6 +145,31 @@ async def test_the_pause_doubles_up_to_a_bound_and_ends_with_a_stop(rig: Rig) ->
     assert len(stops) == 4
 
 
+async def test_the_first_bug_after_a_long_time_is_followed_by_a_pause_too(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon: Any = rig.daemon
+    now, paused = [0.0], []
+
+    async def attempt(_: Any) -> Won | None:
+        now[0] += 2 * module.BUGS_FORGOTTEN_S
+        return Won(7, 3) if len(paused) < 2 and now[0] < 10 * module.BUGS_FORGOTTEN_S else None
+
+    async def lead(*_: Any) -> None:
+        daemon._note_bug(rig.term, KeyError("x"))
+
+    async def pause() -> None:
+        paused.append(daemon._bugs)
+
+    async def learn(_: Any) -> None: ...
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    daemon._attempt, daemon._lead, daemon._pause_after_bug = attempt, lead, pause
+    daemon._patience = SimpleNamespace(learn=learn)
+    await daemon._candidate(SimpleNamespace(over=False))
+    assert paused == [1, 1]
+
+
 def test_the_newest_crash_files_are_kept(rig: Rig) -> None:
     directory = rig.daemon.settings.state_log_dir
     for number in range(crash_files.KEPT_MAX + 2):
@@ -174,6 +201,34 @@ async def test_only_a_term_that_nobody_asked_to_end_has_failed(
     daemon._patience.failed = lambda: failures.append(True)
     await daemon._end_term_record(rig.session, WON, ended)
     assert (bool(failures), rig.calls) == (not requested, [("end", requested)])
+
+
+async def test_a_term_that_ends_for_want_of_memory_is_recorded_with_that_reason(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon: Any = rig.daemon
+    rig.session.connected = True
+    whys = []
+
+    class Exhausted(FakeTerm):
+        def __init__(self, session: FakeSession, *_: Any) -> None:
+            super().__init__(session)
+
+        async def run(self) -> None:
+            raise MemoryError
+
+    async def nothing(*_: Any) -> None: ...
+
+    async def end(_: Any, __: Any, why: str, *, requested: bool) -> None:
+        whys.append((why, requested))
+
+    monkeypatch.setattr(module, "Term", Exhausted)
+    monkeypatch.setattr(term_history, "begin", nothing)
+    monkeypatch.setattr(term_history, "end", end)
+    daemon._quarantine = nothing
+    with pytest.raises(MemoryError):
+        await daemon._lead(rig.session, WON, 0.1)
+    assert whys == [("MemoryError", False)]
 
 
 async def test_a_higher_epoch_in_use_is_raised_over_before_it_resigns(rig: Rig) -> None:

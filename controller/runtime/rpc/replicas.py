@@ -72,7 +72,7 @@ async def describe(
                     size_bytes=found.size_bytes,
                     offset_lag=found.offset_lag,
                     on_failed_disk=broker_id in cluster.brokers
-                    and not cluster.is_online(partition, broker_id),
+                    and not cluster.is_reachable(partition, broker_id),
                 )
     return response
 

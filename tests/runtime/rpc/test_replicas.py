@@ -134,6 +134,7 @@ async def test_replicas_on_failed_disks_are_named(disks: Disks) -> None:
     partition = disks.cluster.partition("t", 0)
     assert partition is not None
     disks.cluster.offline_dirs[1] = {partition}
+    disks.cluster.shutting_down.add(2)
     failed = DescribeLogDirsResult(KAFKA_STORAGE_ERROR, "/failed")
     disks.said = {
         1: DescribeLogDirsResponse(results=[failed, on_disk(DescribeLogDirsPartition(1, 10, 0))]),
