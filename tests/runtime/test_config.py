@@ -86,6 +86,10 @@ def test_a_controller_that_claims_has_no_id_of_a_broker(mode: str) -> None:
             "controller_id",
             True,
         )
+    with pytest.raises(ConfigError, match=r"from default"):
+        load({"kafka_takeover": mode}, None, {})
+    with pytest.raises(ConfigError, match=r"from flag"):
+        load({"kafka_takeover": mode, "controller_id": 7}, None, {})
     assert load({"kafka_takeover": mode, "controller_id": 1001}, None, {}).controller_id == 1001
     assert load({"controller_id": 1}, None, {}).controller_id == 1
 

@@ -242,8 +242,7 @@ def _entries(
     for partition in affected:
         topic = partition.topic
         if topic not in loads:
-            known = topic.partitions.values()
-            loads[topic] = Load.of(tuple([b for b in p.replicas if b not in phantoms]) for p in known)
+            loads[topic] = Load.of(p.replicas for p in topic.partitions.values())
         entry = entry_of(cluster, partition)
         yield partition, without_phantoms(entry, phantoms, cluster.brokers, avoided, loads[topic])
 

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
 
 from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, ReadTopics, SetState, SetTopic
-from controller.core.model import Broker, BrokerIds
+from controller.core.model import RECOVERING, Broker, BrokerIds, Endpoint
 from controller.core.reassignment.topic_znode import Entry
 from controller.core.records import TopicChange
+from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import SetDrain
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
 from controller.core.topics.phantom import Load, without_phantoms
@@ -70,6 +73,26 @@ def test_leaders_are_spread() -> None:
     assert {leaders.count(b) for b in (1, 2, 3)} == {4}
 
 
+def test_leaders_are_spread_among_all_whoever_follows() -> None:
+    world, rig = active(1, 2, 3)
+    world.create_topic("t", {n: [US, 1 + n // 3] for n in range(6)})
+    rig.run()
+    leaders = [ids[0] for ids in replicas(world, "t").values()]
+    assert sorted(leaders.count(b) for b in (1, 2, 3)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("why", ["drained", "shutting down"])
+def test_who_is_to_be_free_of_replicas_takes_a_phantom_s_place_last(why: str) -> None:
+    world, rig = active(1, 2, 3)
+    if why == "drained":
+        rig.ask(SetDrain(2, True, "a repair", "ann"))
+    else:
+        rig.ask(ControlledShutdown(2, world.brokers[2].epoch))
+    world.create_topic("t", {0: [1, US], 1: [1, 3, US]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1, 3), 1: (1, 3, 2)}
+
+
 def test_followers_are_spread() -> None:
     world, rig = active(1, 2, 3)
     world.create_topic("t", {n: [1, US] for n in range(6)})
@@ -93,6 +116,7 @@ def test_with_too_few_brokers_it_is_deleted_and_said_why() -> None:
     rig.run()
     assert set(world.topics) == {"other"}
     assert "t" not in world.configs
+    assert rig.rejects() == [], "no state of it is tried"
     (record,) = [r for batch in rig.batches for r in batch.of(TopicChange) if r.after == "deleted"]
     assert (record.topic, "only 2 brokers" in record.reason) == ("t", True)
     rig.check_converged()
@@ -102,6 +126,16 @@ def test_with_too_few_brokers_it_is_deleted_and_said_why() -> None:
     rig.run()
     assert replicas(world, "t") == {0: (1, 2, 3)}
     rig.check_converged()
+
+
+def test_a_topic_that_could_not_be_deleted_is_known_and_led() -> None:
+    world, rig = active(1, 2)
+    rig.fate = lambda commit: Fate.LOST if isinstance(commit.writes[0], DeleteNode) else Fate.ANSWERED
+    world.create_topic("t", {0: [1, 2, US]})
+    rig.run()
+    assert "/brokers/topics/t could not be deleted" in str(rig.batches)
+    assert rig.partition().replicas == replicas(world, "t")[0] == (1, 2)
+    rig.check_memory()
 
 
 def test_added_partitions_are_repaired_too() -> None:
@@ -172,7 +206,7 @@ def test_partitions_with_states_get_a_new_leader_epoch_and_their_brokers_hear_of
     rig.check_converged()
 
 
-@pytest.mark.parametrize(("leader", "isr"), [(US, [US, 2]), (-1, [US]), (2, [2, US])])
+@pytest.mark.parametrize(("leader", "isr"), [(US, [US, 2]), (-1, [US]), (2, [2, US]), (US, [2])])
 def test_an_id_that_is_in_sync_is_a_broker_s_and_keeps_what_it_has(leader: int, isr: list[int]) -> None:
     """Somebody gave a controller the id of a broker, which is down now: its records must not be lost."""
     world = World(1, 2, 3)
@@ -232,10 +266,13 @@ def test_an_id_that_is_new_and_assigned_already_is_that_of_a_broker_that_is_down
 
 
 def test_a_new_id_is_remembered() -> None:
-    world = World(1)
+    world = World(1, 2)
     rig = MachineHarness(world, settings=SETTINGS)
     rig.failover()
     assert world.kafka_ids == {US}
+    world.create_topic("t", {0: [US, 2]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1, 2)}
 
 
 def test_where_there_is_no_replacement_the_phantom_is_left_out() -> None:
@@ -261,7 +298,7 @@ def test_a_topic_without_states_is_repaired_or_deleted_at_failover() -> None:
 def test_a_topic_with_a_state_lives_on_and_costs_no_other_its_end() -> None:
     world = World(1, 2)
     for name in ("has", "none"):
-        world.create_topic(name, {0: [US, 2, 1]})
+        world.create_topic(name, {0: [US, 2, 1], 1: [2, 1]})
     world.put_state("has", 0, state(2, [2]))
     taken_over(world)
     assert set(world.topics) == {"has"}
@@ -292,6 +329,33 @@ def test_a_reassignment_to_a_phantom_goes_on_with_another_broker() -> None:
     info = world.topics["t"]
     assert (info.partitions[0], info.adding[0], info.removing[0]) == ((3, 2, 1), (3,), (1,))
     assert rig.partition() in rig.cluster.reassignments.ongoing
+    rig.check_memory()
+
+
+def test_a_topic_without_states_that_moves_needs_no_broker_for_what_it_removes() -> None:
+    world = World(1, 2)
+    world.create_topic("t", {0: [US, 2, 1]})
+    world.edit_topic("t", removing={0: (US,)}, original={0: (US, 2, 1)})
+    taken_over(world)
+    assert replicas(world, "t") == {0: (2, 1)}
+
+
+def test_a_leader_that_still_recovers_goes_on_recovering() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [US, 2]})
+    world.put_state("t", 0, state(2, [2], leader_epoch=4, partition_epoch=7, recovery=RECOVERING))
+    taken_over(world)
+    assert (world.states["t", 0].leader_epoch, world.states["t", 0].recovery) == (5, RECOVERING)
+
+
+def test_a_stray_replica_of_a_phantom_is_waited_for_by_nobody() -> None:
+    world = World(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    world.edit_topic("t", stray={0: (US,)})
+    world.put_state("t", 0, state(1, [1, 2], leader_epoch=4, partition_epoch=7))
+    rig = taken_over(world)
+    partition = rig.partition()
+    assert (world.topics["t"].stray, rig.cluster.reassignments.strays, partition.departing) == ({}, {}, {})
     rig.check_memory()
 
 
@@ -486,6 +550,32 @@ def test_whatever_is_assigned(entry: Entry, registered: dict[int, str | None], a
     if staying:
         assert {*after.adding, *after.removing} <= set(after.replicas)
     assert not set(after.adding) & set(after.removing)
+
+
+def replaced(entry: Entry, *brokers: Broker) -> Entry:
+    return without_phantoms(entry, PHANTOMS, {b.id: b for b in brokers}, (), Load.of([]))
+
+
+def test_a_move_that_is_over_leaves_no_original_replicas() -> None:
+    assert replaced(Entry((1, US), (), (US,), (1, US)), a_broker(1, 1)) == Entry((1,))
+
+
+def test_who_is_to_delete_a_former_replica_is_chosen_last_and_keeps_it_then() -> None:
+    entry, others = Entry((1, US), stray=(2,)), [a_broker(b, b) for b in (1, 2)]
+    assert replaced(entry, *others, a_broker(3, 3)) == Entry((1, 3), stray=(2,))
+    assert replaced(entry, *others) == Entry((1, 2))
+
+
+def test_brokers_that_cannot_fetch_from_each_other_share_no_partition() -> None:
+    kafka = replace_struct(a_broker(2, 2), endpoints=(Endpoint("PLAINTEXT", "PLAINTEXT", "host2", 9000),))
+    assert replaced(Entry((1, US)), a_broker(1, 1), kafka, a_broker(3, 3)) == Entry((1, 3))
+    assert replaced(Entry((1, US)), a_broker(1, 1), kafka) == Entry((1,))
+    assert replaced(Entry((2, US)), a_broker(1, 1), kafka) == Entry((2,))
+
+
+def test_brokers_without_a_rack_share_none() -> None:
+    brokers = a_broker(1, 1), a_broker(2, 2), a_broker(3, 3, rack="a")
+    assert replaced(Entry((1, US)), *brokers) == Entry((1, 2))
 
 
 def test_a_reassignment_to_phantoms_alone_is_given_up_where_no_broker_is_left() -> None:
