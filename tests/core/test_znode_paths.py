@@ -76,3 +76,42 @@ def test_ours_are_documented() -> None:
     assert ours["CONTROLLER_IDS"].endswith("/ids")
     for name in ours.keys() - {"CONTROLLER_IDS", "TERM_HISTORY"}:
         assert ours[name] == f"/controllers/{name.lower()}"
+
+
+def test_paths_are_told_apart() -> None:
+    """Whose name begins as another's is not below it; below a child is no child; a state has a number."""
+    assert [znode_paths.is_below("/a", path) for path in ("/a/b", "/a/b/c", "/a", "/ab/c")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [znode_paths.child_of("/a", path) for path in ("/a/b", "/a/b/c", "/a", "/ab/c")] == [
+        "b",
+        None,
+        None,
+        None,
+    ]
+    topics = "/brokers/topics"
+    below = [f"{topics}/t", f"{topics}/t/partitions/3", topics, "/brokers/topicsx/t"]
+    assert [znode_paths.topic_of(path) for path in below] == ["t", "t", None, None]
+    states = {
+        f"{topics}/t/partitions/3/state": ("t", 3),
+        f"{topics}/t/partitions/x/state": None,
+        f"{topics}/t/partitions/3": None,
+        f"{topics}/t/partitions/3/other": None,
+        "/other/t/partitions/3/state": None,
+    }
+    assert {path: znode_paths.partition_of(path) for path in states} == states
+
+
+def test_paths_of_one_topic() -> None:
+    assert znode_paths.topic_path("t") == "/brokers/topics/t"
+    assert znode_paths.partitions_path("t") == "/brokers/topics/t/partitions"
+    assert znode_paths.partition_path("t", 3) == "/brokers/topics/t/partitions/3"
+    assert znode_paths.state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
+    assert znode_paths.state_path("t", 3, "/kafka/brokers/topics") == (
+        "/kafka/brokers/topics/t/partitions/3/state"
+    )
+    assert znode_paths.topic_config_path("t") == znode_paths.config_path("topics/t") == "/config/topics/t"
+    assert znode_paths.deletion_path("t") == "/admin/delete_topics/t"

@@ -367,8 +367,12 @@ def test_one_that_somebody_removed_is_created_again() -> None:
     remove_feature(world)
     (reply,) = rig.ask(DescribeFeatures())
     assert (reply.finalized, reply.epoch) == ((), -1)
+    fates = iter([Fate.LANDED])
+    rig.fate = lambda _: next(fates, Fate.ANSWERED)
+    rig.forget()
     assert update(rig, ("f", 2, UPGRADE)) == ["NONE"]
     assert world.feature == finalized(f=2)
+    assert len(rig.commits()) == 1, "though nobody said that it had landed"
 
 
 # --- questions -------------------------------------------------------------------------------------------------
@@ -381,6 +385,11 @@ def test_what_is_finalized_and_supported_is_described() -> None:
     (reply,) = MachineHarness.active(world).ask(DescribeFeatures())
     finalized_, supported = ranges(a=(1, 1), f=(1, 2)), ranges(a=(1, 1), f=(2, 3))
     assert reply == DescribeFeaturesReply(ErrorCode.NONE, "", finalized_, supported, 8)
+    rig = MachineHarness.active(world)
+    for enabled in (True, False):
+        world.feature = FeatureAnswer(enabled, 0, ranges(f=(1, 2)))
+        (reply,) = rig.ask(DescribeFeatures())
+        assert (reply.finalized, reply.epoch) == (ranges(f=(1, 2)) if enabled else (), 0)
 
 
 def test_who_waits_when_the_controller_goes_is_answered() -> None:

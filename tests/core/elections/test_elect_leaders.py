@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.context import Pause
+from controller.core.effects import DeleteNode, SetState
 from controller.core.elections import elect_leaders
 from controller.core.handlers import not_controller
 from controller.core.model import PartitionState
@@ -250,6 +251,18 @@ def test_long_requests_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = cluster(([1, 2], 1, [1]))
     request = ElectLeaders(PREFERRED, [("nowhere", n) for n in range(9)])
     assert rig.pauses(lambda context: elect_leaders.elect_leaders(context, 1, request)) == [Pause.YIELD] * 3
+
+
+def test_a_request_that_cannot_be_deleted_is_carried_out_once_for_each_event() -> None:
+    rig = cluster(([1, 2], 2, [1, 2]))
+    rig.forget()
+    fates = [Fate.ANSWERED, Fate.LOST]
+    rig.fate = lambda _: fates.pop(0) if fates else Fate.ANSWERED
+    rig.world.ask_preferred(("t", 0))
+    rig.run()
+    assert [type(commit.writes[0]) for commit in rig.commits()] == [SetState, DeleteNode]
+    assert rig.world.preferred is not None
+    assert rig.stored() == (1, 6, [1, 2])
 
 
 def test_a_refusal_of_the_znode_s_request_names_its_partition() -> None:

@@ -177,6 +177,22 @@ def test_a_failed_disk_and_a_refusal_hold_a_deletion() -> None:
     )
 
 
+def test_who_was_told_and_could_not_be_is_not_one_that_was_never_told() -> None:
+    cluster, partition = cluster_of(1, 2)
+    ineligible(cluster, partition)
+    partition.replica_states = (ReplicaState.OFFLINE, ReplicaState.DELETION_SUCCESSFUL)
+    found = explain_topic_deletion(cluster, SETTINGS, "t")
+    assert found is not None
+    assert found.waits_for == ("broker 1, which has not deleted it: t-0",)
+
+
+def test_a_move_that_waits_is_told_by_its_target() -> None:
+    cluster, partition = cluster_of(1, 2)
+    waits_for_room(cluster, partition)
+    summary = explain_reassignment(cluster, SETTINGS, partition).summary
+    assert summary == "its move to [3, 1] waits in the queue"
+
+
 def test_a_waiting_topic_that_is_unreadable_or_moved_already() -> None:
     cluster, _ = cluster_of(1)
     cluster.deletions_waiting["u"] = ZnodeUnreadable("expected object")

@@ -196,6 +196,38 @@ def test_the_largest_moves_first_and_one_of_unknown_size_counts_too() -> None:
     assert {key for key, ids in again.items() if ids == (2,)} == {("t", 3)}
 
 
+def test_behind_an_avoided_broker_others_get_their_share() -> None:
+    after = generate(topic(*[[1]] * 4), brokers(1, 2, 3), avoided=[2])
+    assert load(after) == {1: 2, 3: 2}
+
+
+def test_a_rack_of_its_own_is_no_reason_to_use_an_avoided_broker() -> None:
+    racks = {1: "a", 2: "b", 3: "a"}
+    given_ = brokers(1, 2, 3, racks=racks)
+    assert generate(topic([1]), given_, replication_factor=2, avoided=[2]) == topic([1, 3])
+    assert generate(topic([1]), given_, replication_factor=2) == topic([1, 2])
+
+
+def test_nothing_moves_for_less_than_a_twentieth_of_what_a_broker_holds() -> None:
+    before, sizes = topic([1], [2], [1]), {("t", 0): 100, ("t", 1): 98, ("t", 2): 1}
+    assert generate(before, brokers(1, 2), sizes=sizes) == before
+    after = generate(before, brokers(1, 2), sizes={("t", 0): 100, ("t", 1): 97, ("t", 2): 5})
+    assert after == topic([1], [2], [2]), "8 bytes are more than a twentieth of 101"
+
+
+def test_of_two_in_one_rack_one_may_go_where_another_is() -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    after = generate(topic(*[[1, 2, 3]] * 4), brokers(1, 2, 3, 4, racks=racks))
+    assert set(load(after).values()) == {3}
+
+
+def test_leaderships_are_handed_on_by_who_shares_nothing_with_the_first() -> None:
+    racks = {1: "a", 2: "b", 3: "a"}
+    after = generate(topic([1, 2], [1, 2], [2, 3]), brokers(1, 2, 3, racks=racks))
+    assert {frozenset(ids) for ids in after.values()} == {frozenset({1, 2}), frozenset({2, 3})}
+    assert sorted(ids[0] for ids in after.values()) == [1, 2, 3]
+
+
 def test_whose_leader_goes_is_led_by_one_that_is_not_avoided() -> None:
     after = generate(topic([3, 1]), brokers(1, 2), avoided=[1])
     assert after == topic([2, 1])
