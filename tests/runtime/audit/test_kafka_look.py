@@ -214,6 +214,38 @@ def test_a_look_at_some_topics_in_between_moves_no_turn(monkeypatch: pytest.Monk
     assert asyncio.run(looks()) == [("t", "topics after t follow in the next look"), ("t", "")]
 
 
+def test_pages_hold_as_many_partitions_as_one_request_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_look, "PAGE_MAX", 6)
+    peer = KafkaPeer()
+    for name in ("u", "v"):
+        peer.cluster.topics[name] = peer.cluster.topics["t"]
+    pages, _ = KafkaLook(peer.cluster, peer.cluster.brokers[ME], peer.ask, _never, "")._pages(["t", "u", "v"])
+    assert [len(page) for page in pages] == [2, 1]
+
+
+def test_topics_that_go_are_neither_asked_for_nor_strangers() -> None:
+    peer = KafkaPeer()
+    shown = MetadataResponseTopic(0, "x", partitions=[MetadataResponsePartition(0, 0, 1, 0, [1], [1])])
+    peer.strangers = [shown]
+    peer.cluster.topics_to_delete = {"t", "x"}
+    assert (peer.look()[0], peer.asked) == ([], [None])
+
+
+def test_what_a_newer_controller_decided_is_not_told_again() -> None:
+    peer = KafkaPeer()
+    peer.cluster.topics["t"].partitions[0].leadership = state(1, [1, 2], 6, 8, controller_epoch=9)
+    peer.epochs[0] = codes.UNKNOWN_LEADER_EPOCH
+    assert peer.look()[0] == []
+
+
+def test_the_order_of_an_isr_is_no_difference() -> None:
+    peer = KafkaPeer()
+    _set(peer, 0, isr_nodes=[2, 1])
+    assert peer.look()[0] == []
+    _set(peer, 0, replica_nodes=[2, 1])
+    assert [number for number, _, _ in peer.look()[0]] == [0], "but that of the replicas is"
+
+
 def test_a_look_at_some_topics_is_none_at_everything() -> None:
     peer = KafkaPeer()
     _, look = peer.look("t")
@@ -282,7 +314,8 @@ def test_of_a_topic_that_may_not_be_seen_nothing_is_said_of_metadata() -> None:
     peer = KafkaPeer()
     peer.topic_error = codes.TOPIC_AUTHORIZATION_FAILED
     peer.shown.clear()
-    assert peer.look()[0] == []
+    found, look = peer.look()
+    assert (found, look.partial) == ([], "topics are hidden: our user needs Describe on topics there")
     peer.topic_error = codes.UNKNOWN_TOPIC_OR_PARTITION
     assert [number for number, _, _ in peer.look()[0]] == [0, 1, 2]
 

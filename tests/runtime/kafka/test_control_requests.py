@@ -73,6 +73,15 @@ def one(builder: ControlRequests, push: Push, version: int) -> Any:
     return request
 
 
+def test_a_replica_on_a_failed_disk_is_offline_though_its_broker_is_not() -> None:
+    of = cluster(BROKER, kafka_broker(2))
+    failed, fine = topic("t", 2, (1, 2), ID)
+    of.offline_dirs = {2: {failed}}
+    push = Push(UMR, BROKER, [failed, fine], [], shared_key=None, brokers_version=1)
+    (told,) = one(requests(of), push, 8).topic_states
+    assert [p.offline_replicas for p in told.partition_states] == [[2], []]
+
+
 @pytest.mark.parametrize("version", VERSIONS[LISR])
 def test_leader_and_isr_carries_every_field(version: int) -> None:
     (partition,) = topic("t", 1, (1, 2, 3), ID)

@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.model import Broker, ControlProtocol, Endpoint
 from controller.runtime.kafka.endpoints import Listeners, clients_endpoint
-from controller.runtime.kafka.listeners import NoListenerError, control_endpoint
+from controller.runtime.kafka.listeners import NoListenerError, control_endpoint, own_endpoints
 
 EXTERNAL = Endpoint("EXTERNAL", "SSL", "x", 1)
 INTERNAL = Endpoint("INTERNAL", "PLAINTEXT", "i", 2)
@@ -21,6 +21,7 @@ BROKER = Broker(3, 30, (EXTERNAL, INTERNAL, CONTROL))
         (Listeners("", "", "SSL"), EXTERNAL),
         (Listeners("CONTROL", "", "PLAINTEXT"), CONTROL),
         (Listeners("INTERNAL", "CONTROL", "PLAINTEXT"), CONTROL),
+        (Listeners("", "CONTROL", "PLAINTEXT"), CONTROL),
     ],
 )
 def test_control_plane_before_inter_broker_before_the_first_of_the_protocol(
@@ -72,3 +73,17 @@ def test_a_client_gets_the_brokers_addresses_on_the_listener_that_it_asks_on() -
     assert clients_endpoint(BROKER, listeners, "") == INTERNAL
     assert clients_endpoint(BROKER, listeners, "EXTERNAL") == EXTERNAL
     assert clients_endpoint(BROKER, listeners, "OTHER") is None
+
+
+def test_brokers_find_this_controller_under_each_name_that_they_look_for() -> None:
+    listeners = Listeners("INTERNAL", "CONTROL", "PLAINTEXT")
+    assert own_endpoints([BROKER], listeners, {"": ("one", 7)}) == [
+        Endpoint("INTERNAL", "PLAINTEXT", "one", 7),
+        Endpoint("CONTROL", "PLAINTEXT", "one", 7),
+    ]
+    addresses = {"CONTROL": ("c", 8), "INTERNAL": ("i", 9), "EXTERNAL": ("x", 10), "OTHER": ("o", 11)}
+    assert own_endpoints([BROKER], listeners, addresses) == [
+        Endpoint("INTERNAL", "PLAINTEXT", "i", 9),
+        Endpoint("CONTROL", "PLAINTEXT", "c", 8),
+    ]
+    assert own_endpoints([BROKER], listeners, {}) == []

@@ -12,6 +12,7 @@ import pytest
 from controller.core.events import EventKind
 from controller.core.model import LeaderAndIsr, Partition, PartitionState, ReplicaState, Topic
 from controller.core.records import (
+    AuditFinding,
     BrokerChange,
     ControllerChange,
     EntityAltered,
@@ -253,3 +254,17 @@ def test_every_event_of_a_controller_is_documented_by_its_name() -> None:
     (row,) = re.findall(r"^\| `cause` \|.*$", DOCUMENT.read_text(), re.MULTILINE)
     names = re.findall(r"`(\w+)`", row.partition("Of a controller:")[2].partition("Of a broker:")[0])
     assert sorted(names) == sorted(kind.value for kind in EventKind)
+
+
+def test_a_finding_names_a_broker_unless_it_is_about_the_znode() -> None:
+    for broker_id in (None, 3):
+        (line,) = records.expand(LogBatch([AuditFinding(partition(7), broker_id, "differs", "why")]))
+        named = {} if broker_id is None else {"replica": 3}
+        assert line == {
+            "kind": "audit",
+            "topic": "orders",
+            "partition": 7,
+            **named,
+            "to": "differs",
+            "reason": "why",
+        }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -99,6 +101,25 @@ def test_spans_leave_this_machine_encrypted_or_by_the_word(host: str) -> None:
         open_traces(settings, None, IDS)
     accepted = Settings(otlp_endpoint=f"http://{host}:4317", insecure_listen="accepted")
     open_traces(accepted, None, IDS).close()
+
+
+def test_a_collector_by_tls_is_shown_what_others_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+
+    class Exporter(InMemorySpanExporter):
+        def __init__(self, *args: Any, **named: Any) -> None:
+            super().__init__()
+            opened.append((args, named))
+
+    monkeypatch.setattr("opentelemetry.exporter.otlp.proto.grpc.trace_exporter.OTLPSpanExporter", Exporter)
+    tls: Any = SimpleNamespace(channel_credentials=lambda: "credentials")
+    for scheme, with_tls in (("https", tls), ("https", None), ("http", tls)):
+        open_traces(Settings(otlp_endpoint=f"{scheme}://127.0.0.1:4317"), with_tls, IDS).close()
+    assert [(args[0], named["insecure"], named["credentials"]) for args, named in opened] == [
+        ("127.0.0.1:4317", False, "credentials"),
+        ("127.0.0.1:4317", False, None),
+        ("127.0.0.1:4317", True, None),
+    ]
 
 
 def test_without_the_packages_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,7 +243,10 @@ def test_operations_and_resources_are_those_of_the_documented_table() -> None:
 
 UNCLEAN_TOPIC = pb.AlterConfigsResource(
     resource=pb.ConfigResource(resource_type=pb.TOPIC, resource_name="mine"),
-    configs=[pb.AlterableConfig(name="unclean.leader.election.enable", value=" TRUE ")],
+    configs=[
+        pb.AlterableConfig(name="retention.ms", value="1"),
+        pb.AlterableConfig(name="unclean.leader.election.enable", value=" TRUE "),
+    ],
 )
 
 
@@ -267,6 +270,19 @@ async def test_what_may_lose_data_takes_a_right_of_its_own(method: str, request_
     denied = [answer, *getattr(answer, "responses", ())]
     assert any("may not LOSE_DATA" in getattr(each, "error_message", "") for each in denied) == loses
     assert (Operation.LOSE_DATA in [operation for operation, _ in authorizer.asked]) == loses
+
+
+async def test_the_right_to_lose_data_is_one_on_the_topic_that_loses_it() -> None:
+    authorizer = Denying(lambda _, resource: resource == methods.topic("mine"))
+    rigged = Rigged(
+        "AlterConfigs",
+        authorizer,
+        lambda request: pb.AlterConfigsResponse(
+            responses=[pb.AlterConfigsResult(resource=r.resource) for r in request.resources]
+        ),
+    )
+    answer = await rigged.ask(pb.AlterConfigsRequest(resources=[UNCLEAN_TOPIC]))
+    assert errors(answer.responses) == ["NONE"]
 
 
 # --- the guard -------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.rpc import limits, server
@@ -47,6 +48,16 @@ async def test_a_stream_that_asks_for_too_much_is_refused_and_nothing_else(
     answers: Any = [answer async for answer in limited(pb.DescribeConfigsRequest(), None)]
     assert [answer.error_message for answer in answers] == ["topics: too many"]
     assert asked == []
+    counted = daemon.metrics.requests.labels("Watch", "INVALID_REQUEST")._value.get()
+    assert counted == 1
+
+
+def test_what_does_not_parse_is_none_and_told_in_one_line() -> None:
+    parse = server._parser("DescribeConfigs", pb.DescribeConfigsRequest)
+    with capture_logs() as logs:
+        assert parse(b"\xff") is None
+    assert [(line["event"], line["method"]) for line in logs] == [("malformed_request", "DescribeConfigs")]
+    assert parse(b"") == pb.DescribeConfigsRequest()
 
 
 @pytest.mark.parametrize(("method", "extreme"), CASES)

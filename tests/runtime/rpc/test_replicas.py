@@ -38,6 +38,7 @@ class Way:
     def __init__(self) -> None:
         self.answer: control.DescribeStateResponse | UnreachableError = UnreachableError("it is asleep")
         self.asked: list[control.DescribeStateRequest] = []
+        self.closed = 0
 
     async def describe_state(
         self, _broker: Broker, request: control.DescribeStateRequest
@@ -47,7 +48,8 @@ class Way:
             raise self.answer
         return self.answer
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        self.closed += 1
 
 
 class Disks:
@@ -166,3 +168,4 @@ async def test_a_broker_led_by_grpc_tells_too(disks: Disks) -> None:
     rows = await disks.rows("t")
     assert rows["t", 0][0] == (2, 700, 3, False)
     assert [list(request.log_dirs.topics) for request in disks.way.asked] == [["t"], ["t"]]
+    assert disks.way.closed == 2, "also the one that had no answer"

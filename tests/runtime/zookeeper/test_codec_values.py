@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core.cluster.producer_ids import PATH as PRODUCER_IDS
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
-from controller.core.effects import TopicInfo
+from controller.core.config_keys import LONG_MAX
+from controller.core.effects import NotifyConfig, TopicInfo
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance, StopApproval
-from controller.core.znode_paths import NodePath
+from controller.core.znode_paths import (
+    APPROVALS,
+    FORGOTTEN,
+    MAINTENANCE,
+    QUARANTINE,
+    RESIGNED,
+    SETTINGS,
+    TERM_HISTORY,
+    NodePath,
+)
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, single_codecs
 
@@ -124,3 +137,40 @@ def test_what_is_written_is_read(path: str) -> None:
     assert (
         single_codecs.decode(NodePath[Any](path), single_codecs.encode(path, CONTROL[path])) == CONTROL[path]
     )
+
+
+def test_an_empty_znode_of_producer_ids_has_no_block_yet() -> None:
+    assert [single_codecs.decode(PRODUCER_IDS, data) for data in (None, b"")] == [None, None]
+
+
+def test_a_block_ends_where_64_bits_do() -> None:
+    def decoded(end: int) -> object:
+        text = f'{{"version":1,"broker":1,"block_start":"0","block_end":"{end}"}}'
+        return single_codecs.decode(PRODUCER_IDS, text.encode())
+
+    assert decoded(LONG_MAX) == ProducerIdBlock(1, 0, LONG_MAX)
+    with pytest.raises(MalformedError, match="block_end"):
+        decoded(LONG_MAX + 1)
+
+
+def test_what_is_ours_is_written_with_its_version() -> None:
+    written = {
+        MAINTENANCE: Maintenance(),
+        APPROVALS: {},
+        SETTINGS: {},
+        TERM_HISTORY: (),
+        FORGOTTEN: {},
+        RESIGNED: single_codecs.Resignation("why", "who", 9),
+        QUARANTINE: Quarantine(),
+    }
+    versions = {
+        path: json.loads(single_codecs.encode(path, value))["version"] for path, value in written.items()
+    }
+    assert versions == dict.fromkeys(written, 1)
+
+
+def test_a_notification_gets_its_number_from_zookeeper() -> None:
+    session: Any = SimpleNamespace(op_create_sequential=lambda *args: args)
+    path, data = single_codecs.pack(session, NotifyConfig("topics/t"))
+    assert path == "/config/changes/config_change_"
+    assert json.loads(data) == {"version": 2, "entity_path": "topics/t"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-from controller.runtime.zookeeper.kazoo_client import WakingHandler
+from controller.runtime.zookeeper.kazoo_client import Client, PackedChildren, WakingHandler
 
 
 def wakes_taken(handler: SequentialThreadingHandler, wanted: int) -> int:
@@ -45,6 +45,31 @@ def test_each_byte_wakes_once_and_a_closed_end_says_so() -> None:
     # Never the descriptor's number, which by then belongs to another file.
     with pytest.raises(ValueError, match="closed"):
         write.send(b"\0")
+
+
+def test_an_end_with_nothing_to_read_has_no_bytes() -> None:
+    read, write = WakingHandler().create_socket_pair()
+    os.set_blocking(read.fileno(), False)
+    assert read.recv(1) == b""
+    for end in (read, write):
+        end.close()
+
+
+def test_children_are_asked_for_below_the_chroot() -> None:
+    client, asked = Client(hosts="127.0.0.1:1/kafka"), list[Any]()
+    client.raw = asked.append  # type: ignore[method-assign]
+    client.packed_children("/brokers/topics", None)
+    (request,) = asked
+    assert (type(request), request.path) == (PackedChildren, "/kafka/brokers/topics")
+
+
+def test_watches_of_znodes_that_are_gone_leave_nothing() -> None:
+    client = Client(hosts="127.0.0.1:1")
+    paths = [b"/a", b"/b"]
+    client.know_data_watcher(paths, ours := object())
+    client.know_data_watcher(paths[:1], others := object())
+    client.forget_data_watcher([*paths, b"/c"], ours)
+    assert dict(client._data_watchers) == {"/a": {others}}
 
 
 def what_is_ready(handler: SequentialThreadingHandler, case: str) -> Any:

@@ -88,6 +88,65 @@ async def test_it_begins_once_and_not_where_it_is_of_no_use() -> None:
     assert standby.bug is None
 
 
+class Kept:
+    """A mirror of which it is said whether it is proved; it reads until it is told to stop."""
+
+    warmth, news = Warmth.WARM, dict[str, None]()
+
+    def __init__(self, proved: bool) -> None:
+        self.proved, self.happened = proved, list[str]()
+
+    async def run(self) -> None:
+        self.happened.append("run")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.happened.append("stopped")
+
+    async def settle(self) -> bool:
+        self.happened.append("settled")
+        return self.proved
+
+    async def end(self) -> None:
+        self.happened.append("ended")
+
+
+async def _no_digest(*_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("proved", "failed", "happened"),
+    [
+        (True, False, ["run", "stopped", "settled"]),
+        (False, False, ["run", "stopped", "settled", "ended"]),
+        (True, True, ["run", "stopped", "ended"]),
+    ],
+)
+async def test_only_what_is_proved_is_used_and_nothing_is_read_any_more(
+    proved: bool, failed: bool, happened: list[str]
+) -> None:
+    session: Any = Old()
+    standby, kept = Standby(session, metrics(), _no_digest), Kept(proved)
+    standby.mirror = kept  # type: ignore[assignment]
+    standby.follow()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    if failed:
+        standby._failed(ZeroDivisionError())
+    assert await standby.settled() is (kept if happened[-1] == "settled" else None)
+    assert kept.happened == happened
+
+
+async def test_who_did_not_follow_has_nothing_in_memory() -> None:
+    session: Any = Old()
+    standby, kept = Standby(session, metrics(), _no_digest), Kept(proved=True)
+    standby.mirror = kept  # type: ignore[assignment]
+    assert await standby.settled() is None
+    standby._failed(ZeroDivisionError())
+    standby.follow()
+    assert (standby._task, kept.happened) == (None, []), "after a bug it does not begin again"
+
+
 def test_what_is_dropped_is_let_go() -> None:
     session: Any = Old()
     mirror = StateMirror(session, metrics())

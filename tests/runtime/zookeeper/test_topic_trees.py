@@ -53,7 +53,8 @@ async def test_partitions_that_vanish_meanwhile_have_nothing_below_them() -> Non
 
 
 @pytest.mark.parametrize("thorough", [False, True])
-async def test_what_is_below_a_topic_comes_before_it(thorough: bool) -> None:
+async def test_what_is_below_a_topic_comes_before_it(thorough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_trees, "_TOGETHER", 1)
     topic = "/brokers/topics/t"
     children = {
         topic: ["partitions", "odd"],
