@@ -21,6 +21,7 @@ from controller.runtime.daemon import Daemon, Resigned, Role, StopRequested
 from controller.runtime.election import controller_election, succession, term_history
 from controller.runtime.election.controller_election import Lost, Won
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError
+from controller.runtime.zookeeper.state_mirror import LET_GO_MAX
 
 SESSION: Any = SimpleNamespace(over=False, connected=False)
 WON = Won(7, 3)
@@ -231,7 +232,7 @@ async def test_a_stop_ends_the_pause_between_two_sessions(
 def test_what_former_terms_had_is_freed_once_it_is_much(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[int] = []
     monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
-    for let_go, times in ((module.LET_GO_MAX - 1, 0), (module.LET_GO_MAX, 1), (None, 1)):
+    for let_go, times in ((LET_GO_MAX - 1, 0), (LET_GO_MAX, 1), (None, 1)):
         daemon._let_go = daemon._let_go if let_go is None else let_go
         daemon._collect()
         assert len(collected) == times
@@ -247,7 +248,8 @@ class Led:
 
     def __init__(self, *args: Any) -> None:
         Led.made = args
-        self.won, self.ended, self.machine = args[1], [], SimpleNamespace(cluster=Cluster(1))
+        self.won, self.ended = args[1], list[Exception]()
+        self.machine = SimpleNamespace(cluster=Cluster(1))
 
     def end(self, why: Exception) -> None:
         self.ended.append(why)

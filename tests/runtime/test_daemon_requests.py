@@ -149,7 +149,7 @@ async def test_the_first_bug_after_a_long_time_is_followed_by_a_pause_too(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon: Any = rig.daemon
-    now, paused = [0.0], []
+    now, paused = [0.0], list[int]()
 
     async def attempt(_: Any) -> Won | None:
         now[0] += 2 * module.BUGS_FORGOTTEN_S

@@ -17,6 +17,7 @@ from controller.errors import ConfigError
 from controller.runtime import process
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Role
+from controller.runtime.http import server
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ async def test_the_watchdog_hears_thrice_in_its_time_unless_the_daemon_is_stuck(
     else:
         monkeypatch.setenv("WATCHDOG_USEC", watchdog_us)
     monkeypatch.setattr(process, "notify_systemd", told.append)
-    monkeypatch.setattr(process.server, "is_stuck", lambda _: stuck[0])
+    monkeypatch.setattr(server, "is_stuck", lambda _: stuck[0])
     monkeypatch.setattr(process, "asyncio", SimpleNamespace(sleep=sleep))
     await process._watchdog(SimpleNamespace(role=Role.ACTIVE))  # type: ignore[arg-type]
     assert (told, slept) == (["WATCHDOG=1\nSTATUS=active"] * 2, [pause_s] * 3)
@@ -110,6 +111,9 @@ def test_of_settings_that_changed_those_that_can_be_are_applied_and_the_others_n
             daemon, lambda: replace(Settings(), log_format="console", num_partitions=9, zookeeper="h:1")
         )
     assert daemon.settings == replace(Settings(), log_format="console")
+    with capture_logs() as more:
+        process._settings_again(daemon, lambda: replace(Settings(), log_format="console", log_level="debug"))
+    assert [line.keys() for line in more] == [{"event", "log_level"}], "not what was so before"
     (changed,) = [line for line in logs if line["event"] == "settings_changed"]
     assert changed == {"event": "settings_changed", "log_format": "console", "log_level": "info"}
     assert {line["name"] for line in logs if line["event"] == "setting_needs_restart"} == {

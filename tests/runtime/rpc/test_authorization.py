@@ -273,7 +273,7 @@ async def test_what_may_lose_data_takes_a_right_of_its_own(method: str, request_
 
 
 async def test_the_right_to_lose_data_is_one_on_the_topic_that_loses_it() -> None:
-    authorizer = Denying(lambda _, resource: resource == methods.topic("mine"))
+    authorizer = Denying(lambda _, resource: resource == topic("mine"))
     rigged = Rigged(
         "AlterConfigs",
         authorizer,

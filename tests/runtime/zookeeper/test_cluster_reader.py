@@ -47,7 +47,7 @@ def test_a_cluster_that_was_there_once_is_not_none() -> None:
         {"deleting": ["t"]},
         {"problems": {"/feature": "odd"}},
     ):
-        assert not ClusterState(**there).empty, there  # type: ignore[arg-type]
+        assert not ClusterState(**there).empty, there
 
 
 def test_each_of_several_deletions_is_found() -> None:

@@ -171,6 +171,7 @@ def test_what_is_ours_is_written_with_its_version() -> None:
 
 def test_a_notification_gets_its_number_from_zookeeper() -> None:
     session: Any = SimpleNamespace(op_create_sequential=lambda *args: args)
-    path, data = single_codecs.pack(session, NotifyConfig("topics/t"))
+    packed: Any = single_codecs.pack(session, NotifyConfig("topics/t"))
+    path, data = packed
     assert path == "/config/changes/config_change_"
     assert json.loads(data) == {"version": 2, "entity_path": "topics/t"}

@@ -57,7 +57,7 @@ def test_an_end_with_nothing_to_read_has_no_bytes() -> None:
 
 def test_children_are_asked_for_below_the_chroot() -> None:
     client, asked = Client(hosts="127.0.0.1:1/kafka"), list[Any]()
-    client.raw = asked.append  # type: ignore[method-assign]
+    client.raw = asked.append  # type: ignore[method-assign, assignment]
     client.packed_children("/brokers/topics", None)
     (request,) = asked
     assert (type(request), request.path) == (PackedChildren, "/kafka/brokers/topics")

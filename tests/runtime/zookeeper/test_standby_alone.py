@@ -133,7 +133,8 @@ async def test_only_what_is_proved_is_used_and_nothing_is_read_any_more(
         await asyncio.sleep(0)
     if failed:
         standby._failed(ZeroDivisionError())
-    assert await standby.settled() is (kept if happened[-1] == "settled" else None)
+    settled: Any = await standby.settled()
+    assert settled is (kept if happened[-1] == "settled" else None)
     assert kept.happened == happened
 
 
