@@ -304,6 +304,11 @@ def test_directories_do_not_hold_each_other(dirs: str, log: str, wrong: str) -> 
         settings.load(given, {})
 
 
+def test_the_list_of_directories_goes_before_the_single_one() -> None:
+    loaded = settings.load({**GIVEN, "data_dirs": "/a,/b"}, {})
+    assert (loaded.data_dir, loaded.data_dirs) == (Path("/a"), (Path("/a"), Path("/b")))
+
+
 def test_features_are_given_as_ranges_of_versions() -> None:
     assert settings.load(GIVEN, {}).supported_features == ()
     loaded = settings.load(GIVEN, {"BROKER_STUB_SUPPORTED_FEATURES": "g=0-32767,f=1-3"})

@@ -170,3 +170,40 @@ def test_what_is_written_anew_can_be_read_again() -> None:
     store.problems[REASSIGN_PARTITIONS] = "garbage"
     store.put_watched(REASSIGN_PARTITIONS, ReassignmentRequest((), 0))
     assert store.answer(ReadReassignment()) == ReassignmentRequest((), 0)
+
+
+def test_what_is_created_has_its_parents_and_is_not_there_yet() -> None:
+    store = Store(EMPTY.snapshot())
+    partition = Partition(Topic("t"), 0, (1,))
+    state = LeaderAndIsr(1, 0, (1,), 0, 1)
+    assert store.commit([CreateState(partition, state)]) == "NONODE"
+    assert store.commit([CreateTopic(INFO)]) is None
+    assert store.commit([CreateTopic(INFO)]) == "NODEEXISTS"
+    assert store.commit([CreateState(partition, state)]) is None
+    assert store.commit([CreateState(partition, state)]) == "NODEEXISTS"
+    store.take_changes()
+    assert store.commit([CreateState(Partition(Topic("t"), 1, (1,)), state)]) is None
+    made = [change.path for change in store.take_changes()]
+    assert made == [partition_path("t", 1), state_path("t", 1)], "the parent of both is there"
+
+
+def test_a_topic_is_written_at_the_version_that_was_read() -> None:
+    store = Store(EMPTY.snapshot())
+    store.commit([CreateTopic(INFO)])
+    for version in range(3):
+        assert store.commit([SetTopic(replace(INFO, version=version))]) is None
+        assert store.commit([SetTopic(replace(INFO, version=version))]) == "BADVERSION"
+    assert store.topics["t"].version == 3
+
+
+def test_what_is_not_there_is_deleted_without_a_change() -> None:
+    store = Store(EMPTY.snapshot())
+    absent = [
+        deletion_path("x"),
+        REASSIGN_PARTITIONS,
+        state_path("x", 0),
+        topic_path("x"),
+        "/config/topics/x",
+    ]
+    assert store.commit([DeleteNode(path) for path in absent]) is None
+    assert store.take_changes() == []

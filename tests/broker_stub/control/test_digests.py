@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_stub.control import handlers, pages
+from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.replicas import IsrChange
 from proto.digest import Digest, hosted_item, metadata_item, offline_item, topic_id_item, total_of
 from proto.gen import broker_control_pb2 as wire
@@ -232,3 +233,88 @@ def test_only_a_leader_tells_its_isr() -> None:
         (0, "leader", [0, 1]),
         (1, "follower", []),
     ]
+
+
+def test_what_is_told_of_a_replica_and_of_a_partition() -> None:
+    broker = BrokerHarness()
+    broker.lead(leader_state("foo", leader_epoch=3, partition_epoch=8))
+    broker.update(metadata_state("foo", leader_epoch=3, partition_epoch=8, offline_replicas=[1]))
+    answer = described(broker, partitions=wire.PartitionPage(topic="foo"))
+    (hosted,), (known,) = answer.hosted, answer.known
+    assert (hosted.leader_epoch, hosted.partition_epoch) == (3, 8)
+    assert (known.leader_epoch, known.partition_epoch) == (3, 8)
+    cache = broker.handlers.metadata
+    assert (answer.digests.metadata, answer.digests.offline) == (cache.digest.total, cache.offline.total)
+    assert answer.digests.metadata != answer.digests.offline
+
+
+def test_behind_a_page_that_is_just_full_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "PAGE_MAX", 2)
+    broker = BrokerHarness()
+    broker.update(*(metadata_state("foo", partition) for partition in range(4)))
+    broker.lead(leader_state("bar", 0))
+    answer = described(broker, partitions=wire.PartitionPage(topic="foo", first=2))
+    assert ([k.partition for k in answer.known], answer.more) == ([2, 3], False)
+    answer = described(broker, partitions=wire.PartitionPage(topic="bar"))
+    assert ([r.partition for r in answer.hosted], list(answer.known)) == ([0], [])
+
+
+def test_sizes_on_disk_are_told_of_the_topics_that_were_asked_for() -> None:
+    broker, asked = BrokerHarness(), list[Any]()
+
+    def on_disk(topics: Any) -> list[wire.LogDirReplica]:
+        asked.append(topics)
+        return [wire.LogDirReplica(topic="foo", size_bytes=7)]
+
+    broker.handlers._data_plane = SimpleNamespace(on_disk=on_disk)  # type: ignore[assignment]
+    answer = described(broker, log_dirs=wire.LogDirsPage(topics=["foo"]))
+    assert (asked, [r.size_bytes for r in answer.on_disk]) == ([{"foo"}], [7])
+
+
+def test_an_answer_names_the_epoch_that_a_refused_controller_has_to_exceed() -> None:
+    broker = BrokerHarness()
+    assert described(broker).controller_epoch == 0
+    broker.lead(leader_state(), controller_epoch=7)
+    assert described(broker).controller_epoch == 7
+    stale = wire.LeaderAndIsrRequest(controller_epoch=6).SerializeToString()
+    response = broker.deliver("leader_and_isr", stale)
+    assert (codes.ErrorCode.Name(response.error_code), response.controller_epoch) == (
+        "STALE_CONTROLLER_EPOCH",
+        7,
+    )
+
+
+def test_who_makes_up_epochs_is_logged_once_and_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "_LIARS_MAX", 2)
+    broker = BrokerHarness()
+    broker.lead(leader_state(), controller_epoch=7)
+    refused = []
+    for number, sender in enumerate(("a", "a", "b", "c", "d"), 100):
+        message = wire.StopReplicaRequest(controller_epoch=99).SerializeToString()
+        term = ControllerTerm(number, 7, 7, 0)
+        assert broker.handlers.stop_replica(message, sender, term).error_code != codes.NONE
+        refused.append(len([r for r in broker.log.of_kind("reject") if "sent by" in r["reason"]]))
+        assert len(broker.handlers._liars) <= 2
+    assert refused == [1, 1, 2, 3, 4]
+
+
+def test_what_changes_nothing_is_neither_logged_nor_told() -> None:
+    broker = BrokerHarness()
+    broker.lead(leader_state("foo", leader_epoch=3, partition_epoch=8))
+    logged = len(broker.log.records)
+    broker.handlers.isr_changed(IsrChange(("foo", 0), (0, 1), (0, 1), 3, 9))
+    broker.handlers.replicas_failed([("other", 0)], "no space")
+    assert (len(broker.log.records), broker.losses) == (logged, [])
+    broker.handlers.isr_changed(IsrChange(("foo", 0), (0, 1), (0,), 3, 10))
+    broker.handlers.replicas_failed([("foo", 0)], "no space")
+    assert (len(broker.log.records), broker.losses) == (logged + 2, ["no space"])
+
+
+def test_one_line_stands_for_all_that_was_known_already() -> None:
+    broker = BrokerHarness()
+    states = [leader_state("foo", partition, leader_epoch=3) for partition in range(3)]
+    broker.lead(*states)
+    broker.log.records.clear()
+    broker.lead(*states, leader_state("foo", 3, leader_epoch=3))
+    (unchanged,) = broker.log.of_kind("unchanged")
+    assert (unchanged["count"], len(broker.log.records)) == (3, 2)
