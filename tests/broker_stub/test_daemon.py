@@ -9,9 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_stub import daemon, settings
 from broker_stub.daemon import Broker
+from broker_stub.errors import SettingError, StorageFault
 from tests.support.runtime.certificates import Authority
 
 
@@ -100,6 +102,15 @@ async def test_who_never_registered_has_no_leaderships_to_hand_over(
     assert asked == [7]
 
 
+async def test_who_may_not_hand_over_leaderships_stops_without(
+    make: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make(controlled_shutdown_enable="false")
+    broker._handlers.gate.broker_epoch = 7
+    monkeypatch.setattr(daemon, "controlled_shutdown", None)
+    await broker._controlled_shutdown(SimpleNamespace(peers=None), SimpleNamespace())  # type: ignore[arg-type]
+
+
 def test_requests_are_let_in_once_the_epoch_is_known(
     make: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +149,7 @@ async def test_a_directory_that_failed_is_told_of_and_holds_no_state_log(
     server: Any = SimpleNamespace(start=start)
     await broker._serve(server, store)
     assert ("registrar.storage_lost" in asked) is bool(failed)
+    assert broker._handlers.replicas.directory_failed is bool(failed)
 
 
 def test_it_warns_of_all_certificates_that_it_uses(make: Callable[..., Broker], tmp_path: Path) -> None:
@@ -155,4 +167,134 @@ def test_it_warns_of_all_certificates_that_it_uses(make: Callable[..., Broker], 
         ("ssl_ca", ca),
         ("zookeeper_ssl_certificate", zookeepers[0]),
         ("zookeeper_ssl_ca", ca),
+    ]
+
+
+async def test_it_registers_where_it_listens_and_tells_of_logs_that_could_not_be_opened(
+    make: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, told, registered = make(), list[Any](), list[Any]()
+
+    def register(identity: Any, *_: object) -> Part:
+        registered.append(identity)
+        return Part("registrar", told, at_once=True)
+
+    async def start(_host: str, port: int) -> int:
+        assert port == 0
+        return 5555
+
+    monkeypatch.setattr(daemon, "Registrar", register)
+    monkeypatch.setattr(broker._handlers, "replicas_failed", lambda *what: told.append(what))
+    broker._unopened = {("t", 0): "odd", ("t", 1): "odder"}
+    store: Any = SimpleNamespace(session=None)
+    server: Any = SimpleNamespace(start=start)
+    await broker._serve(server, store)
+    assert told == [([("t", 0), ("t", 1)], "odd"), "registrar.start", "registrar.storage_lost"]
+    (identity,) = registered
+    assert identity.port == 5555
+
+
+def test_a_broker_without_any_directory_ends_once_it_has_said_so(
+    make: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, asked, later = make(), list[str](), list[tuple[Any, ...]]()
+    broker._storage_lost("before it has a registrar, and one directory is left")
+    broker._registrar = Part("registrar", asked, at_once=True)  # type: ignore[assignment]
+    broker._storage_lost("one is left")
+    assert (asked, later) == (["registrar.storage_lost"], [])
+    loop = SimpleNamespace(call_soon_threadsafe=lambda *what: later.append(what), call_later="later")
+    broker._ended = SimpleNamespace(get_loop=lambda: loop)  # type: ignore[assignment]
+    monkeypatch.setattr(type(broker._data_dirs), "working", [])
+    broker._storage_lost("no space")
+    ((call, after_s, end, error),) = later
+    assert (call, after_s, end) == ("later", daemon._TELLING_S, broker._end)
+    assert "no data directory works any more: no space" in str(error)
+
+
+async def test_the_first_end_counts(make: Callable[..., Broker]) -> None:
+    broker = make()
+    broker._ended = asyncio.get_running_loop().create_future()
+    for error in (StorageFault("first"), StorageFault("second"), None):
+        broker._end(error)
+    with pytest.raises(StorageFault, match="first"):
+        await broker._ended
+
+
+def test_a_clean_stop_that_cannot_be_noted_is_told(
+    make: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make()
+
+    def full(*_: object) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(broker._data_dirs, "stopped_cleanly", full)
+    with capture_logs() as logs:
+        broker._close_logs(SimpleNamespace(close_logs=dict))  # type: ignore[arg-type]
+    assert [line["why"] for line in logs] == ["no space"]
+
+
+def test_directories_are_free_again_where_a_broker_could_not_start(
+    make: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(daemon, "StateLogWriter", broken)
+        with pytest.raises(ZeroDivisionError):
+            make()
+    make()
+
+
+@pytest.mark.parametrize(("flush", "synced"), [("1", True), ("2", False), ("", False)])
+def test_only_who_flushes_each_record_has_it_on_the_disk(
+    make: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch, flush: str, synced: bool
+) -> None:
+    given, known = list[bool](), daemon.DataDirs
+
+    def noted(*args: Any, synced: bool) -> Any:
+        given.append(synced)
+        return known(*args, synced=synced)
+
+    monkeypatch.setattr(daemon, "DataDirs", noted)
+    make(**({"log_flush_interval_messages": flush} if flush else {}))
+    assert given == [synced]
+
+
+def test_whether_a_port_is_open_is_judged_with_its_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[Any] = []
+    monkeypatch.setattr(daemon, "access_of", lambda _, listeners: judged.extend(listeners))
+    for files in (None, object()):
+        daemon._access(SimpleNamespace(listen=("h", 1), tls_files=files))  # type: ignore[arg-type]
+    assert [(each.host, each.encrypted) for each in judged] == [("h", False), ("h", True)]
+
+
+def test_a_process_ends_with_the_code_of_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "configure_logging", lambda *_: None)
+    monkeypatch.setattr(daemon.signal, "signal", lambda *_: None)
+    given = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dir": "/d"}
+    for error, code in ((SettingError("rack", "", "x"), 2), (StorageFault("x"), 1), (KeyError("x"), 1)):
+
+        def fail(_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(daemon, "Broker", fail)
+        assert daemon.run(settings.load(given, {})) == code
+
+
+def test_a_crash_before_there_is_any_data_is_dumped(make: Callable[..., Broker]) -> None:
+    broker = make()
+    assert "KeyError" in broker.dump(KeyError("x")).read_text()
+
+
+def test_only_what_was_read_again_is_said_to_be(make: Callable[..., Broker]) -> None:
+    broker = make()
+    outcome = [("certificates", ValueError("no such file")), ("acls", None)]
+    broker.reloads = SimpleNamespace(reload=lambda: outcome)  # type: ignore[assignment]
+    with capture_logs() as logs:
+        broker._reload()
+    assert [(line["event"], line.get("names")) for line in logs] == [
+        ("not reloaded", None),
+        ("reloaded", ["acls"]),
     ]

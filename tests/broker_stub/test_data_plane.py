@@ -19,6 +19,7 @@ from broker_stub.data_dirs import DataDirs
 from broker_stub.data_plane import DataPlane
 from broker_stub.log.directories import LogDirectories
 from broker_stub.log.interface import LogConfig
+from broker_stub.zookeeper.isr_writers import AlterPartitionWriter, NotificationWriter
 from tests.support.broker.builders import BrokerHarness, metadata_state
 from tests.support.broker.replication_fakes import batch, fetch_request, leaping, order, run_ready_tasks
 
@@ -229,3 +230,95 @@ async def test_settings_that_were_read_before_a_topic_is_hosted_may_be_those_of_
         await plane.apply("LeaderAndIsr", led(plane, (0,)))
         await run_ready_tasks()
         assert plane.manager.require("foo", 3).min_isr == 2
+
+
+async def test_who_writes_changes_of_an_isr_depends_on_the_release(tmp_path: Path) -> None:
+    for release, writer in (("2.6", NotificationWriter), ("2.7", AlterPartitionWriter)):
+        (tmp_path / release).mkdir()
+        async with data_plane(tmp_path / release, inter_broker_protocol_version=release) as (plane, _):
+            assert type(plane._isr_writer) is writer
+
+
+async def test_of_partitions_that_go_groups_forget_what_they_know(tmp_path: Path) -> None:
+    async with data_plane(tmp_path) as (plane, _):
+        forgotten: list[Any] = []
+        plane.coordinator.forget_partitions = forgotten.append  # type: ignore[method-assign]
+        plane.metadata_changed([])
+        plane.metadata_changed([("foo", 3)])
+        assert forgotten == [[("foo", 3)]]
+
+
+async def test_sizes_are_told_of_the_topics_that_were_asked_for(tmp_path: Path) -> None:
+    async with data_plane(tmp_path) as (plane, _):
+        await plane.apply("LeaderAndIsr", led(plane, (0, 1)))
+        assert [[r.topic for r in await plane.on_disk(topics)] for topics in ([], ["foo"], ["bar"])] == [
+            ["foo"],
+            ["foo"],
+            [],
+        ]
+
+
+class Looked:
+    """A directory at which checkpoints look: what is lost, what fails, which folders are missing."""
+
+    def __init__(self, name: str, missing: Sequence[Key] = ()) -> None:
+        self.path, self._missing = Path(name), missing
+
+    def recovery_points(self) -> dict[Key, int]:
+        return {}
+
+    def missing(self) -> Sequence[Key]:
+        return self._missing
+
+
+@leaping
+async def test_what_is_wrong_with_one_directory_is_found_and_leaves_the_others_alone(tmp_path: Path) -> None:
+    async with data_plane(tmp_path) as (plane, _):
+        await plane.apply("LeaderAndIsr", led(plane, (0, 1)))
+        happened: list[Any] = []
+        given = [Looked("lost"), Looked("fails"), Looked("fine", [("foo", 3), ("former", 0)])]
+        made = plane._logs.working
+
+        async def checkpoint(directory: Looked, _: object) -> None:
+            if directory.path.name == "fails":
+                raise OSError("no space")
+            happened.append(directory.path.name)
+
+        plane._logs.working = lambda: given  # type: ignore[method-assign, return-value, assignment]
+        plane._data_dirs.lost = lambda path: "gone" if path.name == "lost" else ""  # type: ignore[method-assign]
+        plane._checkpoint = checkpoint  # type: ignore[method-assign, assignment]
+        plane._directory_failed = lambda path, _: happened.append(f"{path} failed")  # type: ignore[method-assign]
+        plane._failed = lambda keys, _: happened.append(keys)  # type: ignore[method-assign]
+        plane.manager.take_offline = lambda key: happened.append(key)  # type: ignore[method-assign]
+        await asyncio.sleep(5.5)
+        plane._logs.working = made  # type: ignore[method-assign]
+        assert happened == ["lost failed", "fails failed", "fine", ("foo", 3), [("foo", 3)]]
+
+
+@leaping
+async def test_a_log_that_cannot_be_flushed_fails(tmp_path: Path) -> None:
+    async with data_plane(tmp_path, log_flush_interval_ms="200") as (plane, _):
+        failed: list[Any] = []
+        plane._logs.flush = lambda: {("foo", 3): "no space"}  # type: ignore[method-assign]
+        plane.manager.fail = lambda *what: failed.append(what)  # type: ignore[method-assign]
+        await asyncio.sleep(0.3)
+        plane._logs.flush = dict  # type: ignore[method-assign, assignment]
+    assert failed == [(("foo", 3), "no space")]
+
+
+async def test_replicas_of_a_directory_that_failed_go_offline_and_it_is_not_left_cleanly(
+    tmp_path: Path,
+) -> None:
+    async with data_plane(tmp_path) as (plane, _):
+        await plane.apply("LeaderAndIsr", led(plane, (0, 1)))
+        offline: list[Key] = []
+        plane.manager.take_offline = offline.append  # type: ignore[method-assign, assignment]
+        plane._drop(tmp_path)
+        assert offline == [("foo", 3)]
+    assert plane.close_logs() == {}
+
+
+async def test_a_directory_that_has_failed_is_not_closed_as_if_all_were_on_the_disk(tmp_path: Path) -> None:
+    async with data_plane(tmp_path) as (plane, _):
+        plane._data_dirs.failed[tmp_path] = "no space"
+        assert plane.close_logs() == {}
