@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 
 from broker_stub import daemon, settings
 from broker_stub.daemon import Broker
+from broker_stub.data_dirs import DataDirs
 from broker_stub.errors import SettingError, StorageFault
 from tests.support.runtime.certificates import Authority
 
@@ -251,7 +253,7 @@ def test_directories_are_free_again_where_a_broker_could_not_start(
 def test_only_who_flushes_each_record_has_it_on_the_disk(
     make: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch, flush: str, synced: bool
 ) -> None:
-    given, known = list[bool](), daemon.DataDirs
+    given, known = list[bool](), DataDirs
 
     def noted(*args: Any, synced: bool) -> Any:
         given.append(synced)
@@ -272,7 +274,7 @@ def test_whether_a_port_is_open_is_judged_with_its_tls(monkeypatch: pytest.Monke
 
 def test_a_process_ends_with_the_code_of_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "configure_logging", lambda *_: None)
-    monkeypatch.setattr(daemon.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     given = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dir": "/d"}
     for error, code in ((SettingError("rack", "", "x"), 2), (StorageFault("x"), 1), (KeyError("x"), 1)):
 

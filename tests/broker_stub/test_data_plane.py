@@ -242,7 +242,7 @@ async def test_who_writes_changes_of_an_isr_depends_on_the_release(tmp_path: Pat
 async def test_of_partitions_that_go_groups_forget_what_they_know(tmp_path: Path) -> None:
     async with data_plane(tmp_path) as (plane, _):
         forgotten: list[Any] = []
-        plane.coordinator.forget_partitions = forgotten.append  # type: ignore[method-assign]
+        plane.coordinator.forget_partitions = forgotten.append  # type: ignore[method-assign, assignment]
         plane.metadata_changed([])
         plane.metadata_changed([("foo", 3)])
         assert forgotten == [[("foo", 3)]]
@@ -287,8 +287,8 @@ async def test_what_is_wrong_with_one_directory_is_found_and_leaves_the_others_a
         plane._logs.working = lambda: given  # type: ignore[method-assign, return-value, assignment]
         plane._data_dirs.lost = lambda path: "gone" if path.name == "lost" else ""  # type: ignore[method-assign]
         plane._checkpoint = checkpoint  # type: ignore[method-assign, assignment]
-        plane._directory_failed = lambda path, _: happened.append(f"{path} failed")  # type: ignore[method-assign]
-        plane._failed = lambda keys, _: happened.append(keys)  # type: ignore[method-assign]
+        plane._directory_failed = lambda path, why: happened.append(f"{path} failed")  # type: ignore[method-assign]
+        plane._failed = lambda keys, why: happened.append(keys)  # type: ignore[method-assign]
         plane.manager.take_offline = lambda key: happened.append(key)  # type: ignore[method-assign]
         await asyncio.sleep(5.5)
         plane._logs.working = made  # type: ignore[method-assign]
@@ -302,7 +302,7 @@ async def test_a_log_that_cannot_be_flushed_fails(tmp_path: Path) -> None:
         plane._logs.flush = lambda: {("foo", 3): "no space"}  # type: ignore[method-assign]
         plane.manager.fail = lambda *what: failed.append(what)  # type: ignore[method-assign]
         await asyncio.sleep(0.3)
-        plane._logs.flush = dict  # type: ignore[method-assign, assignment]
+        plane._logs.flush = dict  # type: ignore[method-assign]
     assert failed == [(("foo", 3), "no space")]
 
 

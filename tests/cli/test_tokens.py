@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import main
-from proto.security.tokens import tokens_in
+from proto.security.files import FileSettingError
+from proto.security.tokens import line_of, tokens_in
 
 
 def tokens(*arguments: str) -> Result:
@@ -73,3 +74,15 @@ def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
     nowhere = tokens("add", "alice", "--file", str(tmp_path / "no" / "tokens"))
     assert (nowhere.exit_code, "cannot be written" in nowhere.stderr) == (1, True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_tokens_is_read_line_by_line(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    line = line_of("alice", "token")
+    file.write_text(f"# people\n\n   # and nobody else\n  {line}  \n")
+    assert tokens_in(file).current().holder("token") == "alice"
+    digest = line.split()[0]
+    for odd in (f"{digest} {'n' * 201}", f"{digest} #n", digest, line.upper(), f"{line}\n{digest} bob"):
+        file.write_text(odd)
+        with pytest.raises(FileSettingError, match="bearer_tokens_file"):
+            tokens_in(file)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kazoo.client import KazooClient
@@ -19,6 +20,7 @@ from kazoo.client import KazooClient
 from controller.embedded_zookeeper import ensemble
 from controller.embedded_zookeeper.ensemble import (
     EmbeddedZooKeeper,
+    PortTakenFault,
     Security,
     ZooKeeperServer,
     find_java,
@@ -214,6 +216,8 @@ def test_java_that_is_too_old_or_broken_does_not_count(
     monkeypatch.setenv("JAVA_HOME", str(old.parents[1]))
     monkeypatch.setenv("PATH", str(good.parent))
     assert find_java() == str(good)
+    old.write_text("#!/bin/sh\nexit 1\n")
+    assert find_java() == str(good)
 
 
 def test_a_look_at_a_server_trusts_its_authority_whatever_host_it_names(tmp_path: Path) -> None:
@@ -243,6 +247,106 @@ def test_a_server_is_told_how_safe_its_writes_are_how_short_sessions_may_be_and_
     assert {synced, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"} <= set(launched[0])
     written = (tmp_path / "zoo.cfg").read_text().splitlines()
     assert {"tickTime=300", "minSessionTimeout=600", f"clientPort={server.client_port}"} <= set(written)
+
+
+def test_passwords_are_in_a_file_of_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble, "find_java", lambda: "java")
+    monkeypatch.setattr(ensemble, "classpath", lambda: "jars")
+    launched = list[list[str]]()
+    monkeypatch.setattr(ensemble, "launch", lambda command, *_, **__: launched.append(command))
+    ZooKeeperServer(free_port(), tmp_path, security=Security(users={"ann": "secret"})).start()
+    file = tmp_path / "jaas.conf"
+    assert f"-Djava.security.auth.login.config={file}" in launched[0]
+    assert (file.stat().st_mode & 0o777, "secret" in file.read_text()) == (0o600, True)
+
+
+def test_by_tls_no_port_is_without_it_and_who_must_log_in_has_to(tmp_path: Path) -> None:
+    plain = Security(required=("sasl",)).lines(7, "h")
+    assert {"clientPort=7", "enforce.auth.enabled=true", "enforce.auth.schemes=sasl"} <= set(plain)
+    secured = Security(certificate=tmp_path, ca=tmp_path).lines(7, "h")
+    assert "secureClientPort=7" in secured
+    assert not [line for line in secured if line.startswith("clientPort")]
+
+
+def test_a_port_in_use_is_not_taken_for_ours() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(PortTakenFault, match="is it in use"):
+            ensemble._require_free(other.getsockname()[1])
+    ensemble._require_free(free_port())
+
+
+def test_an_ensemble_has_a_port_for_each_server(tmp_path: Path) -> None:
+    for port in (0, 5000):
+        made = EmbeddedZooKeeper(tmp_path, servers=3, port=port)
+        ports = [server.client_port for server in made.servers]
+        assert ports == [5000, 5001, 5002] if port else len(set(ports)) == 3
+        assert len({server.peers for server in made.servers}) == 1
+
+
+@pytest.mark.parametrize(("port", "taken", "draws"), [(0, 1, 2), (0, 99, ensemble.PORT_DRAWS), (5000, 99, 1)])
+def test_a_port_that_somebody_takes_is_drawn_anew_some_times_unless_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int, taken: int, draws: int
+) -> None:
+    made = EmbeddedZooKeeper(tmp_path, port=port)
+    tried = list[int]()
+
+    def start(_: float) -> None:
+        tried.append(made.servers[0].client_port)
+        if len(tried) <= taken:
+            raise PortTakenFault("taken")
+
+    monkeypatch.setattr(made, "_start", start)
+    if taken < draws:
+        made.start()
+    else:
+        with pytest.raises(PortTakenFault):
+            made.start()
+    assert len(tried) == draws
+
+
+def test_a_server_that_ended_is_not_waited_for_and_the_others_end_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Server:
+        client_port, stopped = 7, 0
+
+        def start(self) -> None: ...
+
+        def serving(self) -> bool:
+            return False
+
+        def running(self) -> bool:
+            return False
+
+        def last_words(self) -> str:
+            return "no space"
+
+        def stop(self) -> None:
+            self.stopped += 1
+
+    def sleep(_: float) -> None:
+        raise AssertionError("it is waited for")
+
+    made, servers = EmbeddedZooKeeper(tmp_path, servers=3), [Server(), Server(), Server()]
+    made.servers = servers  # type: ignore[assignment]
+    monkeypatch.setattr(ensemble, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    with pytest.raises(EnvironmentFault, match="no space"):
+        made.start()
+    assert [server.stopped for server in servers] == [1, 1, 1]
+
+
+def test_a_server_that_heeds_nothing_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        server = ZooKeeperServer(1, tmp_path)
+        server.process = process
+        server.stop(timeout_s=0.1)
+        assert process.returncode == -signal.SIGKILL
 
 
 def test_a_pyspark_without_the_jars_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

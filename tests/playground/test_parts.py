@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,8 +20,8 @@ from controller.playground import cluster, command, gameday, operations, scripts
 from controller.playground.cluster import KafkaMember, Member, Playground, PlaygroundError
 from controller.playground.gameday import Day, Expected
 from controller.playground.verdict import BadVerdictError, WorkloadCheck
-from controller.runtime.zookeeper import cluster_reader, jute
-from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from controller.runtime.zookeeper import cluster_reader, codecs, jute
+from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo, PartitionInfo
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.workload import checker, history, kafka_replicas, replicas
 from controller.workload.checker import ReplicaLog, Verdict
@@ -259,6 +262,142 @@ def test_leaders_of_registered_brokers_are_counted() -> None:
     assert scripts._leaders(found) == "broker 1 leads 2, broker 2 leads 0"
 
 
+class Ground:
+    """A playground whose conditions hold at once; ``made``: its topics, ``waited``: what was waited for."""
+
+    def __init__(self, brokers: int = 3) -> None:
+        self.brokers, self.made, self.said = brokers, list[Any](), list[str]()
+        self.waited = dict[str, Callable[[ClusterState], bool]]()
+        self.found = state_of(partition(1, (1, 2)))
+        self.members = dict[str, Any]()
+        self.takes_over = True
+        self.connect, self.operator_environment = "h:1/play", {}
+
+    def say(self, text: str, *_: str) -> None:
+        self.said.append(text)
+
+    async def active(self, *_: object, **__: object) -> tuple[int, float]:
+        if not self.takes_over:
+            raise PlaygroundError("nobody takes over")
+        return 7, 0.1
+
+    async def until(
+        self, _: object, what: str, holds: Callable[[ClusterState], bool]
+    ) -> tuple[ClusterState, float]:
+        self.waited[what] = holds
+        return self.found, 0.1
+
+    async def look(self, _: object) -> ClusterState:
+        return self.found
+
+    async def create_topic(self, _: object, *what: object) -> None:
+        self.made.append(what)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "factor", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2"), (5, 3, "2")]
+)
+async def test_what_is_acknowledged_survives_the_loss_of_a_broker(
+    monkeypatch: pytest.MonkeyPatch, brokers: int, factor: int, in_sync: str
+) -> None:
+    async def start() -> None: ...
+
+    monkeypatch.setattr(scripts, "WorkloadCheck", lambda *_: SimpleNamespace(start=start))
+    ground: Any = Ground(brokers)
+    await scripts.prepare(ground, SESSION)
+    wanted = {"min.insync.replicas": in_sync}
+    assert ground.made == [("orders", (24, factor), wanted), ("payments", (12, factor), wanted)]
+
+
+@pytest.mark.parametrize("takes_over", [True, False])
+async def test_a_frozen_controller_is_thawed_whatever_comes_of_it(takes_over: bool) -> None:
+    ground: Any = Ground()
+    signals: list[int] = []
+    ground.members = {"controller-1": SimpleNamespace(signal=signals.append)}
+    ground.takes_over = takes_over
+    if takes_over:
+        assert await scripts._freeze(ground, SESSION, 1) == 7
+    else:
+        with pytest.raises(PlaygroundError):
+            await scripts._freeze(ground, SESSION, 1)
+    assert signals == [signal.SIGSTOP, signal.SIGCONT]
+
+
+async def test_only_partitions_that_others_lead_are_elected_for() -> None:
+    ground: Any = Ground()
+    asked: list[Any] = []
+
+    async def create(path: str, data: bytes) -> None:
+        asked.append((path, codecs.decode_partition_list(path, data)))
+
+    session: Any = SimpleNamespace(create=create)
+    await scripts._elect_preferred(ground, session)
+    assert asked == [], "each is led by its preferred replica"
+    ground.found = state_of(partition(1, (1, 2)), partition(2, (1, 2), 1))
+    await scripts._elect_preferred(ground, session)
+    assert asked == [("/admin/preferred_replica_election", [("t", 1)])]
+
+
+async def test_who_restarts_is_waited_for_itself() -> None:
+    ground: Any = Ground()
+    started: list[str] = []
+    for name in ("controller-2", "broker-2"):
+        ground.members = {name: SimpleNamespace(start=lambda name=name: started.append(name))}
+        await scripts.restart(ground, SESSION, name)
+    candidate, registered = ground.waited.values()
+    found = [ClusterState(controllers=[ControllerInfo(id_, "", "", active=False)]) for id_ in (1, 2)]
+    assert [candidate(each) for each in found] == [False, True]
+    assert [registered(state_of(live=live)) for live in ((1,), (1, 2))] == [False, True]
+    assert started == ["controller-2", "broker-2"]
+
+
+async def test_the_second_ctrl_c_has_its_usual_effect() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    async with scripts._interruptible() as interrupted:
+        os.kill(os.getpid(), signal.SIGINT)
+        await interrupted.wait()
+        assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+async def test_a_member_that_ended_is_told_of_once_and_started_for_the_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground: Any = Ground()
+    happened: list[Any] = []
+    ended = SimpleNamespace(pid=1, poll=lambda: 9, returncode=9)
+    ground.members = {
+        "broker-1": SimpleNamespace(process=ended, start=lambda: happened.append("started")),
+        "broker-2": SimpleNamespace(process=SimpleNamespace(pid=2, poll=lambda: None, returncode=None)),
+    }
+
+    async def verdict(_: object) -> None:
+        happened.append("verdict")
+
+    async def prepare(*_: object) -> Any:
+        return 1, SimpleNamespace(verdict=verdict)
+
+    rounds, interrupted = [3], asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        rounds[0] -= 1
+        if not rounds[0]:
+            interrupted.set()
+
+    @asynccontextmanager
+    async def at_hand(*_: object) -> AsyncIterator[Any]:
+        yield interrupted
+
+    monkeypatch.setattr(scripts, "prepare", prepare)
+    monkeypatch.setattr(scripts, "_interruptible", at_hand)
+    monkeypatch.setattr(scripts, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(scripts.cluster_reader, "connected", at_hand)
+    session: Any = SimpleNamespace(negotiated_ms=1000)
+    await scripts.idle(ground, session)
+    assert [text for text in ground.said if "ended with" in text] == ["broker-1 ended with 9"]
+    assert happened == ["started", "verdict"]
+
+
 # --- the judge -----------------------------------------------------------------------------------------------
 
 
@@ -392,6 +531,51 @@ async def test_what_is_written_by_hand_is_put_back(monkeypatch: pytest.MonkeyPat
     await day.write("/x", b"oops")
     await day.restore("/x")
     assert written == [("/x", b"oops", -1), ("/x", b"as it was", -1)]
+
+
+async def test_who_is_stopped_has_ended_before_it_is_started_again() -> None:
+    happened: list[Any] = []
+    process = SimpleNamespace(wait=lambda limit: happened.append(limit))
+    member = SimpleNamespace(signal=happened.append, process=process)
+    day = Said((0, ""))
+    vars(day.playground)["members"] = {"broker-2": member}
+    await day.stop("broker-2")
+    assert happened == [signal.SIGTERM, gameday.SAID_WITHIN_S]
+
+
+async def test_all_that_is_below_a_topic_is_found() -> None:
+    children = {"/t": ["a", "b"], "/t/a": ["c"]}
+
+    async def names(path: str) -> list[str]:
+        return children.get(path, [])
+
+    session: Any = SimpleNamespace(children=names)
+    assert await gameday._below(session, "/t") == ["/t", "/t/a", "/t/a/c", "/t/b"]
+
+
+async def test_a_fault_counts_as_mended_once_the_cluster_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    async def verdict(_: object) -> None:
+        happened.append("verdict")
+
+    async def prepare(*_: object) -> Any:
+        return 1, SimpleNamespace(verdict=verdict)
+
+    class Good(Day):
+        async def pctl(self, command: str) -> tuple[int, str]:
+            happened.append(command)
+            return 0, "gone"
+
+    async def act(_: Day) -> None:
+        happened.append("act")
+
+    monkeypatch.setattr(gameday, "prepare", prepare)
+    monkeypatch.setattr(gameday, "Day", Good)
+    fault = gameday.Fault("odd", act, (Expected("health", ("gone",)),), act)
+    ground: Any = Ground()
+    await gameday.gameday(ground, SESSION, [fault])
+    assert happened == ["act", "health", "act", "wait --until stable", "verdict"]
 
 
 def test_the_wrong_chroot_is_the_one_above() -> None:

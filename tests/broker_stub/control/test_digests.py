@@ -266,7 +266,7 @@ def test_sizes_on_disk_are_told_of_the_topics_that_were_asked_for() -> None:
         asked.append(topics)
         return [wire.LogDirReplica(topic="foo", size_bytes=7)]
 
-    broker.handlers._data_plane = SimpleNamespace(on_disk=on_disk)  # type: ignore[assignment]
+    broker.handlers._data_plane = SimpleNamespace(on_disk=on_disk)
     answer = described(broker, log_dirs=wire.LogDirsPage(topics=["foo"]))
     assert (asked, [r.size_bytes for r in answer.on_disk]) == ([{"foo"}], [7])
 

@@ -124,7 +124,7 @@ async def test_no_topics_are_none_but_in_version_0(asked: Asked) -> None:
 
 async def test_who_asks_for_all_sees_what_it_may_without_a_word(asked: Asked) -> None:
     asked.authorizer.allowed = (  # type: ignore[method-assign]
-        lambda _principal, _operation, resource: resource != topic("t")
+        lambda principal, operation, resource: resource != topic("t")
     )
     with capture_logs() as logs:
         answer = await asked.ask(MetadataRequest(None))
@@ -261,7 +261,7 @@ async def test_topics_are_created_altered_and_deleted_by_who_may(asked: Asked) -
 
 async def test_answers_of_deletions_belong_to_their_topics(asked: Asked) -> None:
     asked.authorizer.allowed = (  # type: ignore[method-assign]
-        lambda _principal, operation, resource: operation is not Operation.DELETE or resource != topic("t")
+        lambda principal, operation, resource: operation is not Operation.DELETE or resource != topic("t")
     )
     names = [DeleteTopicState(name) for name in ("t", "nope", "u")]
     answer = await asked.ask(DeleteTopicsRequest(names, timeout_ms=0))
@@ -418,7 +418,7 @@ async def test_each_address_has_its_listener(asked: Asked, monkeypatch: pytest.M
         socket = SimpleNamespace(getsockname=lambda: (host, 5555))
         return SimpleNamespace(sockets=[socket])
 
-    monkeypatch.setattr(server_module.asyncio, "start_server", start_server)
+    monkeypatch.setattr(asyncio, "start_server", start_server)
     at = KafkaServer(asked.controller, None)  # type: ignore[arg-type]
     for listener in ("INTERNAL", "EXTERNAL"):
         assert await at.start("h", 0, listener) == 5555
