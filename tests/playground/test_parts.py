@@ -271,7 +271,7 @@ class Ground:
         self.found = state_of(partition(1, (1, 2)))
         self.members = dict[str, Any]()
         self.takes_over = True
-        self.connect, self.operator_environment = "h:1/play", {}
+        self.connect, self.operator_environment = "h:1/play", dict[str, str]()
 
     def say(self, text: str, *_: str) -> None:
         self.said.append(text)
@@ -391,7 +391,7 @@ async def test_a_member_that_ended_is_told_of_once_and_started_for_the_verdict(
     monkeypatch.setattr(scripts, "prepare", prepare)
     monkeypatch.setattr(scripts, "_interruptible", at_hand)
     monkeypatch.setattr(scripts, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(scripts.cluster_reader, "connected", at_hand)
+    monkeypatch.setattr(cluster_reader, "connected", at_hand)
     session: Any = SimpleNamespace(negotiated_ms=1000)
     await scripts.idle(ground, session)
     assert [text for text in ground.said if "ended with" in text] == ["broker-1 ended with 9"]

@@ -101,6 +101,27 @@ async def test_a_bug_in_a_handler_is_answered_and_reported(
         await server.stop(0)
 
 
+async def test_garbage_and_strangers_are_refused_and_end_nothing(
+    monkeypatch: pytest.MonkeyPatch, control_worker: ThreadPoolExecutor
+) -> None:
+    broker, bugs = BrokerHarness(), list[BaseException]()
+    server = BrokerServer(broker.handlers, control_worker, {}, bugs.append, registered(), terms(), OPEN, None)
+    port = await server.start("127.0.0.1", 0)
+    order = wire.LeaderAndIsrRequest(partition_states=[leader_state()]).SerializeToString()
+    try:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(port, b"\xff")
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        with monkeypatch.context() as patch:
+            patch.setattr(Guard, "may_control", lambda *_: False)
+            assert (await call(port, order)).error_code == codes.CLUSTER_AUTHORIZATION_FAILED
+        assert not broker.hosts("foo", 0)
+        assert (await call(port, order)).error_code == codes.NONE
+    finally:
+        await server.stop(0)
+    assert (broker.hosts("foo", 0), bugs) == (True, [])
+
+
 async def test_a_made_up_controller_epoch_is_looked_up_and_refused(
     control_worker: ThreadPoolExecutor,
 ) -> None:
