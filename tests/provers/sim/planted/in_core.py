@@ -35,6 +35,15 @@ FAULTS = (
         Change(CORE + "commits:write_states", "yield Pause.YIELD", "yield Pause.GIVE_WAY"),
     ),
     Fault(
+        "let-in-where-nobody-may-be",
+        "also while it is not known what a broker that comes has lost, others are let in",
+        Change(
+            CORE + "context:EventContext.in_one_piece",
+            "(self.gives_way, False)",
+            "(self.gives_way, self.gives_way)",
+        ),
+    ),
+    Fault(
         "older-number-named",
         "what a long event queues after it has given way bears its own number, which brokers take for a late request",
         Change(CORE + "outbox.queues:BrokerQueue.caused_by", "_e >= _s.event_id", "True"),
