@@ -232,7 +232,8 @@ class EventContext:
     @contextmanager
     def in_one_piece(self) -> Iterator[None]:
         """Within it, nobody is let in."""
-        gives_way, self.gives_way = self.gives_way, False
+        gives_way = self.gives_way
+        self.gives_way = False
         yield
         self.gives_way = gives_way
 
