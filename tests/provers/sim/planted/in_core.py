@@ -37,7 +37,7 @@ FAULTS = (
     Fault(
         "let-in-where-nobody-may-be",
         "also while it is not known what a broker that comes has lost, others are let in",
-        drop(CORE + "context:EventContext.in_one_piece", "self.gives_way = False"),
+        drop(CORE + "context:EventContext.in_one_piece", "_s.gives_way = False"),
     ),
     Fault(
         "older-number-named",
