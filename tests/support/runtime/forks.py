@@ -124,7 +124,12 @@ def launch(
 def _can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     ours = _environment()
     read_before = {name: value for name, value in environment.items() if name.startswith(_READ_BEFORE)}
-    return Path(command[0]).name in PROGRAMS and all(ours.get(n) == v for n, v in read_before.items())
+    program = Path(command[0])
+    return (
+        program.name in PROGRAMS
+        and program.parent == Path(sys.executable).parent
+        and all(ours.get(n) == v for n, v in read_before.items())
+    )
 
 
 @cache
