@@ -46,7 +46,7 @@ def has_ended(pid: int) -> bool:
 def test_a_process_leads_its_group_and_ends_by_a_signal(launch: Any, tmp_path: Path) -> None:
     output, log = tmp_path / "out", tmp_path / "log"
     process = launch(waiting(), output, environment({"PARTITION_CONTROLLER_STATE_LOG_DIR": str(log)}))
-    until(lambda: log.is_dir() and "{" in output.read_text())
+    until(lambda: log.is_dir() and '"listening"' in output.read_text())
     assert os.getpgid(process.pid) == os.getsid(process.pid) == process.pid
     assert Path(f"/proc/{process.pid}/fd/0").resolve() == Path(os.devnull)
     assert process.poll() is None
