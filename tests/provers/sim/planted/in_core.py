@@ -35,9 +35,9 @@ FAULTS = (
         Change(CORE + "commits:write_states", "yield Pause.YIELD", "yield Pause.GIVE_WAY"),
     ),
     Fault(
-        "let-in-where-nobody-may-be",
-        "also while it is not known what a broker that comes has lost, others are let in",
-        drop(CORE + "context:EventContext.in_one_piece", "_s.gives_way = False"),
+        "found-before-forgotten",
+        "while replicas on a broker are looked for, others are let in, and of those found before only the last is kept",
+        Change(CORE + "context:replicas_on", "return _f", "return _f[-1:]"),
     ),
     Fault(
         "older-number-named",
