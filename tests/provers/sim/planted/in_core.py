@@ -35,6 +35,11 @@ FAULTS = (
         Change(CORE + "commits:write_states", "yield Pause.YIELD", "yield Pause.GIVE_WAY"),
     ),
     Fault(
+        "found-before-forgotten",
+        "while replicas on a broker are looked for, others are let in, and of those found before only the last is kept",
+        Change(CORE + "context:replicas_on", "return _f", "return _f[-1:]"),
+    ),
+    Fault(
         "older-number-named",
         "what a long event queues after it has given way bears its own number, which brokers take for a late request",
         Change(CORE + "outbox.queues:BrokerQueue.caused_by", "_e >= _s.event_id", "True"),
