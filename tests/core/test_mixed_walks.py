@@ -13,15 +13,19 @@ from typing import Any
 
 import pytest
 
+from controller.core import commits
 from controller.core.context import CoreSettings, Handler, Pause
+from controller.core.partitions import initial_state
 from controller.core.reassignment import phases, stray_replicas
-from controller.core.topics import deletion
+from controller.core.topics import deletion, znode_deletion
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate
 from tests.support.core.mixed_walk import BROKERS, MIN_ISR, TOPICS, UNCLEAN, Everything, Move, Operation
 from tests.support.core.world import Key, state_path
 
 STEPS = 30
+#: In some walks these are so small that several parts of one event are in flight.
+BATCHES = ((commits, "BATCH_WRITES"), (initial_state, "BATCH_CREATES"), (znode_deletion, "BATCH_WRITES"))
 
 
 def settings_of(chance: random.Random) -> CoreSettings:
@@ -85,6 +89,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Chance], Operation]]] = {
     "hold_stops": (2, lambda c: (c.on(),)),
     "alter": (4, lambda c: (*c.key(), c.randrange(8))),
     "notify": (1, lambda c: (*c.key(), c.randrange(8))),
+    "write": (1, lambda c: (*c.key(), c.randrange(8))),
     "join": (5, lambda c: ()),
     "ids": (1, lambda c: (c.broker(),)),
     "create": (3, lambda c: (c.topic(), c.lists())),
@@ -153,16 +158,23 @@ def walk(seed: int, count: int, steps: Sequence[Move] | None = None) -> Everythi
         for _ in range(200)
     ]
     order = [chance.randrange(6) for _ in range(100)] if chance.random() < 0.5 else []
-    everything = Everything(settings, fates, order)
+    outside = (
+        [chance.choice([0, 0, chance.randrange(8)]) for _ in range(100)] if chance.random() < 0.3 else []
+    )
+    batch = chance.choice([None, None, 1, 2, 3])
     done: list[Move] = []
-    try:
-        for move in moves(seed, count) if steps is None else steps:
-            done.append(move)
-            everything.apply(move)
-        everything.end()
-    except Exception as error:
-        error.add_note(f"seed {seed}, {settings}, after {len(done)} operations, the last {done[-3:]}")
-        raise
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in BATCHES if batch else ():
+            patch.setattr(module, name, batch)
+        try:
+            everything = Everything(settings, fates, order, outside)
+            for move in moves(seed, count) if steps is None else steps:
+                done.append(move)
+                everything.apply(move)
+            everything.end()
+        except Exception as error:
+            error.add_note(f"seed {seed}, {settings}, after {len(done)} operations, the last {done[-3:]}")
+            raise
     return everything
 
 

@@ -82,12 +82,22 @@ ASKED_FOR = {
 class Everything:
     """One walk: the world, its present controller, and the faults still to come."""
 
-    def __init__(self, settings: CoreSettings, faults: Sequence[Fate], order: Sequence[int]) -> None:
+    def __init__(
+        self,
+        settings: CoreSettings,
+        faults: Sequence[Fate],
+        order: Sequence[int],
+        outside: Sequence[int] = (),
+    ) -> None:
         self.settings, self.faults, self.order = settings, list(faults), list(order)
+        #: Per commit: which bits of an assignment are the ISR that its leader has written meanwhile; 0: it has not.
+        self.outside = list(outside)
         self.world = World(1, 2, 3, 4)
         self.world.create_topic("a", {0: [1, 2, 3], 1: [2, 3, 1]})
         self.world.create_topic("b", {0: [2, 1], 1: [4]})
         self.refusing: set[int] = set()
+        #: ISRs that were written, and told nobody.
+        self.untold: set[Key] = set()
         #: Requests to the present controller, which must all be answered.
         self.asked: list[int] = []
         #: Topics that may have had permission for unclean elections at some time.
@@ -132,6 +142,9 @@ class Everything:
         for write in commit.writes:
             if isinstance(write, SetState):
                 self._check_write(event.kind, write)
+        bits, first = self.outside.pop(0) if self.outside else 0, commit.writes[0]
+        if bits and isinstance(first, SetState):
+            self._write_isr(first.partition.topic.name, first.partition.number, bits)
         return self.faults.pop(0) if self.faults else Fate.ANSWERED
 
     def _check_write(self, kind: EventKind, write: SetState) -> None:
@@ -262,18 +275,26 @@ class Everything:
 
     def do_notify(self, topic: str, number: int, bits: int) -> None:
         """A leader in notification mode writes its ISR, and tells."""
+        if self._write_isr(topic, number, bits):
+            self.world.notify_isr((topic, number))
+
+    def do_write(self, topic: str, number: int, bits: int) -> None:
+        """One that tells later."""
+        if self._write_isr(topic, number, bits):
+            self.untold.add((topic, number))
+
+    def _write_isr(self, topic: str, number: int, bits: int) -> bool:
         stored, info = self.world.states.get((topic, number)), self.world.topics.get(topic)
         if stored is None or info is None or stored.leader not in self.world.brokers:
-            return
-        replicas = info.partitions.get(number, ())
+            return False
         isr = [
             b
-            for i, b in enumerate(replicas)
+            for i, b in enumerate(info.partitions.get(number, ()))
             if (bits >> i & 1 and b in self.world.brokers) or b == stored.leader
         ]
         if stored.leader in isr:
             self.world.shrink_or_grow(topic, number, isr)
-            self.world.notify_isr((topic, number))
+        return stored.leader in isr
 
     def do_join(self) -> None:
         """Followers have caught up: leaders take in every assigned replica that is up."""
@@ -443,9 +464,12 @@ class Everything:
     def end(self) -> None:
         """Faults stop, holds end, everybody is back: then everything is done, and stays done."""
         self.faults.clear()
+        self.outside.clear()
         self.order.clear()
         self.refusing.clear()
         self.rig.slow.clear()
+        if self.untold:
+            self.world.notify_isr(*sorted(self.untold))
         self._quiet()
         for serial in self.asked:
             assert serial in self.rig.replies, f"request {serial} was never answered"
@@ -475,6 +499,28 @@ class Everything:
         self.check_done()
         successor = MachineHarness(self.world, epoch=self.epoch + 1, settings=self.settings).failover()
         successor.check_converged()
+        self._delete_all(successor)
+
+    def _delete_all(self, rig: MachineHarness) -> None:
+        """Then every topic is deleted, and nothing is left of any."""
+        world, cluster = self.world, rig.cluster
+        for topic in world.topics:
+            world.mark_for_deletion(topic)
+        rig.run()
+        assert (world.topics, world.states, world.deletions) == ({}, {}, [])
+        assert not cluster.topics
+        assert not (
+            cluster.topics_to_delete | cluster.topics_deletion_started | cluster.deletions_ineligible.keys()
+        )
+        assert not cluster.deletions_waiting
+        assert not cluster.deletions_ineligible_count
+        assert not any(told.metadata or told.replicas for told in rig.received.values())
+        if not self.wiped:
+            assert not any(world.folders.values()), world.folders
+        world.create_topic("a", {0: [1, 2], 1: [3]})
+        rig.run()
+        rig.check_converged()
+        assert rig.stored("a") == (1, 0, [1, 2])
 
     def _quiet(self) -> None:
         self.rig.run()
