@@ -24,6 +24,8 @@ from tests.support.core.mixed_walk import BROKERS, MIN_ISR, TOPICS, UNCLEAN, Eve
 from tests.support.core.world import Key, state_path
 
 STEPS = 30
+A: Key = ("a", 0)
+REBALANCE = "LEADER_REBALANCE"
 #: In some walks these are so small that several parts of one event are in flight.
 BATCHES = ((commits, "BATCH_WRITES"), (initial_state, "BATCH_CREATES"), (znode_deletion, "BATCH_WRITES"))
 
@@ -189,6 +191,31 @@ def test_many_walks_keep_the_invariants() -> None:
     start = int(os.environ.get("WALKS_FROM", "1000"))
     for seed in range(start, start + int(os.environ.get("WALKS", "150"))):
         walk(seed, 3 * STEPS)
+
+
+#: Walks, what becomes of their commits, and which ISRs are written in between.
+FOUND: list[tuple[list[Move], list[Fate], list[int]]] = [
+    ([(("create_znode", "c", [[1, 2]]), None)], [Fate.LOST, Fate.LOST], []),
+    ([(("alter", "a", 0, 1), None), (("down", 2), 0), (("bounce", 3), None)], [], []),
+    ([(("expand_znode", "a", [[1], [3]]), None), (("down", 3), None)], [Fate.LOST] * 3, []),
+    ([(("down", 3), None)], [], [3]),
+    ([(("pause", True), None), (("down", 2), None), (("failover", 0), None), (("tick", REBALANCE, 6), None)], [], []),
+    ([(("down", 1), None), (("down", 2), None), (("move", {A: [3, 4]}), None), (("up", 1), None)], [], []),
+    ([(("mode", True), None), (("mark", "a"), None), (("failover", 0), None), (("down", 2), None)], [], []),
+    ([(("move", {A: [2, 4]}), None), (("drain", 2, True), None), (("alter", "a", 0, 15), None)], [], []),
+    ([(("down", 2), None), (("mark", "a"), None), (("failover", 0), None)], [], []),
+    ([(("hold_stops", True), 0), (("mark", "a"), None), (("bounce", 2), 0)], [], []),
+    ([(("mark", "a"), None), (("create_znode", "a", [[1]]), 0), (("mark", "a"), 0)], [Fate.LANDED], []),
+    ([(("slow", 2), 0), (("mark", "a"), 1), (("wipe", "a"), 0), (("create_znode", "a", [[2]]), None)], [], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "faults", "outside"), FOUND)
+def test_walks_that_once_found_something(steps: list[Move], faults: list[Fate], outside: list[int]) -> None:
+    everything = Everything(CoreSettings(), faults, (), outside)
+    for step in steps:
+        everything.apply(step)
+    everything.end()
 
 
 def nothing(*_: object) -> Handler[None]:
