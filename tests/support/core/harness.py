@@ -550,4 +550,4 @@ def set_states(rig: MachineHarness, partition_state: PartitionState, replica_sta
     for partition in rig.machine.cluster.partitions():
         partition.state = partition_state
         for broker_id in partition.replicas:
-            partition.set_replica_state(broker_id, replica_state)
+            partition.set_states([broker_id], replica_state)
