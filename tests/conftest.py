@@ -135,7 +135,6 @@ THOROUGH = (
     "broker_stub/log/test_log_recovery.py",
     "broker_stub/replication/test_replication_machine.py",
     "core/reassignment/test_crashes.py",
-    "core/test_mixed_walks.py",
     "core/test_warm_failovers.py",
     "core/topics/test_deletion_crashes.py",
     "linear/",

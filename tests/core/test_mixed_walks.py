@@ -222,6 +222,7 @@ def nothing(*_: object) -> Handler[None]:
     yield Pause.YIELD
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "name"),
     [
