@@ -181,7 +181,7 @@ def walk(seed: int, count: int, steps: Sequence[Move] | None = None) -> Everythi
 
 
 def test_walks_keep_the_invariants() -> None:
-    for seed in range(40):
+    for seed in range(60):
         walk(seed, STEPS)
 
 
