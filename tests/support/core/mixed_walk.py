@@ -54,7 +54,7 @@ from controller.core.requests.topics import (
 )
 from controller.core.topics.deletion_status import deletions
 from controller.core.znode_paths import topic_path
-from tests.support.core.harness import Fate, MachineHarness
+from tests.support.core.harness import Fate, MachineHarness, check_told
 from tests.support.core.reassignments import copy_all
 from tests.support.core.world import Key, World
 
@@ -193,6 +193,18 @@ class Everything:
         for broker_id in BROKERS:
             assert explain_broker(cluster, broker_id).summary
         self._check_assignments()
+
+    def check_metadata(self) -> None:
+        """All brokers have what the controller knows, where no topic is being deleted."""
+        cluster = self.rig.cluster
+        for partition in cluster.partitions():
+            known, key = partition.leadership, (partition.topic.name, partition.number)
+            if known is None or cluster.deletion_requested(partition.topic.name):
+                continue
+            for broker in self.world.brokers.keys() & cluster.brokers.keys():
+                check_told(
+                    self.rig.received[broker].metadata.get(key), known, f"broker {broker}, {partition}"
+                )
 
     def _check_assignments(self) -> None:
         """What is believed of assignments is what topic znodes say, save what is deleted, or could not be written."""
@@ -474,6 +486,7 @@ class Everything:
         for serial in self.asked:
             assert serial in self.rig.replies, f"request {serial} was never answered"
         self.check_explained()
+        self.check_metadata()
         for broker in BROKERS:
             self.do_up(broker)
             if self.world.lost.get(broker) or self.rig.cluster.offline_dirs.get(broker):
