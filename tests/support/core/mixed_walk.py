@@ -144,7 +144,7 @@ class Everything:
                 self._check_write(event.kind, write)
         bits, first = self.outside.pop(0) if self.outside else 0, commit.writes[0]
         if bits and isinstance(first, SetState):
-            self._write_isr(first.partition.topic.name, first.partition.number, bits)
+            self.do_write(first.partition.topic.name, first.partition.number, bits)
         return self.faults.pop(0) if self.faults else Fate.ANSWERED
 
     def _check_write(self, kind: EventKind, write: SetState) -> None:
