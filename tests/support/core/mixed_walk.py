@@ -480,8 +480,6 @@ class Everything:
         self.order.clear()
         self.refusing.clear()
         self.rig.slow.clear()
-        if self.untold:
-            self.world.notify_isr(*sorted(self.untold))
         self._quiet()
         for serial in self.asked:
             assert serial in self.rig.replies, f"request {serial} was never answered"
@@ -496,6 +494,8 @@ class Everything:
             self.do_drain(broker, False)
         self.do_hold_stops(False)
         self.do_mend()
+        if self.untold:
+            self.world.notify_isr(*sorted(self.untold))
         self.do_mode(False)
         self.do_freeze(False)
         self.do_pause(False)
