@@ -136,15 +136,14 @@ SERVERS = {"zookeeper_server", "spark"}
 #: A timeout amid a call to the JVM leaves the Spark that tests share unusable: on a busy machine one made 59 failures.
 SPARK_TIMEOUT_S = 1200
 #: They need no server, and take long: tests of what tests the product, of the work that grows with the input, of random
-#: walks, of each moment at which a process may die, of logs with any damage, and of each of some hundred generated
-#: messages, also by another library's reading.
+#: walks of the broker, of each moment at which a process may die, of logs with any damage, and of each of some hundred
+#: generated messages, also by another library's reading.
 THOROUGH = (
     "analysis/test_conversion.py",
     "broker_stub/log/test_log_power_cuts.py",
     "broker_stub/log/test_log_recovery.py",
     "broker_stub/replication/test_replication_machine.py",
     "core/reassignment/test_crashes.py",
-    "core/test_mixed_walks.py",
     "core/test_warm_failovers.py",
     "core/topics/test_deletion_crashes.py",
     "linear/",

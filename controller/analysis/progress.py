@@ -126,14 +126,11 @@ def estimated_lines(files: Sequence[LogFile]) -> float | None:
 
 
 @contextmanager
-def stage_progress(
-    context: SparkContext, progress: Progress, interval_s: float | None = None
-) -> Iterator[None]:
+def stage_progress(context: SparkContext, progress: Progress) -> Iterator[None]:
     """Tell ``progress`` every few seconds how many tasks of each running stage are done, from a separate thread: by
     lines, or by `Meter.tasks`."""
     done = threading.Event()
-    if interval_s is None:
-        interval_s = BAR_INTERVAL_S if isinstance(progress, Meter) else INTERVAL_S
+    interval_s = BAR_INTERVAL_S if isinstance(progress, Meter) else INTERVAL_S
     watcher = threading.Thread(
         target=_watch, args=(context, progress, done, interval_s), name="spark-progress", daemon=True
     )

@@ -125,16 +125,12 @@ def _require_free(port: int) -> None:
 
 
 def four_letter_word(
-    port: int,
-    word: str,
-    timeout_s: float = 2.0,
-    host: str = LOOPBACK,
-    context: ssl.SSLContext | None = None,
+    port: int, word: str, host: str = LOOPBACK, context: ssl.SSLContext | None = None
 ) -> str:
     """A server's response to ``ruok``, ``srvr``, ...; empty when there is none. ``context``: for TLS."""
     try:
         with ExitStack() as stack:
-            conn = stack.enter_context(socket.create_connection((host, port), timeout=timeout_s))
+            conn = stack.enter_context(socket.create_connection((host, port), timeout=2.0))
             if context is not None:
                 conn = stack.enter_context(context.wrap_socket(conn, server_hostname=host))
             conn.sendall(word.encode())

@@ -13,15 +13,21 @@ from typing import Any
 
 import pytest
 
+from controller.core import commits
 from controller.core.context import CoreSettings, Handler, Pause
+from controller.core.partitions import initial_state
 from controller.core.reassignment import phases, stray_replicas
-from controller.core.topics import deletion
+from controller.core.topics import deletion, znode_deletion
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate
 from tests.support.core.mixed_walk import BROKERS, MIN_ISR, TOPICS, UNCLEAN, Everything, Move, Operation
 from tests.support.core.world import Key, state_path
 
 STEPS = 30
+A: Key = ("a", 0)
+REBALANCE = "LEADER_REBALANCE"
+#: In some walks these are so small that several parts of one event are in flight.
+BATCHES = ((commits, "BATCH_WRITES"), (initial_state, "BATCH_CREATES"), (znode_deletion, "BATCH_WRITES"))
 
 
 def settings_of(chance: random.Random) -> CoreSettings:
@@ -85,6 +91,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Chance], Operation]]] = {
     "hold_stops": (2, lambda c: (c.on(),)),
     "alter": (4, lambda c: (*c.key(), c.randrange(8))),
     "notify": (1, lambda c: (*c.key(), c.randrange(8))),
+    "write": (1, lambda c: (*c.key(), c.randrange(8))),
     "join": (5, lambda c: ()),
     "ids": (1, lambda c: (c.broker(),)),
     "create": (3, lambda c: (c.topic(), c.lists())),
@@ -153,21 +160,28 @@ def walk(seed: int, count: int, steps: Sequence[Move] | None = None) -> Everythi
         for _ in range(200)
     ]
     order = [chance.randrange(6) for _ in range(100)] if chance.random() < 0.5 else []
-    everything = Everything(settings, fates, order)
+    outside = (
+        [chance.choice([0, 0, chance.randrange(8)]) for _ in range(100)] if chance.random() < 0.3 else []
+    )
+    batch = chance.choice([None, None, 1, 2, 3])
     done: list[Move] = []
-    try:
-        for move in moves(seed, count) if steps is None else steps:
-            done.append(move)
-            everything.apply(move)
-        everything.end()
-    except Exception as error:
-        error.add_note(f"seed {seed}, {settings}, after {len(done)} operations, the last {done[-3:]}")
-        raise
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in BATCHES if batch else ():
+            patch.setattr(module, name, batch)
+        try:
+            everything = Everything(settings, fates, order, outside)
+            for move in moves(seed, count) if steps is None else steps:
+                done.append(move)
+                everything.apply(move)
+            everything.end()
+        except Exception as error:
+            error.add_note(f"seed {seed}, {settings}, after {len(done)} operations, the last {done[-3:]}")
+            raise
     return everything
 
 
 def test_walks_keep_the_invariants() -> None:
-    for seed in range(40):
+    for seed in range(60):
         walk(seed, STEPS)
 
 
@@ -179,10 +193,36 @@ def test_many_walks_keep_the_invariants() -> None:
         walk(seed, 3 * STEPS)
 
 
+#: Walks, what becomes of their commits, and which ISRs are written in between.
+FOUND: list[tuple[list[Move], list[Fate], list[int]]] = [
+    ([(("create_znode", "c", [[1, 2]]), None)], [Fate.LOST, Fate.LOST], []),
+    ([(("alter", "a", 0, 1), None), (("down", 2), 0), (("bounce", 3), None)], [], []),
+    ([(("expand_znode", "a", [[1], [3]]), None), (("down", 3), None)], [Fate.LOST] * 3, []),
+    ([(("down", 3), None)], [], [3]),
+    ([(("pause", True), None), (("down", 2), None), (("failover", 0), None), (("tick", REBALANCE, 6), None)], [], []),
+    ([(("down", 1), None), (("down", 2), None), (("move", {A: [3, 4]}), None), (("up", 1), None)], [], []),
+    ([(("mode", True), None), (("mark", "a"), None), (("failover", 0), None), (("down", 2), None)], [], []),
+    ([(("move", {A: [2, 4]}), None), (("drain", 2, True), None), (("alter", "a", 0, 15), None)], [], []),
+    ([(("down", 2), None), (("mark", "a"), None), (("failover", 0), None)], [], []),
+    ([(("hold_stops", True), 0), (("mark", "a"), None), (("bounce", 2), 0)], [], []),
+    ([(("mark", "a"), None), (("create_znode", "a", [[1]]), 0), (("mark", "a"), 0)], [Fate.LANDED], []),
+    ([(("slow", 2), 0), (("mark", "a"), 1), (("wipe", "a"), 0), (("create_znode", "a", [[2]]), None)], [], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "faults", "outside"), FOUND)
+def test_walks_that_once_found_something(steps: list[Move], faults: list[Fate], outside: list[int]) -> None:
+    everything = Everything(CoreSettings(), faults, (), outside)
+    for step in steps:
+        everything.apply(step)
+    everything.end()
+
+
 def nothing(*_: object) -> Handler[None]:
     yield Pause.YIELD
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "name"),
     [

@@ -85,7 +85,7 @@ def test_who_is_assigned_again_is_not_departing(count: int) -> None:
     everyone = tuple(range(count))
     partition = Partition(Topic("t"), 0, everyone)
     for broker_id in everyone:
-        partition.set_replica_state(broker_id, ReplicaState.ONLINE)
+        partition.set_states([broker_id], ReplicaState.ONLINE)
     partition.reassign(everyone[:-2] or everyone[:1])
     leaving = set(everyone) - set(partition.replicas)
     assert set(partition.departing) == leaving

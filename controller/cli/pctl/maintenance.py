@@ -202,42 +202,6 @@ async def _switch(
     sys.exit(code)
 
 
-async def _switch_mode(
-    options: Options,
-    session: Session,
-    enter: bool,
-    reason: str | None,
-    author: str | None,
-    yes: bool,
-    dry_run: bool,
-) -> None:
-    request = pb.SetMaintenanceRequest(entered=enter, reason=reason, author=author_or_user(author))
-    question = "Enter maintenance?" if enter else "Leave maintenance? Suspended work starts at once."
-    step = Step("SetMaintenance", request)
-    await _switch(
-        options, session, step, question, lambda s: s.entered, begin=enter, yes=yes, dry_run=dry_run
-    )
-
-
-async def _switch_pause(
-    options: Options,
-    session: Session,
-    pause: bool,
-    reason: str | None,
-    author: str | None,
-    yes: bool,
-    dry_run: bool,
-) -> None:
-    request = pb.SetPauseRequest(paused=pause, reason=reason, author=author_or_user(author))
-    question = (
-        "Pause the controller? Partitions that lose their leader will stay without one."
-        if pause
-        else "Resume the controller? Suspended work starts at once."
-    )
-    step = Step("SetPause", request)
-    await _switch(options, session, step, question, lambda s: s.paused, begin=pause, yes=yes, dry_run=dry_run)
-
-
 @maintenance.command("enter", cls=Verb)
 @change_options(reason_required=True)
 @click.pass_obj
@@ -246,7 +210,18 @@ async def enter(
     options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
     """Enter maintenance mode: of its automatic work, the controller keeps only clean elections after failures."""
-    await _switch_mode(options, session, True, reason, author, yes, dry_run)
+    request = pb.SetMaintenanceRequest(entered=True, reason=reason, author=author_or_user(author))
+    step = Step("SetMaintenance", request)
+    await _switch(
+        options,
+        session,
+        step,
+        "Enter maintenance?",
+        lambda s: s.entered,
+        begin=True,
+        yes=yes,
+        dry_run=dry_run,
+    )
 
 
 @maintenance.command("leave", cls=Verb)
@@ -258,7 +233,12 @@ async def leave(
 ) -> None:
     """Leave maintenance mode, entered by an operator or automatically. Brokers that are offline now trigger it again
     only after they have returned."""
-    await _switch_mode(options, session, False, reason, author, yes, dry_run)
+    question = "Leave maintenance? Suspended work starts at once."
+    request = pb.SetMaintenanceRequest(entered=False, reason=reason, author=author_or_user(author))
+    step = Step("SetMaintenance", request)
+    await _switch(
+        options, session, step, question, lambda s: s.entered, begin=False, yes=yes, dry_run=dry_run
+    )
 
 
 @maintenance.command("pause", cls=Verb)
@@ -269,7 +249,10 @@ async def pause(
     options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
     """Pause the controller: it starts no automatic work, not even elections. Brokers continue to serve."""
-    await _switch_pause(options, session, True, reason, author, yes, dry_run)
+    question = "Pause the controller? Partitions that lose their leader will stay without one."
+    request = pb.SetPauseRequest(paused=True, reason=reason, author=author_or_user(author))
+    step = Step("SetPause", request)
+    await _switch(options, session, step, question, lambda s: s.paused, begin=True, yes=yes, dry_run=dry_run)
 
 
 @maintenance.command("resume", cls=Verb)
@@ -280,7 +263,10 @@ async def resume(
     options: Options, session: Session, reason: str | None, author: str | None, yes: bool, dry_run: bool
 ) -> None:
     """Resume a paused controller: it elects leaders for waiting partitions at once."""
-    await _switch_pause(options, session, False, reason, author, yes, dry_run)
+    question = "Resume the controller? Suspended work starts at once."
+    request = pb.SetPauseRequest(paused=False, reason=reason, author=author_or_user(author))
+    step = Step("SetPause", request)
+    await _switch(options, session, step, question, lambda s: s.paused, begin=False, yes=yes, dry_run=dry_run)
 
 
 #: Seconds by unit of --for.

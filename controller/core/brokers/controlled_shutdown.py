@@ -50,7 +50,8 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
         # A leader can have added it without our knowledge.
         yield from refresh(context, [p for p in still if not _is_in_sync(broker_id, p)])
         leaving = [(p, broker_id) for p in still if _is_in_sync(broker_id, p)]
-        yield from replica_state_machine.to_offline(context, leaving, "its broker is shutting down")
+        why_offline = "its broker is shutting down"
+        yield from replica_state_machine.to_offline(context, leaving, why_offline, for_good=False)
         yield from context.give_way()
     still_led, _ = yield from _led_and_followed(context, broker_id)
     remaining = [(p.topic.name, p.number) for p in still_led]

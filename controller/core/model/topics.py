@@ -13,7 +13,6 @@ from controller.core.model.states import (
     ReplicaStates,
     shared_states,
     uniform_states,
-    with_state,
 )
 
 
@@ -137,10 +136,6 @@ class Partition:
         self.replica_states = shared_states(tuple([state if b in changed else known for b, known in both]))
         if outside := changed.difference(self.replicas):
             self.set_departing(dict.fromkeys(outside, state))
-
-    def set_replica_state(self, broker_id: int, state: ReplicaState) -> None:
-        """Set the state of an assigned replica. Raises ValueError when the broker is not in the assignment."""
-        self.replica_states = with_state(self.replica_states, self.replicas.index(broker_id), state)
 
     def assign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
         """Replace the assignment. Replicas that stay keep their state, new ones start NonExistent."""

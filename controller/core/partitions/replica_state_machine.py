@@ -206,10 +206,11 @@ def to_online(
 
 
 def to_offline(
-    context: EventContext, replicas: Iterable[Replica], reason: str
+    context: EventContext, replicas: Iterable[Replica], reason: str, *, for_good: bool = True
 ) -> Handler[dict[Partition, Reason]]:
     """Stop replicas, remove them from their ISRs, notify the other replicas (reference, section 4.3).
 
+    Not ``for_good``: only those are stopped whose removal raised the leader epoch, as they can be started again.
     Returns the partitions whose state could not be written, with the reason; their replicas keep their state.
     """
     leaving: dict[Partition, frozenset[int]] = {}
@@ -249,7 +250,8 @@ def to_offline(
         yield Pause.YIELD
     # Queued last, so that no later LeaderAndIsr replaces it; it is sent last anyway. What is to be deleted is told so
     # with the same request.
-    for some in slices(allowed, SLICE_MAX):
+    stopped = allowed if for_good else [r for r in allowed if r[0] in removal.written]
+    for some in slices(stopped, SLICE_MAX):
         context.push_stop(some, delete=False)
         if not deleting(some[-1][0]):
             yield Pause.YIELD
@@ -270,6 +272,7 @@ class _Removal:
         self.epoch = context.cluster.controller_epoch
         self.live = context.cluster.live_ids()
         self.failed: dict[Partition, Reason] = {}
+        self.written: set[Partition] = set()
         self.deleting = context.cluster.is_deleting
         #: Of partitions with the same replicas, leader and ISR, that lose the same: the next leader and ISR, and the
         #: replicas that stay.
@@ -310,6 +313,7 @@ class _Removal:
         return map(self.decide, self.leaving)
 
     def applied(self, batch: list[StateChange]) -> None:
+        self.written.update(change.partition for change in batch)
         take_effect(self.context, batch, "isr_change")
 
 

@@ -319,6 +319,9 @@ def _adopt_strays(context: EventContext, names: frozenset[str]) -> None:
             reassignments.drop_stray(partition, broker_id)
         assigned = members(partition.replicas)
         if outside := [b for b in strays if b not in assigned]:
+            if partition in reassignments.ongoing:
+                # Its end is not recorded yet, and the legacy znode lists other replicas than it has from now on.
+                reassignments.abandoned.add((partition.topic.name, partition.number))
             before = partition.states_by_broker()
             partition.assign((*partition.replicas, *outside), partition.adding, partition.removing)
             partition.set_states(outside, OFFLINE)

@@ -135,7 +135,7 @@ def test_no_selection(operator: Operator, kind: str) -> None:
 def test_nobody_at_the_address(row: str) -> None:
     assert "timeout" in ROWS[row]["then"].values()
     address = f"127.0.0.1:{free_port()}"
-    failed = pctl(address, "--timeout=0.3", "elect", "preferred", "--all")
+    failed = pctl(f"{address}/chroot", "--timeout=0.3", "elect", "preferred", "--all")
     assert failed.exit_code == 1
     assert (
         failed.stderr == f"pctl: no ZooKeeper at {address} answered within 0.3 s: the connection is refused\n"

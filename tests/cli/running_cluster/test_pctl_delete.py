@@ -129,11 +129,3 @@ def test_what_holds_it_up_is_said(operator: Operator) -> None:
     )
     assert "1 replica left" in failed.stderr
     assert "continues in the background" in failed.stderr
-
-
-def test_a_controller_that_does_not_answer_is_said(operator: Operator) -> None:
-    operator.ok("topics", "create", "unanswered")
-    with operator.frozen_controller():
-        failed = operator.run("--timeout=1", "topics", "delete", "unanswered", "--yes")
-    assert failed.exit_code == 1
-    assert failed.stderr.endswith("DeleteTopics was not sent\n")

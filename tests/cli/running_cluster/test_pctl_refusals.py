@@ -8,20 +8,17 @@ from kazoo.client import KazooClient
 
 from controller.cli.pctl.main import main
 from tests.support.cli.operator import Operator, pctl
-from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
 BAD = [
     (("topics", "describe", "nope"), 1, "no topic 'nope'"),
-    (("topics", "describe", "a/b"), 1, "a/b"),
     (("topics", "describe", ""), 1, "no topic ''"),
     (("topics", "describe", "a//b"), 1, "a//b"),
     (("partitions", "--topic=nope"), 1, "no topic 'nope'"),
     (("partitions", "--topic="), 1, "no topic ''"),
     (("partitions", "--topic=../ids"), 1, "'../ids'"),
     (("topics", "create", "a b"), 1, "topic name 'a b'"),
-    (("topics", "create", ".."), 1, "topic name '..'"),
     (("topics", "create", "x" * 250), 1, "1 to 249"),
     (("topics", "create", "taken"), 1, "exists already"),
     (("topics", "create", "colliding.name"), 1, "collides with 'colliding_name'"),
@@ -41,11 +38,7 @@ BAD = [
     (("topics", "create"), 2, "TOPIC"),
     (("elect",), 2, "--topic, --partition, --file or --all"),
     (("elect", "--file=/nowhere/to.json"), 1, "/nowhere/to.json"),
-    (("elect", "--topic=nope"), 1, "no topic or partition 'nope'"),
-    (("elect", "--partition=taken-99"), 1, "no topic or partition 'taken-99'"),
     (("elect", "--partition=taken"), 1, "no topic or partition 'taken'"),
-    (("nonsense",), 2, "nonsense"),
-    (("-o", "xml", "cluster"), 2, "xml"),
     (("--timeout=0", "cluster"), 2, "timeout"),
 ]
 
@@ -83,15 +76,6 @@ def test_no_verb_says_what_there_is() -> None:
     assert result.exit_code == 2
     for verb in ("cluster", "controllers", "brokers", "partitions", "topics", "elect", "report"):
         assert verb in result.output
-
-
-def test_dead_zookeeper(operator: Operator) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    result = pctl(f"{address}/chroot", "--timeout=0.3", "cluster")
-    assert result.exit_code == 1
-    assert (
-        result.stderr == f"pctl: no ZooKeeper at {address} answered within 0.3 s: the connection is refused\n"
-    )
 
 
 def test_creation_that_gets_no_leader_fails_in_words(operator: Operator) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.core.effects import Commit
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.records import BrokerChange
 from controller.core.requests.brokers import ControlledShutdown
@@ -183,6 +184,22 @@ def test_a_shutdown_that_is_undone_leaves_nobody_stopped(isr: list[int], undone_
         told, rig = rig.received, MachineHarness(rig.world, epoch=2)
         rig.received = told
         rig.failover()
+    assert rig.received[3].replicas.keys() == {("t", 0)}
+    rig.check_converged()
+
+
+def test_a_follower_that_its_leader_takes_out_of_sync_just_then_can_go_on() -> None:
+    """The leader writes no new leader epoch: nobody could undo a stop."""
+    rig = cluster({0: [1, 2, 3]})
+
+    def meanwhile(_: Commit) -> Fate:
+        rig.world.shrink_or_grow("t", 0, [1, 2])
+        return Fate.ANSWERED
+
+    rig.fate = meanwhile
+    leave(rig, 3)
+    assert rig.stored() == (1, 5, [1, 2])
+    rig.ask(CancelShutdown(3, -1))
     assert rig.received[3].replicas.keys() == {("t", 0)}
     rig.check_converged()
 

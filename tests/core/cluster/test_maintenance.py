@@ -302,7 +302,7 @@ def test_a_broker_that_was_to_leave_stays() -> None:
 def test_a_replica_on_a_failed_disk_does_not_come_back_with_its_broker() -> None:
     rig = cluster([1, 2], [1, 2])
     failed = rig.partition("t", 0)
-    failed.set_replica_state(1, ReplicaState.OFFLINE)
+    failed.set_states([1], ReplicaState.OFFLINE)
     rig.chronicle.forget()
     rig.cluster.offline_dirs[1] = {failed}
     rig.cluster.shutting_down.add(1)

@@ -147,7 +147,7 @@ def test_of_several_deletions_the_one_that_was_asked_for_is_explained() -> None:
 def test_who_has_deleted_its_replicas_is_not_waited_for() -> None:
     cluster, partition = cluster_of(1, 2)
     started(cluster, partition)
-    partition.set_replica_state(1, ReplicaState.DELETION_SUCCESSFUL)
+    partition.set_states([1], ReplicaState.DELETION_SUCCESSFUL)
     found = explain_topic_deletion(cluster, SETTINGS, "t")
     assert found is not None
     assert found.changes == ("brokers 2 answer that theirs are deleted",)

@@ -139,7 +139,7 @@ def test_legal_partitions_proceed_beside_illegal_ones(target: PartitionState) ->
 def test_replica_transitions(before: ReplicaState, target: ReplicaState, known: bool) -> None:
     rig = bare([1, 2, 3], {("t", 0): [1, 2]}, {("t", 0): state(1, [1, 2])} if known else {})
     partition = rig.partition()
-    partition.set_replica_state(2, before)
+    partition.set_states([2], before)
     move_replicas(rig, [(partition, 2)], target)
     legal = (before, target) in REPLICA_LEGAL
     assert partition.replica_state(2) is (target if legal else before)
@@ -525,8 +525,8 @@ def test_a_leader_that_was_to_be_new_is_refused_and_those_after_it_are_not() -> 
 
 def test_what_counted_as_deleted_is_to_be_deleted_again_and_nothing_else_is() -> None:
     rig = bare([1, 2], {("t", 0): [1, 2]})
-    rig.partition().set_replica_state(1, R.DELETION_SUCCESSFUL)
-    rig.partition().set_replica_state(2, R.DELETION_STARTED)
+    rig.partition().set_states([1], R.DELETION_SUCCESSFUL)
+    rig.partition().set_states([2], R.DELETION_STARTED)
     both = [(rig.partition(), 1), (rig.partition(), 2)]
     rig.do(lambda context: replica_state_machine.to_undeleted(context, both, "its broker is back"))
     assert rig.partition().states_by_broker() == {1: R.DELETION_INELIGIBLE, 2: R.DELETION_STARTED}
@@ -536,7 +536,7 @@ def test_of_many_that_end_each_leaves_its_assignment() -> None:
     rig = bare([1, 2], {("t", 0): [1, 2], ("u", 0): [1, 2]})
     departing, assigned = rig.partition("t"), rig.partition("u")
     departing.set_departing({7: R.DELETION_SUCCESSFUL})
-    assigned.set_replica_state(1, R.DELETION_SUCCESSFUL)
+    assigned.set_states([1], R.DELETION_SUCCESSFUL)
     move_replicas(rig, [(departing, 7), (assigned, 1)], R.NON_EXISTENT)
     assert (departing.replicas, dict(departing.departing), assigned.replicas) == ((1, 2), {}, (2,))
 

@@ -8,7 +8,7 @@ from controller.core.events import Event, EventKind, StatesCheck
 from controller.core.handlers import event_of
 from controller.core.records import ReassignmentStep
 from controller.core.requests.operator import SetFreeze, SetPause
-from controller.core.znode_paths import REASSIGN_PARTITIONS
+from controller.core.znode_paths import REASSIGN_PARTITIONS, topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import (
     active,
@@ -203,6 +203,25 @@ def test_while_paused_the_znode_keeps_what_waits() -> None:
     rig.forget()
     rig.run()
     assert not rig.recorded(ReassignmentStep), "it is known already"
+
+
+def test_a_move_whose_end_is_recorded_after_its_topic_s_deletion_has_begun_leaves_the_list() -> None:
+    rig = active(1, 2, 3, t=[[1]])
+    rig.world.ask_reassignment({T: [2]})
+    rig.run()
+    rig.world.mark_for_deletion("t")
+    rig.run()
+    rig.hold_stops = True
+    rig.world.damage(topic_path("t"))
+    join(rig, [1, 2])
+    rig.world.mend(topic_path("t"))
+    rig.world.bounce(3)
+    rig.run()
+    rig.hold_stops = False
+    rig.answer_stops()
+    rig.run()
+    assert rig.world.topics == {}
+    assert rig.world.reassignment is None
 
 
 def test_an_empty_list_is_removed() -> None:

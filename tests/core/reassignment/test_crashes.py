@@ -1,34 +1,22 @@
-"""A controller that ends at any commit of a move leaves what its successor finishes: the end is the undisturbed one's.
-
-Random histories follow: moves, cancels, overrides, deaths of brokers, lost answers, successors at any moment.
-"""
+"""A controller that ends at any commit of a move leaves what its successor finishes, to the same end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit
-from controller.core.events import Event, EventKind
-from controller.core.reassignment import concurrency
-from controller.core.requests.brokers import AlterPartition
 from tests.support.core.harness import Fate, MachineHarness
-from tests.support.core.reassignments import active, ask, check_moved, copy_all, request
-from tests.support.core.world import Key
+from tests.support.core.reassignments import active, ask, copy_all
 
 T = ("t", 0)
 
 
 class Ended(Exception):  # noqa: N818  (not an error: the controller is gone)
     """The controller ends here."""
-
-
-# --- at every commit -------------------------------------------------------------------------------------
 
 
 def by_api(rig: MachineHarness) -> None:
@@ -123,149 +111,3 @@ def test_the_end_is_that_of_an_undisturbed_move(
     story(successor)
     copy_all(successor)
     assert outcome(successor) == outcome(undisturbed)
-
-
-# --- random histories ------------------------------------------------------------------------------------
-
-Operation = tuple[Any, ...]
-KEYS = st.sampled_from([("t", 0), ("t", 1), ("u", 0)])
-BROKERS = st.integers(1, 5)
-TARGETS = st.lists(BROKERS, min_size=1, max_size=3, unique=True)
-ACTIONS = st.one_of(
-    st.tuples(st.just("move"), KEYS, TARGETS),
-    st.tuples(st.just("znode"), KEYS, TARGETS),
-    st.tuples(st.just("cancel"), KEYS),
-    st.tuples(st.just("down"), BROKERS),
-    st.tuples(st.just("up"), BROKERS),
-    st.tuples(st.just("bounce"), BROKERS),
-    st.tuples(st.just("copy"), KEYS, BROKERS),
-    st.tuples(st.just("lag"), KEYS, BROKERS),
-    st.tuples(st.just("refuse"), st.booleans()),
-    st.tuples(st.just("silence"), st.booleans()),
-    st.tuples(st.just("successor")),
-)
-#: What happens, and how many steps the controller takes before the next (None: until it is quiet).
-HISTORIES = st.lists(st.tuples(ACTIONS, st.sampled_from([None, None, 1, 3])), max_size=25)
-FATES = st.lists(st.sampled_from([Fate.ANSWERED, Fate.ANSWERED, Fate.LOST, Fate.LANDED]), max_size=8)
-
-
-class History:
-    """One play; replicas that hold what was acknowledged are kept account of."""
-
-    def __init__(self, fates: Sequence[Fate], cap: int) -> None:
-        self.fates = list(fates)
-        self.settings = CoreSettings(reassignment_concurrent_moves_max=cap)
-        self.rig = active(1, 2, 3, 4, 5, settings=self.settings, t=[[1, 2], [2, 3, 4]], u=[[5]])
-        self.epoch = 1
-        self.refusing = False
-        self._take_over(self.rig)
-
-    def _take_over(self, rig: MachineHarness) -> None:
-        rig.fate = self.fate
-        rig.reconnects = True
-        rig.stop_error = lambda *_: "UNKNOWN_SERVER_ERROR" if self.refusing else ""
-        self.rig = rig
-
-    def fate(self, _: Commit) -> Fate:
-        return self.fates.pop(0) if self.fates else Fate.ANSWERED
-
-    def apply(self, operation: Operation) -> None:
-        (name, *arguments), steps = operation
-        getattr(self, f"do_{name}")(*arguments)
-        if steps is None:
-            self.rig.run()
-        for _ in range(steps or 0):
-            self.rig.advance()
-
-    def do_move(self, key: Key, target: Sequence[int]) -> None:
-        self.rig.send(request({key: target}))
-
-    def do_cancel(self, key: Key) -> None:
-        self.rig.send(request({key: None}))
-
-    def do_znode(self, key: Key, target: Sequence[int]) -> None:
-        self.rig.world.ask_reassignment({key: target})
-
-    def do_down(self, broker_id: int) -> None:
-        if broker_id in self.rig.world.brokers:
-            self.rig.world.broker_down(broker_id)
-
-    def do_up(self, broker_id: int) -> None:
-        if broker_id not in self.rig.world.brokers:
-            self.rig.world.broker_up(broker_id)
-
-    def do_bounce(self, broker_id: int) -> None:
-        if broker_id in self.rig.world.brokers:
-            self.rig.world.bounce(broker_id)
-
-    def do_copy(self, key: Key, broker_id: int) -> None:
-        self._propose(key, broker_id, joins=True)
-
-    def do_lag(self, key: Key, broker_id: int) -> None:
-        self._propose(key, broker_id, joins=False)
-
-    def _propose(self, key: Key, broker_id: int, *, joins: bool) -> None:
-        """The leader, as it was told last, takes a follower into the ISR or out of it."""
-        for leader in self.rig.world.brokers:
-            notified = self.rig.received.get(leader)
-            entry = notified.replicas.get(key) if notified else None
-            stored = self.rig.world.states.get(key)
-            if notified is None or entry is None or stored is None or entry.leader != leader:
-                continue
-            follows = broker_id in self.rig.world.folders and key in self.rig.world.folders[broker_id]
-            others = [b for b in stored.isr if b != broker_id]
-            isr = [*others, broker_id] if joins and follows else others
-            if leader in isr:
-                proposal = self.rig.proposal(isr, *key, leader_epoch=entry.leader_epoch)
-                self.rig.send(AlterPartition(leader, notified.epoch, [proposal]))
-
-    def do_refuse(self, refusing: bool) -> None:
-        self.refusing = refusing
-
-    def do_silence(self, silent: bool) -> None:
-        """Brokers delete, and their answers are on their way until they speak again; a successor never hears them."""
-        self.rig.hold_stops = silent
-        if not silent:
-            self.rig.answer_stops()
-
-    def do_successor(self) -> None:
-        """The controller is gone, whatever it was doing."""
-        world = self.rig.world
-        world.events.clear()
-        world.watches.clear()
-        self.epoch += 1
-        self._take_over(MachineHarness(world, epoch=self.epoch, settings=self.settings))
-        world.events.append(Event(EventKind.FAILOVER))
-        self.rig.run()
-
-    def end_faults(self) -> None:
-        """Faults stop, brokers are there, followers copy."""
-        self.fates.clear()
-        self.refusing = False
-        self.do_silence(False)
-        for broker_id in range(1, 6):
-            self.do_up(broker_id)
-        self.rig.run()
-        for _ in range(3):
-            copy_all(self.rig)
-            self.rig.now_us += 10**10
-            self.rig.world.events.append(Event(EventKind.TOPIC_DELETION_RETRY))
-            self.rig.run()
-
-    def check(self) -> None:
-        rig = self.rig
-        rig.check_converged()
-        assert rig.world.reassignment is None
-        for key in rig.world.states:
-            held = concurrency.pending_reasons(rig.cluster, self.settings, rig.partition(*key))
-            assert held == [], f"{key}: {held}"
-            check_moved(rig, key, rig.world.topics[key[0]].partitions[key[1]])
-
-
-@given(HISTORIES, FATES, st.sampled_from([0, 0, 1]))
-def test_every_move_ends(operations: list[Operation], fates: list[Fate], cap: int) -> None:
-    history = History(fates, cap)
-    for operation in operations:
-        history.apply(operation)
-    history.end_faults()
-    history.check()

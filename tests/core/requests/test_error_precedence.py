@@ -1,6 +1,6 @@
 """Requests that break two rules at once, or more: which error is the answer (reference, sections 6 to 8, and Kafka's).
 
-CreateTopics, CreatePartitions and DeleteTopics have theirs in ``test_topic_requests`` and ``test_deletion_cases``.
+CreateTopics, CreatePartitions and DeleteTopics have theirs in ``test_create_topics`` and ``test_deletion_cases``.
 """
 
 from __future__ import annotations

@@ -609,7 +609,7 @@ def test_an_answer_about_a_former_topic_of_the_name_counts_for_nothing() -> None
     world.mark_for_deletion("t")
     rig.run()
     former = Partition(Topic("t"), 0, (1,))
-    former.set_replica_state(1, ReplicaState.DELETION_STARTED)
+    former.set_states([1], ReplicaState.DELETION_STARTED)
     rig.stops = [StopReport(1, world.brokers[1].epoch, [former])]
     rig.answer_stops()
     rig.run()

@@ -1,8 +1,7 @@
 """The state-change log: its lines and files as ``pctl history`` reads them, and a writer that finds them.
 
 A line is a record, or BadLine says in one printable line which field is wrong; records can be filtered, put into words
-and printed. A file that ends in the midst of a line swallows nothing of what is written next. Spark's reading of the
-same lines is compared with this one in batches (`batch_problems`).
+and printed. A file that ends in the midst of a line swallows nothing of what is written next.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class TransitionHarness:
         others = REPLICA_STATES[tables.ONLINE]
         for broker in self.assigned:
             state = REPLICA_STATES[asked.source] if broker in asked.brokers else others
-            partition.set_replica_state(broker, state)
+            partition.set_states([broker], state)
         rig.cluster.topics_to_delete = {"t"} if asked.queued else set()
         for notified in rig.received.values():
             notified.newest.clear()

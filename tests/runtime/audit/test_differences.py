@@ -43,7 +43,7 @@ def a_partition() -> tuple[Cluster, Partition]:
     partition = topic.partitions[0] = Partition(topic, 0, (1, 2))
     partition.leadership = STATE
     for broker_id in (1, 2):
-        partition.set_replica_state(broker_id, ReplicaState.ONLINE)
+        partition.set_states([broker_id], ReplicaState.ONLINE)
     return cluster, partition
 
 
@@ -70,7 +70,7 @@ def test_who_is_asked_for_a_replica() -> None:
     cluster.shutting_down.add(2)
     assert [was_told(cluster, b, partition, STATE) for b in (1, 2)] == [True, False]
     cluster.shutting_down.clear()
-    partition.set_replica_state(2, ReplicaState.OFFLINE)
+    partition.set_states([2], ReplicaState.OFFLINE)
     assert [was_told(cluster, b, partition, STATE) for b in (1, 2)] == [True, False]
     # Who is told of a leader that is not there keeps what it had.
     del cluster.brokers[1]

@@ -166,7 +166,7 @@ async def test_the_totals_are_those_of_all_topics_together() -> None:
     for number, partition in enumerate(cluster.partitions()):
         partition.leadership = LeaderAndIsr(1, number, (1, 2), 1, 1)
         for broker_id in (1, 2, 3):
-            partition.set_replica_state(broker_id, ReplicaState.ONLINE)
+            partition.set_states([broker_id], ReplicaState.ONLINE)
     expected = Expected(cluster)
     each = [await expected.topic(topic) for topic in cluster.topics.values()]
     found = await expected.refresh()

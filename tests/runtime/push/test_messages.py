@@ -181,7 +181,7 @@ def test_splitting_keeps_every_partition_once_and_every_part_complete(
     topics: list[tuple[str, int]], data: st.DataObject
 ) -> None:
     partitions: list[Partition] = [p for name, count in topics for p in topic(name, count, (1, 2))]
-    partitions[0].set_replica_state(1, ReplicaState.ONLINE)
+    partitions[0].set_states([1], ReplicaState.ONLINE)
     bytes_max = data.draw(st.integers(1, 3000))
     builder = MessageBuilder(cluster(), bytes_max)
     wanted = [(p.topic.name, p.number) for p in partitions]

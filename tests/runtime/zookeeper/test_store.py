@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from kazoo.client import KazooClient
@@ -52,7 +52,7 @@ class StoreHarness:
         self.events: list[Event] = []
         self.store = Store(session, 1, self.events.append)
 
-    async def prepare(self) -> StoreHarness:
+    async def prepare(self) -> Self:
         for path in (*znode_paths.PERSISTENT, "/admin"):
             await self.session.ensure(path)
         await self.session.create(znode_paths.CONTROLLER_EPOCH, b"0")

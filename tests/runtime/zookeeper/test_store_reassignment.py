@@ -7,11 +7,8 @@ from kazoo.client import KazooClient
 
 from controller.core import znode_paths
 from controller.core.effects import (
-    Answer,
-    Commit,
     Committed,
     Problem,
-    Read,
     ReadReassignment,
     ReassignmentRequest,
     SetReassignment,
@@ -19,9 +16,8 @@ from controller.core.effects import (
 )
 from controller.core.events import Event, EventKind
 from controller.errors import FencedError
-from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.session import Session
-from controller.runtime.zookeeper.store import Store
+from tests.runtime.zookeeper.test_store import StoreHarness
 from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
@@ -32,32 +28,12 @@ WRITTEN = (
 )
 
 
-class ReassignmentStoreHarness:
-    """A store whose controller won version 1 of the epoch znode."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.events: list[Event] = []
-        self.store = Store(session, 1, self.events.append)
-
-    async def prepare(self) -> ReassignmentStoreHarness:
-        await self.session.ensure("/admin")
-        await self.session.create(znode_paths.CONTROLLER_EPOCH, b"0")
-        await self.depose()
-        return self
-
-    async def depose(self) -> None:
-        await self.session.multi(
-            [jute.op_set(self.session.packed_path(znode_paths.CONTROLLER_EPOCH), b"1", -1)]
-        )
-
-    async def read(self) -> object:
-        answer = await self.store.perform(Read(1, ReadReassignment()))
-        assert isinstance(answer, Answer)
-        return answer.value
+class ReassignmentStoreHarness(StoreHarness):
+    async def listed(self) -> object:
+        return await self.read(ReadReassignment())
 
     async def trim(self, entries: list[tuple[str, int, tuple[int, ...]]], version: int) -> object:
-        return await self.store.perform(Commit(2, [SetReassignment(entries, version)]))
+        return await self.commit(SetReassignment(entries, version))
 
 
 @pytest.fixture
@@ -68,17 +44,17 @@ async def harness(session: Session) -> ReassignmentStoreHarness:
 async def test_it_is_watched_read_trimmed_and_deleted(
     harness: ReassignmentStoreHarness, zk: KazooClient
 ) -> None:
-    assert await harness.read() is None
+    assert await harness.listed() is None
     zk.create(PATH, WRITTEN)
     await until(lambda: harness.events == [Event(EventKind.REASSIGNMENT)], "the event of its creation")
-    assert await harness.read() == ReassignmentRequest((("t", 0, (3, 2)),), 0)
-    assert await harness.trim([("t", 1, (1,))], 0) == Committed(2)
+    assert await harness.listed() == ReassignmentRequest((("t", 0, (3, 2)),), 0)
+    assert await harness.trim([("t", 1, (1,))], 0) == Committed(1)
     await until(lambda: len(harness.events) == 2, "event 2")
     assert zk.get(PATH)[0] == b'{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[1]}]}'
-    assert await harness.read() == ReassignmentRequest((("t", 1, (1,)),), 1)
-    assert await harness.trim([], 1) == Committed(2)
+    assert await harness.listed() == ReassignmentRequest((("t", 1, (1,)),), 1)
+    assert await harness.trim([], 1) == Committed(1)
     await until(lambda: len(harness.events) == 3, "event 3")
-    assert await harness.read() is None
+    assert await harness.listed() is None
     zk.create(PATH, WRITTEN)
     await until(lambda: len(harness.events) == 4, "event 4")
 
@@ -115,7 +91,7 @@ async def test_what_does_not_decode_is_named(
     harness: ReassignmentStoreHarness, zk: KazooClient, data: bytes, problem: str
 ) -> None:
     zk.create(PATH, data)
-    found = await harness.read()
+    found = await harness.listed()
     assert isinstance(found, Problem)
     assert found.path == PATH
     assert problem in found.problem
@@ -126,4 +102,4 @@ async def test_of_a_partition_listed_twice_the_last_entry_counts(
 ) -> None:
     entries = ",".join(f'{{"topic":"t","partition":0,"replicas":[{b}]}}' for b in (1, -2))
     zk.create(PATH, f'{{"partitions":[{entries}]}}'.encode())
-    assert await harness.read() == ReassignmentRequest((("t", 0, (-2,)),), 0)
+    assert await harness.listed() == ReassignmentRequest((("t", 0, (-2,)),), 0)

@@ -490,7 +490,7 @@ class MachineHarness:
         for broker_id in live:
             received = self.received[broker_id]
             entry = received.metadata.get((name, number))
-            _check_told(entry, stored, f"broker {broker_id} metadata {name}-{number}")
+            check_told(entry, stored, f"broker {broker_id} metadata {name}-{number}")
             offline = set(entry.offline_replicas) if entry else set()
             gone = set(replicas) - healthy
             assert gone <= offline <= gone | leaving, f"broker {broker_id} {name}-{number}: {offline} offline"
@@ -514,7 +514,7 @@ _PARSERS: dict[PushKind, Callable[[bytes], Any]] = {
 }
 
 
-def _check_told(entry: Any, stored: LeaderAndIsr, who: str) -> None:
+def check_told(entry: Any, stored: LeaderAndIsr, who: str) -> None:
     assert entry is not None, f"{who}: never told"
     received = (entry.leader, entry.leader_epoch, tuple(entry.isr), entry.partition_epoch)
     assert received == (stored.leader, stored.leader_epoch, stored.isr, stored.partition_epoch), (
@@ -550,4 +550,4 @@ def set_states(rig: MachineHarness, partition_state: PartitionState, replica_sta
     for partition in rig.machine.cluster.partitions():
         partition.state = partition_state
         for broker_id in partition.replicas:
-            partition.set_replica_state(broker_id, replica_state)
+            partition.set_states([broker_id], replica_state)

@@ -54,7 +54,7 @@ from controller.core.requests.topics import (
 )
 from controller.core.topics.deletion_status import deletions
 from controller.core.znode_paths import topic_path
-from tests.support.core.harness import Fate, MachineHarness
+from tests.support.core.harness import Fate, MachineHarness, check_told
 from tests.support.core.reassignments import copy_all
 from tests.support.core.world import Key, World
 
@@ -82,12 +82,22 @@ ASKED_FOR = {
 class Everything:
     """One walk: the world, its present controller, and the faults still to come."""
 
-    def __init__(self, settings: CoreSettings, faults: Sequence[Fate], order: Sequence[int]) -> None:
+    def __init__(
+        self,
+        settings: CoreSettings,
+        faults: Sequence[Fate],
+        order: Sequence[int],
+        outside: Sequence[int] = (),
+    ) -> None:
         self.settings, self.faults, self.order = settings, list(faults), list(order)
+        #: Per commit: which bits of an assignment are the ISR that its leader has written meanwhile; 0: it has not.
+        self.outside = list(outside)
         self.world = World(1, 2, 3, 4)
         self.world.create_topic("a", {0: [1, 2, 3], 1: [2, 3, 1]})
         self.world.create_topic("b", {0: [2, 1], 1: [4]})
         self.refusing: set[int] = set()
+        #: ISRs that were written, and told nobody.
+        self.untold: set[Key] = set()
         #: Requests to the present controller, which must all be answered.
         self.asked: list[int] = []
         #: Topics that may have had permission for unclean elections at some time.
@@ -132,6 +142,9 @@ class Everything:
         for write in commit.writes:
             if isinstance(write, SetState):
                 self._check_write(event.kind, write)
+        bits, first = self.outside.pop(0) if self.outside else 0, commit.writes[0]
+        if bits and isinstance(first, SetState):
+            self.do_write(first.partition.topic.name, first.partition.number, bits)
         return self.faults.pop(0) if self.faults else Fate.ANSWERED
 
     def _check_write(self, kind: EventKind, write: SetState) -> None:
@@ -180,6 +193,18 @@ class Everything:
         for broker_id in BROKERS:
             assert explain_broker(cluster, broker_id).summary
         self._check_assignments()
+
+    def check_metadata(self) -> None:
+        """All brokers have what the controller knows, where no topic is being deleted."""
+        cluster = self.rig.cluster
+        for partition in cluster.partitions():
+            known, key = partition.leadership, (partition.topic.name, partition.number)
+            if known is None or cluster.deletion_requested(partition.topic.name):
+                continue
+            for broker in self.world.brokers.keys() & cluster.brokers.keys():
+                check_told(
+                    self.rig.received[broker].metadata.get(key), known, f"broker {broker}, {partition}"
+                )
 
     def _check_assignments(self) -> None:
         """What is believed of assignments is what topic znodes say, save what is deleted, or could not be written."""
@@ -262,18 +287,26 @@ class Everything:
 
     def do_notify(self, topic: str, number: int, bits: int) -> None:
         """A leader in notification mode writes its ISR, and tells."""
+        if self._write_isr(topic, number, bits):
+            self.world.notify_isr((topic, number))
+
+    def do_write(self, topic: str, number: int, bits: int) -> None:
+        """One that tells later."""
+        if self._write_isr(topic, number, bits):
+            self.untold.add((topic, number))
+
+    def _write_isr(self, topic: str, number: int, bits: int) -> bool:
         stored, info = self.world.states.get((topic, number)), self.world.topics.get(topic)
         if stored is None or info is None or stored.leader not in self.world.brokers:
-            return
-        replicas = info.partitions.get(number, ())
+            return False
         isr = [
             b
-            for i, b in enumerate(replicas)
+            for i, b in enumerate(info.partitions.get(number, ()))
             if (bits >> i & 1 and b in self.world.brokers) or b == stored.leader
         ]
         if stored.leader in isr:
             self.world.shrink_or_grow(topic, number, isr)
-            self.world.notify_isr((topic, number))
+        return stored.leader in isr
 
     def do_join(self) -> None:
         """Followers have caught up: leaders take in every assigned replica that is up."""
@@ -443,6 +476,7 @@ class Everything:
     def end(self) -> None:
         """Faults stop, holds end, everybody is back: then everything is done, and stays done."""
         self.faults.clear()
+        self.outside.clear()
         self.order.clear()
         self.refusing.clear()
         self.rig.slow.clear()
@@ -450,6 +484,7 @@ class Everything:
         for serial in self.asked:
             assert serial in self.rig.replies, f"request {serial} was never answered"
         self.check_explained()
+        self.check_metadata()
         for broker in BROKERS:
             self.do_up(broker)
             if self.world.lost.get(broker) or self.rig.cluster.offline_dirs.get(broker):
@@ -459,6 +494,8 @@ class Everything:
             self.do_drain(broker, False)
         self.do_hold_stops(False)
         self.do_mend()
+        if self.untold:
+            self.world.notify_isr(*sorted(self.untold))
         self.do_mode(False)
         self.do_freeze(False)
         self.do_pause(False)
@@ -475,6 +512,28 @@ class Everything:
         self.check_done()
         successor = MachineHarness(self.world, epoch=self.epoch + 1, settings=self.settings).failover()
         successor.check_converged()
+        self._delete_all(successor)
+
+    def _delete_all(self, rig: MachineHarness) -> None:
+        """Then every topic is deleted, and nothing is left of any."""
+        world, cluster = self.world, rig.cluster
+        for topic in world.topics:
+            world.mark_for_deletion(topic)
+        rig.run()
+        assert (world.topics, world.states, world.deletions) == ({}, {}, [])
+        assert not cluster.topics
+        assert not (
+            cluster.topics_to_delete | cluster.topics_deletion_started | cluster.deletions_ineligible.keys()
+        )
+        assert not cluster.deletions_waiting
+        assert not cluster.deletions_ineligible_count
+        assert not any(told.metadata or told.replicas for told in rig.received.values())
+        if not self.wiped:
+            assert not any(world.folders.values()), world.folders
+        world.create_topic("a", {0: [1, 2], 1: [3]})
+        rig.run()
+        rig.check_converged()
+        assert rig.stored("a") == (1, 0, [1, 2])
 
     def _quiet(self) -> None:
         self.rig.run()

@@ -88,14 +88,13 @@ class Pair:
         *,
         forget_password: bool = False,
         last_zxid: int = 0,
-        timeout_ms: int | None = None,
     ) -> str:
         """Connect again with the session's id. What came of it: "attached", "refused" or "no answer"."""
         outcomes = []
         found: list[Link] = []
         for driver, known in zip(self._drivers(), client.credentials, strict=True):
             shown = known._replace(password=bytes(16)) if forget_password else known
-            link = driver.connect(timeout_ms or client.timeout_ms, shown, last_zxid)
+            link = driver.connect(client.timeout_ms, shown, last_zxid)
             if link is None:
                 outcomes.append(("no answer", 0))
                 continue
