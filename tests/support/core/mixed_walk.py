@@ -17,7 +17,7 @@ from controller.core.events import Event, EventKind
 from controller.core.explain.brokers import explain_broker
 from controller.core.explain.partitions import explain_partition
 from controller.core.explain.work import explain_reassignment, explain_topic_deletion
-from controller.core.model import NO_LEADER, RECOVERED, StopApproval
+from controller.core.model import NO_LEADER, RECOVERED, Maintenance, StopApproval
 from controller.core.reassignment.topic_znode import entry_of
 from controller.core.requests.brokers import AllocateProducerIds, ControlledShutdown, Proposal
 from controller.core.requests.configs import (
@@ -53,7 +53,7 @@ from controller.core.requests.topics import (
     TopicRef,
 )
 from controller.core.topics.deletion_status import deletions
-from controller.core.znode_paths import topic_path
+from controller.core.znode_paths import MAINTENANCE, topic_path
 from tests.support.core.harness import Fate, MachineHarness, check_told
 from tests.support.core.reassignments import copy_all
 from tests.support.core.world import Key, World
@@ -73,9 +73,6 @@ ASKED_FOR = {
     EventKind.PREFERRED_ELECTION,
     EventKind.ELECT_LEADERS,
     EventKind.CONTROLLED_SHUTDOWN,
-    # It looks at the znode of preferred elections, too.
-    EventKind.RECONNECTED,
-    EventKind.FAILOVER,
 }
 
 
@@ -171,8 +168,10 @@ class Everything:
         assert new.leader in cluster.brokers, f"elected though gone: {what}"
         assert new.leader not in cluster.shutting_down, f"elected though leaving: {what}"
         # A move that takes the leader's replica away again was asked for, too.
-        moved = old.leader not in partition.replicas
-        assert held.paused is None or moved or kind in ASKED_FOR, f"elected while paused: {what}"
+        moved = old.leader not in (NO_LEADER, *partition.replicas)
+        key = (partition.topic.name, partition.number)
+        asked = moved or kind in ASKED_FOR or key in (self.world.preferred or ())
+        assert held.paused is None or asked, f"elected while paused: {what}"
         others = [
             b
             for b in partition.replicas
@@ -483,6 +482,8 @@ class Everything:
         self._quiet()
         for serial in self.asked:
             assert serial in self.rig.replies, f"request {serial} was never answered"
+        stored = self.world.nodes.get(MAINTENANCE)
+        assert self.rig.cluster.maintenance == (stored.value if stored else Maintenance())
         self.check_explained()
         self.check_metadata()
         for broker in BROKERS:
@@ -550,6 +551,7 @@ class Everything:
             cluster.topics_to_delete | cluster.deletions_waiting.keys() | cluster.deletions_ineligible.keys()
         )
         assert not cluster.topics_deletion_started
+        assert cluster.deletions_ineligible_count.keys() <= cluster.topics.keys()
         assert world.reassignment is None
         assert world.preferred is None
         assert not [p for p in world.notifications if not p.startswith("/config/changes")]
