@@ -409,8 +409,14 @@ async def test_removed_parents_are_put_back_and_watched(harness: StoreHarness, z
 
 
 async def test_a_write_below_a_removed_parent_puts_it_back(harness: StoreHarness, zk: KazooClient) -> None:
-    for path in ("/config", znode_paths.TOPICS, znode_paths.DELETE_TOPICS):
-        zk.delete(path, recursive=True)
+    parents = (
+        znode_paths.TOPIC_CONFIGS,
+        znode_paths.CONFIG_CHANGES,
+        znode_paths.TOPICS,
+        znode_paths.DELETE_TOPICS,
+    )
+    for path in parents:
+        zk.delete(path)
     outcome = await harness.commit(
         effects.write_node(znode_paths.topic_config_path("t"), {"retention.ms": "1"}, None),
         effects.NotifyConfig("topics/t"),
@@ -418,12 +424,6 @@ async def test_a_write_below_a_removed_parent_puts_it_back(harness: StoreHarness
         CreateNode("/admin/delete_topics/u"),
     )
     assert outcome == Committed(1)
-    parents = (
-        znode_paths.TOPIC_CONFIGS,
-        znode_paths.CONFIG_CHANGES,
-        znode_paths.TOPICS,
-        znode_paths.DELETE_TOPICS,
-    )
     assert [zk.get_children(path) for path in parents] == [["t"], ["config_change_0000000000"], ["t"], ["u"]]
 
 
