@@ -208,6 +208,8 @@ async def _warn(options: Options, session: Session, step: Step) -> None:
     """What waited may include unclean elections. A dry run tells, which takes long in a large cluster: it is left out
     where every partition has a leader."""
     now = await cluster_reader.look(session, topics=(), states=False)
+    if not now.controller_endpoint:
+        return
     described = await admin.describe_cluster(now.controller_endpoint, options.timeout_s, options.tls)
     if not isinstance(described, str) and described.offline_partition_count:
         for text in (await run_on_copy(options, session, (step.method, step.request))).data["notes"]:
