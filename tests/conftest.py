@@ -24,6 +24,7 @@ from xdist.scheduler import LoadFileScheduling
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from proto.zookeeper_access import Client
 from tests.support.paths import ROOT
+from tests.support.runtime import forks
 
 for profile, examples in (("gate", 100), ("short", 25), ("quick", 5)):
     settings.register_profile(
@@ -59,6 +60,14 @@ def quick_java() -> Iterator[None]:
     itself: a ZooKeeper server takes half the processor time without it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1", prepend=" ")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_starts() -> Iterator[None]:
+    """Members of clusters are forked: starting them anew took a quarter of all processor time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("controller.playground.cluster.launch", forks.launch)
         yield
 
 

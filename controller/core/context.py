@@ -7,6 +7,7 @@ from outside. It does no I/O. Only ``Machine.step`` drives it (docs/adr/0001).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
@@ -92,17 +93,18 @@ class CoreSettings:
     leads_kafka: bool = False
 
 
-def slices(partitions: Iterable[T], size: int = PASSED_MAX) -> Iterator[list[T]]:
-    """Lists of at most so many, between which a handler yields. What other events may add to is not looked at over a
-    ``give_way``: between yields alone no other event adds topics or partitions."""
+def slices(partitions: Iterable[T], size: int | None = None) -> Iterator[list[T]]:
+    """Lists of at most so many (None: PASSED_MAX), between which a handler yields. Between yields alone no other event
+    adds topics or partitions; over a ``give_way`` it may, and what it adds may be missing."""
     rest = iter(partitions)
-    while some := list(islice(rest, size)):
+    while some := list(islice(rest, size or PASSED_MAX)):
         yield some
 
 
-def replicas_on(cluster: Cluster, ids: Collection[int]) -> Handler[list[tuple[Partition, int]]]:
-    """Replicas on brokers as (partition, broker id), of topics that are not queued for deletion."""
-    wanted = frozenset(ids)
+def replicas_on(context: EventContext, ids: Collection[int]) -> Handler[list[tuple[Partition, int]]]:
+    """Replicas on brokers as (partition, broker id), of topics that are not queued for deletion. Those of partitions
+    that are new since it gave way may be missing."""
+    cluster, wanted = context.cluster, frozenset(ids)
     found: list[tuple[Partition, int]] = []
     for some in slices(cluster.partitions()):
         found += [
@@ -113,7 +115,7 @@ def replicas_on(cluster: Cluster, ids: Collection[int]) -> Handler[list[tuple[Pa
             for broker_id in partition.replicas
             if broker_id in wanted
         ]
-        yield Pause.YIELD
+        yield from context.give_way()
     return found
 
 
@@ -226,6 +228,14 @@ class EventContext:
         state at its time. Of what was found before, a part must leave out what is no more (``is_present``)."""
         size = ELECTED_PART_MAX if elected else PART_MAX
         return slices(found, size) if self.gives_way else iter([found] if found else [])
+
+    @contextmanager
+    def in_one_piece(self) -> Iterator[None]:
+        """Within it, nobody is let in."""
+        gives_way = self.gives_way
+        self.gives_way = False
+        yield
+        self.gives_way = gives_way
 
     def give_way(self) -> Handler[None]:
         """Let prompt events be handled. What they change is all that may have changed meanwhile."""

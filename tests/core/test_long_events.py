@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -27,6 +27,7 @@ PARTITIONS = 4
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part is one partition."""
+    monkeypatch.setattr(context_module, "PASSED_MAX", 1)
     monkeypatch.setattr(context_module, "PART_MAX", 1)
     monkeypatch.setattr(context_module, "ELECTED_PART_MAX", 1)
     monkeypatch.setattr(broker_changes, "SLICE_MAX", 1)
@@ -350,17 +351,15 @@ def test_nothing_may_be_under_way_when_an_event_gives_way() -> None:
         rig.drive(hasty)
 
 
-def answered_meanwhile(rig: MachineHarness) -> int:
-    """How many prompt requests are answered before the event that waits is over, where one always waits."""
+def steps_with_one_waiting(rig: MachineHarness) -> Iterator[int]:
+    """Until the event is over, with a prompt request that waits at each step: how many are answered by then."""
     ready, first = rig.one_step(rig.world.events.popleft()), len(rig.finished)
-    while EventKind.BROKER_CHANGE.value not in (kinds := order(rig.finished[first:])) and (
-        EventKind.CONTROLLED_SHUTDOWN.value not in kinds
-    ):
+    while not {"BrokerChange", "ControlledShutdown"} & set(order(rig.finished[first:])):
         if not rig.machine.queue_size:
             rig.send(AllocateProducerIds(3, rig.world.brokers[3].epoch))
             rig.machine.enqueue(rig.world.events.pop(), rig.now_us)
         ready = rig.one_step(None if ready.more else rig.perform(rig.outstanding.pop(0)))
-    return len(rig.finished) - first - 1
+        yield len(rig.finished) - first
 
 
 def comes_back(rig: MachineHarness) -> None:
@@ -369,17 +368,41 @@ def comes_back(rig: MachineHarness) -> None:
     rig.world.broker_up(2)
 
 
-BEGINS: dict[str, Callable[[MachineHarness], object]] = {
-    "a broker comes": comes_back,
-    "a follower goes": lambda rig: rig.world.broker_down(2),
-    "a leader goes": lambda rig: rig.world.broker_down(1),
-    "a leader is let go": lambda rig: rig.send(ControlledShutdown(1, rig.world.brokers[1].epoch)),
-    "a follower is let go": lambda rig: rig.send(ControlledShutdown(2, rig.world.brokers[2].epoch)),
-}
+def lets_go(broker_id: int) -> Callable[[MachineHarness], object]:
+    return lambda rig: rig.send(ControlledShutdown(broker_id, rig.world.brokers[broker_id].epoch))
 
 
-def test_who_waits_is_answered_between_each_two_parts() -> None:
-    for name, begins in BEGINS.items():
-        rig = led_by_one()
-        begins(rig)
-        assert answered_meanwhile(rig) >= PARTITIONS - 1, name
+@pytest.mark.parametrize(
+    ("begins", "least"),
+    [
+        (comes_back, 10),
+        (lambda rig: rig.world.broker_down(2), 30),
+        (lambda rig: rig.world.broker_down(1), 36),
+        (lets_go(1), 26),
+        (lets_go(2), 28),
+    ],
+    ids=["comes", "follower goes", "leader goes", "leader is let go", "follower is let go"],
+)
+def test_who_waits_is_answered_between_each_two_parts_and_within_looks_at_all_partitions(
+    begins: Callable[[MachineHarness], object], least: int
+) -> None:
+    """Two at each part and at each partition that is looked at."""
+    rig = led_by_one()
+    begins(rig)
+    *_, answered = steps_with_one_waiting(rig)
+    assert answered >= least
+
+
+def test_nobody_is_let_in_before_leaders_are_elected() -> None:
+    rig = led_by_one()
+    rig.world.broker_down(1)
+    next(answered for answered in steps_with_one_waiting(rig) if answered)
+    assert rig.stored("t")[0] == 2
+
+
+def test_nobody_is_let_in_before_it_is_known_what_a_broker_that_comes_has_lost() -> None:
+    rig = led_by_one()
+    comes_back(rig)
+    rig.slow = {2}
+    next(answered for answered in steps_with_one_waiting(rig) if answered)
+    assert rig.machine.outbox.queues[2].whole

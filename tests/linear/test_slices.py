@@ -123,7 +123,7 @@ def all_back(context: EventContext) -> Handler[Any]:
 @pytest.mark.parametrize(
     ("look", "slice_size"),
     [
-        (lambda context: replicas_on(context.cluster, [1]), PASSED_MAX),
+        (lambda context: replicas_on(context, [1]), PASSED_MAX),
         (lambda context: controlled_shutdown._led_and_followed(context, 1), PASSED_MAX),
         (partition_state_machine.bring_online, PASSED_MAX),
         (imbalances, SLICE_MAX),

@@ -71,9 +71,8 @@ def brokers_changed(context: EventContext) -> Handler[None]:
         for id_ in bounced:
             del cluster.brokers[id_]
         # They are registered: nobody else may decide by their absence.
-        gives_way, context.gives_way = context.gives_way, False
-        yield from _failure(context, bounced.keys(), silent)
-        context.gives_way = gives_way
+        with context.in_one_piece():
+            yield from _failure(context, bounced.keys(), silent)
         cluster.brokers.update(bounced)
         for broker in bounced.values():
             context.add_broker(broker)
@@ -137,9 +136,11 @@ def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[No
         cluster.shutting_down.discard(id_)
     context.push_brokers()
     context.push_snapshot(brokers.keys())
-    replicas = yield from replicas_on(cluster, brokers.keys())
-    kept = yield from lost_data.take_out(context, (p for p, _ in replicas))
-    yield from check_kept(context, kept)
+    # No replica of theirs may be missed, and nobody may count on a member that came back without its data.
+    with context.in_one_piece():
+        replicas = yield from replicas_on(context, brokers.keys())
+        kept = yield from lost_data.take_out(context, (p for p, _ in replicas))
+        yield from check_kept(context, kept)
     for part in slices(replicas, SLICE_MAX):
         still = _still(context, part)
         replica_state_machine.to_online(context, still, "broker is online", registered=True)
@@ -159,7 +160,7 @@ def _failure(context: EventContext, ids: Collection[int], silent: Mapping[int, i
     # It also announces the failure of a broker that leads and follows nothing (KAFKA-13225).
     context.push_brokers()
     yield from leaders_failed(context, "broker is gone", silent)
-    replicas = yield from replicas_on(cluster, ids)
+    replicas = yield from replicas_on(context, ids)
     yield from replicas_failed(context, replicas, "broker is gone")
     yield from deletion.brokers_failed(context, ids)
 

@@ -9,7 +9,7 @@ section 14, point 6). What it follows out of sync goes on: it cannot get in sync
 from __future__ import annotations
 
 from controller.core.commits import refresh
-from controller.core.context import EventContext, Handler, Pause, slices
+from controller.core.context import EventContext, Handler, slices
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.records import BrokerChange
@@ -75,5 +75,5 @@ def _led_and_followed(
             if state is None or broker_id not in p.replicas or len(p.replicas) == 1 or cluster.is_deleting(p):
                 continue
             (led if state.leader == broker_id else followed).append(p)
-        yield Pause.YIELD
+        yield from context.give_way()
     return led, followed

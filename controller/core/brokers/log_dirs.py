@@ -38,7 +38,7 @@ def log_dirs_failed(context: EventContext) -> Handler[None]:
             named[broker_id] = None
     for broker_id in named:
         lost = cluster.offline_dirs.get(broker_id, set())
-        replicas = yield from replicas_on(cluster, [broker_id])
+        replicas = yield from replicas_on(context, [broker_id])
         # The transition to Online sends nothing for replicas in state New.
         asked = [p for p, _ in replicas if p in lost or p.replica_state(broker_id) is ReplicaState.NEW]
         context.push_leadership_all(broker_id, [p for p in asked if p.leadership])

@@ -18,13 +18,14 @@ It leaves a mode entered automatically at once when no broker is gone, or after 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
 from controller.core.commits import change_node, load_node
 from controller.core.context import PASSED_MAX, CoreSettings, EventContext, Handler, Pause
-from controller.core.model import Attribution, Cluster, Maintenance, Topic
+from controller.core.model import Attribution, BrokerIds, Cluster, Maintenance, Partition, Topic
 from controller.core.records import ControllerChange
 from controller.core.znode_paths import MAINTENANCE, NodePath
 
@@ -54,6 +55,11 @@ class OfflineBrokers(NamedTuple):
         return not self.limit or 2 * len(self.counted) < self.limit
 
 
+#: Where few partitions share an assignment, keeping them gains nothing.
+SETTLED_MAX = 50_000
+_replicas = attrgetter("replicas")
+
+
 class _Missing:
     """Assigned brokers that are not ``present``, and have been there."""
 
@@ -63,6 +69,8 @@ class _Missing:
         self._proven: set[int] = set()
         self._named_once: set[int] = set()
         self._named_twice: set[int] = set()
+        #: Assignments of which no broker is left to be found. Partitions share them.
+        self._settled: set[BrokerIds] = set()
 
     @property
     def found(self) -> set[int]:
@@ -70,11 +78,18 @@ class _Missing:
 
     def look(self, topic: Topic) -> None:
         """Take one more topic into account."""
-        # Assignments and ISRs are shared tuples: few are distinct.
         partitions = topic.partitions.values()
-        assigned = set[int]().union(*{p.replicas for p in partitions}) - self.present
-        if not assigned:
+        if self._settled.issuperset(map(_replicas, partitions)):
             return
+        # Assignments and ISRs are shared tuples: few are distinct.
+        assignments = set(map(_replicas, partitions))
+        if assigned := set[int]().union(*assignments) - self.present:
+            self._look_for(assigned, partitions)
+        if len(self._settled) < SETTLED_MAX:
+            known = self.present | self._proven
+            self._settled.update(filter(known.issuperset, assignments))
+
+    def _look_for(self, assigned: set[int], partitions: Collection[Partition]) -> None:
         self._proven |= assigned & self._registered_before
         isrs = {p.leadership.isr for p in partitions if p.leadership is not None}
         self._proven |= assigned.intersection(set[int]().union(*isrs))

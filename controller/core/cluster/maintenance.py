@@ -199,7 +199,7 @@ def cancel_shutdown(context: EventContext, serial: int, request: CancelShutdown)
     if broker_id in cluster.shutting_down:
         cluster.shutting_down.discard(broker_id)
         context.log([BrokerChange(broker_id, "online", "shutting_down")])
-        replicas = yield from replicas_on(cluster, [broker_id])
+        replicas = yield from replicas_on(context, [broker_id])
         healthy = [r for r in replicas if cluster.is_online(*r)]
         to_online(context, healthy, "its broker stays after all")
         yield from partition_state_machine.bring_online(context)

@@ -179,7 +179,11 @@ def bring_online(
                 context, [p for p in left if not is_deleting(p)], "its leader, named by another, is gone"
             )
         waiting += [p for p in some if (p.state is OFFLINE or p.state is NEW) and not is_deleting(p)]
-        yield Pause.YIELD
+        if only_with_live_isr:
+            yield from context.give_way()
+        else:
+            # Leaders first: until they are elected, nobody is let in.
+            yield Pause.YIELD
     if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]
     if only_with_live_isr:

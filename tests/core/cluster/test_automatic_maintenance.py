@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.core.cluster.automatic_maintenance import OfflineBrokers, ends, offline_brokers
 from controller.core.cluster.maintenance import LOOK_EVERY_US, due
@@ -13,7 +15,7 @@ from controller.core.effects import Commit, WriteNode
 from controller.core.events import Event, EventKind
 from controller.core.explain.partitions import explain_partition
 from controller.core.handlers import not_controller
-from controller.core.model import Attribution, Maintenance
+from controller.core.model import Attribution, Maintenance, Partition, Topic, interned
 from controller.core.records import ControllerChange, Rejection
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
@@ -26,7 +28,7 @@ from tests.support.core.deletions import check_gone
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import active, assigned, check_moved, copy_all, join, ongoing, reasons
 from tests.support.core.reassignments import ask as move
-from tests.support.core.world import World
+from tests.support.core.world import World, state
 
 T = ("t", 0)
 CHECK = Event(EventKind.MAINTENANCE_CHECK)
@@ -629,3 +631,29 @@ def test_brokers_that_are_gone_keep_nobody_in_a_mode_that_is_not_wanted() -> Non
     rig.run()
     found = counted(rig, CoreSettings())
     assert (found.gone, found.limit, found.healthy) == ((1,), 0, True)
+
+
+ASSIGNED = st.lists(st.sampled_from(range(1, 7)), min_size=1, max_size=3, unique=True)
+
+
+@given(st.lists(st.lists(st.tuples(ASSIGNED, st.integers(0, 2)), min_size=1, max_size=4), max_size=6))
+def test_who_is_gone_does_not_depend_on_how_often_an_assignment_occurs(
+    topics: list[list[tuple[list[int], int]]],
+) -> None:
+    """Brokers 1 and 2 are registered, 3 was. ``topics``: of each partition the assignment, and how many are in sync."""
+    rig = MachineHarness.active(World(1, 2))
+    # The world does not have what is added here.
+    rig.check_memory = lambda: None  # type: ignore[method-assign]
+    rig.cluster.registered_before.add(3)
+    proven, named = set[int](), list[set[int]]()
+    for name, partitions in enumerate(topics):
+        topic = Topic(f"t{name}", "", 1, 0)
+        rig.cluster.add_topic(topic)
+        named.append(set())
+        for number, (replicas, in_sync) in enumerate(partitions):
+            partition = topic.partitions[number] = Partition(topic, number, interned(tuple(replicas)))
+            partition.leadership = state(replicas[0], replicas[:in_sync], 0, 0) if in_sync else None
+            named[-1].update(replicas)
+            proven.update(set(replicas[:in_sync]) | (set(replicas) & {3}))
+    twice = {b for b in range(1, 7) if sum(b in ids for ids in named) > 1}
+    assert counted(rig, ITSELF).gone == tuple(sorted((proven | twice) - {1, 2}))

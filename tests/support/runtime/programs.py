@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from tests.support.paths import ROOT
+from tests.support.runtime import forks
 
 BIN = Path(sys.executable).parent
 
@@ -27,7 +29,7 @@ def environment(changes: Mapping[str, str] = {}) -> dict[str, str]:
 class Program:
     """A process of ours and the file with all it said."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | forks.Forked
     output: Path
 
     def said(self) -> str:
@@ -54,7 +56,7 @@ def program(
     """Start a command; whatever happens, it is ended."""
     output = directory / f"{name}.out"
     with output.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, cwd=directory, env=environment(changes))
+        process = forks.start(command, cwd=directory, env=environment(changes), stdout=out, stderr=out)
     try:
         yield Program(process, output)
     finally:
@@ -65,12 +67,12 @@ def program(
 def run_to_end(
     command: list[str], directory: Path, changes: Mapping[str, str] = {}, timeout_s: float = 180
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        cwd=directory,
-        env=environment(changes),
-        check=False,
-    )
+    with TemporaryFile() as out, TemporaryFile() as err:
+        process = forks.start(command, cwd=directory, env=environment(changes), stdout=out, stderr=err)
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            process.kill()
+            process.wait()
+        said = [(stream.seek(0), stream.read().decode())[1] for stream in (out, err)]
+    return subprocess.CompletedProcess(command, code, *said)

@@ -52,6 +52,7 @@ _BY_STEP: tuple[tuple[ModuleType, str], ...] = (
 
 #: Of long events (docs/adr/0022).
 _PARTS: tuple[tuple[ModuleType, str], ...] = (
+    (context, "PASSED_MAX"),
     (context, "PART_MAX"),
     (context, "ELECTED_PART_MAX"),
     (broker_changes, "SLICE_MAX"),

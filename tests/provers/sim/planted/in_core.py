@@ -35,6 +35,11 @@ FAULTS = (
         Change(CORE + "commits:write_states", "yield Pause.YIELD", "yield Pause.GIVE_WAY"),
     ),
     Fault(
+        "let-in-where-nobody-may-be",
+        "also while it is not known what a broker that comes has lost, others are let in",
+        drop(CORE + "context:EventContext.in_one_piece", "_s.gives_way = False"),
+    ),
+    Fault(
         "older-number-named",
         "what a long event queues after it has given way bears its own number, which brokers take for a late request",
         Change(CORE + "outbox.queues:BrokerQueue.caused_by", "_e >= _s.event_id", "True"),
