@@ -59,6 +59,17 @@ async def describe_cluster(
     return answer
 
 
+async def listens(endpoint: str) -> bool:
+    """Whether a process takes connections at ``host:port``: that of a controller that was killed does not."""
+    host, _, port = endpoint.rpartition(":")
+    try:
+        _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
 async def ask(endpoint: str, method: str, request: Any, timeout_s: float, tls: GrpcTls | None = None) -> Any:
     """Call a method of AdminService at the controller at ``host:port``; return its response.
 

@@ -203,9 +203,10 @@ def change_of(path: str) -> Event:
 
 @dataclass(frozen=True)
 class Finished:
-    """A processed event, for metrics. Times in microseconds."""
+    """A processed event, for metrics. Times in microseconds; ``ended_us`` is of the driver's clock."""
 
     kind: EventKind
     event_id: int
     queued_us: int
     took_us: int
+    ended_us: int

@@ -219,7 +219,7 @@ class Machine:
         except StopIteration:
             self.ready = self.ready or event.kind is EventKind.FAILOVER
             queued_us, took_us = current.began_us - current.arrived_us, now_us - current.began_us
-            ready.finished.append(Finished(event.kind, context.event_id, queued_us, took_us))
+            ready.finished.append(Finished(event.kind, context.event_id, queued_us, took_us, now_us))
             self._current = None
             if self._giving_way:
                 self._let_in(now_us)

@@ -144,6 +144,12 @@ def wrong(seen: Seen) -> Iterator[Finding]:
     """Everything that is wrong."""
     if seen.controller_id < 0:
         yield Finding(Wrong.NO_CONTROLLER, 1, "no controller is active")
+    elif seen.told is None and seen.controller_id not in seen.tally.registered:
+        # Without an address it should be a broker of Kafka.
+        text = (
+            f"no controller is active: /controller names {seen.controller_id}, which is no registered broker"
+        )
+        yield Finding(Wrong.NO_CONTROLLER, 1, text)
     elif isinstance(seen.told, str):
         text = f"controller {seen.controller_id} does not answer: {seen.told}"
         yield Finding(Wrong.CONTROLLER_SILENT, 1, text)

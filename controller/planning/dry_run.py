@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from controller.core.model import RECOVERED, Partition
+from controller.core.names import counted, first_few
 from controller.core.reassignment.assignment import assignment_of
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.requests.api import ControllerRequest, ControllerResponse
@@ -19,12 +20,15 @@ from controller.core.requests.reassignment import AlterPartitionReassignments
 from controller.core.requests.topics import DeleteTopics
 from controller.core.topics.deletion_status import deletions
 from controller.planning.executor import Executor, Pushes
+from controller.planning.scenarios import elected_uncleanly
 from controller.planning.snapshot import Key, Snapshot
 from controller.planning.store import Change
 
 AT_ONCE = "at once"
 IN_SYNC = "once the new replicas are in sync"
 DELETED = "once brokers have deleted their replicas"
+UNCLEAN = "a replica that was not in sync is elected, and records may be lost, of "
+NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class DryRunTrace:
-    """``replies`` are parallel to the requests. ``notes``: what does not complete, and why; and how many writes the
-    controller would do without any request."""
+    """``replies`` are parallel to the requests. ``notes``: what does not complete, and why; which elections may lose
+    records; and how many writes the controller would do without any request."""
 
     replies: tuple[ControllerResponse, ...]
     phases: tuple[Phase, ...]
@@ -67,7 +71,14 @@ def trace(
         else:
             break
     happened = tuple(phase for phase in phases if phase.writes or phase.pushes)
-    return DryRunTrace(replies, happened, tuple(_notes(executor, requests, reassigned)))
+    unclean = elected_uncleanly(write for phase in happened for write in phase.writes)
+    notes = [UNCLEAN + _shown(unclean)] if unclean else []
+    return DryRunTrace(replies, happened, (*notes, *_notes(executor, requests, reassigned)))
+
+
+def _shown(keys: Sequence[Key]) -> str:
+    names = [f"{topic}-{number}" for topic, number in keys]
+    return f"{counted(len(names), 'partition')}: {first_few(names, NAMES_SHOWN)}"
 
 
 def _phase(executor: Executor, when: str) -> Phase:

@@ -96,7 +96,7 @@ class Planner:
             then()
         after = self.gauge.measure(store) if then is not None else worst
         writes = store.take_changes()
-        unclean = _unclean(writes)
+        unclean = elected_uncleanly(writes)
         return Step(
             title,
             tuple(brokers),
@@ -157,7 +157,7 @@ class Planner:
             )
 
 
-def _unclean(writes: Iterable[Change]) -> tuple[Key, ...]:
+def elected_uncleanly(writes: Iterable[Change]) -> tuple[Key, ...]:
     """Partitions that got a leader from outside their ISR."""
     found: dict[Key, None] = {}
     for change in writes:

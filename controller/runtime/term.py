@@ -572,7 +572,9 @@ class Term:
     async def _verify(self) -> None:
         with suppress(ConnectionLossError):
             if not await controller_election.still_ours(self.session, self.won, self._controller_changed):
-                self.end(FencedError(f"{CONTROLLER} does not belong to this session any more"))
+                self.end(
+                    FencedError(f"{CONTROLLER} does not belong to this session any more, or was written over")
+                )
             elif self._outranked.may_exceed(self.won.epoch, time.monotonic()):
                 self.end(OutrankedError(self._outranked.epoch, self.won.epoch))
 

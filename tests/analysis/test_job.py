@@ -288,10 +288,12 @@ def run(tmp_path: Path, cache: Path, *command: str) -> subprocess.CompletedProce
     return done
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("cache", "archives"),
-    [("no archives", []), pytest.param("cache", [".jsa"], marks=pytest.mark.spark_long)],
+    [
+        pytest.param("no archives", [], marks=pytest.mark.long),
+        pytest.param("cache", [".jsa"], marks=pytest.mark.spark_long),
+    ],
 )
 def test_alone_the_job_is_quiet_and_leaves_no_litter(cache: str, archives: list[str], tmp_path: Path) -> None:
     """With an archive of Spark's classes, and in a path with a space, where there is none."""

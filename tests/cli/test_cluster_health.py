@@ -146,7 +146,7 @@ def test_what_is_left_out_is_wrong() -> None:
     raised = Suspect(SubjectKind.TOPIC, "t", "TopicChange", "KeyError: 7", "d", 1, 1, 0, quarantined=True)
     once = replace(raised, name="u", quarantined=False)
     now.quarantine = Quarantine({str(suspect.subject): suspect for suspect in (raised, once)})
-    assert found(now, None) == {"in_quarantine": "in quarantine: topic/t"}
+    assert found(now, answer()) == {"in_quarantine": "in quarantine: topic/t"}
 
 
 def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
@@ -157,8 +157,12 @@ def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
     assert found(now, pb.DescribeClusterResponse()) == {
         "brokers_ignored": "broker 2 is ignored by the controller"
     }
+    now.controller_id = 2
+    assert found(now, None) == {}, "a broker of Kafka leads"
     now.controller_id = 0
-    assert found(now, None) == {}
+    assert found(now, None) == {
+        "no_controller": "no controller is active: /controller names 0, which is no registered broker"
+    }
     now.controller_id = -1
     assert found(now, None) == {"no_controller": "no controller is active"}
 

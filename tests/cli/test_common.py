@@ -93,7 +93,9 @@ LEADING = ClusterState(5, "c:1", 7)
 class Failover:
     """What each look finds, and what the controller answers when it is asked who it is. A look takes a second."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, looks: list[ClusterState], codes: list[int]) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, looks: list[ClusterState], codes: list[int | str]
+    ) -> None:
         self.looks, self.codes, self.now_s = looks, codes, 0.0
         self.asked: list[tuple[str, float]] = []
         monkeypatch.setattr(cluster_reader, "look", self.look)
@@ -106,8 +108,10 @@ class Failover:
         self.now_s += 1
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
-    async def describe(self, *_: Any) -> pb.DescribeClusterResponse:
+    async def describe(self, *_: Any) -> pb.DescribeClusterResponse | str:
         code = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+        if isinstance(code, str):
+            return code
         return pb.DescribeClusterResponse(error_code=code)  # type: ignore[arg-type]
 
     async def ask(self, endpoint: str, _method: str, _request: Any, timeout_s: float, _tls: Any) -> str:
@@ -132,12 +136,31 @@ class Failover:
     ids=["leads", "is elected", "takes over", "nobody", "nobody is elected", "takes over for long"],
 )
 async def test_a_request_waits_for_who_takes_over(
-    looks: list[ClusterState], codes: list[int], asked: tuple[str, float], monkeypatch: pytest.MonkeyPatch
+    looks: list[ClusterState],
+    codes: list[int | str],
+    asked: tuple[str, float],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As long as it may take; what is left of that is the request's."""
     failover = Failover(monkeypatch, list(looks), list(codes))
     assert await failover.request() == "answer"
     assert failover.asked == [asked]
+
+
+@pytest.mark.parametrize(("standbys", "listens"), [(0, False), (1, True)], ids=["alone", "it listens"])
+async def test_a_request_does_not_wait_for_who_cannot_be_replaced_or_answers_oddly(
+    standbys: int, listens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def listening(_: str) -> bool:
+        return listens
+
+    monkeypatch.setattr(admin, "listens", listening)
+    failover = Failover(
+        monkeypatch, [ClusterState(5, "c:1", 7, [cast("Any", object())] * (1 + standbys))], ["UNAVAILABLE"]
+    )
+    with pytest.raises(admin.NoAnswerError, match="SetPause was not sent"):
+        await failover.request()
+    assert failover.now_s == 1
 
 
 # --- progress ------------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def test_times_of_an_event() -> None:
     assert rig.machine.oldest_queued_us() == 150
     second = rig.machine.step(rig.perform(first.effects[0]), 300)
     done = rig.machine.step(rig.perform(second.effects[0]), 400)
-    assert [(d.queued_us, d.took_us) for d in done.finished] == [(0, 300)]
+    assert [(d.queued_us, d.took_us, d.ended_us) for d in done.finished] == [(0, 300, 400)]
     assert done.more
     asked = rig.machine.step(None, 1000)
     done = rig.machine.step(rig.perform(asked.effects[0]), 1700)

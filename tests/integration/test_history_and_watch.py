@@ -112,6 +112,17 @@ async def test_a_watch_goes_on_with_the_successor(
     assert leaders[0] == ("t", "1", "2", "BrokerChange")
 
 
+async def test_a_request_waits_for_the_successor_of_a_controller_that_was_killed(
+    start_cluster: StartCluster, session: Session, tmp_path: Path
+) -> None:
+    cluster = start_cluster(brokers=1)
+    active, _ = await cluster.active(session)
+    await cluster.until(session, "registered", lambda s: len(s.brokers) == cluster.brokers)
+    cluster.members[f"controller-{active}"].kill()
+    done = run_to_end(command(cluster, "--timeout=30", "topics", "create", "t"), tmp_path)
+    assert (done.returncode, "created topic t" in done.stderr + done.stdout) == (0, True), done
+
+
 async def test_a_watch_for_so_long_ends_by_itself(
     start_cluster: StartCluster, session: Session, tmp_path: Path
 ) -> None:

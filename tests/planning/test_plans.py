@@ -443,7 +443,7 @@ def test_a_state_that_is_new_is_no_unclean_election() -> None:
     states = [c for c in created if isinstance(c.new, LeaderAndIsr)]
     assert [(c.path, c.old) for c in states] == [(state_path("t", n), None) for n in range(3)]
     gone = [Change(c.path, c.new, None) for c in states]
-    assert scenarios._unclean([*created, *gone]) == ()
+    assert scenarios.elected_uncleanly([*created, *gone]) == ()
 
 
 def test_topics_that_are_deleted_do_not_catch_up() -> None:

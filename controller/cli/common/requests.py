@@ -43,9 +43,9 @@ async def ask(options: Options, session: Session, method: str, request: Any) -> 
 
 
 async def _endpoint(options: Options, session: Session, deadline: float, method: str) -> str:
-    """The active controller's; empty where none is active. While a candidate takes over, wait for it, at most
-    until the deadline: a request that it does not take yet must not be sent, as its outcome could be another's.
-    Raises NoAnswerError where it cannot be reached."""
+    """The active controller's; empty where none is active. While a candidate takes over, also from a process that is
+    gone, wait for it, at most until the deadline: a request that it does not take yet must not be sent, as its outcome
+    could be another's. Raises NoAnswerError where it cannot be reached."""
     while True:
         now = await cluster_reader.look(session, topics=(), states=False)
         taking_over = now.controller_id < 0 and bool(now.controllers)
@@ -53,10 +53,14 @@ async def _endpoint(options: Options, session: Session, deadline: float, method:
             left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
             answer = await admin.describe_cluster(now.controller_endpoint, left_s, options.tls)
             if isinstance(answer, str):
-                raise admin.NoAnswerError(
-                    f"the controller at {now.controller_endpoint} did not answer ({answer}): {method} was not sent"
-                )
-            taking_over = answer.error_code == common_pb2.NOT_CONTROLLER
+                waits = len(now.controllers) > 1 and time.monotonic() < deadline
+                if not waits or await admin.listens(now.controller_endpoint):
+                    raise admin.NoAnswerError(
+                        f"the controller at {now.controller_endpoint} did not answer ({answer}): {method} was not sent"
+                    )
+                taking_over = True
+            else:
+                taking_over = answer.error_code == common_pb2.NOT_CONTROLLER
         if not taking_over or time.monotonic() > deadline:
             return now.controller_endpoint
         await asyncio.sleep(_LOOK_S)

@@ -195,11 +195,25 @@ async def _switch(
         await dry_run_steps(options, session, [step])
         return
     print_maintenance(options, state)
+    if not begin:
+        await _warn(options, session, step)
     confirm(question, yes=yes)
     code = await send_steps(options, session, [step])
     if not code:
         note("done")
     sys.exit(code)
+
+
+async def _warn(options: Options, session: Session, step: Step) -> None:
+    """What waited may include unclean elections. A dry run tells, which takes long in a large cluster: it is left out
+    where every partition has a leader."""
+    now = await cluster_reader.look(session, topics=(), states=False)
+    if not now.controller_endpoint:
+        return
+    described = await admin.describe_cluster(now.controller_endpoint, options.timeout_s, options.tls)
+    if not isinstance(described, str) and described.offline_partition_count:
+        for text in (await run_on_copy(options, session, (step.method, step.request))).data["notes"]:
+            note(f"pctl: {text}")
 
 
 @maintenance.command("enter", cls=Verb)

@@ -142,7 +142,9 @@ async def execute(
     code, accepted = await send_changes(options, session, wanted, reason or "")
     accepted_targets = {key: ids for key, ids in wanted.items() if key in accepted}
     if accepted_targets and no_wait:
-        note(f"{len(accepted_targets)} partitions are being reassigned; see pctl reassign list")
+        note(
+            f"the reassignment of {counted(len(accepted_targets), 'partition')} goes on; see pctl reassign list"
+        )
     elif accepted_targets:
         await _wait(options, session, accepted_targets)
     if throttle is not None and not (accepted_targets and no_wait):

@@ -206,7 +206,8 @@ def _answer(
 
 def _record(context: EventContext, refused: Iterable[tuple[PartitionReassignment, Refusal]]) -> None:
     for asked, (error, why) in refused:
-        context.reject(error.name, f"reassignment of {asked.topic}-{asked.partition}: {why}")
+        partition = context.cluster.partition(asked.topic, asked.partition)
+        context.reject(error.name, f"reassignment of {asked.topic}-{asked.partition}: {why}", partition)
 
 
 def list_reassignments(
@@ -268,7 +269,11 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
         why = _entry_problem(cluster, topic, number, replicas, mixed=mixed)
         if why is not None:
             finished.add((topic, number))
-            context.reject(why[0].name, f"{REASSIGN_PARTITIONS}: {topic}-{number}: {why[1]}")
+            context.reject(
+                why[0].name,
+                f"{REASSIGN_PARTITIONS}: {topic}-{number}: {why[1]}",
+                cluster.partition(topic, number),
+            )
             continue
         partition = cluster.partition(topic, number)
         assert partition is not None

@@ -192,12 +192,16 @@ async def _read_epoch(session: Session) -> tuple[int, int]:
 
 
 async def still_ours(session: Session, won: Won, on_change: Callable[[str, str], None]) -> bool:
-    """Whether ``/controller`` and its epoch still belong to this term; arms the watch on ``/controller`` either way."""
+    """Whether ``/controller`` and its epoch still belong to this term; arms the watch on ``/controller`` either way.
+
+    One that was written over, by whoever, names another: each controller creates it and never sets it.
+    """
     stat = await session.exists(znode_paths.CONTROLLER, on_change)
     epoch = await session.exists(znode_paths.CONTROLLER_EPOCH)
     return (
         stat is not None
         and stat.owner == (session.id if won.owner is None else won.owner)
+        and stat.version == 0
         and epoch is not None
         and epoch.version == won.epoch_version
     )

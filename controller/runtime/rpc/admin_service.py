@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import Message
@@ -20,7 +21,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
 from controller.runtime import state
 from controller.runtime.daemon import Daemon
-from controller.runtime.observe.loop_lag import given_way
+from controller.runtime.observe.loop_lag import AT_ONCE, given_way, in_turns
 from controller.runtime.push.messages import endpoints_of
 from controller.runtime.rpc.access import Stream
 from controller.runtime.rpc.history_service import HistoryService
@@ -37,6 +38,9 @@ from proto.security.access import Openness
 
 Handler = Callable[[Any, object], Awaitable[Message]]
 _MALFORMED = "the request does not parse"
+#: What a reply may have by the thousand, and how many are translated in one turn: topics have partitions, resources
+#: have settings.
+_AT_ONCE = {"topics": 100, "resources": 100, "partitions": AT_ONCE}
 
 
 def at_once(look: Callable[[Term], Message]) -> Look:
@@ -95,7 +99,7 @@ class AdminService:
                 return self._refusal(name, ErrorCode.UNKNOWN_SERVER_ERROR, why)
             reply = not_controller(asked) if term is None else await term.ask(asked)
             self._count(name, reply.error)
-            return method.show(reply)
+            return await _shown(method, reply)
 
         return handle
 
@@ -182,6 +186,17 @@ class AdminService:
         """After others have had their turn."""
         if self._leading() is not term:
             raise AbandonedError("the controller resigned")
+
+
+async def _shown(method: Asked, reply: Any) -> Message:
+    """The response, made bit by bit: others have their turn."""
+    name = next((name for name in _AT_ONCE if hasattr(reply, name)), None)
+    if name is None or not (entries := getattr(reply, name)):
+        return method.show(reply)
+    whole: Message = method.show(replace(reply, **{name: ()}))
+    async for some in in_turns(entries, _AT_ONCE[name]):
+        whole.MergeFrom(method.show(replace(reply, **{name: some})))
+    return whole
 
 
 def _describe_broker(term: Term, broker: Broker, counts: state.Census) -> pb.BrokerDescription:

@@ -435,6 +435,9 @@ class Store:
                 await self._session.multi([self._fence, *(self._pack_one(write) for write in remaining)])
             except jute.MultiError as error:
                 failed = remaining[error.index - 1] if error.index > 0 else None
+                if error.code == jute.NO_NODE and (parent := _parent_to_put_back(failed)):
+                    await self._session.ensure(parent)
+                    continue
                 if not _is_done(failed, error.code):
                     raise
                 # There may be hundreds of such writes: check all at once, or each would cost an attempt.
@@ -488,6 +491,19 @@ def _is_done(write: Write | None, code: int) -> TypeGuard[DeleteNode | CreateNod
     """Whether an error means that the write's result exists already."""
     absent = code == jute.NO_NODE and isinstance(write, DeleteNode)
     return absent or (code == jute.NODE_EXISTS and isinstance(write, CreateNode))
+
+
+def _parent_to_put_back(write: Write | None) -> str | None:
+    """The persistent parent of a znode that could not be created because somebody deleted the parent."""
+    match write:
+        case CreateTopic():
+            return znode_paths.TOPICS
+        case NotifyConfig():
+            return znode_paths.CONFIG_CHANGES
+        case CreateNode(path) | WriteNode(path, version=None):
+            parent = path.rpartition("/")[0]
+            return parent if parent in znode_paths.PERSISTENT else None
+    return None
 
 
 def _parents(partition: Partition) -> tuple[str, str]:

@@ -103,6 +103,22 @@ def test_entered_and_left_with_reason_and_author(operator: Operator) -> None:
     assert "nothing to do" in operator.ok("maintenance", "leave", *WHY, "--yes").stderr
 
 
+def test_an_unclean_election_that_waits_is_told_before_maintenance_ends(operator: Operator) -> None:
+    operator.ok("maintenance", "enter", *WHY, "--yes")
+    operator.topic_by_hand("waits", [1, 9], -1, [9])
+    operator.wait(lambda: operator.run("explain", "partition", "waits", "0").exit_code == 0)
+    operator.ok("config", "set", "unclean.leader.election.enable=true", "--topic=waits", "--yes")
+    leaving = ("maintenance", "leave", *WHY)
+    told = "a replica that was not in sync is elected, and records may be lost, of 1 partition: waits-0"
+    assert told in operator.json(*leaving, "--dry-run")["notes"]
+    refused, said = at_a_terminal(operator.cluster.connect, "n", *leaving)
+    assert (refused, told in said) == (3, True), said
+    assert told in operator.ok(*leaving, "--yes").stderr
+    operator.wait(lambda: operator.state("waits", 0)["leader"] == 1)
+    operator.zk.delete("/brokers/topics/waits", recursive=True)
+    operator.wait(lambda: operator.run("explain", "partition", "waits", "0").exit_code == 1)
+
+
 def test_paused_and_resumed(operator: Operator) -> None:
     operator.ok("maintenance", "pause", *WHY, "--yes")
     trial = operator.json("maintenance", "pause", *WHY, "--dry-run")

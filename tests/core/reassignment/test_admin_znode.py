@@ -6,7 +6,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import Commit, ReassignmentRequest, SetReassignment, SetState, SetTopic
 from controller.core.events import Event, EventKind, StatesCheck
 from controller.core.handlers import event_of
-from controller.core.records import ReassignmentStep
+from controller.core.records import ReassignmentStep, Rejection
 from controller.core.requests.operator import SetFreeze, SetPause
 from controller.core.znode_paths import REASSIGN_PARTITIONS, topic_path
 from tests.support.core.harness import Fate, MachineHarness
@@ -82,6 +82,8 @@ def test_entries_that_cannot_be_moved_are_taken_out_with_their_reason() -> None:
         "UNKNOWN_TOPIC_OR_PARTITION",
         "UNKNOWN_TOPIC_OR_PARTITION",
     ]
+    named = [r.partition.number for r in rig.recorded(Rejection) if r.partition is not None]
+    assert sorted(named) == [1, 2, 3, 4], "the history of a partition shows why it does not move"
 
 
 def test_what_does_not_decode_is_recorded_and_removed_and_the_watch_stays_armed() -> None:

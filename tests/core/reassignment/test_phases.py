@@ -357,7 +357,7 @@ def test_refusals_of_a_known_partition(target: list[int] | None, error: str, wor
     assert answer.error.name == error
     assert words in answer.message
     assert rig.commits() == []
-    assert rig.rejects() == [error]
+    assert [(r.error, r.partition) for r in rig.recorded(Rejection)] == [(error, rig.partition(*T))]
 
 
 def test_replicas_are_judged_before_the_partition() -> None:

@@ -27,11 +27,17 @@ EXPECTED = frozenset(
         "security_files_not_usable",
     }
 )
-#: Of a broker whose only data directory is full: it says so and ends, each time that it is started.
-_OF_A_FULL_DISK = re.compile(
-    r'.*"event": "(data directory failed: its replicas are offline|broker failed)".*'
-    r"|[a-z]+-\d+ ended by itself with 1"
-)
+#: What may be said of a full disk. A broker whose only data directory is full says so and ends, each time that it is
+#: started.
+_OF_FULL_DISKS = {
+    Kind.DISK_FULL: re.compile(
+        r'.*"event": "(data directory failed: its replicas are offline|broker failed)".*'
+        r"|[a-z]+-\d+ ended by itself with 1"
+    ),
+    Kind.STATE_LOG_FULL: re.compile(
+        r'.*"why": "No space left on device", "event": "state_log_not_written".*'
+    ),
+}
 #: Until the end of a process is noticed, which may be after its disk was emptied.
 _NOTICED_US = 3_000_000
 _BAD_EVENTS = frozenset({"bug", "unexpected error", "state dumped"})
@@ -108,11 +114,12 @@ def in_logs(directory: Path, skews: list[Skew]) -> list[Finding]:
 
 
 def of_full_disks(finding: Finding, struck: Iterable[Struck]) -> bool:
-    """Whether a broker could do nothing else then."""
+    """Whether a process could do nothing else then."""
     name = re.split(r"[: ]", finding.words, maxsplit=1)[0]
-    return _OF_A_FULL_DISK.fullmatch(finding.words) is not None and any(
+    return any(
         one.name == name
-        and one.kind is Kind.DISK_FULL
+        and one.kind in _OF_FULL_DISKS
+        and _OF_FULL_DISKS[one.kind].fullmatch(finding.words) is not None
         and one.since_us <= finding.at_us <= one.until_us + _NOTICED_US
         for one in struck
     )

@@ -234,6 +234,9 @@ def test_who_became_leader_under_a_fault_led_from_then_on() -> None:
     assert gap.took_s == 2.0
 
 
+NOT_WRITTEN = '{"why": "No space left on device", "event": "state_log_not_written", "level": "error"}'
+
+
 @pytest.mark.parametrize(
     ("words", "at_s", "excused"),
     [
@@ -247,12 +250,18 @@ def test_who_became_leader_under_a_fault_led_from_then_on() -> None:
         ('broker-1: {"error": "no data directory works any more", "event": "broker failed"}', 20, True),
         ('broker-1: {"count": 2, "event": "data directory failed: its replicas are offline"}', 20, True),
         ('broker-1: {"error": "KeyError: 7", "event": "unexpected error"}', 20, False),
+        (f"controller-1: {NOT_WRITTEN}", 20, True),
+        (f"controller-1: {NOT_WRITTEN}", 34, False),
+        (f"controller-2: {NOT_WRITTEN}", 20, False),
+        (f"broker-1: {NOT_WRITTEN}", 20, False),
+        ('controller-1: {"error": "KeyError: 7", "event": "bug"}', 20, False),
     ],
 )
-def test_a_broker_whose_disk_is_full_may_say_so_and_end(words: str, at_s: int, excused: bool) -> None:
+def test_who_has_a_full_disk_may_say_so_and_a_broker_may_end(words: str, at_s: int, excused: bool) -> None:
     struck = [
         Struck("broker-1", Kind.DISK_FULL, 1, 10 * S, 30 * S),
         Struck("broker-2", Kind.CUT, 1, 10 * S, 30 * S),
+        Struck("controller-1", Kind.STATE_LOG_FULL, 1, 10 * S, 30 * S),
     ]
     assert of_full_disks(Finding(What.PROCESSES, words, at_s * S), struck) is excused
 

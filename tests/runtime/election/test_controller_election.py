@@ -57,6 +57,22 @@ async def test_the_first_has_epoch_1_version_1_and_its_watch(session: Session, z
     assert not await controller_election.still_ours(session, Won(1, 1), watch)
 
 
+async def test_a_controller_znode_that_was_written_over_is_not_ours_and_the_next_election_replaces_it(
+    session: Session, zk: KazooClient
+) -> None:
+    watch = Watch()
+    won = await elect(session, 1, watch)
+    assert isinstance(won, Won)
+    assert await controller_election.still_ours(session, won, watch)
+    zk.set(znode_paths.CONTROLLER, codecs.encode_controller(99, ""))
+    await until(lambda: watch.kinds == ["CREATED", "CHANGED"], "the watch")
+    assert not await controller_election.still_ours(session, won, watch)
+    again = await elect(session, 1, watch)
+    assert again == Won(2, 2)
+    assert await controller_election.still_ours(session, again, watch)
+    assert codecs.decode_controller(zk.get(znode_paths.CONTROLLER)[0]) == (1, "h:1")
+
+
 async def test_creation_and_epoch_are_one_transaction(zookeeper: str, zk: KazooClient) -> None:
     async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
         zk.create(znode_paths.CONTROLLER_EPOCH, b"41")

@@ -18,6 +18,7 @@ from controller.errors import ConfigError
 from controller.runtime.config import Settings
 from controller.runtime.observe.trace_ids import NOT_TRACED, trace_ids
 from controller.runtime.observe.traces import Traces, open_traces
+from controller.runtime.term import now_us
 
 IDS = trace_ids("0123456789abcdef" * 2)
 
@@ -57,7 +58,7 @@ def test_an_event_and_what_it_caused_are_one_trace(traces: Traces, exporter: InM
     )
     traces.recorded(LogBatch([BrokerChange(1, "offline")], event_id=12), 7)
     traces.performed("Commit", 500, 7, 12, 10)
-    traces.finished(Finished(EventKind.FAILOVER, 12, 500, 8000), 7)
+    traces.finished(Finished(EventKind.FAILOVER, 12, 500, 8000, now_us()), 7)
     found = spans(traces, exporter)
     assert found.keys() == {"LeaderAndIsr", "brokers", "Commit", "ControllerFailover", "queue"}
     assert {f"{span.context.trace_id:032x}" for span in found.values()} == {IDS.of(7, 12)}
@@ -70,11 +71,21 @@ def test_an_event_and_what_it_caused_are_one_trace(traces: Traces, exporter: InM
 
 def test_spans_last_as_long_as_what_they_tell(traces: Traces, exporter: InMemorySpanExporter) -> None:
     traces.recorded(LogBatch([PushAcknowledged(2, "LeaderAndIsr", 40, 3000)], event_id=12), 7)
-    traces.finished(Finished(EventKind.BROKER_CHANGE, 12, 500, 8000), 7)
+    traces.finished(Finished(EventKind.BROKER_CHANGE, 12, 500, 8000, now_us()), 7)
     found = spans(traces, exporter)
     lasted = {name: ((span.end_time or 0) - (span.start_time or 0)) // 1000 for name, span in found.items()}
     assert lasted == {"LeaderAndIsr": 3000, "BrokerChange": 8500, "queue": 500}
     assert found["queue"].start_time == found["BrokerChange"].start_time
+
+
+def test_an_event_that_is_told_of_late_began_before_what_it_caused(
+    traces: Traces, exporter: InMemorySpanExporter
+) -> None:
+    minute = 60_000_000
+    traces.recorded(LogBatch([PushAcknowledged(2, "LeaderAndIsr", 40, 3000)], event_id=12), 7)
+    traces.finished(Finished(EventKind.CONTROLLED_SHUTDOWN, 12, 500, 1000, now_us() - minute), 7)
+    found = spans(traces, exporter)
+    assert (found["ControlledShutdown"].start_time or 0) < (found["LeaderAndIsr"].start_time or 0)
 
 
 def test_a_refused_push_is_an_error(traces: Traces, exporter: InMemorySpanExporter) -> None:

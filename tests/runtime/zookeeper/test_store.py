@@ -408,6 +408,25 @@ async def test_removed_parents_are_put_back_and_watched(harness: StoreHarness, z
     await until(lambda: harness.events == [Event(EventKind.TOPIC_CHANGE)], "the watch")
 
 
+async def test_a_write_below_a_removed_parent_puts_it_back(harness: StoreHarness, zk: KazooClient) -> None:
+    parents = (
+        znode_paths.TOPIC_CONFIGS,
+        znode_paths.CONFIG_CHANGES,
+        znode_paths.TOPICS,
+        znode_paths.DELETE_TOPICS,
+    )
+    for path in parents:
+        zk.delete(path)
+    outcome = await harness.commit(
+        effects.write_node(znode_paths.topic_config_path("t"), {"retention.ms": "1"}, None),
+        effects.NotifyConfig("topics/t"),
+        CreateTopic(info("t", -1)),
+        CreateNode("/admin/delete_topics/u"),
+    )
+    assert outcome == Committed(1)
+    assert [zk.get_children(path) for path in parents] == [["t"], ["config_change_0000000000"], ["t"], ["u"]]
+
+
 async def test_watches_say_look_again(harness: StoreHarness, zk: KazooClient) -> None:
     topic = b'{"version":1,"partitions":{"0":[1]}}'
     zk.create("/brokers/topics/t", topic)

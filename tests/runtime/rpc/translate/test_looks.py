@@ -13,7 +13,9 @@ from prometheus_client import CollectorRegistry
 from controller.core.context import CoreSettings
 from controller.core.explain.partitions import explain_partition
 from controller.core.model import Cluster, Flapping, Partition, PartitionState, Topic
+from controller.core.requests.elections import ElectLeadersReply, PartitionElected
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.topics import CreateTopicsReply, TopicCreated
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
 from controller.runtime.audit.problems import ProblemKind, ReplicaProblem
 from controller.runtime.observe.history import About
@@ -21,6 +23,7 @@ from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.rpc import audit, inspection_service
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.inspection_service import InspectionRefusedError, InspectionService
+from controller.runtime.rpc.methods import ASKED
 from controller.runtime.rpc.plan_queue import AbandonedError, BusyError
 from controller.runtime.zookeeper import cluster_reader
 from proto.gen import admin_service_pb2 as admin
@@ -188,6 +191,38 @@ async def test_who_resigns_while_it_counts_the_missing_does_not_describe_the_mai
     leading.daemon.active = False
     told = await describing
     assert told.error_code == ErrorCode.NOT_CONTROLLER
+
+
+_CREATED = [TopicCreated(f"t{n}", ErrorCode.NONE, assignment={0: (1, 2)}) for n in range(1000)]
+_ELECTED = [PartitionElected("t", n, ErrorCode.NONE, "", 1) for n in range(50_000)]
+
+
+@pytest.mark.parametrize(
+    ("method", "reply", "request_"),
+    [
+        ("CreateTopics", CreateTopicsReply(ErrorCode.NONE, _CREATED), admin.CreateTopicsRequest()),
+        (
+            "ElectLeaders",
+            ElectLeadersReply(ErrorCode.NONE, _ELECTED, "why"),
+            admin.ElectLeadersRequest(all_partitions=True),
+        ),
+    ],
+)
+async def test_an_answer_about_thousands_gives_others_their_turn(
+    method: str, reply: Any, request_: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(_: object) -> object:
+        return reply
+
+    leading = Leading(cluster_of("t"), monkeypatch)
+    leading.term.ask = ask
+    answering = asyncio.ensure_future(AdminService(leading.daemon).methods()[method](request_, None))
+    turns = 0
+    while not answering.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert answering.result() == ASKED[method].show(reply)
+    assert turns > 10
 
 
 async def test_what_raised_twice_is_not_handed_to_the_machine_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -363,7 +363,7 @@ async def test_only_a_higher_epoch_that_a_broker_knows_is_remembered(
 @told
 async def test_times_are_told_in_seconds_and_isrs_by_what_became_of_them(place: Place) -> None:
     await place.begin()
-    place.term._finished(Finished(EventKind.TOPIC_CHANGE, 9, 2_000_000, 3_000_000))
+    place.term._finished(Finished(EventKind.TOPIC_CHANGE, 9, 2_000_000, 3_000_000, 5_000_000))
     rate = "kafka_controller_controllerstats_rateandtime_seconds_sum"
     assert place.value(rate, state=EventKind.TOPIC_CHANGE.value) == 3
     assert place.value("kafka_controller_controllereventmanager_eventqueuetime_seconds_sum") == pytest.approx(
