@@ -59,11 +59,13 @@ async def describe_cluster(
     return answer
 
 
-async def listens(endpoint: str) -> bool:
-    """Whether a process takes connections at ``host:port``: that of a controller that was killed does not."""
+async def listens(endpoint: str, timeout_s: float) -> bool:
+    """Whether a process takes connections at ``host:port``: that of a controller that was killed does not. A host that
+    is gone refuses none."""
     host, _, port = endpoint.rpartition(":")
     try:
-        _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except OSError:
         return False
     writer.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -151,7 +153,7 @@ async def test_a_request_waits_for_who_takes_over(
 async def test_a_request_does_not_wait_for_who_cannot_be_replaced_or_answers_oddly(
     standbys: int, listens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def listening(_: str) -> bool:
+    async def listening(_: str, _s: float) -> bool:
         return listens
 
     monkeypatch.setattr(admin, "listens", listening)
@@ -161,6 +163,26 @@ async def test_a_request_does_not_wait_for_who_cannot_be_replaced_or_answers_odd
     with pytest.raises(admin.NoAnswerError, match="SetPause was not sent"):
         await failover.request()
     assert failover.now_s == 1
+
+
+async def test_a_request_waits_for_the_successor_of_who_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, successor = (ClusterState(5, at, 7, [cast("Any", object())] * 2) for at in ("127.0.0.1:1", "c:2"))
+    failover = Failover(monkeypatch, [gone, successor], ["UNAVAILABLE", 0])
+    assert await failover.request() == "answer"
+    assert failover.asked == [("c:2", 8.0)]
+
+
+async def test_who_does_not_take_a_connection_in_time_does_not_listen() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
+        address = server.getsockname()
+        endpoint = f"127.0.0.1:{address[1]}"
+        assert await admin.listens(endpoint, 60)
+        # Nobody accepts: once its queue is full, connections are not even refused.
+        for _ in range(2):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        assert not await admin.listens(endpoint, 0.1)
 
 
 # --- progress ------------------------------------------------------------------------------------------------

@@ -53,8 +53,9 @@ async def _endpoint(options: Options, session: Session, deadline: float, method:
             left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
             answer = await admin.describe_cluster(now.controller_endpoint, left_s, options.tls)
             if isinstance(answer, str):
-                waits = len(now.controllers) > 1 and time.monotonic() < deadline
-                if not waits or await admin.listens(now.controller_endpoint):
+                left_s = deadline - time.monotonic()
+                waits = len(now.controllers) > 1 and left_s > 0
+                if not waits or await admin.listens(now.controller_endpoint, left_s):
                     raise admin.NoAnswerError(
                         f"the controller at {now.controller_endpoint} did not answer ({answer}): {method} was not sent"
                     )
