@@ -35,6 +35,7 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import maintenance_pb2 as pb
+from proto.gen.inspection_pb2 import DryRunRequest, DryRunStep
 
 _COLUMNS = ("what", "broker", "by", "reason")
 
@@ -206,14 +207,21 @@ async def _switch(
 
 async def _warn(options: Options, session: Session, step: Step) -> None:
     """What waited may include unclean elections. A dry run tells, which takes long in a large cluster: it is left out
-    where every partition has a leader."""
-    now = await cluster_reader.look(session, topics=(), states=False)
-    if not now.controller_endpoint:
+    where every partition has a leader. Where it fails the end can be asked for all the same."""
+    endpoint = (await cluster_reader.look(session, topics=(), states=False)).controller_endpoint
+    if not endpoint:
         return
-    described = await admin.describe_cluster(now.controller_endpoint, options.timeout_s, options.tls)
-    if not isinstance(described, str) and described.offline_partition_count:
-        for text in (await run_on_copy(options, session, (step.method, step.request))).data["notes"]:
-            note(f"pctl: {text}")
+    described = await admin.describe_cluster(endpoint, options.timeout_s, options.tls)
+    if isinstance(described, str) or not described.offline_partition_count:
+        return
+    trial = DryRunRequest(steps=[DryRunStep(method=step.method, request=step.request.SerializeToString())])
+    try:
+        answer = await admin.ask(endpoint, "DryRun", trial, options.timeout_s, options.tls)
+        notes = snapshots.from_response(answer, "dry_run")["notes"]
+    except admin.RequestFailedError as error:
+        notes = [f"whether records may be lost is not known: {error}"]
+    for text in notes:
+        note(f"pctl: {text}")
 
 
 @maintenance.command("enter", cls=Verb)

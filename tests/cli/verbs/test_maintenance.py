@@ -10,11 +10,13 @@ import pytest
 
 from controller.cli.common import progress
 from controller.cli.pctl import maintenance as verbs
+from controller.client import admin
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import maintenance_pb2 as pb
+from proto.gen.admin_service_pb2 import DescribeClusterResponse
 from tests.support.cli.verbs import Asked, refused, typed
 from tests.support.core.world import a_broker, state
 
@@ -43,6 +45,25 @@ def test_only_an_end_of_what_is_not_in_force_needs_nothing(
     asked = Asked(cluster(before), SetPause=pb.OperatorResponse()).install(monkeypatch, verbs)
     assert typed(f"maintenance {verb} {BY}").exit_code == 0
     assert asked.methods == ["SetPause"] * asks
+
+
+@pytest.mark.parametrize(
+    ("offline", "tried"),
+    [(0, None), (1, refused("DryRun", "UNKNOWN_SERVER_ERROR", "KeyError")), (1, admin.NoAnswerError("late"))],
+)
+def test_a_warning_that_cannot_be_given_keeps_nobody_from_an_end(
+    offline: int, tried: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def described(*_: Any) -> DescribeClusterResponse:
+        return DescribeClusterResponse(offline_partition_count=offline)
+
+    asked = Asked(cluster(PAUSED), DryRun=tried, SetPause=pb.OperatorResponse())
+    asked.install(monkeypatch, verbs)
+    monkeypatch.setattr(admin, "describe_cluster", described)
+    shown = typed(f"maintenance resume {BY}")
+    assert shown.exit_code == 0
+    assert asked.methods == ["DryRun"] * offline + ["SetPause"]
+    assert (str(tried) in shown.stderr) is bool(offline)
 
 
 def test_a_step_that_is_refused_decides_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
