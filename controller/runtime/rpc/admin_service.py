@@ -38,9 +38,9 @@ from proto.security.access import Openness
 
 Handler = Callable[[Any, object], Awaitable[Message]]
 _MALFORMED = "the request does not parse"
-#: What a reply may have by the thousand, and how many are translated in one turn: topics have partitions, resources
-#: have settings.
-_AT_ONCE = {"topics": 100, "resources": 100, "partitions": AT_ONCE}
+#: What a reply may have by the thousand, and how many are translated in one turn: topics have up to thousands of
+#: partitions, resources have settings.
+_AT_ONCE = {"topics": 5, "resources": 100, "partitions": AT_ONCE}
 
 
 def at_once(look: Callable[[Term], Message]) -> Look:

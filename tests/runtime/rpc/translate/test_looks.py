@@ -194,6 +194,9 @@ async def test_who_resigns_while_it_counts_the_missing_does_not_describe_the_mai
 
 
 _CREATED = [TopicCreated(f"t{n}", ErrorCode.NONE, assignment={0: (1, 2)}) for n in range(1000)]
+_LARGE = [
+    TopicCreated(f"t{n}", ErrorCode.NONE, assignment=dict.fromkeys(range(1000), (1,))) for n in range(60)
+]
 _ELECTED = [PartitionElected("t", n, ErrorCode.NONE, "", 1) for n in range(50_000)]
 
 
@@ -201,6 +204,7 @@ _ELECTED = [PartitionElected("t", n, ErrorCode.NONE, "", 1) for n in range(50_00
     ("method", "reply", "request_"),
     [
         ("CreateTopics", CreateTopicsReply(ErrorCode.NONE, _CREATED), admin.CreateTopicsRequest()),
+        ("CreateTopics", CreateTopicsReply(ErrorCode.NONE, _LARGE), admin.CreateTopicsRequest()),
         (
             "ElectLeaders",
             ElectLeadersReply(ErrorCode.NONE, _ELECTED, "why"),
