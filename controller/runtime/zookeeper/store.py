@@ -435,8 +435,8 @@ class Store:
                 await self._session.multi([self._fence, *(self._pack_one(write) for write in remaining)])
             except jute.MultiError as error:
                 failed = remaining[error.index - 1] if error.index > 0 else None
-                if error.code == jute.NO_NODE and (parent := _parent_to_put_back(failed)):
-                    await self._session.ensure(parent)
+                parent = _parent_to_put_back(failed) if error.code == jute.NO_NODE else None
+                if parent is not None and await self._put_back(parent):
                     continue
                 if not _is_done(failed, error.code):
                     raise
@@ -445,6 +445,14 @@ class Store:
                 remaining = await self._without_done(remaining)
                 continue
             return
+
+    async def _put_back(self, path: str) -> bool:
+        """Create what is missing of a persistent path; False: nothing is. Fails as a commit does."""
+        names = path.split("/")
+        paths = ["/".join(names[:end]) for end in range(2, len(names) + 1)]
+        missing = [each for each in paths if await self._session.exists(each) is None]
+        await self._session.multi([self._fence, *(self._session.op_create(each, b"") for each in missing)])
+        return bool(missing)
 
     async def _without_done(self, writes: Sequence[Write]) -> list[Write]:
         simple = [write for write in writes if isinstance(write, DeleteNode | CreateNode)]

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 
 from controller.core import effects, znode_paths
 from controller.core.effects import (
@@ -425,6 +426,19 @@ async def test_a_write_below_a_removed_parent_puts_it_back(harness: StoreHarness
     )
     assert outcome == Committed(1)
     assert [zk.get_children(path) for path in parents] == [["t"], ["config_change_0000000000"], ["t"], ["u"]]
+
+
+async def test_a_removed_parent_that_may_not_be_put_back_is_a_write_that_failed(
+    harness: StoreHarness, zk: KazooClient
+) -> None:
+    zk.delete(znode_paths.CONFIG_CHANGES)
+    before, _ = zk.get_acls(znode_paths.CONFIG)
+    zk.set_acls(znode_paths.CONFIG, [make_acl("world", "anyone", read=True, admin=True)])
+    outcome = await harness.commit(effects.NotifyConfig("topics/t"))
+    zk.set_acls(znode_paths.CONFIG, before)
+    assert isinstance(outcome, Unconfirmed)
+    assert "an ACL forbids it" in outcome.reason
+    assert await harness.commit(effects.NotifyConfig("topics/t")) == Committed(1)
 
 
 async def test_watches_say_look_again(harness: StoreHarness, zk: KazooClient) -> None:
