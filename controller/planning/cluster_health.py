@@ -129,7 +129,8 @@ class Told(NamedTuple):
 class Seen(NamedTuple):
     """A cluster, as it is looked at. ``controller_id``: the active one, -1: none. ``told``: by broker that it knows; as
     text why it did not answer; None: there is none to ask. ``problems``: paths of unreadable znodes. ``forgotten``: ids
-    of brokers that never return. ``quarantined``: what the controller leaves out."""
+    of brokers that never return. ``quarantined``: what the controller leaves out. ``kraft``: the active controller is
+    one of KRaft."""
 
     controller_id: int
     tally: Tally
@@ -138,13 +139,14 @@ class Seen(NamedTuple):
     maintenance: Maintenance
     forgotten: Collection[int]
     quarantined: Collection[str]
+    kraft: bool = False
 
 
 def wrong(seen: Seen) -> Iterator[Finding]:
     """Everything that is wrong."""
     if seen.controller_id < 0:
         yield Finding(Wrong.NO_CONTROLLER, 1, "no controller is active")
-    elif seen.told is None and seen.controller_id not in seen.tally.registered:
+    elif seen.told is None and not seen.kraft and seen.controller_id not in seen.tally.registered:
         # Without an address it should be a broker of Kafka.
         text = (
             f"no controller is active: /controller names {seen.controller_id}, which is no registered broker"

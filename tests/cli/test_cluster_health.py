@@ -163,6 +163,8 @@ def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
     assert found(now, None) == {
         "no_controller": "no controller is active: /controller names 0, which is no registered broker"
     }
+    now.kraft = True
+    assert found(now, None) == {}, "a controller of KRaft leads"
     now.controller_id = -1
     assert found(now, None) == {"no_controller": "no controller is active"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -283,27 +284,36 @@ def test_after_a_broker_that_is_back_the_failure_of_another_gives_way() -> None:
     assert order(rig.finished)[:2] == ["AllocateProducerIds", "BrokerChange"]
 
 
-def made_anew_at(moment: int, *, let_go: bool = False) -> MachineHarness:
-    """While broker 1 goes, or is let go, ``t`` is made anew with other replicas, so many steps after its beginning."""
-    rig = led_by_one()
+def run_with(rig: MachineHarness, moment: int, meanwhile: Callable[[], object]) -> None:
+    """Something happens after so many steps, and is heard of at once."""
     left, one_step = iter(range(moment, -1, -1)), rig.one_step
 
     def step(stimulus: Event | Outcome | None) -> Ready:
         if next(left, None) == 0:
-            rig.world.delete_topic("t")
-            rig.world.create_topic("t", {n: [2] for n in range(PARTITIONS)})
+            meanwhile()
             while rig.world.events:
                 rig.machine.enqueue(rig.world.events.popleft(), rig.now_us)
             rig.forget()
         return one_step(stimulus)
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rig, "one_step", step)
+        rig.run()
+
+
+def made_anew_at(moment: int, *, let_go: bool = False) -> MachineHarness:
+    """While broker 1 goes, or is let go, ``t`` is made anew with other replicas, so many steps after its beginning."""
+    rig = led_by_one()
+
+    def anew() -> None:
+        rig.world.delete_topic("t")
+        rig.world.create_topic("t", {n: [2] for n in range(PARTITIONS)})
+
     if let_go:
         rig.send(ControlledShutdown(1, rig.world.brokers[1].epoch))
     else:
         rig.world.broker_down(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rig, "one_step", step)
-        rig.run()
+    run_with(rig, moment, anew)
     return rig
 
 
@@ -406,3 +416,19 @@ def test_nobody_is_let_in_before_it_is_known_what_a_broker_that_comes_has_lost()
     rig.slow = {2}
     next(answered for answered in steps_with_one_waiting(rig) if answered)
     assert rig.machine.outbox.queues[2].whole
+
+
+def test_of_a_topic_that_vanishes_meanwhile_nothing_remains_for_who_is_let_go() -> None:
+    vanished_first = 0
+    for moment in range(40):
+        rig = led_by_one()
+        # Nobody else can lead it.
+        rig.ask(many(rig, [1]))
+        rig.forget()
+        serial = rig.send(ControlledShutdown(1, rig.world.brokers[1].epoch))
+        run_with(rig, moment, partial(rig.world.delete_topic, "t"))
+        kinds = order(rig.finished)
+        if kinds[-1] == "ControlledShutdown" and "TopicChange" in kinds:
+            assert not rig.replies[serial].remaining  # type: ignore[attr-defined]
+            vanished_first += 1
+    assert vanished_first > 10

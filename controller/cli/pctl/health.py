@@ -104,9 +104,19 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
             for b in described.brokers
         }
     quarantined = [str(suspect.subject) for suspect in now.quarantine.quarantined()]
-    return list(
-        wrong(Seen(now.controller_id, tally, told, now.problems, now.maintenance, now.forgotten, quarantined))
+    seen = Seen(
+        *(
+            now.controller_id,
+            tally,
+            told,
+            now.problems,
+            now.maintenance,
+            now.forgotten,
+            quarantined,
+            now.kraft,
+        )
     )
+    return list(wrong(seen))
 
 
 async def _look(options: Options, session: Session) -> tuple[ClusterState, Any | str | None]:

@@ -54,7 +54,7 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
         yield from replica_state_machine.to_offline(context, leaving, why_offline, for_good=False)
         yield from context.give_way()
     still_led, _ = yield from _led_and_followed(context, broker_id)
-    remaining = [(p.topic.name, p.number) for p in still_led]
+    remaining = [(p.topic.name, p.number) for p in still_led if context.is_present(p)]
     context.reply(serial, ControlledShutdownReply(ErrorCode.NONE, remaining))
 
 

@@ -101,6 +101,8 @@ class ClusterState:
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     #: The defaults of all brokers, if requested.
     broker_defaults: dict[str, str] = field(default_factory=dict)
+    #: The active controller is one of KRaft, which migrates the cluster (KIP-866).
+    kraft: bool = False
 
     @property
     def empty(self) -> bool:
@@ -195,6 +197,7 @@ async def _controllers(session: Session, cluster_state: ClusterState) -> None:
     with _reading(cluster_state):
         data, _ = await session.get(znode_paths.CONTROLLER)
         cluster_state.controller_id, cluster_state.controller_endpoint = codecs.decode_controller(data)
+        cluster_state.kraft = codecs.decode_claim(data).kraft_epoch >= 0
     with _reading(cluster_state):
         data, _ = await session.get(znode_paths.CONTROLLER_EPOCH)
         cluster_state.controller_epoch = codecs.decode_epoch(data)

@@ -110,3 +110,21 @@ async def test_deletions_are_found_whatever_order_zookeeper_names_them_in() -> N
     session: Any = SimpleNamespace(get=absent, children=children, bulk_get=bulk_get)
     found = await cluster_reader.look(session)
     assert [found.is_deleting(name) for name in "abcd"] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("epoch", "kraft"), [(-1, False), (0, True), (7, True)])
+async def test_a_controller_of_kraft_is_known_by_its_epoch(epoch: int, kraft: bool) -> None:
+    claim = b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":%d}' % epoch
+
+    async def get(path: str) -> tuple[bytes, None]:
+        if path != "/controller":
+            raise NoNodeError(path)
+        return claim, None
+
+    async def children(_: str) -> list[str]:
+        return []
+
+    found = ClusterState()
+    session: Any = SimpleNamespace(get=get, children=children)
+    await cluster_reader._controllers(session, found)
+    assert (found.controller_id, found.kraft) == (3000, kraft)
