@@ -122,7 +122,7 @@ class Controller(Model):
         elif action in _SELECTED:
             assert arg is not None
             if group := _SELECTED[action](self):
-                self.move_replicas(group, arg)
+                self.move_replicas(group, arg, leaving=action == "leaving replicas")
                 if arg == STARTED:
                     self.answering.update(b for b in group if b in self.registered - self.closed)
         else:
@@ -325,6 +325,7 @@ _CONDITIONS: dict[str, Callable[[Controller], bool]] = {
 }
 _SELECTED: dict[str, Callable[[Controller], Ids]] = {
     "replicas on them": lambda c: c._theirs(c.replicas),
+    "leaving replicas": lambda c: c._theirs(c.replicas),
     "all replicas": lambda c: c.replicas,
     "ineligible replicas": lambda c: c._in(INELIGIBLE),
     "undeleted or running replicas": lambda c: tuple(

@@ -283,8 +283,9 @@ class Model:
                 assert found is not None
                 self.lisr(found.recipients)
 
-    def move_replicas(self, brokers: Iterable[int], target: str) -> None:
-        """Transitions of several replicas in one batch; those that go offline go together."""
+    def move_replicas(self, brokers: Iterable[int], target: str, *, leaving: bool = False) -> None:
+        """Transitions of several replicas in one batch; those that go offline go together. ``leaving``: with a broker
+        in controlled shutdown, which may be cancelled."""
         asked = [b for b in self.order if b in set(brokers)]
         legal = [
             b for b in asked if self.legal(tables.REPLICA_LEGAL, "replica", str(b), self.state(b), target)
@@ -292,14 +293,15 @@ class Model:
         groups = [legal] if target == OFFLINE else [[b] for b in legal]
         for group in groups:
             if group:
-                self._move_together(group, target)
+                self._move_together(group, target, leaving)
         self.flush()
 
-    def _move_together(self, group: list[int], target: str) -> None:
+    def _move_together(self, group: list[int], target: str, leaving: bool) -> None:
         if target == OFFLINE and self.cached is not None:
             self.take_over()
         sources = {b: self.state(b) for b in group}
-        row = _first(tables.REPLICA_EFFECTS, target, self._replica_facts(group))
+        facts = {**self._replica_facts(group), "leaving": leaving}
+        row = _first(tables.REPLICA_EFFECTS, target, facts)
         for effect in row.does:
             self._replica_effect(effect, group)
         for broker, source in sources.items():

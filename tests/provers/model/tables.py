@@ -122,6 +122,7 @@ REPLICA_EFFECTS = (
     Effect("4.3 offline in ISR deleting", OFFLINE, ("to be removed", "queued"), ("shrink", "stop")),
     Effect("4.3 offline in ISR", OFFLINE, ("to be removed",), ("shrink", "lisr to others", "stop")),
     Effect("4.3 offline deleting", OFFLINE, ("queued",), ("stop",)),
+    Effect("6 shutdown out of ISR", OFFLINE, ("leaving",), ("metadata",)),
     # The unchanged LISR that the original sends once more is stale for every broker (6, failure): it is left out.
     Effect("4.3 offline out of ISR", OFFLINE, (), ("metadata", "stop")),
     Effect("4.3 started", STARTED, (), ("stop and delete",)),
@@ -197,9 +198,10 @@ EVENTS: dict[str, tuple[Step, ...]] = {
     "controlled shutdown": (
         Step("6 shutdown 1", (), "note departure"),
         Step("6 shutdown 3", ("in scope", "leads"), "elect", "shutdown"),
-        # Ours (14, point 6): none is stopped at the stored leader epoch; step 5 stops whom it takes out of the ISR.
+        # Ours (14, point 6): none is stopped at the stored leader epoch; step 5 stops whom it takes out of the ISR, if
+        # it writes that.
         Step("6 shutdown 4", ("in scope", "followed before", "out of sync"), "read again"),
-        Step("6 shutdown 5", ("in scope", "followed before", "in sync"), "replicas on them", OFFLINE),
+        Step("6 shutdown 5", ("in scope", "followed before", "in sync"), "leaving replicas", OFFLINE),
         Step("6 shutdown 6", ("in scope", "leads"), "reply", "still leads"),
     ),
     "creation": (
