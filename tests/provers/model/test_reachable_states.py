@@ -74,6 +74,7 @@ def test_every_state_with_every_event() -> None:
     rows = [row.id for steps in tables.EVENTS.values() for row in steps]
     rows += [row.id for row in (*tables.ALTER_PARTITION, *tables.ELECT_LEADERS, *tables.NOT_ELECTED)]
     rows += [row.id for row in tables.LOST_DATA]
+    rows += [row.id for row in tables.REPLICA_EFFECTS if "leaving" in row.when]
     rows += [row.id for row in (*tables.PARTITION_LEGAL, *tables.REPLICA_LEGAL)]
     assert pairs.keys() == EVERYTHING | LOST_DATA, "an event never happened"
     unused = set(rows) - machines.used.keys() - LATE

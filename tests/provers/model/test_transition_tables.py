@@ -43,7 +43,9 @@ def test_every_transition() -> None:
     count = sum(compared(assigned, [situation]) for assigned, situation in short_form())
     print(f"transitions, short form: {count} pairs of state and request compared")
     names = [row.id for row in (*tables.PARTITION_LEGAL, *tables.REPLICA_LEGAL, *tables.STRATEGIES)]
-    names += [row.id for row in (*tables.PARTITION_EFFECTS, *tables.REPLICA_EFFECTS)]
+    names += [row.id for row in tables.PARTITION_EFFECTS]
+    # Whether a broker leaves for a while is a matter of events.
+    names += [row.id for row in tables.REPLICA_EFFECTS if "leaving" not in row.when]
     assert not set(names) - machines.used.keys(), "rows that nothing used"
     assert not set(machines.legal_pairs()) - machines.taken.keys(), "legal transitions that were never taken"
 
