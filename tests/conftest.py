@@ -65,7 +65,7 @@ def quick_java() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_starts() -> Iterator[None]:
-    """Members of clusters are forked: starting them anew took a quarter of all processor time."""
+    """Members of clusters are forked."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("controller.playground.cluster.launch", forks.launch)
         yield

@@ -105,16 +105,14 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
         }
     quarantined = [str(suspect.subject) for suspect in now.quarantine.quarantined()]
     seen = Seen(
-        *(
-            now.controller_id,
-            tally,
-            told,
-            now.problems,
-            now.maintenance,
-            now.forgotten,
-            quarantined,
-            now.kraft,
-        )
+        now.controller_id,
+        tally,
+        told,
+        now.problems,
+        now.maintenance,
+        now.forgotten,
+        quarantined,
+        kraft=now.kraft,
     )
     return list(wrong(seen))
 

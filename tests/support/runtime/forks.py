@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import gc
 import os
 import signal
 import socket
@@ -19,12 +18,14 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import IO, NoReturn
 
 import msgspec
 
 from controller import child_processes
+from proto.quick_imports import quick_imports
 from tests.support.paths import ROOT
 
 #: The module of each program, and what else it imports to run.
@@ -169,12 +170,10 @@ def _adopt(on: bool) -> None:
 
 def _serve(socket_: socket.socket) -> None:
     before = set(os.environ)
-    for modules in PROGRAMS.values():
-        for module in modules:
+    with quick_imports():
+        for module in chain.from_iterable(PROGRAMS.values()):
             import_module(module)
     added = {name: value for name, value in os.environ.items() if name not in before}
-    gc.collect()
-    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         request, streams, _, _ = socket.recv_fds(socket_, _REQUEST_MAX, 3)
