@@ -65,7 +65,10 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     if modified:
         _modified(context, modified)
     if new:
+        first = not cluster.brokers
         cluster.brokers.update(new)
+        if first:
+            yield from phantom.repair_left(context)
         yield from _startup(context, new)
     if bounced:
         for id_ in bounced:

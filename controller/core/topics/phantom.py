@@ -1,10 +1,10 @@
 """Replicas on ourselves. Brokers of Kafka that we lead take us for one of them, and assign replicas of topics that they
 create automatically to our id. No replica can ever be there: such assignments are repaired.
 
-A new topic is repaired before its partitions get a state, the others at failover. A phantom is replaced in its place by
-a broker that is not in the assignment: one of another rack, with fewest replicas of the topic. Where there is none, the
-phantom is left out; but a topic without states is deleted, as Kafka refuses to create one with more replicas than
-brokers, and creates it again once a client asks.
+A new topic is repaired before its partitions get a state, the others at failover; what had no broker left, once one
+registers. A phantom is replaced in its place by a broker that is not in the assignment: one of another rack,
+with fewest replicas of the topic. Where there is none, the phantom is left out; but a topic without states is deleted,
+as Kafka refuses to create one with more replicas than brokers, and creates it again once a client asks.
 
 States are written before the topic znode: a failover that is interrupted in between finds the phantom again.
 
@@ -23,7 +23,8 @@ from typing import NamedTuple
 from controller.core.commits import StateChange, write_states
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, CreateNode, DeleteNode, ReadKafkaIds, ReadStates
-from controller.core.model import Broker, BrokerIds, Cluster, Partition, Topic
+from controller.core.model import Broker, BrokerIds, Cluster, Partition, ReplicaState, Topic
+from controller.core.partitions import replica_state_machine
 from controller.core.reasons import Unreadable
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import LeadershipChange, ReassignmentStep, TopicChange
@@ -211,6 +212,21 @@ def repair(context: EventContext, partitions: Sequence[Partition]) -> Handler[li
     for topic in unreadable:
         _set_aside(context, topic, [p for p in partitions if p.topic is topic])
     return [p for p in partitions if p.topic not in unreadable]
+
+
+def repair_left(context: EventContext) -> Handler[None]:
+    """The first broker is registered: repair what was left because there was none to replace a phantom."""
+    cluster = context.cluster
+    phantoms = cluster.phantoms()
+    if not phantoms:
+        return
+    every = (p for topic in cluster.topics.values() for p in topic.partitions.values())
+    left = [p for p in every if _named(cluster, p, phantoms)]
+    repaired = yield from repair(context, left)
+    added = [(p, b) for p in repaired for b in p.replicas]
+    replica_state_machine.to_new(
+        context, replica_state_machine.in_states(added, (ReplicaState.NON_EXISTENT,))
+    )
 
 
 def _set_aside(context: EventContext, topic: Topic, partitions: Sequence[Partition]) -> None:

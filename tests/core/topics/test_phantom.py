@@ -304,6 +304,24 @@ def test_a_topic_with_a_state_lives_on_and_costs_no_other_its_end() -> None:
     assert set(world.topics) == {"has"}
 
 
+def test_what_no_broker_was_there_for_is_repaired_once_one_is() -> None:
+    """Found by seed 90009 of the simulator: the partition had no state until the next failover."""
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1], 1: [1, 2]})
+    rig.run()
+    world.broker_down(1, 2)
+    rig.run()
+    world.expand_topic("t", {2: [US], 3: [US, 2]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1,), 1: (1, 2), 2: (US,), 3: (2,)}
+    world.broker_up(2)
+    rig.run()
+    assert replicas(world, "t")[2] == (2,)
+    assert rig.stored("t", 2) == (2, 0, [2])
+    assert rig.received[2].replicas[("t", 2)].leader == 2
+    rig.check_converged()
+
+
 @pytest.mark.parametrize("kept", range(6))
 def test_interrupted_anywhere_the_next_failover_finishes(kept: int) -> None:
     world = World(1, 2, 3)

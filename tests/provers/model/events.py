@@ -292,6 +292,7 @@ _CONDITIONS: dict[str, Callable[[Controller], bool]] = {
     "living": lambda c: c.known and not c.queued,
     "queued": lambda c: c.known and c.queued,
     "led": lambda c: c.cached is not None,
+    "unled": lambda c: c.cached is None,
     "leaderless": lambda c: c.cached is not None and c.cached.leader == NO_LEADER,
     # A broker in controlled shutdown still leads what nobody could take over (ours; 6, shutdown 3).
     "leader offline": lambda c: (
@@ -317,6 +318,7 @@ _CONDITIONS: dict[str, Callable[[Controller], bool]] = {
     "none started": lambda c: not c._in(STARTED),
     "some ineligible": lambda c: bool(c._in(INELIGIBLE)),
     "not held": lambda c: not c.held,
+    "not started": lambda c: not c.started,
     "undeleted": lambda c: bool(c._undeleted),
     "all successful": lambda c: not c._undeleted,
     "partition exists": lambda c: c.partition != GONE,

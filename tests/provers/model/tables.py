@@ -259,6 +259,8 @@ EVENTS: dict[str, tuple[Step, ...]] = {
         Step("7.1 complete", ("all successful",), "complete deletion"),
     ),
     "begin deletion": (
+        # Ours: what brokers were told since a failover lacks no state any more, and is said to be complete.
+        Step("7.1 begin complete", ("unled", "not started"), "live list"),
         Step("7.1 begin mark", (), "mark started"),
         Step("7.1 begin offline", ("partition exists",), "partition", OFFLINE),
         Step("7.1 begin gone", ("partition exists",), "partition", GONE),
