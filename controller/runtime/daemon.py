@@ -462,6 +462,9 @@ class Daemon:
         await self._expected.prepare(name, topic)
 
     async def _lead(self, session: Session, won: Won, election_s: float) -> None:
+        # Before anything is said of this term: the session may end meanwhile.
+        left_out = await self._quarantine(session)
+        prepared = await self.standby.settled() if self.standby is not None else None
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
         expected, self._expected = self._expected, Expected(Cluster(self.settings.controller_id))
@@ -476,8 +479,8 @@ class Daemon:
             kafka,
             self.outranked,
             self.tls,
-            await self._quarantine(session),
-            await self.standby.settled() if self.standby is not None else None,
+            left_out,
+            prepared,
             expected,
         )
         if self._stopping.is_set():

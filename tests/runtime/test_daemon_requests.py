@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from controller.core.cluster.quarantine import Quarantine, Subject, SubjectKind, Suspect
 from controller.core.model import Cluster
 from controller.core.records import ControllerChange
-from controller.errors import OutrankedError
+from controller.errors import OutrankedError, SessionLostError
 from controller.runtime import crash_files, leadership_requests, quarantine
 from controller.runtime import daemon as module
 from controller.runtime.config import Settings, Takeover
@@ -229,6 +230,20 @@ async def test_a_term_that_ends_for_want_of_memory_is_recorded_with_that_reason(
     with pytest.raises(MemoryError):
         await daemon._lead(rig.session, WON, 0.1)
     assert whys == [("MemoryError", False)]
+
+
+async def test_of_a_term_that_cannot_begin_nothing_is_said(rig: Rig) -> None:
+    daemon: Any = rig.daemon
+    daemon.term = None
+
+    async def over(*_: Any) -> None:
+        raise SessionLostError("the session expired")
+
+    daemon._quarantine = over
+    with pytest.raises(SessionLostError):
+        await daemon._lead(rig.session, WON, 0.1)
+    assert daemon.current_controller.controller_id == -1
+    assert "controller_epoch" not in structlog.contextvars.get_contextvars()
 
 
 async def test_a_higher_epoch_in_use_is_raised_over_before_it_resigns(rig: Rig) -> None:
