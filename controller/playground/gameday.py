@@ -330,8 +330,10 @@ async def _start_controllers(day: Day) -> None:
 async def _freeze_controller(day: Day) -> None:
     frozen = await day.active()
     day.send(frozen, signal.SIGSTOP)
-    await day.playground.active(day.session, other_than=int(frozen.rpartition("-")[2]))
-    day.send(frozen, signal.SIGCONT)
+    try:
+        await day.playground.active(day.session, other_than=int(frozen.rpartition("-")[2]))
+    finally:
+        day.send(frozen, signal.SIGCONT)
 
 
 async def _forget_freeze(day: Day) -> None:
