@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -28,13 +27,13 @@ from broker_stub.settings import Settings, unknown_variables, zookeeper_access
 from broker_stub.shutdown import controlled_shutdown
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
+from proto.logs import configure_logging
 from proto.reload import Reloads
 from proto.security.access import Access, Listener, access_of, warn_if_open
 from proto.security.authorization import Principal
 from proto.security.expiry import Certificates
 from proto.security.files import FileSettingError
 from proto.security.grpc_channels import PemTls, daemon_tls
-from proto.standard_streams import StandardError
 from proto.statelog.writer import StateLogWriter
 
 _log = structlog.get_logger("broker_stub.daemon")
@@ -46,54 +45,6 @@ _CONTROLLED_SHUTDOWN_TIMEOUT_S = 30.0
 #: Longer than the 10 s that kazoo waits for a connection to close.
 _DEREGISTER_TIMEOUT_S = 15.0
 _STATE_LOG_CLOSE_TIMEOUT_S = 30.0
-
-
-def configure_logging(log_format: str, level: str, broker_id: int) -> None:
-    """Send the logs of structlog and of the libraries to stderr; every line carries the broker id."""
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _bind_broker(broker_id),
-    ]
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-    )
-    handler = logging.StreamHandler(StandardError())
-    handler.setFormatter(formatter)
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    # The registrar logs lost connections itself.
-    logging.getLogger("kazoo").setLevel(logging.ERROR)
-    logging.getLogger("broker_stub").setLevel(level.upper())
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-    )
-
-
-def _bind_broker(broker_id: int) -> structlog.typing.Processor:
-    def bind(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        event.setdefault("broker", broker_id)
-        return event
-
-    return bind
 
 
 class Broker:
@@ -356,7 +307,9 @@ def _log_config(settings: Settings) -> LogConfig:
 
 def run(settings: Settings) -> int:
     """Run a broker until it ends. Returns the exit code: 0 after a signal, that of a BrokerError, 1 for a bug."""
-    configure_logging(settings.log_format, settings.log_level, settings.broker_id)
+    configure_logging(settings.log_level, settings.log_format, broker=settings.broker_id)
+    # The registrar logs lost connections itself.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
     # Until the handler is there, and after it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     broker: Broker | None = None

@@ -98,8 +98,8 @@ ROOMS: dict[str, set[str]] = {
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
         "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.addresses",
-        "proto.incarnations", "proto.library_logs", "proto.reload", "proto.security", "proto.settings",
-        "proto.standard_streams", "proto.statelog", "proto.tasks", "proto.texts", "proto.zookeeper_access",
+        "proto.incarnations", "proto.logs", "proto.reload", "proto.security", "proto.settings",
+        "proto.statelog", "proto.tasks", "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.election": {
         "controller.core", "controller.errors", _RUNTIME + "config", _RUNTIME + "lease", _RUNTIME + "kafka",
@@ -111,7 +111,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.zookeeper": {
         "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
-        "proto.tasks", "proto.texts", "proto.zookeeper_access",
+        "proto.kafka.znode_json", "proto.tasks", "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka",

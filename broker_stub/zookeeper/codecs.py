@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -16,6 +15,7 @@ from broker_stub.control.requests import Key, topic_name_problem
 from broker_stub.data_identity import short_id
 from broker_stub.errors import BrokerError
 from broker_stub.settings import parse_host_port
+from proto.kafka.znode_json import standard_json
 from proto.texts import in_words
 
 CONTROLLER = "/controller"
@@ -133,23 +133,9 @@ def _decode(path: str, data: bytes, kind: type[_Struct]) -> _Struct:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         problem = f"{in_words(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})"
     try:
-        return msgspec.json.decode(_plain(data), type=kind)
+        return msgspec.json.decode(standard_json(data), type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise MalformedZnode(path, problem) from None
-
-
-#: Keeps numbers as written; refuses NaN and Infinity.
-_ANY_JSON = json.JSONDecoder(parse_float=msgspec.Raw, parse_int=msgspec.Raw, parse_constant=int)
-
-
-def _plain(data: bytes) -> bytes:
-    """Convert JSON that only Kafka's parser accepts to plain UTF-8 JSON. Raises ValueError, RecursionError.
-
-    Kafka ignores anything after the value, takes the last of duplicate fields, and accepts UTF-16, UTF-32 and byte
-    order marks.
-    """
-    text = data.decode(json.detect_encoding(data), "surrogatepass")
-    return msgspec.json.encode(_ANY_JSON.raw_decode(text.lstrip(" \t\r\n"))[0])
 
 
 def topic_path(topic: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import signal
 import socket
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO, cast
 
 import structlog
 
@@ -34,10 +32,9 @@ from controller.runtime.rpc.server import start_server
 from proto import incarnations
 from proto.addresses import join_address
 from proto.incarnations import Incarnation
-from proto.library_logs import LibraryLogs
+from proto.logs import configure_logging
 from proto.security.access import warn_if_open
 from proto.settings import shown
-from proto.standard_streams import StandardError
 
 log = structlog.get_logger(__name__)
 
@@ -45,33 +42,6 @@ EXIT_OK, EXIT_BUG = 0, 70
 
 #: Settings that SIGHUP applies; the others need a restart.
 RELOADABLE = ("log_level", "log_format")
-
-
-def configure_logging(level: str, style: str) -> None:
-    """Send the daemon's own log to stderr. The code that knows the controller epoch binds it as context."""
-    number = getattr(logging, level.upper())
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if style == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, StandardError())),
-        cache_logger_on_first_use=False,
-    )
-    # aiohttp's, asyncio's, gRPC's and kazoo's.
-    library = structlog.get_logger("library")
-    logging.getLogger().handlers[:] = [
-        LibraryLogs(lambda level, fields: library.log(level, "library", **fields))
-    ]
 
 
 def notify_systemd(message: str) -> None:

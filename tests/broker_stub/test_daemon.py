@@ -273,7 +273,7 @@ def test_whether_a_port_is_open_is_judged_with_its_tls(monkeypatch: pytest.Monke
 
 
 def test_a_process_ends_with_the_code_of_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "configure_logging", lambda *_: None)
+    monkeypatch.setattr(daemon, "configure_logging", lambda *_, **__: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     given = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dir": "/d"}
     for error, code in ((SettingError("rack", "", "x"), 2), (StorageFault("x"), 1), (KeyError("x"), 1)):

@@ -6,7 +6,6 @@ that Kafka's decoders accept is accepted, except for the cases that tests/kafka_
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from base64 import urlsafe_b64decode
@@ -36,6 +35,7 @@ from controller.core.names import ids_shown, name_shown, shown
 from controller.core.names import topic_name_problem as topic_name_problem
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, FEATURE, state_path, topic_path
 from controller.errors import MalformedError
+from proto.kafka.znode_json import standard_json
 from proto.texts import in_words
 
 INT_MAX = 2**31 - 1
@@ -188,20 +188,9 @@ def decode_with(decoder: msgspec.json.Decoder[T], path: str, data: bytes | None)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         problem = f"{in_words(error)} (data begins {data[:80]!r})"
     try:
-        return decoder.decode(_as_kafka_reads(data))
+        return decoder.decode(standard_json(data))
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise MalformedError(path, problem) from None
-
-
-#: Numbers keep their spelling; NaN and Infinity are refused.
-_ANY_JSON = json.JSONDecoder(parse_float=msgspec.Raw, parse_int=msgspec.Raw, parse_constant=int)
-
-
-def _as_kafka_reads(data: bytes) -> bytes:
-    """Standard JSON from JSON that Kafka's parser accepts: that ignores what follows the value, uses the last of
-    duplicate fields, and accepts UTF-16, UTF-32 and byte order marks. Raises ValueError, RecursionError."""
-    text = data.decode(json.detect_encoding(data), "surrogatepass")
-    return msgspec.json.encode(_ANY_JSON.raw_decode(text.lstrip(" \t\r\n"))[0])
 
 
 def _decode(path: str, data: bytes | None, kind: type[T]) -> T:

@@ -208,7 +208,7 @@ def test_an_unexpected_error_dumps_the_state_and_exits_1(
             raise RuntimeError("a bug")
 
     monkeypatch.setattr(ControlHandlers, "lifecycle", broken)
-    monkeypatch.setattr(daemon, "configure_logging", lambda *_: None)
+    monkeypatch.setattr(daemon, "configure_logging", lambda *_, **__: None)
     flags = {"broker_id": "1", "zookeeper": "127.0.0.1:1", "listen": "127.0.0.1:0", "data_dir": str(tmp_path)}
     assert daemon.run(settings.load(flags, {})) == 1
     (dump,) = (tmp_path / "state-log").glob("crash-*.txt")

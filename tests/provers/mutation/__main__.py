@@ -119,7 +119,7 @@ TESTS = {
     "proto/digest.py": ("tests/runtime/audit", "tests/broker_stub/control"),
     "proto/incarnations.py": ("tests/proto",),
     "proto/kafka": ("tests/proto/kafka",),
-    "proto/library_logs.py": ("tests/proto",),
+    "proto/logs.py": ("tests/proto",),
     "proto/reload.py": ("tests/proto",),
     "proto/settings.py": ("tests/runtime/test_config.py", "tests/broker_stub/test_settings.py"),
     "proto/tasks.py": ("tests/proto",),

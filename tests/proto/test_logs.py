@@ -1,12 +1,37 @@
-"""Libraries' log records: one line each, and not too many."""
+"""A daemon's own log, and libraries' records in it: one line each, and not too many."""
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from proto.library_logs import LINES_MAX, WINDOW_S, LibraryLogs
+from proto.logs import LINES_MAX, WINDOW_S, LibraryLogs
+
+_PROGRAM = """
+import logging
+import structlog
+from proto.logs import configure_logging
+configure_logging("info", "json", broker=3)
+log = structlog.get_logger()
+log.debug("too low")
+log.info("began", broker=4)
+for _ in range(20):
+    logging.getLogger("a.library").warning("of a stranger")
+"""
+
+
+def test_every_line_names_whose_it_is_and_a_library_s_flood_is_cut() -> None:
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=True)
+    began, *lines = map(json.loads, done.stderr.splitlines())
+    assert (began["event"], began["level"], began["broker"]) == ("began", "info", 4)
+    assert {(line["library"], line["level"], line["broker"]) for line in lines} == {
+        ("a.library", "warning", 3)
+    }
+    assert len(lines) == LINES_MAX
 
 
 class Lines:

@@ -1,11 +1,16 @@
-"""What libraries log by ``logging``, for a daemon that logs by other means: one line each, and not too many."""
+"""A daemon's own log: structlog's, and what libraries log by ``logging``, one line each and not too many."""
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import TextIO, cast
 
+import structlog
+
+from proto.standard_streams import StandardError
 from proto.texts import printable
 
 #: Lines of one logger in this many seconds; the rest is counted.
@@ -14,6 +19,35 @@ LINES_MAX, WINDOW_S = 10, 60.0
 TEXT_MAX = 500
 
 Emit = Callable[[int, Mapping[str, object]], None]
+
+
+def configure_logging(level: str, style: str, **always: object) -> None:
+    """Send a daemon's own log to stderr, by level "debug" to "error", as "json" or for people. ``always``: fields of
+    every line; code binds others by structlog's context."""
+    number = getattr(logging, level.upper())
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if style == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            lambda _logger, _method, event: {**always, **event},
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, StandardError())),
+        cache_logger_on_first_use=False,
+    )
+    # aiohttp's, asyncio's, gRPC's and kazoo's.
+    library = structlog.get_logger("library")
+    logging.getLogger().handlers[:] = [
+        LibraryLogs(lambda level, fields: library.log(level, "library", **fields))
+    ]
 
 
 class LibraryLogs(logging.Handler):
