@@ -13,7 +13,7 @@ from proto.kafka.apis import APIS, ApiKey, Message
 
 #: How long connecting and how long the response may take.
 TIMEOUT_S = 15.0
-#: A longer response is refused: it is decoded on the event loop, some 0.25 s for each MiB.
+#: A longer response is refused: it is decoded beside the event loop, some 0.25 s for each MiB.
 RESPONSE_BYTES_MAX = 2 * 2**20
 #: Connections at the same time; more callers wait.
 AT_ONCE = 8

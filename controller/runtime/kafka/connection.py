@@ -20,6 +20,8 @@ from proto.kafka.apis import ApiKey, MalformedMessageError, Message, decode_resp
 
 #: Responses to control requests have a few bytes for each partition.
 RESPONSE_BYTES_MAX = 16 * 2**20
+#: A longer response is decoded in a thread: that takes some 0.25 s for each MiB.
+DECODED_AT_ONCE_MAX = 2**16
 #: The first flexible version; brokers speak it since Kafka 2.4.
 API_VERSIONS_VERSION = 3
 #: Share of an authenticated connection's life after which it is replaced.
@@ -170,7 +172,11 @@ class Connection:
         (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
         if not 0 <= size <= self._response_bytes_max:
             raise self._failed(f"a response of {size} bytes; at most {self._response_bytes_max} are read")
-        correlation_id, response = decode_response(api_key, version, await reader.readexactly(size))
+        data = await reader.readexactly(size)
+        if size > DECODED_AT_ONCE_MAX:
+            correlation_id, response = await asyncio.to_thread(decode_response, api_key, version, data)
+        else:
+            correlation_id, response = decode_response(api_key, version, data)
         if correlation_id != self._correlation_id:
             raise self._failed(
                 f"a response with correlation id {correlation_id} instead of {self._correlation_id}"

@@ -119,6 +119,7 @@ TESTS = {
     "proto/digest.py": ("tests/runtime/audit", "tests/broker_stub/control"),
     "proto/incarnations.py": ("tests/proto",),
     "proto/kafka": ("tests/proto/kafka",),
+    "proto/kafka/znode_json.py": ("tests/runtime/zookeeper", "tests/broker_stub/zookeeper"),
     "proto/logs.py": ("tests/proto",),
     "proto/reload.py": ("tests/proto",),
     "proto/settings.py": ("tests/runtime/test_config.py", "tests/broker_stub/test_settings.py"),

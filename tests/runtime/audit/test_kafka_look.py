@@ -187,6 +187,20 @@ def test_looks_take_turns_where_there_is_too_much_for_one(monkeypatch: pytest.Mo
     assert peer.look("t")[1].last == ""
 
 
+def test_a_topic_that_the_broker_alone_knows_is_found_also_where_one_request_is_too_small_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_look, "PAGE_MAX", 3)
+    peer = KafkaPeer()
+    peer.cluster.topics["u"] = peer.cluster.topics["t"]
+    peer.strangers = [
+        MetadataResponseTopic(0, "x", partitions=[MetadataResponsePartition(0, 0, 1, 0, [1], [1])])
+    ]
+    found, look = peer.look()
+    assert [(number, remedy) for number, _, remedy in found] == [(0, Remedy.FORGET)]
+    assert (look.examined, peer.asked) == (None, [None, ["t"], ["t"]])
+
+
 def test_a_look_at_some_topics_in_between_moves_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_look, "LOOK_MAX", 4)
     peer = KafkaPeer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -59,6 +60,23 @@ async def test_opening_asks_for_versions_and_requests_follow_in_order() -> None:
         (asked,) = peer.requests(ApiKey.API_VERSIONS)
         assert asked.client_software_name == "partition-controller"
         assert peer.requests(ApiKey.UPDATE_METADATA) == [REQUEST] * 3
+
+
+@pytest.mark.parametrize("size_max", [0, 2**16])
+async def test_only_a_long_response_is_decoded_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch, size_max: int
+) -> None:
+    decode, threads = connection_module.decode_response, []
+
+    def noted(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return decode(*given)
+
+    async with connected() as (_, connection):
+        monkeypatch.setattr(connection_module, "DECODED_AT_ONCE_MAX", size_max)
+        monkeypatch.setattr(connection_module, "decode_response", noted)
+        assert await connection.request(REQUEST, 8) == UpdateMetadataResponse()
+    assert [thread is threading.main_thread() for thread in threads] == [size_max > 0]
 
 
 async def test_one_request_is_in_flight_however_many_ask() -> None:
