@@ -25,7 +25,7 @@ from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import ApiVersionsResponse
 from proto.gen.kafka.update_metadata_request import UpdateMetadataRequest
 from proto.gen.kafka.update_metadata_response import UpdateMetadataResponse
-from proto.kafka.apis import ApiKey, RequestHeader, encode_response
+from proto.kafka.apis import ApiKey, RequestHeader, decode_response, encode_response
 from tests.support.runtime.kafka_peer import KafkaPeer, framed, response
 from tests.support.runtime.sessions import until
 
@@ -66,11 +66,11 @@ async def test_opening_asks_for_versions_and_requests_follow_in_order() -> None:
 async def test_only_a_long_response_is_decoded_beside_the_loop(
     monkeypatch: pytest.MonkeyPatch, size_max: int
 ) -> None:
-    decode, threads = connection_module.decode_response, []
+    threads = []
 
     def noted(*given: Any) -> Any:
         threads.append(threading.current_thread())
-        return decode(*given)
+        return decode_response(*given)
 
     async with connected() as (_, connection):
         monkeypatch.setattr(connection_module, "DECODED_AT_ONCE_MAX", size_max)
