@@ -22,7 +22,7 @@ IDLE_S = 600.0
 CROWDED_IDLE_S = 60.0
 
 #: Requests are decoded before their callers are authorised. What is decoded takes up to 50 bytes of memory for each
-#: byte received (docs/adr/0010), and entries of two bytes take 0.25 s for each MiB, in which nothing else happens.
+#: byte received (docs/adr/0010), and entries of two bytes take 0.25 s for each MiB of a thread.
 REQUEST_BYTES_MAX = 2 * 2**20
 #: For requests that grow with the number of partitions: AlterPartition has some 55 bytes for each that a broker leads,
 #: CreateTopics some 30 for each with three replicas. So 190,000 and 350,000 partitions fit.

@@ -10,10 +10,10 @@ import asyncio
 import ssl
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -48,10 +48,14 @@ from proto.kafka.apis import APIS, ApiKey, decode_request_header, encode_respons
 from proto.kafka.primitives import MalformedMessageError
 from proto.tasks import end_all
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 #: How long one request may take to arrive once it began, and a response to leave.
 TRANSFER_S = 30.0
+#: Longer requests and their responses are decoded and encoded in a thread; so are responses that no request bounds.
+AT_ONCE_BYTES_MAX = 2**16
+_OF_EVERYTHING = frozenset({ApiKey.METADATA, ApiKey.LIST_PARTITION_REASSIGNMENTS})
 
 _SIZE = struct.Struct("!i")
 #: The API's number and version, and the correlation id: what every request begins with.
@@ -240,7 +244,9 @@ class _Connection:
                 return encode_response(refusal, 0, header.correlation_id), None
             raise _HangUpError(f"{key.name} version {header.api_version} is not served here")
         # Kafka looks at nothing behind a request's end, where librdkafka's Metadata for all topics has three bytes.
-        request = APIS[key].request.decode_at(frame, start, header.api_version, exact=False)
+        decode = APIS[key].request.decode_at
+        long = len(frame) > AT_ONCE_BYTES_MAX
+        request = await _made(long, decode, frame, start, header.api_version, exact=False)
         if isinstance(request, SaslHandshakeRequest | SaslAuthenticateRequest):
             response, close_after_s = await authentication.answer(request, header.api_version)
             return encode_response(response, header.api_version, header.correlation_id), close_after_s
@@ -253,8 +259,10 @@ class _Connection:
             ), None
         call = Call(self._controller, header.api_version, request, principal, self._listener, self._gone)
         response = await self._handled(key, call)
+        long = long or key in _OF_EVERYTHING
         try:
-            return encode_response(response, header.api_version, header.correlation_id), None
+            encoded = await _made(long, encode_response, response, header.api_version, header.correlation_id)
+            return encoded, None
         except (ValueError, OverflowError, struct.error):
             log.exception("response_not_encoded", api=key.name, version=header.api_version)
             raise _HangUpError(f"{key.name}: the response cannot be encoded") from None
@@ -286,6 +294,11 @@ class _Connection:
         code = getattr(response, "error_code", 0)
         error = ErrorCode(code).name if code in set(ErrorCode) else str(code)
         self._controller.daemon.metrics.requests.labels(key.name, error).inc()
+
+
+async def _made(long: bool, make: Callable[..., T], *given: Any, **named: Any) -> T:
+    """What ``make`` returns; made in a thread where it may take long."""
+    return await asyncio.to_thread(make, *given, **named) if long else make(*given, **named)
 
 
 def _shown(peer: Any) -> str:

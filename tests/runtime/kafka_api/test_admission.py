@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,7 @@ from controller.runtime.kafka_api.api_table import METHOD_NAMES, SERVED
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.list_groups_request import ListGroupsRequest
-from proto.kafka.apis import APIS, ApiKey, encode_request
+from proto.kafka.apis import APIS, ApiKey, encode_request, encode_response
 from tests.support.runtime.kafka_callers import calling, kafka_server
 
 HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
@@ -207,6 +209,34 @@ async def test_a_long_request_about_partitions_is_answered(tmp_path: Path) -> No
             assert await caller.frame()
     finally:
         daemon.state_log.close()
+
+
+@pytest.mark.parametrize("long", [False, True])
+async def test_only_long_requests_and_their_responses_are_made_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
+) -> None:
+    threads = []
+
+    def noted(*given: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return encode_response(*given)
+
+    def decoded(*given: Any, **named: Any) -> AlterPartitionRequest:
+        threads.append(threading.current_thread())
+        return AlterPartitionRequest.decode_at(*given, **named)
+
+    apis = {ApiKey.ALTER_PARTITION: SimpleNamespace(request=SimpleNamespace(decode_at=decoded))}
+    monkeypatch.setattr(server, "APIS", apis)
+    monkeypatch.setattr(server, "encode_response", noted)
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    try:
+        async with kafka_server(daemon) as port, calling(port) as caller:
+            frame = encode_request(AlterPartitionRequest(1, 1), 0, 1, "c") + bytes(2**16 if long else 0)
+            await caller.send(struct.pack("!i", len(frame)) + frame)
+            assert await caller.frame()
+    finally:
+        daemon.state_log.close()
+    assert [thread is threading.main_thread() for thread in threads] == [not long] * 2
 
 
 async def test_who_has_left_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.kafka_api import admission
 from controller.runtime.kafka_api import call as call_module
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
+from controller.runtime.kafka_api.apis import cluster as cluster_apis
 from controller.runtime.kafka_api.apis import topics as topics_module
 from controller.runtime.kafka_api.call import FORWARDED, FORWARDED_CHANGES, Call, Controller
 from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
@@ -222,6 +223,29 @@ def deletions(version: int) -> DeleteTopicsRequest:
         return DeleteTopicsRequest(topic_names=["t", "nope"])
     named = [DeleteTopicState("t"), DeleteTopicState("u", b"u" * 16)]
     return DeleteTopicsRequest([*named, DeleteTopicState(None, b"x" * 16), DeleteTopicState(None, b"u" * 16)])
+
+
+@pytest.mark.parametrize("topics", [None, by_name("t", "u")], ids=["all", "named"])
+async def test_others_have_their_turn_while_metadata_is_collected(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, topics: Any
+) -> None:
+    monkeypatch.setattr(cluster_apis, "TOPICS_AT_ONCE", 1)
+    turns = list[int]()
+
+    async def other() -> None:
+        turns.append(len(turns))
+
+    task = asyncio.create_task(other())
+    assert [each.name for each in (await asked.ask(MetadataRequest(topics))).topics] == ["t", "u"]
+    assert turns == [0]
+    await task
+
+    async def resigns() -> None:
+        monkeypatch.setattr(Controller, "term", None)
+
+    task = asyncio.create_task(resigns())
+    assert await asked.ask(MetadataRequest(topics)) is None
+    await task
 
 
 def metadata(version: int) -> MetadataRequest:

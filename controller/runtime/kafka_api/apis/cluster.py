@@ -11,6 +11,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.runtime.kafka.endpoints import Node, clients_endpoint, kafka_brokers
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call
+from controller.runtime.observe.loop_lag import in_turns
 from controller.runtime.term import Term
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import (
@@ -31,6 +32,8 @@ from proto.gen.kafka.metadata_response import (
 from proto.kafka.primitives import ZERO_UUID
 from proto.security.authorization import Operation, topic
 
+#: Then others have their turn.
+TOPICS_AT_ONCE = 20
 #: From this version on, a topic in an answer may have no name; requests name topics by id from version 10 on.
 _NULL_NAMES = 12
 
@@ -89,16 +92,19 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
     )
     asked = call.request.topics
     if asked is None or (call.version == 0 and not asked):
-        response.topics = [
-            _topic(term, known)
-            for name, known in cluster.topics.items()
-            if not _goes(cluster, known)
-            and call.controller.allows(call.principal, Operation.DESCRIBE, topic(name), quiet=True)
-        ]
-        return response
-    once = {(each.name, each.topic_id if each.name is None else ZERO_UUID): None for each in asked}
-    response.topics = [_named(call, term, name, topic_id) for name, topic_id in once]
-    return response
+        async for some in in_turns(list(cluster.topics.values()), TOPICS_AT_ONCE):
+            response.topics += [
+                _topic(term, known)
+                for known in some
+                if not _goes(cluster, known)
+                and call.controller.allows(call.principal, Operation.DESCRIBE, topic(known.name), quiet=True)
+            ]
+    else:
+        once = {(each.name, each.topic_id if each.name is None else ZERO_UUID): None for each in asked}
+        async for pairs in in_turns(once, TOPICS_AT_ONCE):
+            response.topics += [_named(call, term, name, topic_id) for name, topic_id in pairs]
+    # What was told may be a former leader's view by now.
+    return response if call.controller.term is term else None
 
 
 def _named(

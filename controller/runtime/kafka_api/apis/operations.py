@@ -14,6 +14,7 @@ from controller.core.requests.reassignment import (
     PartitionReassignment,
 )
 from controller.runtime.kafka_api.call import Call, message_of
+from controller.runtime.observe.loop_lag import in_turns
 from proto.gen.kafka.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
 from proto.gen.kafka.alter_partition_reassignments_response import (
     AlterPartitionReassignmentsResponse,
@@ -137,15 +138,16 @@ async def list_reassignments(
         named = [(t.name, number) for t in request.topics for number in t.partition_indexes]
     reply = await call.ask(ListPartitionReassignments(named))
     by_topic: dict[str, list[OngoingPartitionReassignment]] = defaultdict(list)
-    for ongoing in reply.partitions:
-        by_topic[ongoing.topic].append(
-            OngoingPartitionReassignment(
-                partition_index=ongoing.partition,
-                replicas=list(ongoing.replicas),
-                adding_replicas=list(ongoing.adding),
-                removing_replicas=list(ongoing.removing),
+    async for some in in_turns(reply.partitions):
+        for ongoing in some:
+            by_topic[ongoing.topic].append(
+                OngoingPartitionReassignment(
+                    partition_index=ongoing.partition,
+                    replicas=list(ongoing.replicas),
+                    adding_replicas=list(ongoing.adding),
+                    removing_replicas=list(ongoing.removing),
+                )
             )
-        )
     return ListPartitionReassignmentsResponse(
         error_code=reply.error,
         error_message=None,
