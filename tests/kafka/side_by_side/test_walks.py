@@ -38,7 +38,7 @@ TOPIC = znode_paths.topic_path("t")
 @pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.kafka_long
-@pytest.mark.parametrize("steps, together", [(15, 1), (8, 4)])
+@pytest.mark.parametrize(("steps", "together"), [(15, 1), (8, 4)])
 def test_both_controllers_do_the_same(tmp_path: Path, steps: int, together: int) -> None:
     require("3.9.1")
     said: list[str] = []
