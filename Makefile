@@ -220,7 +220,7 @@ down: ## stop the cluster in containers
 	deploy/up.sh --down
 
 .PHONY: kafka-walks
-kafka-walks: java kafka-jars ## random operations under Kafka 3.9.1's own controller and under ours: the same answers and znodes; ARGS: --seeds 1:30, --steps 30
+kafka-walks: java kafka-jars ## random operations under Kafka 3.9.1's own controller and under ours: the same answers and znodes; ARGS: --seeds 1:30, --steps 30, --together 4
 	$(BIN)/python -m tests.kafka.side_by_side.walks $(ARGS)
 
 .PHONY: containers

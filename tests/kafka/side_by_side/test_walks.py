@@ -27,8 +27,9 @@ from proto.gen.kafka.update_metadata_request import (
 from proto.kafka.apis import Message, decode_request_header, encode_request
 from tests.kafka.conftest import require
 from tests.kafka.side_by_side.acceptors import AcceptingBroker
+from tests.kafka.side_by_side.lanes import comparable, compared, told
 from tests.kafka.side_by_side.run_deviations import unexplained
-from tests.kafka.side_by_side.walks import comparable, compared, told, walk
+from tests.kafka.side_by_side.walks import walk
 
 STATE = znode_paths.state_path("t", 0)
 TOPIC = znode_paths.topic_path("t")
@@ -37,11 +38,12 @@ TOPIC = znode_paths.topic_path("t")
 @pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.kafka_long
-def test_both_controllers_do_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("steps", "together"), [(15, 1), (8, 4)])
+def test_both_controllers_do_the_same(tmp_path: Path, steps: int, together: int) -> None:
     require("3.9.1")
     said: list[str] = []
-    assert not walk(1, 15, tmp_path, said.append), "\n".join(said)
-    assert len(said) == 15
+    assert not walk(1, steps, tmp_path, said.append, together), "\n".join(said)
+    assert len(said) > steps if together > 1 else len(said) == steps
 
 
 def state(leader: int, isr: list[int], epoch: int) -> str:

@@ -1,5 +1,5 @@
-"""``make kafka-walks``: random operations, one after another, on two clusters, of which Kafka 3.9.1's own controller
-leads one and ours the other. After each, the same must be answered, and the same must stand in ZooKeeper.
+"""``make kafka-walks``: random operations on two clusters, of which Kafka 3.9.1's own controller leads one and ours the
+other. After each, or after several at once, the same must be answered, and the same must stand in ZooKeeper.
 
 The brokers are those of ``tests.kafka.side_by_side.acceptors``: they register, accept every control request and hold
 nothing. What a leader would say is said for it.
@@ -10,22 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from controller.core import znode_paths
 from controller.embedded_kafka import jars
-from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import EnvironmentFault
 from controller.maven import UnreachableFault
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -34,7 +29,12 @@ from proto.gen.kafka.alter_partition_reassignments_request import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from proto.gen.kafka.alter_partition_request import AlterPartitionRequest, PartitionData, TopicData
+from proto.gen.kafka.alter_partition_request import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
 from proto.gen.kafka.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -59,25 +59,11 @@ from proto.gen.kafka.list_partition_reassignments_request import (
     ListPartitionReassignmentsTopics,
 )
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
-from proto.kafka.apis import Message
-from tests.kafka.requests import ask
-from tests.kafka.side_by_side import znodes
-from tests.kafka.side_by_side.peers import (
-    ALTER_PARTITION_VERSION,
-    Contestant,
-    KafkaAcceptors,
-    Kafkas,
-    Ours,
-    zxid,
-)
-from tests.kafka.side_by_side.run_deviations import unexplained
+from tests.kafka.side_by_side.lanes import BROKERS, Lane, differences, settle, stand_still
+from tests.kafka.side_by_side.peers import Kafkas, Ours
 
-BROKERS = (0, 1, 2, 3)
-#: So long without a write and without a request to a broker, a step is over.
-QUIET_S = 1.0
-#: The same for what seems to differ.
+#: A step after which the clusters seem to differ is over only after so long.
 PATIENT_S = 5.0
-TIMEOUT_S = 60.0
 #: Of both controllers, in turn by seed.
 SETTINGS: Sequence[Mapping[str, int]] = (
     {},
@@ -86,140 +72,13 @@ SETTINGS: Sequence[Mapping[str, int]] = (
     {},
     {"delete_topic_enable": False},
 )
-#: Texts that Kafka words otherwise; what a clock gives; and epochs: Kafka writes states in which nothing changes, for
-#: each replica that a new controller does not find, and ours writes none (docs/performance.md, leaders first).
-_NOT_COMPARED = frozenset({"error_message", "throttle_time_ms", "leader_epoch", "partition_epoch"})
-_EPOCHS = re.compile(r'"(?:controller|leader)_epoch":[E\d]+,?')
-_OF_A_PARTITION = re.compile(rf"{znode_paths.TOPICS}/([^/]+)/partitions/")
-
-
 #: Maintenance begins by itself otherwise, when half of the brokers are gone.
 _OF_OURS: Mapping[str, int] = {"maintenance_offline_brokers_percentage": 0}
+#: An id that no topic has.
+_NO_TOPIC = bytes(15) + b"\7"
 _WRONG_CONFIG = (
     ("retention.ms", "x"), ("min.insync.replicas", "0"), ("segment.bytes", None)
 )  # fmt: skip
-
-
-class Lane:
-    """One cluster."""
-
-    def __init__(
-        self,
-        name: str,
-        stack: ExitStack,
-        directory: Path,
-        make: Callable[..., Contestant],
-        settings: Mapping[str, int],
-    ) -> None:
-        self.name = name
-        ensemble = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper", force_sync=False))
-        self._port = ensemble.servers[0].client_port
-        self.zk = KazooClient(ensemble.connect_string, timeout=60)
-        self.zk.start(30)
-        stack.callback(self.zk.close)
-        stack.callback(self.zk.stop)
-        for path in (znode_paths.TOPICS, znode_paths.DELETE_TOPICS, "/config/changes", "/config/topics"):
-            self.zk.ensure_path(path)
-        self.acceptors = KafkaAcceptors(ensemble.connect_string, count=len(BROKERS), hold=True)
-        stack.callback(self.acceptors.stop)
-        self.contestant = make(ensemble.connect_string, directory, **settings)
-        stack.callback(self.contestant.stop)
-        self.contestant.start()
-
-    def marks(self) -> tuple[Any, ...]:
-        """They stay the same while nothing is written, and no broker is sent anything."""
-        return zxid(self._port), self.acceptors.command("")
-
-    def fail_over(self) -> None:
-        """The controller is elected anew. Raises TimeoutError."""
-        before, deadline = self.zk.get(znode_paths.CONTROLLER_EPOCH)[0], time.monotonic() + TIMEOUT_S
-        self.zk.delete(znode_paths.CONTROLLER)
-        while self.zk.get(znode_paths.CONTROLLER_EPOCH)[0] == before:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name}: nobody was elected")
-            time.sleep(0.02)
-
-    def state(self, topic: str, number: int) -> tuple[dict[str, Any], int] | None:
-        """The content of a state znode, and its version."""
-        try:
-            data, stat = self.zk.get(znode_paths.state_path(topic, number))
-        except NoNodeError:
-            return None
-        return json.loads(data), stat.version
-
-    def registered(self) -> list[str]:
-        return self.zk.get_children(znode_paths.BROKER_IDS)  # type: ignore[no-any-return]
-
-    def deleted(self) -> list[str]:
-        """Topics that wait for their deletion."""
-        return self.zk.get_children(znode_paths.DELETE_TOPICS)  # type: ignore[no-any-return]
-
-    def epoch(self, broker: int) -> int:
-        stat = self.zk.exists(znode_paths.broker_path(broker))
-        return -1 if stat is None else stat.czxid
-
-    def ask(self, request: Message, version: int) -> Any:
-        return comparable(msgspec.to_builtins(ask(self.contestant.address, request, version, TIMEOUT_S)))
-
-    def put(self, path: str, data: bytes) -> str:
-        """Create a znode, or write it."""
-        try:
-            self.zk.create(path, data, makepath=True)
-            return "created"
-        except NodeExistsError:
-            self.zk.set(path, data)
-            return "written"
-
-
-def settle(lanes: Sequence[Lane], quiet_s: float = QUIET_S) -> None:
-    """Until the step is over in all. Raises TimeoutError."""
-    last, since, deadline = None, time.monotonic(), time.monotonic() + TIMEOUT_S
-    while time.monotonic() - since < quiet_s:
-        if (now := [lane.marks() for lane in lanes]) != last:
-            last, since = now, time.monotonic()
-        if since > deadline:
-            raise TimeoutError("a step does not end")
-        time.sleep(0.05)
-
-
-def comparable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: comparable(v) for k, v in sorted(value.items()) if k not in _NOT_COMPARED}
-    if isinstance(value, list):
-        return sorted((comparable(each) for each in value), key=repr)
-    return value
-
-
-def compared(found: Mapping[str, str]) -> dict[str, str]:
-    """What is the same under both. Of topics that wait for their deletion, Kafka takes replicas out of the ISR one by
-    one, and ours all at once."""
-    return {
-        path: _EPOCHS.sub("", data)
-        for path, data in found.items()
-        if path != znode_paths.CONTROLLER_EPOCH
-        and (
-            (part := _OF_A_PARTITION.match(path)) is None
-            or f"{znode_paths.DELETE_TOPICS}/{part[1]}" not in found
-        )
-    }
-
-
-def told(
-    found: Mapping[str, Mapping[str, Any]], registered: Collection[str], deleted: Collection[str]
-) -> dict[str, Any]:
-    """What registered brokers were told of each other and of topics that do not wait for their deletion."""
-    shown: dict[str, Any] = {}
-    for broker, entries in found.items():
-        if broker not in registered:
-            continue
-        for what, value in entries.items():
-            if what == "brokers":
-                shown[f"broker {broker} was told of brokers"] = [id_ for id_ in value if id_ in BROKERS]
-            elif what.rpartition(" ")[2].rpartition("-")[0] not in deleted:
-                shown[f"broker {broker} was told, {what}"] = value
-    return shown
-
-
 Step = Callable[[Lane], Any]
 
 
@@ -260,11 +119,35 @@ class Walk:
             self._features: 1,
             self._garbage: 3,
         }
+        self._without_answer = {
+            self._create,
+            self._expand,
+            self._delete,
+            self._drop,
+            self._restore,
+            self._bounce,
+            self._elect_by_znode,
+            self._reassign_by_znode,
+            self._isr_written,
+            self._fail_disk,
+            self._configure,
+            self._garbage,
+        }
+        self._losses = {self._drop, self._bounce, self._fail_disk}
 
-    def steps(self, count: int) -> Iterator[tuple[str, Step]]:
-        yield self._create()
-        for _ in range(count - 1):
-            (draw,) = self._random.choices([*self._kinds], [*self._kinds.values()])
+    def group(self, most: int) -> Iterator[tuple[str, Step]]:
+        """At most so many steps, of which each is to be done before the next one is drawn. Of several none has an
+        answer, and only one takes replicas away: ours handles brokers that die at once together (reference, section 14,
+        point 4)."""
+        kinds = dict(self._kinds)
+        if most > 1:
+            kinds = {draw: weight for draw, weight in kinds.items() if draw in self._without_answer}
+        for _ in range(self._random.randint(1, most)):
+            draw = self._create
+            if self._made:
+                (draw,) = self._random.choices([*kinds], [*kinds.values()])
+            if most > 1 and draw in self._losses:
+                kinds = {draw: weight for draw, weight in kinds.items() if draw not in self._losses}
             yield draw()
 
     # what there is
@@ -355,7 +238,9 @@ class Walk:
         )
 
     def _expand(self) -> tuple[str, Step]:
-        topics = self._topics()
+        never_led = {topic for topic, _ in self._never_led()}.intersection(self._first.deleted())
+        # Of a topic that is to be deleted Kafka's takes out all partitions that nobody has led.
+        topics = {name: told for name, told in self._topics().items() if name not in never_led}
         if not topics:
             return self._create()
         name = self._random.choice([*topics])
@@ -494,7 +379,7 @@ class Walk:
     def _reassign_by_znode(self) -> tuple[str, Step]:
         if self._first.zk.exists(znode_paths.REASSIGN_PARTITIONS):
             # Kafka's controller does not look at what is written over one that is being carried out.
-            return self._reassign()
+            return self._isr_written()
         chosen = self._targets()
         entries = [{"topic": t, "partition": n, "replicas": replicas} for t, n, replicas in chosen]
         data = json.dumps({"version": 1, "partitions": entries}).encode()
@@ -599,6 +484,9 @@ class Walk:
         recovering = self._random.random() < 0.1
         former = self._random.random() < 0.05
         failed = set(self._failed)
+        # Version 2 names topics by their ids, and 3 tells the broker epochs of members.
+        api_version = self._random.choice([1, 2, 3])
+        unknown = api_version >= 2 and self._random.random() < 0.05
 
         def step(lane: Lane) -> Any:
             found = lane.state(topic, number)
@@ -612,17 +500,27 @@ class Walk:
             asked = PartitionData(
                 number,
                 state["leader_epoch"] + stale_epoch,
-                wanted,
-                leader_recovery_state=int(recovering),
-                partition_epoch=version + stale,
+                wanted if api_version <= 2 else [],
+                [] if api_version <= 2 else [BrokerState(b, lane.epoch(b)) for b in wanted],
+                int(recovering),
+                version + stale,
             )
-            request = AlterPartitionRequest(
-                leader, lane.epoch(leader) - former, [TopicData(topic, partitions=[asked])]
+            beside = PartitionData(99)
+            named = (
+                TopicData(topic, partitions=[asked, beside])
+                if api_version < 2
+                else TopicData(
+                    topic_id=_NO_TOPIC if unknown else lane.topic_id(topic), partitions=[asked, beside]
+                )
             )
-            return lane.ask(request, ALTER_PARTITION_VERSION)
+            request = AlterPartitionRequest(leader, lane.epoch(leader) - former, [named])
+            return lane.ask(request, api_version)
 
-        odd = f"version {stale:+d}, leader epoch {stale_epoch:+d}{', recovering' * recovering}{', of before' * former}"
-        return f"the leader of {topic}-{number} proposes ISR {isr}, {odd}", step
+        odd = (
+            f"version {stale:+d}, leader epoch {stale_epoch:+d}{', recovering' * recovering}{', of before' * former}"
+            f"{', of no topic' * unknown}"
+        )
+        return f"the leader of {topic}-{number} proposes ISR {isr} by version {api_version}, {odd}", step
 
     def _isr_written(self) -> tuple[str, Step]:
         """As leaders of old versions do it: by themselves, and then they tell."""
@@ -706,39 +604,32 @@ class Walk:
         return f"{path} {data.decode()}", step
 
 
-def _differences(lanes: Sequence[Lane]) -> list[str]:
-    kafka, ours = (compared(znodes.snapshot(lane.zk)) for lane in lanes)
-    theirs, own = (told(lane.acceptors.told(), lane.registered(), lane.deleted()) for lane in lanes)
-    return [
-        *unexplained(kafka, ours, set()),
-        *(
-            f"{what}: {theirs.get(what)} by Kafka's controller, {own.get(what)} by ours"
-            for what in sorted(theirs.keys() | own.keys())
-            if theirs.get(what) != own.get(what)
-        ),
-    ]
-
-
-def walk(seed: int, count: int, directory: Path, say: Callable[[str], None]) -> list[str]:
-    """Walk until the clusters differ; in what."""
+def walk(seed: int, count: int, directory: Path, say: Callable[[str], None], together: int = 1) -> list[str]:
+    """Walk until the clusters differ; in what. ``together``: so many things at most happen before the controllers
+    look."""
     with ExitStack() as stack:
         lanes = [
             Lane(name, stack, directory / name, make, {**SETTINGS[seed % len(SETTINGS)], **own})
             for name, make, own in (("kafka", Kafkas, {}), ("ours", Ours, _OF_OURS))
         ]
         settle(lanes)
-        for number, (what, step) in enumerate(Walk(seed, lanes[0]).steps(count), 1):
-            say(f"seed {seed}, {number}: {what}")
-            answers = [step(lane) for lane in lanes]
+        drawn = Walk(seed, lanes[0])
+        for number in range(1, count + 1):
+            whats, answers = [], []
+            with stand_still(lanes) if together > 1 else nullcontext():
+                for what, step in drawn.group(together):
+                    whats.append(what)
+                    say(f"seed {seed}, {number}: {what}")
+                    answers = [step(lane) for lane in lanes]
             settle(lanes)
-            if found := _differences(lanes):
+            if found := differences(lanes):
                 # Whoever stood still for a second may have gone on.
                 settle(lanes, PATIENT_S)
-                found = _differences(lanes)
+                found = differences(lanes)
             if answers[0] != answers[1]:
                 found.insert(0, f"Kafka's controller answers {answers[0]}, ours {answers[1]}")
             if found:
-                return [f"seed {seed}, step {number}, {what}", *found]
+                return [f"seed {seed}, step {number}, {'; '.join(whats)}", *found]
     return []
 
 
@@ -746,6 +637,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kafka.side_by_side.walks", description=__doc__)
     parser.add_argument("--seeds", default="1:4", help="FIRST:BEYOND")
     parser.add_argument("--steps", type=int, default=40, help="of each walk")
+    parser.add_argument(
+        "--together",
+        type=int,
+        default=1,
+        help="so many things at most happen at once in a step; 1: also requests",
+    )
     options = parser.parse_args(arguments)
     try:
         jars.KAFKA.fetch(jars.NEWEST)
@@ -757,7 +654,13 @@ def main(arguments: list[str]) -> int:
     for seed in range(first, beyond):
         try:
             with tempfile.TemporaryDirectory(prefix="pc-walk-") as directory:
-                found = walk(seed, options.steps, Path(directory), lambda line: print(line, flush=True))
+                found = walk(
+                    seed,
+                    options.steps,
+                    Path(directory),
+                    lambda line: print(line, flush=True),
+                    options.together,
+                )
         except (EnvironmentFault, TimeoutError) as fault:
             # Of one walk: the others go on.
             found = [f"seed {seed}: not walked to its end: {fault}"]
