@@ -422,6 +422,13 @@ def test_a_line_that_would_fill_the_memory_is_not_taken(
     assert taker.fill() == []
 
 
+def test_members_of_gzip_that_lie_in_one_piece_are_all_read(taker: Taker) -> None:
+    packed = gzip.compress(lines(0, 3)) + gzip.compress(lines(3, 5)) + gzip.compress(lines(5, 6))
+    (taker.logs / "state-change.2.jsonl.gz").write_bytes(packed)
+    (piece,) = taker.fill()
+    assert (piece.lines, piece.after.taken) == (6, len(lines(0, 6)))
+
+
 def test_a_copy_beside_its_original_is_a_log_of_its_own_and_a_moved_directory_is_not(taker: Taker) -> None:
     (taker.logs / "a").mkdir()
     (taker.logs / "a" / "state-change.jsonl").write_bytes(lines(0, 10))
