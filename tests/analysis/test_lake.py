@@ -652,6 +652,8 @@ def test_what_is_read_of_a_log_is_added_to_what_is_known_of_it() -> None:
     assert (after.node, after.first_us, after.last_us) == (7, 1, 6)
     first = _with_counts(TakenFile("id", "file:/log"), read)
     assert (first.lines, first.role, first.first_us, first.last_us) == (3, "controller", 5, 6)
+    zero: Any = Row(**counts, role="controller", node=0, first_us=0, last_us=0)
+    assert _with_counts(TakenFile("id", "file:/log"), zero).node == 0
 
 
 @pytest.mark.parametrize(
