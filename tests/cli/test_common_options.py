@@ -192,6 +192,19 @@ async def test_a_partition_may_have_several_problems(monkeypatch: pytest.MonkeyP
     assert found == {("t", 0): ["broker 1 refuses", "broker 2 refuses"]}
 
 
+async def test_without_the_controller_s_answer_no_problem_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def ask(*_: Any) -> Any:
+        raise admin.NoAnswerError("nobody answers")
+
+    monkeypatch.setattr(admin, "ask", ask)
+    assert not await replica_problems.replica_problems(
+        Options("h:1", "table", 1.0), ClusterState(1, "c:1", 7)
+    )
+    assert "(nobody answers): refusals of brokers are not known" in capsys.readouterr().err
+
+
 # --- questions -----------------------------------------------------------------------------------------------
 
 

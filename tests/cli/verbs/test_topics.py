@@ -9,6 +9,7 @@ import pytest
 
 from controller.cli.common import attribution, progress
 from controller.cli.pctl import topics
+from controller.client import admin
 from controller.core.effects import TopicInfo
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
@@ -132,6 +133,17 @@ def test_every_broker_of_an_assignment_has_an_id_that_there_may_be(monkeypatch: 
     for ids in (f"1:{2**31}", f"{2**31}:1"):
         shown = typed(f"topics create t --replica-assignment {ids}")
         assert (shown.exit_code, "broker ids must be at most" in shown.stderr) == (EXIT_FAILED, True)
+
+
+def test_a_topic_whose_size_nobody_tells_is_deleted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(
+        cluster(LED),
+        DescribeReplicas=admin.NoAnswerError("nobody answers"),
+        DeleteTopics=pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(name="t")]),
+    ).install(monkeypatch, topics, attribution)
+    shown = typed("topics delete t --yes --no-wait")
+    assert (shown.exit_code, json.loads(shown.stdout)[0]["size"]) == (0, "unknown")
+    assert asked.methods == ["DescribeReplicas", "DeleteTopics"]
 
 
 @pytest.mark.parametrize(
