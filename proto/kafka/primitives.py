@@ -292,13 +292,6 @@ def read_string(data: bytes, at: int, flexible: bool) -> tuple[str, int]:
     return value or "", at
 
 
-def read_nullable_bytes(
-    data: bytes, at: int, flexible: bool, nullable: bool = True
-) -> tuple[bytes | None, int]:
-    size, at = read_nullable_count(data, at, flexible, nullable)
-    return (None, at) if size < 0 else (data[at : at + size], at + size)
-
-
 def read_bytes(data: bytes, at: int, flexible: bool) -> tuple[bytes, int]:
     size, at = read_nullable_count(data, at, flexible, False)
     return data[at : at + size], at + size

@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.analysis.errors import ReportError
 from controller.analysis.intake import conversion, screening
 from controller.analysis.intake.conversion import convert
 from controller.analysis.intake.fields import COMMIT_KINDS, EVENT_KINDS, fields_kept
 from controller.analysis.intake.screening import FileCheck
+from controller.analysis.job import _reading_early
 from controller.analysis.lines import time_of
 from proto.statelog.schema import INT_FIELDS, KINDS, LIST_FIELDS, TEXT_CHARS_MAX
 from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS, changed
@@ -197,3 +199,18 @@ def test_a_file_that_cannot_be_read_to_its_end_leaves_nothing(
     failed = FileCheck(0, "unreadable: Input/output error", readable=False)
     assert convert(str(log), "", str(target), True) == (failed, None)
     assert list(target.parent.iterdir()) == []
+
+
+def test_what_was_converted_early_goes_with_a_report_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "state-change.jsonl").write_text(f"{GOOD}\n")
+    staging = tmp_path / "out" / "_staging"
+
+    def failing() -> None:
+        with _reading_early([tmp_path], str(tmp_path / "out")) as begun:
+            assert begun is not None
+            staging.mkdir(parents=True, exist_ok=True)
+            raise ReportError("Spark failed")
+
+    with pytest.raises(ReportError):
+        failing()
+    assert not staging.exists()

@@ -422,6 +422,13 @@ def test_a_line_that_would_fill_the_memory_is_not_taken(
     assert taker.fill() == []
 
 
+def test_members_of_gzip_that_lie_in_one_piece_are_all_read(taker: Taker) -> None:
+    packed = gzip.compress(lines(0, 3)) + gzip.compress(lines(3, 5)) + gzip.compress(lines(5, 6))
+    (taker.logs / "state-change.2.jsonl.gz").write_bytes(packed)
+    (piece,) = taker.fill()
+    assert (piece.lines, piece.after.taken) == (6, len(lines(0, 6)))
+
+
 def test_a_copy_beside_its_original_is_a_log_of_its_own_and_a_moved_directory_is_not(taker: Taker) -> None:
     (taker.logs / "a").mkdir()
     (taker.logs / "a" / "state-change.jsonl").write_bytes(lines(0, 10))
@@ -645,6 +652,8 @@ def test_what_is_read_of_a_log_is_added_to_what_is_known_of_it() -> None:
     assert (after.node, after.first_us, after.last_us) == (7, 1, 6)
     first = _with_counts(TakenFile("id", "file:/log"), read)
     assert (first.lines, first.role, first.first_us, first.last_us) == (3, "controller", 5, 6)
+    zero: Any = Row(**counts, role="controller", node=0, first_us=0, last_us=0)
+    assert _with_counts(TakenFile("id", "file:/log"), zero).node == 0
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,9 @@ async def test_a_watch_tries_again_after_its_pause(monkeypatch: pytest.MonkeyPat
     assert pauses == [2.5, 2.5]
 
 
-async def test_a_watch_goes_on_in_another_session(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_goes_on_in_another_session(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rounds: list[int] = []
     opened: list[Any] = []
 
@@ -118,6 +120,7 @@ async def test_a_watch_goes_on_in_another_session(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(KeyboardInterrupt):
         await options._repeat(Options("h:1", "tsv", 1.0), 0.0, work)
     assert rounds == [1, 1, 2, 2]
+    assert capsys.readouterr().out == "\n\n", "an empty line before all but the first"
 
 
 def test_a_session_is_opened_where_it_is_asked_for_and_nothing_is_made(
@@ -187,6 +190,19 @@ async def test_a_partition_may_have_several_problems(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(admin, "ask", ask)
     found = await replica_problems.replica_problems(Options("h:1", "table", 1.0), ClusterState(1, "c:1", 7))
     assert found == {("t", 0): ["broker 1 refuses", "broker 2 refuses"]}
+
+
+async def test_without_the_controller_s_answer_no_problem_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def ask(*_: Any) -> Any:
+        raise admin.NoAnswerError("nobody answers")
+
+    monkeypatch.setattr(admin, "ask", ask)
+    assert not await replica_problems.replica_problems(
+        Options("h:1", "table", 1.0), ClusterState(1, "c:1", 7)
+    )
+    assert "(nobody answers): refusals of brokers are not known" in capsys.readouterr().err
 
 
 # --- questions -----------------------------------------------------------------------------------------------
@@ -350,6 +366,22 @@ def test_a_load_waits_for_as_many_as_is_asked_for(
     arguments = ["--bootstrap=h:1", "--topic=t", f"--history={tmp_path / 'h'}", f"--acks={given}"]
     done = CliRunner().invoke(partition_controller, ["workload", *arguments])
     assert (done.exit_code, [plan.acks for plan in plans]) == (0, [acks]), done.output
+
+
+def test_a_load_has_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[load.Load] = []
+
+    async def running(plan: load.Load, _stop: asyncio.Event, _report: Callable[[Any], None]) -> str:
+        plans.append(plan)
+        return "done"
+
+    monkeypatch.setattr(load, "run", running)
+    given = (
+        f"--bootstrap=h:1 --topic=t --history={tmp_path / 'h'} --writers=2 --readers=3 --rate=4 --value-bytes=5"
+        " --acks=0 --request-timeout-ms=6 --delivery-timeout-ms=7"
+    )
+    assert CliRunner().invoke(partition_controller, ["workload", *given.split()]).exit_code == 0
+    assert plans == [load.Load(("h:1",), "t", tmp_path / "h", 2, 3, 4.0, 5, 0, 6, 7, tls=None)]
 
 
 @pytest.mark.parametrize(

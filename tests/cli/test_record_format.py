@@ -280,3 +280,10 @@ async def test_a_stream_that_broke_within_a_batch_goes_on_behind_what_was_printe
 
 def line(second: int, **more: object) -> str:
     return json.dumps({"ts": f"2026-01-14T10:00:{second:02}.000000Z", **more})
+
+
+def test_a_note_is_told_again_once_another_came_between(capsys: pytest.CaptureFixture[str]) -> None:
+    watcher = history_verbs._Watcher(Options("", "json", 1.0), filter_of(None, None, (), None, (), True))
+    for text in ("away", "away", "back", "away"):
+        watcher._note_once(text)
+    assert capsys.readouterr().err.split() == ["away", "back", "away"]

@@ -55,6 +55,9 @@ def test_nobody_but_its_owner_may_write_the_file(tmp_path: Path, before: int, af
     file = tmp_path / "tokens"
     file.touch()
     file.chmod(before)
+    left_behind = tmp_path / "tokens.new"
+    left_behind.touch()
+    left_behind.chmod(0o666)
     tokens("add", "alice", "--file", str(file))
     assert file.stat().st_mode & 0o777 == after
 

@@ -323,9 +323,10 @@ def test_access_to_zookeeper_may_be_in_the_environment_alone(monkeypatch: pytest
     assert main_module._access(flags) is None
     monkeypatch.setenv("PCTL_ZOOKEEPER_SSL_CLIENT_ENABLE", "true")
     assert main_module._access(flags) is not None
-    monkeypatch.setenv("PCTL_ZOOKEEPER_SSL_CLIENT_ENABLE", "perhaps")
-    with pytest.raises(click.UsageError):
-        main_module._access(flags)
+    for wrong in ("perhaps", ""):
+        monkeypatch.setenv("PCTL_ZOOKEEPER_SSL_CLIENT_ENABLE", wrong)
+        with pytest.raises(click.UsageError):
+            main_module._access(flags)
 
 
 async def test_a_topic_has_a_size_where_all_its_replicas_have(monkeypatch: pytest.MonkeyPatch) -> None:

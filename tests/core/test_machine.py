@@ -283,6 +283,16 @@ def test_collecting_waiting_modifications_is_linear(monkeypatch: pytest.MonkeyPa
     assert compared < 10 * count
 
 
+def test_waiting_modifications_are_handled_in_the_order_of_their_topics() -> None:
+    rig = idle(1)
+    rig.step(TOPIC_CHANGE)
+    names = [f"t{number:02}" for number in range(30)]
+    for name in reversed(names):
+        rig.step(modified(name))
+    handled = rig.machine._all_waiting_like(modified("first"))
+    assert [event.topic for event in handled] == ["first", *names]
+
+
 def test_what_was_handled_with_another_event_may_come_again() -> None:
     rig = idle(1)
     rig.step(TOPIC_CHANGE)

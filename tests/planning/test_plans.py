@@ -542,3 +542,9 @@ def test_min_isr_is_a_number_that_a_broker_takes(text: str, number: int | None) 
         return
     with pytest.raises(PlanError, match="must be a number from 1 to 99999"):
         min_isr_of(snapshot, "t", 1)
+
+
+def test_only_what_is_being_deleted_is_left_out_of_the_assignments() -> None:
+    small = Small((1, 2), {(name, 0): ((1, 2), 1, (1, 2)) for name in ("a", "b", "c")})
+    snapshot = replace(small.snapshot(), deleting=("b",))
+    assert list(snapshot.assignments()) == [(("a", 0), (1, 2)), (("c", 0), (1, 2))]

@@ -15,7 +15,8 @@ import pytest
 from proto.standard_streams import BEHIND_MAX, StandardError, is_interactive
 from tests.support.runtime.programs import environment
 
-#: Runs a command, and writes what a file is called that is opened after it, and what may be printed.
+#: Runs a command, and writes what a file is called that is opened after it, what may be printed, and whether programs
+#: that it starts have standard streams.
 PROGRAM = """
 import os, sys
 from {module} import main
@@ -25,6 +26,7 @@ except SystemExit:
     pass
 with open(sys.argv[1], "w") as found:
     found.write(f"{{found.fileno() > 2}} {{sys.stdout.isatty()}} {{sys.stderr.isatty()}} {{sys.stdin}}")
+    found.write(f" {{all(map(os.get_inheritable, range(3)))}}")
 """
 
 
@@ -42,7 +44,7 @@ def test_files_do_not_get_the_numbers_of_closed_streams(
 ) -> None:
     closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", PROGRAM.format(module=module)]
     subprocess.run([*closed, "found", *arguments], cwd=tmp_path, env=environment(), check=False)
-    assert (tmp_path / "found").read_text() == "True False False None"
+    assert (tmp_path / "found").read_text() == "True False False None True"
 
 
 def test_nobody_answers_where_standard_input_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

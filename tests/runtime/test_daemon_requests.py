@@ -28,6 +28,7 @@ from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.single_codecs import RESIGNATION
 from proto.gen import common_pb2
 from proto.gen import maintenance_pb2 as pb
+from proto.reload import Reloads
 
 WON: Any = SimpleNamespace(epoch=7, epoch_version=3)
 
@@ -169,6 +170,25 @@ async def test_the_first_bug_after_a_long_time_is_followed_by_a_pause_too(
     daemon._patience = SimpleNamespace(learn=learn)
     await daemon._candidate(SimpleNamespace(over=False))
     assert paused == [1, 1]
+
+
+def test_certificates_of_grpc_and_of_http_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def files(name: str) -> Any:
+        return SimpleNamespace(reload=lambda: read.append(name))
+
+    monkeypatch.setattr(module, "daemon_tls", lambda _: files("grpc"))
+    monkeypatch.setattr(module, "server_contexts", lambda *_: files("http"))
+    monkeypatch.setattr(module, "kafka_tls_files", lambda _: None)
+    monkeypatch.setattr(module, "Certificates", lambda *_: None)
+    settings = SimpleNamespace(
+        tls_files=object(), https=True, http_client_auth="none", zookeeper_tls_files=None, sources={}
+    )
+    daemon: Any = SimpleNamespace(settings=settings, reloads=Reloads())
+    Daemon._read_certificates(daemon)
+    daemon.reloads.reload()
+    assert read == ["grpc", "http"]
 
 
 def test_the_newest_crash_files_are_kept(rig: Rig) -> None:

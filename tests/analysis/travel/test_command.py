@@ -97,6 +97,17 @@ def test_the_report_goes_to_the_file_system_that_was_named(
     assert asked == ["s3a://bucket/x"] * 2
 
 
+@pytest.mark.parametrize("style", ["json", "yaml", "tsv"])
+def test_programs_get_what_was_found_as_data(
+    style: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "controller.analysis.travel.job.run_travel", lambda *_, **__: {"later": {"at": "7:1"}}
+    )
+    told = report("-o", style, "report", str(tmp_path), "--out", str(tmp_path / "out"), "--at=7:1")
+    assert (told.exit_code, "7:1" in told.stdout) == (0, True), told.output
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_state_and_differences_are_printed_and_written(spark: SparkSession, tmp_path: Path) -> None:

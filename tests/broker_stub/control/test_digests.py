@@ -196,6 +196,19 @@ def test_a_comparison_goes_on_after_a_change_of_a_newer_event() -> None:
     assert response.digests.hosted
 
 
+def test_what_is_older_than_a_fence_comes_late() -> None:
+    """What was read behind it is compared: nothing older may change it afterwards."""
+    broker = BrokerHarness()
+    broker.lead(leader_state(), controller_epoch=7, event_id=7)
+    request = wire.DescribeStateRequest()
+    request.fence.controller_epoch = 7
+    request.fence.event_id = 9
+    assert broker.deliver("describe_state", request.SerializeToString()).fenced
+    assert broker.lead(leader_state(leader_epoch=9), controller_epoch=7, event_id=8) == [
+        "STALE_CONTROLLER_EPOCH"
+    ]
+
+
 def test_nothing_is_carried_out_between_a_fence_and_what_is_read_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -63,6 +63,18 @@ def test_controller_epoch_is_shared_by_all_requests(remembered_from: str, reques
     assert "controller epoch 6, ZooKeeper had 7" in refusal["reason"]
 
 
+def test_an_answer_names_the_controller_epoch_of_its_request() -> None:
+    broker = BrokerHarness()
+    requests: dict[str, Any] = {
+        "leader_and_isr": wire.LeaderAndIsrRequest,
+        "stop_replica": wire.StopReplicaRequest,
+        "update_metadata": wire.UpdateMetadataRequest,
+    }
+    for epoch, (method, kind) in enumerate(requests.items(), 7):
+        request = kind(controller_epoch=epoch, event_id=1)
+        assert broker.deliver(method, request.SerializeToString()).controller_epoch == epoch
+
+
 @pytest.mark.parametrize("late", REQUESTS)
 @pytest.mark.parametrize("newest", REQUESTS)
 def test_what_was_given_up_and_sent_again_changes_nothing_when_it_comes_late(newest: str, late: str) -> None:

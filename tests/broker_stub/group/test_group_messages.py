@@ -115,6 +115,7 @@ def test_the_sample_group_is_good() -> None:
         (b"\xff\xfe", None, "key b'"),
         (b'{"kind":"group","group":"\xff"}', None, "key b'"),
         (b"[" * 100_000, None, "key b'"),
+        (b'{"group":' + b"[" * 100_000, None, "is nested too deeply"),
         (b'{"kind":"transaction","version":1,"group":"g"}', None, "kind"),
         (b'{"kind":"group","version":2,"group":"g"}', None, "version is 2: must be 1"),
         (b'{"kind":"group","version":1,"group":""}', None, "$.group"),

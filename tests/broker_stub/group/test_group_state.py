@@ -247,6 +247,15 @@ def test_the_last_to_leave_empties_the_group() -> None:
     assert driver.group.state is E
 
 
+def test_a_rebalance_lasts_as_long_as_the_member_that_begins_it_wants_now() -> None:
+    driver = in_state(S)
+    assert driver.join("a", rebalance_ms=2 * REBALANCE_MS) is None
+    while driver.now_ms < REBALANCE_MS + 2 * SESSION_MS:
+        driver.pass_ms(SESSION_MS // 2)
+        assert driver.heartbeat("b") == REBALANCE
+    assert driver.group.state is P
+
+
 def test_whoever_leaves_while_waiting_is_answered() -> None:
     driver = in_state(P)
     driver.leave("a")

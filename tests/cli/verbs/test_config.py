@@ -53,6 +53,12 @@ def test_what_is_so_already_is_not_changed(
     assert found == ([sent] if sent else [])
 
 
+@pytest.mark.parametrize("option", ["--broker", "--controller"])
+@pytest.mark.parametrize("id_", ["x", "-1", str(2**31)])
+def test_ids_are_checked_before_anybody_is_asked(option: str, id_: str) -> None:
+    assert typed(f"config get {option}={id_}").exit_code == EXIT_USAGE
+
+
 @pytest.mark.parametrize(("option", "too"), [("", False), ("--force", True)])
 def test_keys_that_nobody_knows_are_set_by_force_and_said(
     option: str, too: bool, monkeypatch: pytest.MonkeyPatch

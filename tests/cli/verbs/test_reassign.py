@@ -251,3 +251,16 @@ def test_limits_are_lifted_once_all_of_a_plan_is_there(
     Asked(holding(1), ListPartitionReassignments=moves()).install(monkeypatch, reassign)
     shown = typed(f"reassign verify {plan}")
     assert (shown.exit_code, bool(lifts)) == (0 if lifted else EXIT_FAILED, lifted)
+
+
+async def test_a_partition_is_as_large_as_its_largest_replica_where_a_broker_says_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = inspection_pb2.DescribeReplicasResponse()
+    for number, sizes in enumerate(((3, 5, 4), (0, 0), (-1, -1), (-1, 7), ())):
+        partition = answer.partitions.add(topic="t", partition=number)
+        for size in sizes:
+            partition.replicas.add(size_bytes=size)
+    Asked(DescribeReplicas=answer).install(monkeypatch, load)
+    nothing: Any = None
+    assert await load.sizes_of(nothing, nothing) == {("t", 0): 5, ("t", 1): 0, ("t", 3): 7}

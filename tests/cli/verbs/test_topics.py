@@ -9,6 +9,7 @@ import pytest
 
 from controller.cli.common import attribution, progress
 from controller.cli.pctl import topics
+from controller.client import admin
 from controller.core.effects import TopicInfo
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
@@ -113,6 +114,36 @@ def test_what_was_shown_is_what_is_asked_for_and_only_once_it_is_agreed_to(
     assert typed("topics alter t --partitions 2 --no-wait --yes").exit_code == 0
     (last,) = asked.of("CreatePartitions")[-1].topics
     assert [list(ids.broker_ids) for ids in last.assignments] == [[2, 3]]
+
+
+def test_each_partition_gets_the_replicas_that_were_shown_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map of protobuf has no order."""
+    answer = pb.CreatePartitionsResponse()
+    added = answer.results.add(name="t").assignments
+    for number in range(1040, 1000, -1):
+        added[number].broker_ids.append(number)
+    asked = Asked(CreatePartitions=answer).install(monkeypatch, topics)
+    assert typed("topics alter t --partitions 1041 --no-wait --yes").exit_code == 0
+    (last,) = asked.of("CreatePartitions")[-1].topics
+    assert [list(ids.broker_ids) for ids in last.assignments] == [[number] for number in range(1001, 1041)]
+
+
+def test_every_broker_of_an_assignment_has_an_id_that_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    Asked().install(monkeypatch, topics)
+    for ids in (f"1:{2**31}", f"{2**31}:1"):
+        shown = typed(f"topics create t --replica-assignment {ids}")
+        assert (shown.exit_code, "broker ids must be at most" in shown.stderr) == (EXIT_FAILED, True)
+
+
+def test_a_topic_whose_size_nobody_tells_is_deleted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(
+        cluster(LED),
+        DescribeReplicas=admin.NoAnswerError("nobody answers"),
+        DeleteTopics=pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(name="t")]),
+    ).install(monkeypatch, topics, attribution)
+    shown = typed("topics delete t --yes --no-wait")
+    assert (shown.exit_code, json.loads(shown.stdout)[0]["size"]) == (0, "unknown")
+    assert asked.methods == ["DescribeReplicas", "DeleteTopics"]
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,11 @@ def test_what_cannot_be_removed_is_tried_again_after_as_long() -> None:
 
 
 def test_a_topic_permits_an_unclean_leader() -> None:
-    rig = leaderless("t", "u")
+    rig = leaderless("t", "u", "v")
     rig.world.put_node("/config/topics/t", {UNCLEAN: "true"})
-    # Of two that are told of together the first does not decode.
+    # Of three that are told of together the first permits nothing, and the second does not decode.
+    rig.world.put_node("/config/topics/v", {UNCLEAN: "false"})
+    rig.world.notify_config("topics/v")
     rig.world.put_node("/config/topics/u", {UNCLEAN: "true"})
     rig.world.damage("/config/topics/u")
     rig.world.notify_config("topics/u")

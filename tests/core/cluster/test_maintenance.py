@@ -161,6 +161,16 @@ def test_to_undrain_the_last_broker_that_may_lead_changes_nothing() -> None:
     assert drain(rig, 1, drained=False).error is ErrorCode.NONE
 
 
+def test_to_drain_again_whoever_is_drained_is_no_worse_than_it_was() -> None:
+    world = World(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    rig = MachineHarness.active(world)
+    assert drain(rig, 1).error is ErrorCode.NONE
+    world.broker_down(2)
+    rig.run()
+    assert drain(rig, 1).error is ErrorCode.NONE
+
+
 def test_paused_nobody_is_elected_until_resumed() -> None:
     rig = cluster([1, 2], [2, 1])
     assert ask(rig, SetPause(True, "network works", "ann")).error is ErrorCode.NONE

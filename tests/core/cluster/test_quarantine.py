@@ -82,6 +82,10 @@ def test_a_kind_of_request_is_refused_after_some_of_it() -> None:
     assert found.refuses(EventKind.DELETE_TOPICS, lambda: "1") is None
     assert found.blamed([requests[-1], event], "d") == event
     assert found.blamed([requests[-1], event], "another") == requests[-1]
+    before = Subject(SubjectKind.BROKER, "3")
+    both = found.remember(raised(before, epoch=9)).remember(raised(before, epoch=10))
+    assert both.skips(before)
+    assert both.refuses(EventKind.CREATE_TOPICS, lambda: "1") is not None
     found = found.remember(raised(event, epoch=9))
     assert found.refuses(EventKind.CREATE_TOPICS, lambda: "9") is not None
 

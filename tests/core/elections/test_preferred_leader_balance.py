@@ -93,6 +93,8 @@ def test_the_pace_returns_all_though_the_share_falls_below_the_limit() -> None:
     assert run(rig) == 3
     assert rig.cluster.rebalancing == {1}
     assert run(rig) == 6
+    counts = [(change.count, str(change.reason).partition(": ")[2]) for change in rig.recorded(BrokerChange)]
+    assert counts == [(3, "more than 50 percent"), (3, "goes on")]
     assert rig.cluster.rebalancing == {1}
     assert run(rig) == 7
     assert rig.cluster.rebalancing == set()

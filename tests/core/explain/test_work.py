@@ -131,6 +131,8 @@ def test_every_phase_of_a_deletion(phase: DeletionPhase) -> None:
     assert set(changes) <= set(found.changes)
     if status.reason is not None:
         assert str(status.reason) in found.summary
+    if phase is not DeletionPhase.WAITING:
+        assert f"{status.replicas_left} replicas are not known to be deleted" in found.summary
 
 
 def test_of_several_deletions_the_one_that_was_asked_for_is_explained() -> None:

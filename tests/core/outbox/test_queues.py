@@ -187,6 +187,17 @@ def test_what_a_broker_was_told_to_delete_is_not_remembered_for_ever() -> None:
     assert len(net.outbox.queues[1].rounds) == 1
 
 
+def test_a_topic_is_created_anew_only_behind_the_last_portion_of_its_deletion() -> None:
+    net = Net()
+    net.stop(1, 0, delete=True)
+    net.stop(1, 1, delete=True)
+    first = net.take(1, count_max=1)
+    assert first is not None
+    net.lead(1, 1, is_new=True)
+    left = [(p.kind, q.number) for p in net.drain(1) for q in p.partitions]
+    assert left.index((SR, 1)) < left.index((LISR, 1))
+
+
 def test_delete_create_delete_ends_deleted() -> None:
     net = Net()
     net.stop(1, 0, delete=True)

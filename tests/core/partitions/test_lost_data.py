@@ -65,6 +65,21 @@ def test_the_first_state_names_the_directories_of_its_isr_only() -> None:
     assert directories(world) == ((2, 3), (20, 30))
 
 
+def test_an_adopted_state_that_could_not_be_put_right_is_told_to_nobody() -> None:
+    """Told to lead, who has lost its data would have the others forget theirs."""
+    world = World()
+    for broker_id in (1, 2):
+        world.broker_up(broker_id, directories=(10 * broker_id,))
+    rig = MachineHarness.active(world)
+    rig.forget()
+    rig.fate = lambda commit: Fate.REFUSED if isinstance(commit.writes[0], SetState) else Fate.ANSWERED
+    world.put_state("t", 0, kept(1, (1, 2), (NEW, 20)))
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    assert rig.stored()[::2] == (1, [1, 2])
+    assert [line for line in rig.lines() if "t-0" in line and "leader 1" in line] == []
+
+
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_member_that_lost_its_disk_while_no_controller_was_there(leader: int) -> None:
     world = world_of(1, 2, 3)

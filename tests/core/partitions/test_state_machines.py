@@ -342,7 +342,10 @@ def test_illegal_moves_of_untracked_replicas_are_refused() -> None:
     rig = bare([1, 2], {("t", 0): [1]})
     for target in (R.ONLINE, R.OFFLINE, R.DELETION_STARTED, R.DELETION_SUCCESSFUL, R.NON_EXISTENT):
         move_replicas(rig, [(rig.partition(), 2)], target)
-    assert rig.rejects() == ["ILLEGAL_TRANSITION"] * 5
+    assert [(r.error, r.before, r.after) for r in rig.recorded(Rejection)] == [
+        ("ILLEGAL_TRANSITION", R.NON_EXISTENT.value, target.value)
+        for target in (R.ONLINE, R.OFFLINE, R.DELETION_STARTED, R.DELETION_SUCCESSFUL, R.NON_EXISTENT)
+    ]
 
 
 # --- what is decided once for many ----------------------------------------------------------------------

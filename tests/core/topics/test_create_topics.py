@@ -76,6 +76,7 @@ REFUSED = [
     (NewTopic("n", assignment={1: (1,)}), "INVALID_REPLICA_ASSIGNMENT", "from 0 without gaps"),
     (NewTopic("n", assignment={-1: (1,), 0: (1,)}), "INVALID_REPLICA_ASSIGNMENT", "from 0 without gaps"),
     (NewTopic("n", assignment={0: (2**31,)}), "INVALID_REPLICA_ASSIGNMENT", "2147483647"),
+    (NewTopic("n", assignment={0: (1, 2**31)}), "INVALID_REPLICA_ASSIGNMENT", "2147483647"),
     (NewTopic("n", configs=WORST["configs"]), "INVALID_CONFIG", "retention.ms = 'x'"),
     (NewTopic("n", configs={" ": "x"}), "INVALID_CONFIG", "a key is empty"),
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import ssl
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ from typing import Any, cast
 import aiohttp
 import pytest
 import pytest_asyncio
+from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -127,20 +128,29 @@ async def test_who_gets_in(server: Server) -> None:
 async def test_the_page_of_metrics_is_written_beside_the_event_loop(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What it tells is read before, on the event loop: of one moment."""
     threads: list[int] = []
+    read_by: list[int] = []
     writer, content_type = choose_encoder("")
+
+    class Reads(Collector):
+        def collect(self) -> Iterable[Metric]:
+            read_by.append(threading.get_ident())
+            return ()
 
     def noted(registry: Collector) -> bytes:
         threads.append(threading.get_ident())
         return writer(registry)
 
     monkeypatch.setattr(http_server, "choose_encoder", lambda _: (noted, content_type))
+    server.daemon.registry.register(Reads())
     status, page = await server.get("/metrics", "reader")
     named = {family.name for family in text_string_to_metric_families(page)}
     assert status == 200
     assert named > {family.name for family in server.daemon.registry.collect()}
     assert threads
     assert threading.get_ident() not in threads
+    assert set(read_by) == {threading.get_ident()}
 
 
 class SecuredServer:

@@ -598,6 +598,19 @@ async def test_a_new_topic_is_not_done_before_all_its_partitions_are_led(asked: 
     assert (answer.error_code, bool(clock.pauses)) == (ErrorCode.REQUEST_TIMED_OUT, True)
 
 
+async def test_of_several_new_topics_only_those_without_a_leader_timed_out(
+    asked: Asked, clock: Clock
+) -> None:
+    new = CreateTopicsRequest([CreatableTopic("new", 2, 1), CreatableTopic("led", 1, 1)], 100)
+    asked.change = lambda: setattr(asked.rig.partition("new", 1), "leadership", None)
+    answer = await asked.ask(new)
+    assert {t.name: t.error_code for t in answer.topics} == {
+        "new": ErrorCode.REQUEST_TIMED_OUT,
+        "led": ErrorCode.NONE,
+    }
+    assert clock.pauses
+
+
 async def test_of_several_deletions_only_those_that_nobody_heard_of_timed_out(
     asked: Asked, clock: Clock
 ) -> None:

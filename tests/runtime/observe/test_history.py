@@ -203,6 +203,15 @@ def test_a_follower_sees_what_comes_after_it_or_all_of_an_epoch() -> None:
     assert now.take() == ([], 0)
 
 
+def test_who_follows_from_now_on_has_missed_nothing_of_before() -> None:
+    recent = Recent(1, 1000)
+    recent.add(acks(0, 5), 7, 1)
+    follower = recent.follow(Filter())
+    recent.add(acks(5, 2), 7, 1)
+    lines, missed = follower.take()
+    assert (counts(lines), missed) == ([5, 6], 0)
+
+
 @given(st.lists(st.tuples(st.integers(1, 1200), st.integers(0, 4)), min_size=1, max_size=12))
 def test_every_record_is_seen_once_or_counted_as_missed(steps: list[tuple[int, int]]) -> None:
     """Batches of any size, and a reader that takes now and then."""

@@ -1,0 +1,77 @@
+"""``pctl brokers``: what ZooKeeper has, and what the controller adds, as far as it answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controller.cli.pctl import brokers
+from controller.client import admin
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import history_pb2, maintenance_pb2
+from tests.support.cli.verbs import Asked, refused, typed
+from tests.support.core.world import a_broker, state
+
+
+def listed(monkeypatch: pytest.MonkeyPatch, history: Any) -> list[dict[str, Any]]:
+    """Broker 1 is there and 9 is gone. ``history``: the controller's answer, or why it has none."""
+
+    async def described(*_: Any) -> pb.DescribeClusterResponse:
+        return pb.DescribeClusterResponse()
+
+    partition = PartitionInfo("t", 0, (1, 9), state(1, (1,), 0, 0))
+    now = ClusterState(100, "c:1", 7, brokers={1: a_broker(1, 1)}, partitions=[partition])
+    nothing = maintenance_pb2.DescribeMaintenanceResponse()
+    Asked(now, DescribeMaintenance=nothing, ListHistory=history).install(monkeypatch, brokers)
+    monkeypatch.setattr(admin, "describe_cluster", described)
+    found: list[dict[str, Any]] = json.loads(typed("brokers").stdout)
+    return found
+
+
+def test_a_broker_is_gone_since_its_last_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came back once; and its session lasted for two seconds more."""
+    records = [
+        {
+            "ts": f"2026-01-14T{time}.000000Z",
+            "kind": "broker",
+            "replica": replica,
+            "to": to,
+            "silent_us": 2_000_000,
+        }
+        for time, replica, to in (
+            ("10:00:09", 9, "offline"),
+            ("10:01:09", 9, "online"),
+            ("10:02:09", 9, "offline"),
+            ("10:03:09", 8, "offline"),
+        )
+    ]
+    answer = history_pb2.ListHistoryResponse(records=[json.dumps(record) for record in records])
+    rows = listed(monkeypatch, answer)
+    assert [(row["broker"], row.get("since")) for row in rows] == [
+        (1, None),
+        (9, "2026-01-14T10:02:07.000000Z"),
+    ]
+
+
+def test_without_a_history_brokers_are_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = listed(monkeypatch, admin.NoAnswerError("nobody answers"))
+    assert [row["broker"] for row in rows] == [1, 9]
+
+
+def test_who_cannot_tell_what_shuts_down_has_told_of_pushes(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = pb.DescribeClusterResponse(brokers=[pb.BrokerDescription(broker_id=1, pending_pushes=4)])
+
+    async def described(*_: Any) -> pb.DescribeClusterResponse:
+        return known
+
+    now = ClusterState(100, "c:1", 7, brokers={b: a_broker(b, b) for b in (1, 2)})
+    Asked(now, DescribeMaintenance=refused("DescribeMaintenance", "NOT_CONTROLLER", "no")).install(
+        monkeypatch, brokers
+    )
+    monkeypatch.setattr(admin, "describe_cluster", described)
+    shown = typed("brokers")
+    assert [(row["broker"], row["pending_pushes"]) for row in json.loads(shown.stdout)] == [(1, 4), (2, None)]
+    assert "NOT_CONTROLLER" in shown.stderr
