@@ -760,7 +760,14 @@ def test_a_snapshot_has_what_is_being_deleted_and_what_topics_allow() -> None:
         now.configs = {"t": {"unclean.leader.election.enable": allowed}}
         return explanations.of_partition(snapshots.snapshot_of(now), "t", 0, controller_active=True)
 
-    assert decided("true") != decided("false")
+    allowed, denied = decided("true"), decided("false")
+    assert allowed != denied
+    now.problems = {"/config/topics/t": "no JSON"}
+    unreadable = decided("true")
+    assert unreadable["rules"] == denied["rules"]
+    assert unreadable["notes"] == (
+        "its settings are unreadable, and permit no unclean election: /config/topics/t: no JSON",
+    )
 
 
 @pytest.mark.parametrize(

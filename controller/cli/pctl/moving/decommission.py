@@ -379,4 +379,5 @@ async def forget(
     named = sum(broker in p.replicas for p in state.partitions)
     note(f"broker {broker} is forgotten: no deletion waits for it")
     if named:
-        note(f"{counted(named, 'partition')} still name it: pctl brokers decommission {broker}")
+        name = "names" if named == 1 else "name"
+        note(f"{counted(named, 'partition')} still {name} it: pctl brokers decommission {broker}")
