@@ -169,6 +169,18 @@ def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
     assert found(now, None) == {"no_controller": "no controller is active"}
 
 
+def test_a_controller_that_loses_its_log_is_wrong() -> None:
+    """Nothing else shows it where nobody has a Prometheus."""
+    described = answer()
+    described.state_log_dropped = 12
+    assert found(a_cluster(), described) == {}, "it can write again"
+    described.state_log_problem = "No space left on device"
+    assert found(a_cluster(), described) == {
+        "state_log_not_written": "controller 100 cannot write its state-change log (No space left on device): "
+        "12 records lost"
+    }
+
+
 def test_what_the_controller_tells_of_brokers_comes_in_the_order_of_their_ids() -> None:
     seen = Seen(0, Tally([1025, 3, 8]), {1025: Told(losses=4, hold_s=60)}, (), Maintenance(), (), ())
     assert [(f.what.value, f.text) for f in wrong(seen)] == [

@@ -111,6 +111,7 @@ def overview(daemon: Daemon, term: Term, survey: Survey) -> dict[str, Any]:
         cluster.maintenance,
         cluster.forgotten,
         [str(suspect.subject) for suspect in term.quarantine.quarantined()],
+        log_problem=(daemon.state_log.not_written, daemon.state_log.dropped),
     )
     going_on = unfinished(
         pending, deleting, sorted(cluster.shutting_down), len(cluster.reassignments.ongoing)
