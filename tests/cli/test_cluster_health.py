@@ -359,6 +359,26 @@ async def test_a_controller_that_does_not_lead_is_not_taken_for_none(monkeypatch
     assert await controller.found(stable=True) == [Wrong.CONTROLLER_SILENT.value]
 
 
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (common_pb2.NOT_CONTROLLER, "NOT_CONTROLLER: its failover is not completed, or it resigned"),
+        (
+            common_pb2.CLUSTER_AUTHORIZATION_FAILED,
+            "CLUSTER_AUTHORIZATION_FAILED: who asks may not DESCRIBE the cluster",
+        ),
+        (common_pb2.UNKNOWN_SERVER_ERROR, "UNKNOWN_SERVER_ERROR"),
+    ],
+)
+async def test_why_the_controller_does_not_describe_the_cluster(
+    code: common_pb2.ErrorCode, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Controller(monkeypatch).described = pb.DescribeClusterResponse(error_code=code)
+    session: Any = None
+    (finding,) = await health_verbs._findings(Options("z:1", "json", 1), session, stable=True)
+    assert finding.text == f"controller 100 does not answer: {why}"
+
+
 # --- pctl quarantine ---------------------------------------------------------------------------------------
 
 

@@ -128,9 +128,7 @@ async def _look(options: Options, session: Session) -> tuple[ClusterState, Any |
     if not now.controller_endpoint:
         return now, None
     answer = await admin.describe_cluster(now.controller_endpoint, options.timeout_s, options.tls)
-    if not isinstance(answer, str) and answer.error_code:
-        return now, admin.ACTIVE_ONLY
-    return now, answer
+    return now, admin.not_described(answer) or answer
 
 
 async def _wait(options: Options, *, stable: bool) -> list[Finding]:
