@@ -24,9 +24,9 @@ from controller.runtime.http.console.changes import BODY_MAX
 from controller.runtime.http.console.events import STREAMS_MAX
 from controller.runtime.http.console.files import files, sender
 from controller.runtime.http.min_isr import MinIsr, MinIsrGauges
-from controller.runtime.limits import descriptors_share
 from controller.runtime.state import Gauges, attention
 from controller.runtime.state import state as controller_state
+from proto.limits import descriptors_share
 from proto.security.access import EVERYONE_MAY, Openness
 from proto.security.tls import listening
 
