@@ -115,6 +115,7 @@ def test_each_finding_has_a_command() -> None:
         Wrong.UNDER_MIN_ISR: "pctl partitions --under-min-isr",
         Wrong.UNDER_REPLICATED: "pctl partitions --under-replicated",
         Wrong.UNREADABLE: "pctl cluster",
+        Wrong.LOG_NOT_WRITTEN: "pctl health",
         Wrong.QUARANTINED: "pctl quarantine list",
         Wrong.PUSH_PROBLEM: "pctl brokers",
         Unfinished.PUSHES: "pctl brokers",

@@ -37,6 +37,7 @@ COMMANDS: Mapping[Wrong | Unfinished, str] = {
     Wrong.UNDER_REPLICATED: "pctl partitions --under-replicated",
     Wrong.UNREADABLE: "pctl cluster",
     Wrong.QUARANTINED: "pctl quarantine list",
+    Wrong.LOG_NOT_WRITTEN: "pctl health",
     Wrong.PAUSED: "pctl maintenance resume",
     Wrong.MAINTENANCE: "pctl maintenance leave",
     Wrong.FROZEN: "pctl unfreeze",
