@@ -128,7 +128,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.kafka.security": {
         "controller.core.znode_paths", "controller.errors", _RUNTIME + "config", _RUNTIME + "zookeeper", "proto",
     },
-    "controller.runtime.http": {_RUNTIME + "state", _RUNTIME + "limits",
+    "controller.runtime.http": {_RUNTIME + "state", "proto.limits",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
         _RUNTIME + "zookeeper", "proto.security", "controller.errors",
     },

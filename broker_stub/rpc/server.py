@@ -23,12 +23,14 @@ from proto.addresses import join_address
 from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2 as codes
-from proto.limits import MESSAGE_LIMITS
+from proto.limits import MESSAGE_LIMITS, connection_limits
 from proto.security.authorization import Principal
 from proto.security.callers import UnauthenticatedError
 from proto.security.grpc_channels import GrpcTls, add_port
 
 _log = structlog.get_logger("broker_stub.rpc.server")
+#: Open connections: strangers must not take the descriptors of logs, as a disk that cannot be used ends the broker.
+CONNECTIONS_MAX = 5000
 _OPTIONS = [
     *MESSAGE_LIMITS,
     # A second broker on the same port must fail, not share its connections.
@@ -83,7 +85,7 @@ class BrokerServer:
     ) -> None:
         self._on_bug, self._worker, self._registered = on_bug, control_worker, registered
         self._terms, self._guard, self._tls = terms, guard, tls
-        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server = grpc.aio.server(options=[*_OPTIONS, *connection_limits(CONNECTIONS_MAX)])
         control_methods: dict[str, tuple[_ControlHandler, type[Message]]] = {
             "LeaderAndIsr": (handlers.leader_and_isr, control.LeaderAndIsrResponse),
             "StopReplica": (handlers.stop_replica, control.StopReplicaResponse),

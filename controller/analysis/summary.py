@@ -109,21 +109,50 @@ class ReportSummary:
     def problems(self) -> list[Trouble]:
         """What an operator should look at, worst first."""
         slo = "" if self.slo is None else f"{self.slo:.10g} %"
-        counts = {
-            Problem.TWO_MASTERS: (self.two_masters, "epochs in which two controllers were active"),
-            Problem.LEADERLESS: (self.still_leaderless, "partitions had no leader at the end of the log"),
-            Problem.SUPERSEDED: (
+        found = (
+            (
+                Problem.TWO_MASTERS,
+                self.two_masters,
+                "epoch in which two controllers were active",
+                "epochs in which two controllers were active",
+            ),
+            (
+                Problem.LEADERLESS,
+                self.still_leaderless,
+                "partition had no leader at the end of the log",
+                "partitions had no leader at the end of the log",
+            ),
+            (
+                Problem.SUPERSEDED,
                 self.superseded,
+                "decision logged under a superseded controller epoch",
                 "decisions logged under a superseded controller epoch",
             ),
-            Problem.BELOW_SLO: (self.topics_below_slo, f"topics were available for less than {slo}"),
-            Problem.FLAPPING: (self.flapping_brokers, "brokers were lost again and again within an hour"),
-            Problem.DROPPED: (self.dropped, "records lost by the nodes themselves (log: dropped)"),
-            Problem.DAMAGED_FILES: (self.damaged_files, "damaged log files"),
-            Problem.UNREAD: (self.unread, "unread lines"),
-        }
+            (
+                Problem.BELOW_SLO,
+                self.topics_below_slo,
+                f"topic was available for less than {slo}",
+                f"topics were available for less than {slo}",
+            ),
+            (
+                Problem.FLAPPING,
+                self.flapping_brokers,
+                "broker was lost again and again within an hour",
+                "brokers were lost again and again within an hour",
+            ),
+            (
+                Problem.DROPPED,
+                self.dropped,
+                "record lost by a node itself (log: dropped)",
+                "records lost by the nodes themselves (log: dropped)",
+            ),
+            (Problem.DAMAGED_FILES, self.damaged_files, "damaged log file", "damaged log files"),
+            (Problem.UNREAD, self.unread, "unread line", "unread lines"),
+        )
         return [
-            Trouble(problem, count, f"{count:,} {what}") for problem, (count, what) in counts.items() if count
+            Trouble(problem, count, f"{count:,} {one if count == 1 else many}")
+            for problem, count, one, many in found
+            if count
         ]
 
     def troubles(self) -> list[str]:

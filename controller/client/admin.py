@@ -59,6 +59,17 @@ async def describe_cluster(
     return answer
 
 
+def not_described(answer: pb.DescribeClusterResponse | str) -> str:
+    """Why a controller does not describe the cluster, as text; empty: it does."""
+    if isinstance(answer, str):
+        return answer
+    if answer.error_code == common_pb2.NOT_CONTROLLER:
+        return f"NOT_CONTROLLER: {ACTIVE_ONLY}"
+    if answer.error_code == common_pb2.CLUSTER_AUTHORIZATION_FAILED:
+        return "CLUSTER_AUTHORIZATION_FAILED: who asks may not DESCRIBE the cluster"
+    return error_name(answer.error_code) if answer.error_code else ""
+
+
 async def listens(endpoint: str, timeout_s: float) -> bool:
     """Whether a process takes connections at ``host:port``: that of a controller that was killed does not. A host that
     is gone refuses none."""

@@ -37,6 +37,7 @@ class Wrong(Enum):
     PUSH_PROBLEM = "push_problem"
     WENT_BACK = "zookeeper_went_back"
     IGNORED = "brokers_ignored"
+    LOG_NOT_WRITTEN = "state_log_not_written"
     FLAPPING = "brokers_flapping"
 
 
@@ -130,7 +131,8 @@ class Seen(NamedTuple):
     """A cluster, as it is looked at. ``controller_id``: the active one, -1: none. ``told``: by broker that it knows; as
     text why it did not answer; None: there is none to ask. ``problems``: paths of unreadable znodes. ``forgotten``: ids
     of brokers that never return. ``quarantined``: what the controller leaves out. ``kraft``: the active controller is
-    one of KRaft."""
+    one of KRaft. ``log_problem``: why the active one cannot write its state-change log (empty: it can), and how many
+    records it lost since its start."""
 
     controller_id: int
     tally: Tally
@@ -140,6 +142,7 @@ class Seen(NamedTuple):
     forgotten: Collection[int]
     quarantined: Collection[str]
     kraft: bool = False
+    log_problem: tuple[str, int] = ("", 0)
 
 
 def wrong(seen: Seen) -> Iterator[Finding]:
@@ -163,6 +166,10 @@ def wrong(seen: Seen) -> Iterator[Finding]:
         yield Finding(Wrong.BROKERS_GONE, 1, text)
     if seen.told is not None and not isinstance(seen.told, str):
         yield from _told(seen.tally.registered, seen.told)
+    why, lost = seen.log_problem
+    if why:
+        text = f"controller {seen.controller_id} cannot write its state-change log ({why})"
+        yield Finding(Wrong.LOG_NOT_WRITTEN, lost, f"{text}: {counted(lost, 'record')} lost")
     yield from seen.tally.findings()
     if seen.problems:
         count, named = len(seen.problems), _named(sorted(seen.problems))

@@ -119,7 +119,7 @@ def _notes(
 ) -> Iterator[str]:
     cluster = executor.machine.cluster
     if executor.settling:
-        yield f"{len(executor.settling)} writes are due before that: the cluster is not settled"
+        yield f"{counted(len(executor.settling), 'write')} due before that: the cluster is not settled"
     named = {ref.name for r in requests if isinstance(r, DeleteTopics) for ref in r.topics}
     for status in deletions(cluster):
         if status.topic in named and status.reason:

@@ -122,11 +122,15 @@ class Planner:
         assert isinstance(reply, ControlledShutdownReply)
         if reply.error is not ErrorCode.NONE:
             self.notes.append(f"the controlled shutdown of broker {broker_id} is refused: {reply.error.name}")
-        elif reply.remaining:
-            names = first_few([f"{topic}-{number}" for topic, number in reply.remaining], 5)
+        elif left := self._led_by(broker_id):
+            names = first_few([f"{topic}-{number}" for topic, number in left], 5)
             self.notes.append(
                 f"broker {broker_id} still leads partitions that no other replica can lead: {names}"
             )
+
+    def _led_by(self, broker_id: int) -> list[Key]:
+        """Those with one replica included, which the answer to a broker leaves out."""
+        return sorted(key for key, state in self.executor.store.states.items() if state.leader == broker_id)
 
     def catch_up(self, broker_ids: Iterable[int], states: dict[Key, LeaderAndIsr]) -> None:
         """Bring replicas on these brokers that were in sync in ``states`` back into the ISR, by their leaders."""

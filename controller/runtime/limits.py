@@ -1,21 +1,10 @@
-"""Limits that depend on what the process may have."""
+"""What the process must have to begin."""
 
 from __future__ import annotations
 
 import resource
 
 from controller.errors import EnvironmentFault
-
-#: Of the descriptors that the process may open, for connections of one kind: the rest is left to ZooKeeper, brokers
-#: and logs.
-DESCRIPTORS_SHARE = 0.25
-
-
-def descriptors_share(wanted: int) -> int:
-    """``wanted``, but at most that share, and at least 4."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if soft == resource.RLIM_INFINITY else max(min(wanted, int(soft * DESCRIPTORS_SHARE)), 4)
-
 
 #: Bytes of address space without which gRPC's threads cannot start: they would be tried for ever.
 ADDRESS_SPACE_MIN = 512 * 2**20

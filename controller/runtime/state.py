@@ -13,6 +13,7 @@ import msgspec
 from controller import __version__
 from controller.core.brokers import stop_approvals
 from controller.core.model import Cluster, Maintenance, Partition, PartitionState
+from controller.core.names import counted
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.znode_paths import broker_path
 from controller.runtime.audit.auditor import BrokerAudit
@@ -85,7 +86,7 @@ def attention(daemon: Daemon) -> list[str]:
         if status.refused_partitions and not status.refused
     ]
     found += [
-        f"broker {id_} holds {len(audit.known)} partitions otherwise than told (pctl audit)"
+        f"broker {id_} holds {counted(len(audit.known), 'partition')} otherwise than told (pctl audit)"
         for id_, audit in sorted(term.auditor.brokers.items())
         if audit.known
     ]

@@ -68,7 +68,7 @@ class BrokerDescription(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_broker_control_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., pending_pushes: _Optional[int] = ..., push_problem: _Optional[str] = ..., refuses_pushes: _Optional[bool] = ..., losses: _Optional[int] = ..., hold_s: _Optional[int] = ..., newer_states: _Optional[int] = ..., newer_wait: _Optional[str] = ...) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("error_code", "controller_id", "controller_epoch", "event_id", "brokers", "topic_count", "partition_count", "offline_partition_count", "preferred_replica_imbalance_count", "problems", "problem_count", "unguarded", "standby")
+    __slots__ = ("error_code", "controller_id", "controller_epoch", "event_id", "brokers", "topic_count", "partition_count", "offline_partition_count", "preferred_replica_imbalance_count", "problems", "problem_count", "unguarded", "standby", "state_log_problem", "state_log_dropped")
     class ProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,8 @@ class DescribeClusterResponse(_message.Message):
     PROBLEM_COUNT_FIELD_NUMBER: _ClassVar[int]
     UNGUARDED_FIELD_NUMBER: _ClassVar[int]
     STANDBY_FIELD_NUMBER: _ClassVar[int]
+    STATE_LOG_PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    STATE_LOG_DROPPED_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     controller_id: int
     controller_epoch: int
@@ -102,7 +104,9 @@ class DescribeClusterResponse(_message.Message):
     problem_count: int
     unguarded: bool
     standby: StandbyDescription
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., offline_partition_count: _Optional[int] = ..., preferred_replica_imbalance_count: _Optional[int] = ..., problems: _Optional[_Mapping[str, str]] = ..., problem_count: _Optional[int] = ..., unguarded: _Optional[bool] = ..., standby: _Optional[_Union[StandbyDescription, _Mapping]] = ...) -> None: ...
+    state_log_problem: str
+    state_log_dropped: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., offline_partition_count: _Optional[int] = ..., preferred_replica_imbalance_count: _Optional[int] = ..., problems: _Optional[_Mapping[str, str]] = ..., problem_count: _Optional[int] = ..., unguarded: _Optional[bool] = ..., standby: _Optional[_Union[StandbyDescription, _Mapping]] = ..., state_log_problem: _Optional[str] = ..., state_log_dropped: _Optional[int] = ...) -> None: ...
 
 class StandbyDescription(_message.Message):
     __slots__ = ("warmth", "states", "behind", "behind_s")

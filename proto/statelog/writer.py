@@ -162,6 +162,11 @@ class StateLogWriter:
         self._wake.set()
 
     @property
+    def not_written(self) -> str:
+        """Why nothing can be written at present; empty: it can."""
+        return self._not_written
+
+    @property
     def queued(self) -> int:
         """Records waiting to be written."""
         return self._queued

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.runtime.config import split_address
-from tests.support.runtime.clusters import http, lines
+from tests.support.runtime.clusters import broker_command, http, lines
 from tests.support.runtime.programs import BIN, Program, program
 
 pytestmark = pytest.mark.slow
@@ -58,6 +59,19 @@ def test_half_requests_beyond_the_descriptors(zookeeper: str, tmp_path: Path, wh
         assert not lines(running, "resigned")
         assert not lines(running, "session_over")
         assert len(running.said().splitlines()) < 100
+
+
+def test_connections_leave_a_broker_its_descriptors(zookeeper: str, tmp_path: Path) -> None:
+    """Without any it cannot use its data directory, and ends."""
+    command = ["/bin/sh", "-c", f"ulimit -n 128; exec {shlex.join(broker_command(zookeeper, 1))}"]
+    with program(command, tmp_path) as running, ExitStack() as stack:
+        running.until(lambda: bool(lines(running, "registered")))
+        said = lines(running, "listening")[0]
+        for _ in range(300):
+            last = stack.enter_context(socket.create_connection((said["host"], said["port"]), timeout=60))
+        assert is_closed(last)
+        assert "File descriptor limit reached" not in running.said()
+        assert running.terminate() == 0
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,18 @@ def test_a_controller_that_is_silent_or_absent_is_wrong() -> None:
     assert found(now, None) == {"no_controller": "no controller is active"}
 
 
+def test_a_controller_that_loses_its_log_is_wrong() -> None:
+    """Nothing else shows it where nobody has a Prometheus."""
+    described = answer()
+    described.state_log_dropped = 12
+    assert found(a_cluster(), described) == {}, "it can write again"
+    described.state_log_problem = "No space left on device"
+    assert found(a_cluster(), described) == {
+        "state_log_not_written": "controller 100 cannot write its state-change log (No space left on device): "
+        "12 records lost"
+    }
+
+
 def test_what_the_controller_tells_of_brokers_comes_in_the_order_of_their_ids() -> None:
     seen = Seen(0, Tally([1025, 3, 8]), {1025: Told(losses=4, hold_s=60)}, (), Maintenance(), (), ())
     assert [(f.what.value, f.text) for f in wrong(seen)] == [
@@ -345,6 +357,26 @@ async def test_a_controller_that_does_not_lead_is_not_taken_for_none(monkeypatch
     controller = Controller(monkeypatch)
     controller.described = pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)
     assert await controller.found(stable=True) == [Wrong.CONTROLLER_SILENT.value]
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (common_pb2.NOT_CONTROLLER, "NOT_CONTROLLER: its failover is not completed, or it resigned"),
+        (
+            common_pb2.CLUSTER_AUTHORIZATION_FAILED,
+            "CLUSTER_AUTHORIZATION_FAILED: who asks may not DESCRIBE the cluster",
+        ),
+        (common_pb2.UNKNOWN_SERVER_ERROR, "UNKNOWN_SERVER_ERROR"),
+    ],
+)
+async def test_why_the_controller_does_not_describe_the_cluster(
+    code: common_pb2.ErrorCode, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Controller(monkeypatch).described = pb.DescribeClusterResponse(error_code=code)
+    session: Any = None
+    (finding,) = await health_verbs._findings(Options("z:1", "json", 1), session, stable=True)
+    assert finding.text == f"controller 100 does not answer: {why}"
 
 
 # --- pctl quarantine ---------------------------------------------------------------------------------------

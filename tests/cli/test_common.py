@@ -172,6 +172,22 @@ async def test_a_request_waits_for_the_successor_of_who_is_gone(monkeypatch: pyt
     assert failover.asked == [("c:2", 8.0)]
 
 
+async def test_a_request_names_a_silent_controller_and_goes_to_its_successor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frozen, successor = ClusterState(5, "c:1", 7), ClusterState(6, "c:2", 8)
+    failover = Failover(monkeypatch, [frozen, frozen, frozen, successor], [0])
+
+    async def describe(endpoint: str, *_: Any) -> Any:
+        return await (asyncio.Event().wait() if endpoint == "c:1" else failover.describe())
+
+    monkeypatch.setattr(admin, "describe_cluster", describe)
+    monkeypatch.setattr(requests, "_SILENT_S", 0)
+    assert await failover.request() == "answer"
+    assert failover.asked == [("c:2", 5.0)]
+    assert capsys.readouterr().err == "waiting for controller 5 at c:1\n"
+
+
 async def test_who_does_not_take_a_connection_in_time_does_not_listen() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
         address = server.getsockname()

@@ -75,7 +75,8 @@ async def test_a_round_without_an_answer_ends(capsys: pytest.CaptureFixture[str]
         await options._round(
             Options("h:1", "tsv", 0.01), options._Rounds("tsv", 1.0), cast("Any", asyncio.Event().wait())
         )
-    assert "no answer within 0.01 s" in capsys.readouterr().err
+    text = "pctl: ZooKeeper at h:1 or the controller gave no answer within 0.02 s\n"
+    assert capsys.readouterr().err == text
 
 
 async def test_a_watch_tries_again_after_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -761,7 +761,13 @@ def test_a_snapshot_has_what_is_being_deleted_and_what_topics_allow() -> None:
         now.configs = {"t": {"unclean.leader.election.enable": allowed}}
         return explanations.of_partition(snapshots.snapshot_of(now), "t", 0, controller_active=True)
 
-    assert decided("true") != decided("false")
+    allowed, denied = decided("true"), decided("false")
+    assert allowed != denied
+    now.problems = {"/config/topics/t": "no JSON"}
+    unreadable = decided("true")
+    (note,) = unreadable["notes"]
+    assert note == "its settings are unreadable, and permit no unclean election: /config/topics/t: no JSON"
+    assert unreadable["rules"] == denied["rules"]
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_move_that_has_to_wait_for_room_says_so() -> None:
     assert {when for when, _, _ in written(made)} == {AT_ONCE}
     (why,) = [note for note in made.notes if note.startswith("t-0: ")]
     assert why == (
-        "t-0: the move to [3, 2] waits: 1 moves are ongoing, and reassignment_concurrent_moves_max is 1"
+        "t-0: the move to [3, 2] waits: 1 move is ongoing, and reassignment_concurrent_moves_max is 1"
     )
 
 
@@ -205,4 +205,4 @@ def test_leaders_propose_in_the_order_of_their_ids() -> None:
 
 def test_what_is_due_before_is_said() -> None:
     (note,) = trace(cluster(2), [CreateTopics([NewTopic("u")])]).notes
-    assert note == "1 writes are due before that: the cluster is not settled"
+    assert note == "1 write due before that: the cluster is not settled"

@@ -173,6 +173,12 @@ def test_a_drain_says_what_nobody_takes_over() -> None:
     alone = Small((1, 2), {("t", 0): ((1, 2), 1, (1,))})
     (step,) = scenarios.drain(alone.snapshot(), 1, TERMS).steps
     assert step.notes == ("broker 1 still leads partitions that no other replica can lead: t-0",)
+    # The answer to a broker that stops leaves out what has one replica.
+    single = HEALTHY.snapshot()
+    (step,) = scenarios.drain(single, 2, TERMS).steps
+    assert step.notes == ("broker 2 still leads partitions that no other replica can lead: single-0",)
+    (step,) = scenarios.drain(replace(single, deleting=("single",)), 2, TERMS).steps
+    assert step.notes == ()
     assert step.after.offline == []
 
 

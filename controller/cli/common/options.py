@@ -194,14 +194,18 @@ async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> N
     from controller.runtime.zookeeper.session import ConnectionLossError
 
     printed, errors = _Captured(printer.terminal), _Captured(terminal=False)
+    limit_s = 2 * options.timeout_s
     with redirect_stdout(printed), redirect_stderr(errors):
         try:
-            async with asyncio.timeout(options.timeout_s):
+            # Who is asked and is silent is named after --timeout.
+            async with asyncio.timeout(limit_s):
                 await work
         except SystemExit:
             pass  # The reason is already printed.
         except TimeoutError:
-            note(f"pctl: no answer within {options.timeout_s:g} s")
+            note(
+                f"pctl: ZooKeeper at {options.zookeeper} or the controller gave no answer within {limit_s:g} s"
+            )
         except (ControllerError, ConnectionLossError) as error:
             note(f"pctl: {options.message_of(error)}")
     printer.show(printed.text(), errors.text())

@@ -9,7 +9,7 @@ import click
 
 from controller.analysis import lines
 from controller.cli.common.lists import broker_ids
-from controller.core.names import topic_name_problem
+from controller.core.names import counted, topic_name_problem
 from controller.runtime.observe.history_filter import Filter
 from controller.runtime.zookeeper.codecs import INT_MAX
 from proto.gen import history_pb2 as pb
@@ -159,7 +159,7 @@ def what_happened(record: Record) -> str:
         case "request":
             return _request(record)
         case "log" if after == "dropped":
-            return f"{count} lines of the log were lost"
+            return f"{count} {'line of the log was' if count == 1 else 'lines of the log were'} lost"
         case "unchanged":
             return f"{after}: {_partitions(count)} unchanged"
     # Other kinds, including those of a newer schema.
@@ -179,7 +179,7 @@ def _push(record: Record) -> str:
 def _request(record: Record) -> str:
     about = f" of {record['subject']}" if "subject" in record else ""
     outcome = f"refused: {record['error']}" if "error" in record else "done"
-    many = f", {record['count']} times" if "count" in record else ""
+    many = f", {counted(record['count'], 'time')}" if "count" in record else ""
     by = f"{record['principal']} at {record.get('address') or 'an unknown address'}"
     return f"{record.get('to')}{about} by {by}: {outcome}{many}"
 

@@ -12,8 +12,10 @@ from controller.cli.common.output import note
 from controller.client import admin
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.error_names import error_name
+from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
 
 #: Errors by which the controller protects the cluster; a changed or later request may succeed.
@@ -30,6 +32,8 @@ SAFETY = frozenset(
 
 #: Seconds between two looks for a controller whose failover is completed.
 _LOOK_S = 0.1
+#: For so long a controller is silent before it is named, and before each look whether another has taken over.
+_SILENT_S = 1.0
 #: Time for a request, however long the look for the controller took.
 _ASK_MIN_S = 0.2
 
@@ -51,7 +55,9 @@ async def _endpoint(options: Options, session: Session, deadline: float, method:
         taking_over = now.controller_id < 0 and bool(now.controllers)
         if now.controller_endpoint:
             left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
-            answer = await admin.describe_cluster(now.controller_endpoint, left_s, options.tls)
+            answer = await _described(options, session, now, left_s)
+            if answer is None:
+                continue
             if isinstance(answer, str):
                 left_s = deadline - time.monotonic()
                 waits = len(now.controllers) > 1 and left_s > 0
@@ -65,6 +71,24 @@ async def _endpoint(options: Options, session: Session, deadline: float, method:
         if not taking_over or time.monotonic() > deadline:
             return now.controller_endpoint
         await asyncio.sleep(_LOOK_S)
+
+
+async def _described(
+    options: Options, session: Session, now: ClusterState, left_s: float
+) -> pb.DescribeClusterResponse | str | None:
+    """What the controller answers, as text why it did not; None: it is silent, and another leads by now."""
+    endpoint, said = now.controller_endpoint, False
+    answering = asyncio.ensure_future(admin.describe_cluster(endpoint, left_s, options.tls))
+    try:
+        while not (await asyncio.wait([answering], timeout=_SILENT_S))[0]:
+            if not said:
+                note(f"waiting for controller {now.controller_id} at {endpoint}")
+                said = True
+            if (await cluster_reader.look(session, topics=(), states=False)).controller_endpoint != endpoint:
+                return None
+        return answering.result()
+    finally:
+        answering.cancel()
 
 
 class Refusal(NamedTuple):

@@ -12,6 +12,7 @@ from controller.core.explain.brokers import explain_broker
 from controller.core.explain.controllers import explain_controller
 from controller.core.explain.partitions import explain_deletion, explain_move, explain_partition
 from controller.core.explain.work import explain_reassignment, explain_topic_deletion
+from controller.core.znode_paths import topic_config_path
 from controller.planning.advice import checked
 from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
@@ -33,9 +34,11 @@ def of_partition(
         found,
         unclean_allowed=unclean_allowed(snapshot, topic),
         controller_active=controller_active,
+        config_problem=snapshot.problems.get(topic_config_path(topic), ""),
     )
     explained = checked(snapshot, explained)
-    return explanation_data(replace(explained, notes=_pending_work_notes(snapshot, topic, number)))
+    pending = _pending_work_notes(snapshot, topic, number)
+    return explanation_data(replace(explained, notes=(*explained.notes, *pending)))
 
 
 def _pending_work_notes(snapshot: Snapshot, topic: str, number: int) -> tuple[str, ...]:

@@ -150,7 +150,7 @@ async def _described_by_the_controller(
         else "no controller is active"
     )
     if isinstance(answer, str) or answer.error_code:
-        why = answer if isinstance(answer, str) else admin.ACTIVE_ONLY
+        why = admin.not_described(answer)
         note(f"pctl: from ZooKeeper alone ({why}): pushes and brokers that are shutting down are not known")
         return None, ()
     request = maintenance_pb2.DescribeMaintenanceRequest()

@@ -27,6 +27,7 @@ from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader, single_codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
+from proto.gen import common_pb2
 from proto.gen import maintenance_pb2 as pb
 
 #: Seconds between two looks for the next controller.
@@ -69,10 +70,8 @@ async def cluster(options: Options, session: Session) -> None:
         answer = await admin.describe_cluster(
             cluster_state.controller_endpoint, options.timeout_s, options.tls
         )
-        if isinstance(answer, str):
-            fields["controller_answers"] = f"no ({answer})"
-        elif answer.error_code:
-            fields["controller_answers"] = f"no (NOT_CONTROLLER: {admin.ACTIVE_ONLY})"
+        if isinstance(answer, str) or answer.error_code:
+            fields["controller_answers"] = f"no ({admin.not_described(answer)})"
         else:
             fields["controller_answers"] = "yes"
             fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)
@@ -177,6 +176,8 @@ async def _memory(options: Options, candidate: cluster_reader.ControllerInfo) ->
     answer = await admin.describe_cluster(candidate.endpoint, options.timeout_s, options.tls)
     if isinstance(answer, str):
         return "it does not answer"
+    if answer.error_code != common_pb2.NOT_CONTROLLER:
+        return "it does not say"
     if not answer.HasField("standby"):
         return "off"
     standby = answer.standby

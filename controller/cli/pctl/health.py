@@ -35,7 +35,8 @@ def health(options: Options) -> None:
     """Name everything that is wrong with the cluster.
 
     That is: no controller, brokers gone, partitions without leader, below min.insync.replicas or under-replicated,
-    unreadable znodes, a pause, maintenance, a freeze, brokers that take no pushes, what is in quarantine.
+    unreadable znodes, a pause, maintenance, a freeze, brokers that take no pushes, what is in quarantine,
+    a state-change log that cannot be written.
 
     Exit codes: 0 well, 1 something is wrong, 2 usage error, 3 cannot tell, as ZooKeeper does not answer.
     """
@@ -96,9 +97,11 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
         min_isr, deleting = now.min_isr(p.topic), now.is_deleting(p.topic)
         tally.add(p.topic, p.partition, p.replicas, p.state, min_isr, deleting=deleting)
     told: dict[int, Told] | str | None
+    log_problem = ("", 0)
     if described is None or isinstance(described, str):
         told = described
     else:
+        log_problem = (described.state_log_problem, described.state_log_dropped)
         told = {
             b.broker_id: Told(b.push_problem, b.losses, b.hold_s, b.newer_states, b.newer_wait)
             for b in described.brokers
@@ -113,6 +116,7 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
         now.forgotten,
         quarantined,
         kraft=now.kraft,
+        log_problem=log_problem,
     )
     return list(wrong(seen))
 
@@ -124,9 +128,7 @@ async def _look(options: Options, session: Session) -> tuple[ClusterState, Any |
     if not now.controller_endpoint:
         return now, None
     answer = await admin.describe_cluster(now.controller_endpoint, options.timeout_s, options.tls)
-    if not isinstance(answer, str) and answer.error_code:
-        return now, admin.ACTIVE_ONLY
-    return now, answer
+    return now, admin.not_described(answer) or answer
 
 
 async def _wait(options: Options, *, stable: bool) -> list[Finding]:

@@ -30,6 +30,7 @@ from controller.cli.common.record_format import (
 )
 from controller.client import admin
 from controller.core import znode_paths
+from controller.core.names import counted
 from controller.errors import ControllerError
 from controller.runtime.observe.history_filter import Filter
 from controller.runtime.zookeeper import cluster_reader
@@ -185,7 +186,7 @@ def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[di
     for bad_line in bad:
         note(f"pctl: {bad_line}")
     if count > len(bad):
-        note(f"pctl: {count} lines in all could not be read")
+        note(f"pctl: {counted(count, 'line')} in all could not be read")
     if left_out:
         note("older records match too: see --limit")
     return [msgspec.json.decode(text) for _, _, text in sorted(newest)]
@@ -300,7 +301,7 @@ class _Watcher:
                 if answer.controller_epoch:
                     self._note_controller((answer.controller_id, answer.controller_epoch))
                 if answer.missed:
-                    note(f"pctl: reading was too slow: {answer.missed} records were skipped")
+                    note(f"pctl: reading was too slow: {counted(answer.missed, 'record')} skipped")
                 for text in answer.records:
                     if printed and lines.time_of(msgspec.json.decode(text)["ts"]) == self._last_us:
                         printed -= 1

@@ -27,7 +27,7 @@ from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.client import admin
 from controller.core.cluster.maintenance import movable
 from controller.core.model import Attribution, Cluster, Maintenance, Partition
-from controller.core.names import first_few
+from controller.core.names import counted, first_few
 from controller.exit_codes import EXIT_REFUSED
 from controller.planning.context import cluster_of
 from controller.planning.restrictions import attribution_text
@@ -152,7 +152,10 @@ def _offline(answer: Any) -> str:
     ids = ", ".join(map(str, answer.gone)) or "none"
     limit = "maintenance never begins automatically"
     if answer.offline_limit:
-        limit = f"maintenance begins automatically once {answer.offline_limit} brokers are offline"
+        are = "is" if answer.offline_limit == 1 else "are"
+        limit = (
+            f"maintenance begins automatically once {counted(answer.offline_limit, 'broker')} {are} offline"
+        )
     return f"offline brokers: {ids} ({count} of {known}; {known - count} are registered); {limit}"
 
 
@@ -476,8 +479,8 @@ async def _wait_until_handed_over(
     )
     if progress.left:
         fail(
-            f"after {options.timeout_s:g} s {brokers_text(brokers)} still lead {progress.left} partitions that others "
-            f"could lead: {'; '.join(progress.reasons[:5])}; it continues in the background"
+            f"after {options.timeout_s:g} s {brokers_text(brokers)} still lead {counted(progress.left, 'partition')} "
+            f"that others could lead: {'; '.join(progress.reasons[:5])}; it continues in the background"
         )
     remaining = _led(await _read_cluster(options, session), brokers)
     if remaining:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from controller.core.events import EventKind
+from controller.core.names import counted
 from controller.core.znode_paths import QUARANTINE, NodePath, broker_path, topic_path
 
 #: Suspects remembered at once, and for how long one that did not raise again, ms.
@@ -138,7 +139,7 @@ class Quarantine(msgspec.Struct, frozen=True):
         """Znodes that count as unreadable, and why."""
         path_of = {SubjectKind.TOPIC: topic_path, SubjectKind.BROKER: broker_path}
         return {
-            path_of[s.kind](s.name): f"in quarantine: {s.event} raised {s.error} ({s.count} times)"
+            path_of[s.kind](s.name): f"in quarantine: {s.event} raised {s.error} ({counted(s.count, 'time')})"
             for s in self.quarantined()
             if s.kind in path_of
         }

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from controller.core.brokers.stop_approvals import standing
 from controller.core.explain.partitions import ballot_of
 from controller.core.model import NO_LEADER, Cluster, Partition
-from controller.core.names import ids_shown
+from controller.core.names import counted, ids_shown
 from controller.core.partitions.leader_election import Strategy, trace
 from controller.core.znode_paths import broker_path
 
@@ -64,8 +64,8 @@ class BrokerExplanation:
     def words(self) -> list[str]:
         lines = [f"broker {self.broker}: {self.summary}"]
         lines.append(
-            f"leads {self.leads} partitions, {self.leads_preferred} of the {self.preferred} that prefer it; "
-            f"in sync for {self.in_sync} of {self.replicas} replicas"
+            f"leads {counted(self.leads, 'partition')}, {self.leads_preferred} of the {self.preferred} that prefer it; "
+            f"in sync for {self.in_sync} of {counted(self.replicas, 'replica')}"
         )
         lines.extend(self.notes)
         lines.extend(f"lacks: {text}" for text in _grouped(self.lacks))
@@ -131,17 +131,21 @@ def _broker_changes(
         )
         return
     if broker_id in cluster.shutting_down:
-        yield "it leaves or restarts; or its shutdown is taken back (CancelShutdown)"
+        yield f"it leaves or restarts; or its shutdown is taken back (pctl maintenance cancel-shutdown {broker_id})"
     if broker_id in cluster.maintenance.drained:
-        yield "the drain is ended: then leadership may return to it"
+        yield f"the drain is ended (pctl maintenance undrain {broker_id}): then leadership may return to it"
     if lost := cluster.offline_dirs.get(broker_id):
-        yield f"the disks of {len(lost)} replicas are repaired or replaced, and it is restarted"
+        yield f"its failed disks, with {counted(len(lost), 'replica')}, are repaired or replaced, and it is restarted"
     states = [p.leadership for p in mine if p.leadership is not None]
-    if lagging := sum(broker_id not in s.isr for s in states):
+    lagging = sum(broker_id not in s.isr for s in states)
+    if lagging == 1:
+        yield "1 replica catches up with its leader, which then proposes it for the ISR"
+    elif lagging:
         yield f"{lagging} replicas catch up with their leaders, which then propose them for the ISR"
     wanted = [p for p in mine if p.replicas[0] == broker_id and p not in led]
     if back := sum(_preferred_leads(cluster, p) for p in wanted):
-        yield f"a preferred election gives it {back} more leaderships (pctl elect --all)"
+        more = "1 more leadership" if back == 1 else f"{back} more leaderships"
+        yield f"a preferred election gives it {more} (pctl elect --all)"
 
 
 def _preferred_leads(cluster: Cluster, partition: Partition) -> bool:

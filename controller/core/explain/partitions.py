@@ -26,7 +26,7 @@ from controller.core.model import (
 from controller.core.names import ids_shown, name_shown
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
-from controller.core.znode_paths import state_path, topic_path
+from controller.core.znode_paths import state_path, topic_config_path, topic_path
 
 
 class Deciding(NamedTuple):
@@ -86,9 +86,12 @@ def explain_partition(
     controller_active: bool = True,
     deciding: Deciding | None = None,
     unacknowledged: str = "",
+    config_problem: str = "",
 ) -> PartitionExplanation:
     """Explain a partition. ``unclean_allowed``: by the topic's configuration, or else by the default.
-    ``unacknowledged``: why its leader does not know that it leads; empty: it does, or that is unknown."""
+    ``unacknowledged``: why its leader does not know that it leads; empty: it does, or that is unknown.
+    ``config_problem``: why the topic's configuration is unreadable; empty: it is not."""
+    unclean_allowed = unclean_allowed and not config_problem
     state = partition.leadership
     # In maintenance mode the configuration permits no unclean election.
     unclean = unclean_allowed and cluster.maintenance.entered is None
@@ -105,7 +108,7 @@ def explain_partition(
         rules,
         _decision(cluster, state, controller_active, deciding),
         tuple(_changes(cluster, partition, state, rules, unclean_allowed, controller_active)),
-        tuple(_notes(cluster, partition)),
+        tuple(_notes(cluster, partition, config_problem)),
         event_id=deciding.event_id if deciding else 0,
         cause=deciding.cause if deciding else "",
     )
@@ -173,10 +176,13 @@ def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None,
     return words
 
 
-def _notes(cluster: Cluster, partition: Partition) -> Iterator[str]:
+def _notes(cluster: Cluster, partition: Partition, config_problem: str) -> Iterator[str]:
     path = topic_path(partition.topic.name)
     if (problem := cluster.problems.get(path)) is not None:
         yield f"its topic is unreadable, what was read before counts: {path}: {problem}"
+    if config_problem:
+        path = topic_config_path(partition.topic.name)
+        yield f"its settings are unreadable, and permit no unclean election: {path}: {config_problem}"
 
 
 def _decision(

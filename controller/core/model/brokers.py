@@ -121,7 +121,7 @@ class Flapping(msgspec.Struct, frozen=True):
     hold_us: int = 0
 
     def __str__(self) -> str:
-        text = f"lost {self.losses} times without a clean stop"
+        text = f"lost {'once' if self.losses == 1 else f'{self.losses} times'} without a clean stop"
         if not self.hold_us:
             return text
         return (

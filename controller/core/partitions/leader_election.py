@@ -301,8 +301,8 @@ def trace(strategy: Strategy, ballot: Ballot) -> Iterator[Tried]:
 
 
 class NoEligibleLeader(Reason, frozen=True):
-    """An election found no leader. ``tried``: the candidates of its first way. ``unclean_forbidden``: the strategy's
-    unclean way is not permitted, in maintenance mode because of ``suspension``."""
+    """An election found no leader. ``tried``: the candidates of its first way. ``unclean_forbidden``: one would lead by
+    the strategy's unclean way, which is not permitted, in maintenance mode because of ``suspension``."""
 
     tried: tuple[Candidate, ...]
     unclean_forbidden: bool = False
@@ -312,7 +312,7 @@ class NoEligibleLeader(Reason, frozen=True):
         failed = ", ".join(map(_in_election, self.tried[:CANDIDATES_SHOWN_MAX])) or "no replica is assigned"
         if len(self.tried) > CANDIDATES_SHOWN_MAX:
             failed += f", and {len(self.tried) - CANDIDATES_SHOWN_MAX} more"
-        unclean = "; unclean election is not enabled" if self.tried and self.unclean_forbidden else ""
+        unclean = "; unclean election is not enabled" if self.unclean_forbidden else ""
         suspension = f": {self.suspension}" if self.suspension else ""
         return f"no eligible leader: {failed}{unclean}{suspension}"
 
@@ -326,7 +326,7 @@ def _in_election(candidate: Candidate) -> str:
 def why_nobody(strategy: Strategy, ballot: Ballot, suspension: Suspension | None = None) -> NoEligibleLeader:
     """The reason why ``elect`` found no leader."""
     tried = list(trace(strategy, ballot))
-    forbidden = not all(t.permitted for t in tried)
+    forbidden = any(t.leader != NO_LEADER and not t.permitted for t in tried)
     return NoEligibleLeader(tried[0].candidates, forbidden, suspension if forbidden else None)
 
 

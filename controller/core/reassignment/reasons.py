@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from controller.core.model import BrokerIds, Suspension
-from controller.core.names import ids_shown
+from controller.core.names import counted, ids_shown
 from controller.core.reasons import Reason
 
 # --- stray replicas ------------------------------------------------------------------------------------------
@@ -59,7 +59,8 @@ class TotalLimit(Reason, frozen=True):
     limit: int
 
     def __str__(self) -> str:
-        return f"{self.moves} moves are ongoing, and reassignment_concurrent_moves_max is {self.limit}"
+        ongoing = f"{counted(self.moves, 'move')} {'is' if self.moves == 1 else 'are'} ongoing"
+        return f"{ongoing}, and reassignment_concurrent_moves_max is {self.limit}"
 
 
 class BrokerLimit(Reason, frozen=True):
@@ -71,7 +72,7 @@ class BrokerLimit(Reason, frozen=True):
 
     def __str__(self) -> str:
         return (
-            f"broker {self.broker_id} takes part in {self.moves} moves, and "
+            f"broker {self.broker_id} takes part in {counted(self.moves, 'move')}, and "
             f"reassignment_concurrent_moves_per_broker_max is {self.limit}"
         )
 

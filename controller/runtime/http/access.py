@@ -28,6 +28,11 @@ def guard(daemon: Daemon, published: Collection[str]) -> Middleware:
     """Names the caller of each request, and lets those pass who may. ``published``: paths of files that say nothing of
     the cluster: everyone may read them, also with a token that proves nothing."""
 
+    def denied(request: web.Request, caller: Principal, error: str) -> None:
+        """The record of a request that nobody answers."""
+        asked = f"{request.method} {request.path}"[:PATH_SHOWN]
+        daemon.audit_log.denied("HTTP", (str(caller), caller.host), error, None, daemon.epoch, asked)
+
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in published:
@@ -36,10 +41,12 @@ def guard(daemon: Daemon, published: Collection[str]) -> Middleware:
             caller = _caller(daemon, request)
         except UnauthenticatedError as error:
             log.warning("not_authenticated", peer=_peer(request), why=str(error))
+            denied(request, Principal(ANONYMOUS, _peer(request)), "UNAUTHENTICATED")
             return _challenge(str(error))
         may_describe = is_allowed(daemon.authorizer, caller, Operation.DESCRIBE, CLUSTER)
         if not may_describe and request.path not in OPEN:
             log.warning("denied", principal=str(caller), peer=caller.peer, path=request.path[:PATH_SHOWN])
+            denied(request, caller, "CLUSTER_AUTHORIZATION_FAILED")
             if caller.name == ANONYMOUS:
                 return _challenge("a certificate or a token is needed")
             return web.Response(status=403, text=f"{caller} may not DESCRIBE the cluster\n")

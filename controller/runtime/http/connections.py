@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -93,9 +94,45 @@ class Connections:
         for transport in [other for other, until_s in self._until_s.items() if until_s < now_s]:
             self._end(transport)
 
+    def end_all(self) -> None:
+        for transport in list(self._until_s):
+            self._end(transport)
+
     def _end(self, transport: asyncio.Transport) -> None:
         transport.abort()
         self.closed(transport)
+
+
+class Door(asyncio.Protocol):
+    """One connection until its TLS handshake is done. It counts from the beginning: a handshake takes more memory than
+    a request, and strangers need not finish theirs."""
+
+    def __init__(self, connections: Connections, context: ssl.SSLContext, inner: Connection) -> None:
+        self._connections, self._context, self._inner = connections, context, inner
+        self._greeting: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        # What comes is TLS's.
+        transport.pause_reading()
+        self._connections.opened(transport)
+        if not transport.is_closing():
+            self._greeting = asyncio.create_task(self._greet(transport), name="tls-handshake")
+
+    async def _greet(self, transport: asyncio.Transport) -> None:
+        loop, secured = asyncio.get_running_loop(), None
+        # Who fails, is late or was ended for others is told by TLS, or by nothing.
+        with suppress(OSError):
+            secured = await loop.start_tls(
+                transport,
+                self._inner,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=FIRST_REQUEST_S,
+            )
+        self._connections.closed(transport)
+        if secured is not None and not secured.is_closing():
+            self._inner.connection_made(secured)
 
 
 class Connection(web.RequestHandler):
@@ -106,14 +143,25 @@ class Connection(web.RequestHandler):
         super().__init__(server, loop=loop, access_log=None, lingering_time=2.0, auto_decompress=False)  # type: ignore[arg-type]
         self._connections = connections
         self._opened: asyncio.Transport | None = None
+        #: What was received just behind a TLS handshake.
+        self._early: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert isinstance(transport, asyncio.Transport)
         self._opened = transport
         self._connections.opened(transport)
+        for data in self._early:
+            super().data_received(data)
+        self._early.clear()
+
+    def data_received(self, data: bytes) -> None:
+        if self._opened is None:
+            self._early.append(data)
+        else:
+            super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        super().connection_lost(exc)
         if self._opened is not None:
+            super().connection_lost(exc)
             self._connections.closed(self._opened)

@@ -18,15 +18,15 @@ from prometheus_client.registry import Collector
 
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
-from controller.runtime.http.connections import FIRST_REQUEST_S, Connection, Connections, Handler
+from controller.runtime.http.connections import Connection, Connections, Door, Handler
 from controller.runtime.http.console.api import Api
 from controller.runtime.http.console.changes import BODY_MAX
 from controller.runtime.http.console.events import STREAMS_MAX
 from controller.runtime.http.console.files import files, sender
 from controller.runtime.http.min_isr import MinIsr, MinIsrGauges
-from controller.runtime.limits import descriptors_share
 from controller.runtime.state import Gauges, attention
 from controller.runtime.state import state as controller_state
+from proto.limits import descriptors_share
 from proto.security.access import EVERYONE_MAY, Openness
 from proto.security.tls import listening
 
@@ -165,8 +165,14 @@ def _why_not_ready(daemon: Daemon) -> str:
 class HttpServer:
     """A started server; ``port``: the actual one."""
 
-    def __init__(self, runner: web.AppRunner, server: asyncio.Server, watch: asyncio.Task[None]) -> None:
-        self._runner, self._server, self._watch = runner, server, watch
+    def __init__(
+        self,
+        runner: web.AppRunner,
+        server: asyncio.Server,
+        connections: Connections,
+        watch: asyncio.Task[None],
+    ) -> None:
+        self._runner, self._server, self._connections, self._watch = runner, server, connections, watch
         self.port = int(server.sockets[0].getsockname()[1])
 
     async def cleanup(self) -> None:
@@ -174,6 +180,8 @@ class HttpServer:
         self._watch.cancel()
         self._server.close()
         await self._runner.cleanup()
+        # Those in their handshakes.
+        self._connections.end_all()
 
 
 async def start_http(daemon: Daemon, host: str, port: int) -> tuple[HttpServer, int]:
@@ -192,13 +200,12 @@ async def start_http(daemon: Daemon, host: str, port: int) -> tuple[HttpServer, 
     await runner.setup()
     server, loop = runner.server, asyncio.get_running_loop()
     assert server is not None
-    opened = await loop.create_server(
-        lambda: Connection(connections, server, loop),
-        host,
-        port,
-        ssl=context,
-        ssl_handshake_timeout=FIRST_REQUEST_S if context is not None else None,
-    )
+
+    def accepted() -> asyncio.Protocol:
+        made = Connection(connections, server, loop)
+        return made if context is None else Door(connections, context, made)
+
+    opened = await loop.create_server(accepted, host, port)
     watch = asyncio.create_task(connections.watch(), name="http-connections")
-    started = HttpServer(runner, opened, watch)
+    started = HttpServer(runner, opened, connections, watch)
     return started, started.port

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.core.model import Broker, ControlProtocol
-from controller.core.names import first_few
+from controller.core.names import counted, first_few
 from controller.core.znode_paths import (
     BROKER_IDS,
     CONTROLLER,
@@ -448,7 +448,7 @@ def _controller(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _topics(facts: ClusterFacts) -> Iterator[Finding]:
-    text = f"{facts.topics} topics, {facts.partitions} partitions"
+    text = f"{counted(facts.topics, 'topic')}, {counted(facts.partitions, 'partition')}"
     yield Finding(Level.OK, Check.TOPICS, -1, text)
 
 
@@ -469,9 +469,9 @@ def changes(facts: ClusterFacts, wanted: Wanted) -> list[Change]:
     if facts.without_topic_id and all(known.broker.knows_topic_ids for known in facts.brokers):
         found.append(Change("topics without an id", str(facts.without_topic_id), "0: each gets one"))
     if facts.deleting:
-        found.append(Change(DELETE_TOPICS, f"{len(facts.deleting)} topics", "their deletion goes on"))
+        found.append(Change(DELETE_TOPICS, counted(len(facts.deleting), "topic"), "their deletion goes on"))
     if facts.reassigning:
-        found.append(Change("reassignments", f"{facts.reassigning} partitions", "they go on"))
+        found.append(Change("reassignments", counted(facts.reassigning, "partition"), "they go on"))
     if facts.not_preferred:
         text = "returned within minutes, unless auto_leader_rebalance_enable is false"
         found.append(Change("leaders that are not preferred", str(facts.not_preferred), text))

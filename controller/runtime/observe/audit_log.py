@@ -51,11 +51,14 @@ class AuditLog:
         elif changes and error not in _NOT_HERE:
             self._record(RequestRecord(method, *caller, *_about(request), error), epoch)
 
-    def denied(self, method: str, caller: tuple[str, str], error: str, request: Any, epoch: int) -> None:
-        """A request was refused for what the caller is or may not."""
+    def denied(
+        self, method: str, caller: tuple[str, str], error: str, request: Any, epoch: int, subject: str = ""
+    ) -> None:
+        """A request was refused for what the caller is or may not. ``subject``: of one that has no message."""
         count = self._limit.admit()
         if count:
-            record = RequestRecord(method, *caller, *_about(request), error, None if count == 1 else count)
+            about = (subject, "") if subject else _about(request)
+            record = RequestRecord(method, *caller, *about, error, None if count == 1 else count)
             self._record(record, epoch)
 
     def _record(self, record: RequestRecord, epoch: int) -> None:

@@ -171,6 +171,8 @@ class AdminService:
             problems=cluster.some_problems(),
             problem_count=len(cluster.problems),
             unguarded=self._daemon.openness is Openness.BY_DEFAULT,
+            state_log_problem=self._daemon.state_log.not_written,
+            state_log_dropped=self._daemon.state_log.dropped,
         )
 
     async def _describe_maintenance(

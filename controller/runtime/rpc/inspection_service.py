@@ -182,6 +182,7 @@ class InspectionService:
             unclean_allowed=unclean_by(configs.get(topic, {}), unclean_default(machine.settings, cluster)),
             deciding=self._deciding(partition),
             unacknowledged=term.senders.unacknowledged(partition),
+            config_problem=problems.get(znode_paths.topic_config_path(topic), ""),
         )
         taken = take(cluster, machine.settings, topic)
         explained = await asyncio.to_thread(
@@ -189,6 +190,7 @@ class InspectionService:
         )
         refused = _problems(term, partition)
         notes = (
+            *explained.notes,
             *_not_told(term, partition),
             *map(str, refused),
             *explain_deletion(cluster, topic),

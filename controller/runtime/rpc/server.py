@@ -12,14 +12,13 @@ from google.protobuf.message import DecodeError, Message
 
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
-from controller.runtime.limits import descriptors_share
 from controller.runtime.rpc.access import Guard, Stream, Unary, set_error
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.controller_service import ControllerService
 from controller.runtime.rpc.limits import excess
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE, request_of, response_of
 from proto.addresses import join_address
-from proto.limits import MESSAGE_LIMITS
+from proto.limits import MESSAGE_LIMITS, connection_limits
 from proto.security.callers import UnauthenticatedError
 from proto.security.grpc_channels import add_port
 
@@ -38,7 +37,7 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
         interceptors=[_Authorization(daemon)],
         options=[
             ("grpc.so_reuseport", 0),
-            ("grpc.max_allowed_incoming_connections", descriptors_share(settings.grpc_connections_max)),
+            *connection_limits(settings.grpc_connections_max),
             *MESSAGE_LIMITS,
         ],
         maximum_concurrent_rpcs=CALLS_MAX,

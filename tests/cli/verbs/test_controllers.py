@@ -18,7 +18,7 @@ from controller.runtime.zookeeper import single_codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo, PartitionInfo
 from controller.runtime.zookeeper.single_codecs import Resignation
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import maintenance_pb2
+from proto.gen import common_pb2, maintenance_pb2
 from tests.support.cli.verbs import Asked, refused, typed
 from tests.support.core.world import a_broker, state
 
@@ -97,10 +97,13 @@ def test_terms_last_until_their_end_or_until_now(monkeypatch: pytest.MonkeyPatch
 async def test_a_standby_that_lags_says_so(behind: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def describe(*_: Any) -> pb.DescribeClusterResponse:
         standby = pb.StandbyDescription(warmth="warm", states=5, behind=behind, behind_s=1.2)
-        return pb.DescribeClusterResponse(standby=standby)
+        return pb.DescribeClusterResponse(error_code=code, standby=standby)
 
     monkeypatch.setattr(admin, "describe_cluster", describe)
+    code = common_pb2.NOT_CONTROLLER
     assert await verbs._memory(Options("", "json", 1.0), OURS[1]) == told
+    code = common_pb2.CLUSTER_AUTHORIZATION_FAILED
+    assert await verbs._memory(Options("", "json", 1.0), OURS[1]) == "it does not say"
     assert await verbs._memory(Options("", "json", 1.0), OURS[0]) == "", "who leads stands by for nobody"
 
 

@@ -166,12 +166,23 @@ def test_each_part_of_the_request_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert typed(f"brokers decommission 1 --no-wait {BY}").exit_code == EXIT_REFUSED
 
 
-@pytest.mark.parametrize("no_wait", [False, True])
-def test_limits_are_lifted_once_everything_is_moved(no_wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    lifted: list[set[str]] = []
+@pytest.mark.parametrize(
+    ("held", "wait", "lifted"),
+    [
+        ((1, 2), "", [{"t", "earlier"}]),
+        ((1, 2), "--no-wait", []),
+        # All was moved since the earlier run.
+        ((3, 2), "", [{"earlier"}]),
+    ],
+)
+def test_limits_are_lifted_once_everything_is_moved(
+    held: tuple[int, ...], wait: str, lifted: list[set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an earlier run, which was interrupted, too."""
+    found: list[set[str]] = []
 
     async def lift(_: Any, __: Any, topics: set[str], *___: Any) -> int:
-        lifted.append(topics)
+        found.append(topics)
         return 0
 
     async def throttled(*_: Any) -> None:
@@ -179,7 +190,12 @@ def test_limits_are_lifted_once_everything_is_moved(no_wait: bool, monkeypatch: 
 
     monkeypatch.setattr(decommission, "lift", lift)
     monkeypatch.setattr(decommission, "throttled", throttled)
-    install(monkeypatch, cluster({0: (1, 2)}), cluster({0: (3, 2)}, drained=(1,)))
-    wait = "--no-wait" if no_wait else ""
+    now, then = cluster({0: held}, drained=(1,) * (1 not in held)), cluster({0: (3, 2)}, drained=(1,))
+    now.configs = then.configs = {
+        "earlier": {"follower.replication.throttled.replicas": "0:3,1:1"},
+        "other": {"leader.replication.throttled.replicas": "1:2,0:11", "retention.ms": "1"},
+        "unlimited": {},
+    }
+    install(monkeypatch, now, then)
     assert typed(f"brokers decommission 1 --throttle 1000 {wait} {BY}").exit_code == 0
-    assert lifted == ([] if no_wait else [{"t"}])
+    assert found == lifted

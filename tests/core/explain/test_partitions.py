@@ -319,12 +319,12 @@ def test_a_broker_is_explained_by_what_it_leads_and_holds() -> None:
     found = explain_broker(cluster, 1)
     assert found.words() == [
         "broker 1: it is online, broker epoch 51, rack r1",
-        "leads 1 partitions, 1 of the 4 that prefer it; in sync for 2 of 5 replicas",
+        "leads 1 partition, 1 of the 4 that prefer it; in sync for 2 of 5 replicas",
         "lacks: t-0 prefers it but is led by 2: a preferred election would give it back",
         "lacks: t: 2 partitions have its replica out of sync",
         "lacks: t-4 was never led",
         "would change it: 2 replicas catch up with their leaders, which then propose them for the ISR",
-        "would change it: a preferred election gives it 1 more leaderships (pctl elect --all)",
+        "would change it: a preferred election gives it 1 more leadership (pctl elect --all)",
     ]
     cluster.shutting_down.add(1)
     found = explain_broker(cluster, 1)

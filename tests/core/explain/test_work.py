@@ -378,9 +378,9 @@ def test_a_broker_with_everything() -> None:
         "approved to stop for bob: kernel, though t-0 would have no leader; later stop checks count it as offline",
     )
     assert found.changes == (
-        "the drain is ended: then leadership may return to it",
-        "the disks of 1 replicas are repaired or replaced, and it is restarted",
-        "1 replicas catch up with their leaders, which then propose them for the ISR",
+        "the drain is ended (pctl maintenance undrain 1): then leadership may return to it",
+        "its failed disks, with 1 replica, are repaired or replaced, and it is restarted",
+        "1 replica catches up with its leader, which then proposes it for the ISR",
     )
     assert [lack.text for lack in found.lacks] == [
         "t-0 is on a disk that failed",
@@ -426,7 +426,7 @@ def test_what_the_controller_goes_by() -> None:
         "automatic work is suspended: paused by ann: new disks (pctl maintenance resume ends that)",
         "broker 2 is kept free of leaderships by ann: new disks",
         "in controlled shutdown: brokers 1",
-        "broker 2 has 1 replicas on failed disks",
+        "broker 2 has 1 replica on failed disks",
     )
     assert replace(explain_controller(1, 4, [1]), notes=notified).words()[2:-1] == list(notified)
 

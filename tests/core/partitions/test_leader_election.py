@@ -262,7 +262,7 @@ def test_who_is_in_sync_and_holds_no_replica_any_more_cannot_be_chosen() -> None
 
 def test_a_reason_names_only_the_first_of_many_candidates() -> None:
     many = tuple(range(CANDIDATES_SHOWN_MAX + 3))
-    text = str(why_nobody(Strategy.OFFLINE, Ballot(many, state(1, [1]), set())))
+    text = str(why_nobody(Strategy.OFFLINE, Ballot(many, state(1, [1]), {many[-1]})))
     assert f"{CANDIDATES_SHOWN_MAX - 1} is not online, and 3 more; unclean" in text
     assert f"{CANDIDATES_SHOWN_MAX} is" not in text
 
@@ -279,6 +279,12 @@ def test_a_drained_candidate_that_is_not_online_is_refused_for_that() -> None:
     assert "1 is drained (ann: new disks)" in str(why_nobody(Strategy.PREFERRED, gone))
 
 
+def test_who_is_not_online_could_not_lead_uncleanly_either() -> None:
+    """Whether it is permitted was not even looked up, and an operator who asks for it has permitted it."""
+    reason = str(why_nobody(Strategy.OFFLINE, Ballot((1, 2), state(1, [1]), set())))
+    assert reason == "no eligible leader: 1 is not online, 2 is not online"
+
+
 def test_without_candidates_nothing_is_said_of_unclean_elections() -> None:
     reason = str(why_nobody(Strategy.OFFLINE, Ballot((), state(1, [1]), set())))
     assert reason == "no eligible leader: no replica is assigned"
@@ -286,7 +292,7 @@ def test_without_candidates_nothing_is_said_of_unclean_elections() -> None:
 
 def test_what_holds_unclean_elections_back_is_named_only_where_there_could_be_one() -> None:
     held = Suspension(SuspensionKind.MAINTENANCE, Attribution("outage", "ann"))
-    nobody = Ballot((1, 2), state(1, [1]), set())
+    nobody = Ballot((1, 2), state(1, [1]), {2})
     assert str(held) in str(why_nobody(Strategy.OFFLINE, nobody, held))
     assert str(held) not in str(why_nobody(Strategy.REASSIGN, nobody, held))
 

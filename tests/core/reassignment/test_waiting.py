@@ -48,7 +48,7 @@ def test_a_cap_lets_moves_wait_visibly_and_survives_a_failover() -> None:
     assert [listed[f"t-{n}"].queued for n in range(3)] == [False, True, True]
     assert listed["t-1"].adding == (2,)
     assert reasons(rig, "t-1") == (
-        "the move to [2] waits: 1 moves are ongoing, and reassignment_concurrent_moves_max is 1",
+        "the move to [2] waits: 1 move is ongoing, and reassignment_concurrent_moves_max is 1",
     )
     assert ("t", 1) not in rig.world.folders.get(2, set())
     successor = MachineHarness(rig.world, epoch=2, settings=settings).failover()

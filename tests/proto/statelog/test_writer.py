@@ -340,10 +340,12 @@ def test_a_directory_that_vanishes_is_survived_and_reported(open_log: OpenLog, s
         for n in (1, 2):
             writer.append(rows(1, n), cause="A")
             assert writer.flush()
-            assert writer.dropped == n
+            assert (writer.dropped, writer.not_written) == (n, "File exists")
         state_log_dir.unlink()
         state_log_dir.mkdir()
         writer.append(rows(1, 3), cause="A")
+        assert writer.flush()
+        assert writer.not_written == ""
         writer.close()
     # The first once, however many records follow: brokers have no metrics, and who has no file to read has the journal.
     assert [(line["event"], line["why"], line.get("count")) for line in logs] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import ssl
 import threading
@@ -123,6 +124,29 @@ async def test_who_gets_in(server: Server) -> None:
     found = {path: {who: (await server.get(path, who))[0] for who in row} for path, row in ROWS.items()}
     assert found == ROWS
     assert set(ROWS) > OPEN
+
+
+async def test_who_is_denied_is_recorded(server: Server) -> None:
+    for path, who in (
+        ("/state", "stranger"),
+        ("/metrics", "forged"),
+        ("/live", "stranger"),
+        ("/state", "reader"),
+    ):
+        await server.get(path, who)
+    await server.ask("POST", "/ui/api/change", "stranger")
+    log = server.daemon.state_log
+    assert log.flush()
+    rows = [json.loads(line) for line in (log.directory / "state-change.jsonl").read_text().splitlines()]
+    assert [
+        (row["to"], row["subject"], row["principal"], row["address"], row["error"])
+        for row in rows
+        if row["kind"] == "request"
+    ] == [
+        ("HTTP", "GET /state", "User:stranger", "127.0.0.1", "CLUSTER_AUTHORIZATION_FAILED"),
+        ("HTTP", "GET /metrics", "User:ANONYMOUS", "127.0.0.1", "UNAUTHENTICATED"),
+        ("HTTP", "POST /ui/api/change", "User:stranger", "127.0.0.1", "CLUSTER_AUTHORIZATION_FAILED"),
+    ]
 
 
 async def test_the_page_of_metrics_is_written_beside_the_event_loop(

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from controller.runtime.http import connections as connections_module
 from controller.runtime.http.connections import ASKING, FIRST_REQUEST_S, IDLE_S, REQUEST_S, Connections
+from controller.runtime.http.server import start_http
+from tests.support.runtime.certificates import Authority
 
 
 class Transport(asyncio.Transport):
@@ -113,3 +123,88 @@ async def test_who_has_left_gets_no_answer_and_no_error() -> None:
         return answer
 
     assert await connections.measured(request, live) is answer
+
+
+@asynccontextmanager
+async def secured(tmp_path: Path, connections_max: int) -> AsyncIterator[tuple[int, ssl.SSLContext]]:
+    """The port of a server by TLS, and what a client believes."""
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.issue("controller")
+    daemon = Daemon(
+        Settings(
+            state_log_dir=tmp_path,
+            ssl_certificate=certificate,
+            ssl_key=key,
+            ssl_ca=authority.cafile,
+            http_ssl_client_auth="none",
+            http_connections_max=connections_max,
+            allow_everyone=True,
+        )
+    )
+    runner, port = await start_http(daemon, "127.0.0.1", 0)
+    try:
+        yield port, ssl.create_default_context(cafile=authority.cafile)
+    finally:
+        await runner.cleanup()
+        daemon.state_log.close()
+
+
+async def is_live(port: int, client: ssl.SSLContext) -> bool:
+    async with (
+        aiohttp.ClientSession(f"https://127.0.0.1:{port}") as session,
+        session.get("/live", ssl=client) as answer,
+    ):
+        return (answer.status, await answer.text()) == (200, "live\n")
+
+
+@pytest.mark.slow
+async def test_handshakes_count_from_their_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever begins one and says nothing makes room, long before their time is up, and others are answered."""
+    monkeypatch.setattr(connections_module, "FIRST_REQUEST_S", 10_000.0)
+    async with secured(tmp_path, 4) as (port, client), AsyncExitStack() as stack:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(7)]
+        for _, writer in silent:
+            stack.callback(writer.close)
+        async with asyncio.timeout(60):
+            for reader, _ in silent[:3]:
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+            assert await is_live(port, client)
+
+
+@pytest.mark.slow
+async def test_who_is_through_with_the_handshake_counts_once(tmp_path: Path) -> None:
+    async with secured(tmp_path, 4) as (port, client), AsyncExitStack() as stack:
+        through = [await asyncio.open_connection("127.0.0.1", port, ssl=client) for _ in range(4)]
+        for reader, writer in through:
+            stack.callback(writer.close)
+            writer.write(b"GET /live HTTP/1.1\r\nHost: h\r\n\r\n")
+            async with asyncio.timeout(60):
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.slow
+async def test_a_request_may_come_with_the_end_of_the_handshake(tmp_path: Path) -> None:
+    async with secured(tmp_path, 4) as (port, client), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = client.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        done = False
+        while not done:
+            try:
+                tls.do_handshake()
+                done = True
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(65536))
+        tls.write(b"GET /live HTTP/1.1\r\nHost: h\r\n\r\n")
+        writer.write(outgoing.read())
+        answer = b""
+        while b"live\n" not in answer:
+            received = await reader.read(65536)
+            assert received, "the server hung up"
+            incoming.write(received)
+            with suppress(ssl.SSLWantReadError):
+                answer += tls.read(65536)
+        assert answer.startswith(b"HTTP/1.1 200")
+        writer.close()

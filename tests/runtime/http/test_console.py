@@ -115,6 +115,7 @@ def test_each_finding_has_a_command() -> None:
         Wrong.UNDER_MIN_ISR: "pctl partitions --under-min-isr",
         Wrong.UNDER_REPLICATED: "pctl partitions --under-replicated",
         Wrong.UNREADABLE: "pctl cluster",
+        Wrong.LOG_NOT_WRITTEN: "pctl health",
         Wrong.QUARANTINED: "pctl quarantine list",
         Wrong.PUSH_PROBLEM: "pctl brokers",
         Unfinished.PUSHES: "pctl brokers",
@@ -499,6 +500,22 @@ async def test_what_is_in_quarantine_is_called_so(zookeeper: str, zk: KazooClien
         findings = {f["what"]: f["text"] for f in found["cluster"]["findings"]}
         assert findings[Wrong.QUARANTINED.value] == "in quarantine: topic/t"
         assert Wrong.UNREADABLE.value not in findings
+
+
+@pytest.mark.slow
+async def test_a_log_that_cannot_be_written_is_wrong(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with pages(zookeeper, zk, tmp_path) as (asked, active):
+        log = active.daemon.state_log
+        assert log.flush()
+        (tmp_path / "state-change.jsonl").unlink()
+        (tmp_path / "state-change.jsonl").mkdir()
+        log.append([{"kind": "log", "to": "lost"}], cause="A")
+        assert log.flush()
+        _, found = await asked.get("overview")
+        findings = {f["what"]: f["text"] for f in found["cluster"]["findings"]}
+        assert findings[Wrong.LOG_NOT_WRITTEN.value] == (
+            f"controller 1 cannot write its state-change log (not a regular file): {log.dropped} records lost"
+        )
 
 
 @pytest.mark.slow

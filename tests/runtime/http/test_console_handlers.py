@@ -224,7 +224,8 @@ def test_a_count_of_before_a_change_is_not_current(
     term.quarantine = SimpleNamespace(paths=dict, quarantined=list)
     term.senders = SimpleNamespace(status={})
     term.auditor = SimpleNamespace(newer_states=lambda _: (0, ""))
-    daemon: Any = SimpleNamespace(settings=SimpleNamespace(controller_id=1))
+    log = SimpleNamespace(not_written="", dropped=0)
+    daemon: Any = SimpleNamespace(settings=SimpleNamespace(controller_id=1), state_log=log)
     shown = views.overview(daemon, term, Survey({1, 2}, counted))
     assert (term.changes, shown["current"], shown["well"]) == (3, current, True)
 

@@ -63,7 +63,9 @@ def certificate(tmp_path: Path) -> bytes:
 
 def guarded(may: bool) -> tuple[Any, Authorizer]:
     authorizer = Authorizer(may)
-    daemon: Any = SimpleNamespace(authorizer=authorizer, callers=Callers(PrincipalRules()))
+    audit_log = SimpleNamespace(denied=lambda *_: None)
+    callers = Callers(PrincipalRules())
+    daemon: Any = SimpleNamespace(authorizer=authorizer, callers=callers, audit_log=audit_log, epoch=-1)
     return guard(daemon, {"/ui/main.js"}), authorizer
 
 

@@ -386,7 +386,7 @@ def test_changes_name_what_is_pending() -> None:
         "live brokers in clients' metadata",
     ]
     busy = changes(cluster(without_topic_id=1, deleting=["a"], reassigning=2, not_preferred=3), WANTED)
-    assert [change.now for change in busy][4:] == ["1", "1 topics", "2 partitions", "3"]
+    assert [change.now for change in busy][4:] == ["1", "1 topic", "2 partitions", "3"]
     old = cluster(broker(1), broker(2, registration=4), without_topic_id=1)
     assert len(changes(old, WANTED)) == len(calm)
     (epoch,) = (c for c in changes(cluster(controller_epoch=7), WANTED) if c.what == "/controller_epoch")

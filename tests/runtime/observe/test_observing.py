@@ -240,6 +240,20 @@ async def test_an_event_that_makes_no_progress_is_stuck(
         assert await cluster_state.get("/live") == (200, "live\n")
 
 
+async def test_a_log_that_cannot_be_written_is_told(zookeeper: str, tmp_path: Path) -> None:
+    async with observed(zookeeper, tmp_path) as cluster_state:
+        await until(lambda: cluster_state.daemon.active, "the failover")
+        log = cluster_state.daemon.state_log
+        assert log.flush()
+        (tmp_path / "state-change.jsonl").unlink()
+        (tmp_path / "state-change.jsonl").mkdir()
+        log.append([{"kind": "log", "to": "lost"}], cause="A")
+        assert log.flush()
+        answer = await cluster_state.described()
+        assert (answer.state_log_problem, answer.state_log_dropped) == ("not a regular file", log.dropped)
+        assert log.dropped
+
+
 # --- the admin service's other ends ------------------------------------------------------------------------
 
 

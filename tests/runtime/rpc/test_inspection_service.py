@@ -39,6 +39,8 @@ from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
+SETTINGS = b'{"version":1,"config":{"unclean.leader.election.enable":"%s"}}'
+
 
 async def from_zookeeper(connect: str) -> Any:
     async with cluster_reader.connected(connect, 20_000) as session:
@@ -164,7 +166,7 @@ async def test_a_broker_in_shutdown_and_a_failed_disk_are_known_here_only(
         assert rules[1].permitted
         notes = words(await explained(endpoint, controller=True))["notes"]
         assert "in controlled shutdown: brokers 3" in notes
-        assert "broker 2 has 1 replicas on failed disks" in notes
+        assert "broker 2 has 1 replica on failed disks" in notes
         assert notes[0].endswith(": on (by its setting)")
         answer = await ask(endpoint, "CheckStoppable", check(1))
         assert list(answer.shutting_down) == [3]
@@ -274,6 +276,27 @@ def test_what_a_dry_run_cannot_read_is_added_to_the_snapshot_s_problems() -> Non
     found = dry_run.with_nodes(snapshot, [path], [Problem(str(path), "odd")])
     assert found.problems == {"/a": "junk", str(path): "odd"}
     assert found.nodes == {}
+
+
+async def test_znodes_that_cannot_be_read_are_named_by_the_explanation(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    """The brokers' default permits unclean elections, but who cannot read the topic's settings holds none."""
+    zk.create("/config/brokers/<default>", SETTINGS % b"true", makepath=True)
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        zk.set("/brokers/topics/t", b"[]")
+        zk.create("/config/topics/t", b"[]", makepath=True)
+        await until(lambda: "/brokers/topics/t" in active.term.machine.cluster.problems, "the bad znode")
+        answer = await explained(endpoint, partition=PartitionName(topic="t", partition=0))
+        topic, settings = words(answer)["notes"]
+        assert topic.startswith("its topic is unreadable, what was read before counts: /brokers/topics/t: ")
+        assert settings.startswith(
+            "its settings are unreadable, and permit no unclean election: /config/topics/t: "
+        )
+        assert [rule.permitted for rule in answer.rules] == [True, False, True]
+        zk.set("/config/topics/t", SETTINGS % b"true")
+        answer = await explained(endpoint, partition=PartitionName(topic="t", partition=0))
+        assert [rule.permitted for rule in answer.rules] == [True, True, True]
 
 
 # --- DescribeTopics ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from controller.cli.common.options import Options, Verbs, offline, on_cluster
 from controller.cli.common.output import note, print_data, print_fields, print_rows
 from controller.cli.computed import snapshots
 from controller.cli.computed.dry_run import PUSH_COLUMNS
+from controller.core.names import counted
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import Session
@@ -193,9 +194,8 @@ def show(options: Options, result: Mapping[str, Any], writes: bool, every: bool 
         click.echo()
         print_rows([w for step in steps for w in step["writes"]], ("path", "old", "new"), "table")
     if result["settling_writes"]:
-        note(
-            f"pctl: {result['settling_writes']} writes are pending before step 1: the cluster has unfinished work"
-        )
+        pending = counted(result["settling_writes"], "write")
+        note(f"pctl: {pending} pending before step 1: the cluster has unfinished work")
     for name in steps[-1]["unreadable"] if steps else ():
         note(f"pctl: {name} is left out: its state is unreadable")
     if not result["safe"]:

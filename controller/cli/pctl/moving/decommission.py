@@ -31,7 +31,7 @@ from controller.cli.pctl.maintenance import (
     send_steps,
 )
 from controller.cli.pctl.moving.load import note_copied, print_load, sizes_of, targets
-from controller.cli.pctl.moving.throttle import lift, limit_steps, throttle_option, throttled
+from controller.cli.pctl.moving.throttle import lift, limit_steps, limited_for, throttle_option, throttled
 from controller.cli.pctl.reassign import MOVE_SAFETY, Wanted, changes_request, ongoing_moves, send_changes
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
@@ -194,7 +194,7 @@ async def _move(options: Options, session: Session, work: Work, given: Given) ->
         if work.leaving:
             _say_empty(cluster_state, work.leaving)
         nothing_to_do(options, "no replica is to be moved")
-        return
+        sys.exit(await _lift(options, session, work, given, ()))
     print_load(options, cluster_state, current, planned, sizes)
     note_copied(current, planned, sizes)
     if already := len(waiting) - len(planned):
@@ -209,12 +209,20 @@ async def _move(options: Options, session: Session, work: Work, given: Given) ->
         note("run it again to see how far it is")
         sys.exit(code)
     await _follow(options, session, work, waiting)
-    if given.throttle is not None:
-        ongoing = await ongoing_moves(options, session, [])
-        code = await lift(options, session, {topic for topic, _ in moved}, (), ongoing) or code
+    code = await _lift(options, session, work, given, {topic for topic, _ in moved}) or code
     if work.leaving:
         _say_empty(await cluster_reader.look(session), work.leaving)
     sys.exit(code)
+
+
+async def _lift(options: Options, session: Session, work: Work, given: Given, topics: Collection[str]) -> int:
+    """With ``--throttle``: remove the limits on these topics, and on those that an earlier run, which was interrupted,
+    set them on. Returns an exit code."""
+    if given.throttle is None:
+        return 0
+    now = await cluster_reader.look(session, states=False, configs=True)
+    ongoing = await ongoing_moves(options, session, [])
+    return await lift(options, session, {*topics, *limited_for(now, work.leaving)}, (), ongoing)
 
 
 async def _dry_run(
@@ -379,4 +387,5 @@ async def forget(
     named = sum(broker in p.replicas for p in state.partitions)
     note(f"broker {broker} is forgotten: no deletion waits for it")
     if named:
-        note(f"{counted(named, 'partition')} still name it: pctl brokers decommission {broker}")
+        name = "names" if named == 1 else "name"
+        note(f"{counted(named, 'partition')} still {name} it: pctl brokers decommission {broker}")

@@ -76,6 +76,17 @@ def limit_steps(
     return [("AlterConfigs", limits(cluster_state, after, rate))]
 
 
+def limited_for(cluster_state: ClusterState, ids: Iterable[int]) -> set[str]:
+    """Topics whose limit names a replica on one of these brokers; of a cluster with its settings."""
+    wanted = set(map(str, ids))
+    return {
+        topic
+        for topic, config in cluster_state.configs.items()
+        for key in (_LEADER, _FOLLOWER)
+        if wanted & {replica.partition(":")[2] for replica in config.get(key, "").split(",")}
+    }
+
+
 async def lift(
     options: Options, session: Session, topics: Iterable[str], done: Collection[Key], ongoing: Iterable[Any]
 ) -> int:

@@ -37,6 +37,7 @@ COMMANDS: Mapping[Wrong | Unfinished, str] = {
     Wrong.UNDER_REPLICATED: "pctl partitions --under-replicated",
     Wrong.UNREADABLE: "pctl cluster",
     Wrong.QUARANTINED: "pctl quarantine list",
+    Wrong.LOG_NOT_WRITTEN: "pctl health",
     Wrong.PAUSED: "pctl maintenance resume",
     Wrong.MAINTENANCE: "pctl maintenance leave",
     Wrong.FROZEN: "pctl unfreeze",
@@ -111,6 +112,7 @@ def overview(daemon: Daemon, term: Term, survey: Survey) -> dict[str, Any]:
         cluster.maintenance,
         cluster.forgotten,
         [str(suspect.subject) for suspect in term.quarantine.quarantined()],
+        log_problem=(daemon.state_log.not_written, daemon.state_log.dropped),
     )
     going_on = unfinished(
         pending, deleting, sorted(cluster.shutting_down), len(cluster.reassignments.ongoing)

@@ -64,6 +64,7 @@ class Leading:
         )
         self.about: About | None = None
         self.daemon: Any = SimpleNamespace(
+            state_log=SimpleNamespace(not_written="File exists", dropped=3),
             active=True,
             term=self.term,
             metrics=ControllerMetrics(CollectorRegistry()),
@@ -153,6 +154,7 @@ async def test_the_cluster_is_described_with_all_its_counts(monkeypatch: pytest.
     service = AdminService(leading.daemon)
     told: Any = await service.methods()["DescribeCluster"](admin.DescribeClusterRequest(), None)
     assert (told.problem_count, len(told.problems)) == (250, 100)
+    assert (told.state_log_problem, told.state_log_dropped) == ("File exists", 3)
     shown = ("broker_id", "leader_count", "replica_count", "losses", "hold_s", "newer_states")
     assert [[getattr(b, name) for name in shown] for b in told.brokers] == [
         [1, 0, 2, 0, 0, 0],
