@@ -118,6 +118,18 @@ def test_a_command_has_its_arguments_environment_folder_and_exit_code(
     assert ("here" in arguments) == (tmp_path / "here").is_dir()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [subprocess.Popen, forks.start], ids=KINDS)
+def test_a_command_that_cannot_write_says_so(start: Any, tmp_path: Path) -> None:
+    error = tmp_path / "error"
+    with open("/dev/full", "wb") as full, error.open("wb") as said:
+        process = start(
+            [str(BIN / "pctl"), "--version"], cwd=tmp_path, env=environment(), stdout=full, stderr=said
+        )
+    assert process.wait(60) == 1
+    assert error.read_text() == "pctl: write error: No space left on device\n"
+
+
 def test_who_has_ended_does_not_run() -> None:
     with subprocess.Popen(["true"]) as ended:
         pass

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from itertools import chain
@@ -214,7 +215,23 @@ def _become(asked: _Asked, streams: list[int]) -> NoReturn:
     # By these click finds the program's name.
     sys.argv = asked.command
     sys.modules["__main__"].__package__ = None
-    sys.exit(import_module(PROGRAMS[Path(asked.command[0]).name][0]).main())
+    try:
+        sys.exit(import_module(PROGRAMS[Path(asked.command[0]).name][0]).main())
+    except SystemExit as end:
+        if isinstance(end.code, int | None):
+            _end(end.code or 0)
+        raise
+
+
+def _end(code: int) -> None:
+    """As the interpreter ends, but what was imported is not taken apart, which took most of the time of a short
+    program. Returns if standard output is gone: then it is the interpreter that says so."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
