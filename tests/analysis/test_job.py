@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from controller.analysis.errors import ReportError
 from controller.analysis.intake.files import Conversion
 from controller.analysis.intake.reading import read_lines
 from controller.analysis.job import _stage, read_input, run_report, write_tables
-from controller.analysis.local_files import LogFile
+from controller.analysis.local_files import LogFile, output
 from controller.analysis.questions.asked import Asked
 from controller.analysis.summary import BROKERS_MAX, ReportSummary, collect_findings
 from controller.analysis.travel.job import run_travel
@@ -153,14 +153,38 @@ def test_the_page_answers_questions_alone_in_any_light_and_stays_small(life: Lif
     assert f"{life.summary.topics_below_slo} topics are below 99.95 %" in page
 
 
-def test_the_page_stands_alone_and_escapes_what_it_shows(spark: SparkSession, tmp_path: Path) -> None:
-    evil_log(tmp_path / "logs")
-    summary = run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None)
+@dataclass(frozen=True)
+class Evil:
+    """A report of an evil log: where it is, and what was said to others who wanted to write there meanwhile."""
+
+    out: Path
+    summary: ReportSummary
+    refused: list[str]
+
+
+@pytest.fixture(scope="module")
+def evil(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Evil:
+    folder = tmp_path_factory.mktemp("evil")
+    logs, out, refused = folder / "logs", folder / "out", list[str]()
+    evil_log(logs)
+
+    def meanwhile(line: str) -> None:
+        if line.startswith("tables:"):
+            for another in (run_report, partial(run_travel, moments=[parse_moment("1")])):
+                with pytest.raises(ReportError) as caught:
+                    another([logs], out, progress=lambda _line: None)
+                refused.append(str(caught.value))
+
+    return Evil(out, run_report([logs], out, progress=meanwhile), refused)
+
+
+def test_the_page_stands_alone_and_escapes_what_it_shows(evil: Evil) -> None:
+    summary = evil.summary
     assert (summary.torn, summary.malformed, summary.newer_schema, summary.damaged_files) == (1, 1, 1, 1)
     assert (summary.still_leaderless, summary.longest_open, summary.dropped) == (1, True, 5)
     assert summary.longest_partition == f"{EVIL}-3"
     assert len(summary.troubles()) == 4
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    page = (evil.out / "report.html").read_text(encoding="utf-8")
     assert "<script" not in page
     assert not re.search(
         r"""(src|href)\s*=\s*["']?(?!#)""", page.replace("src=x onerror", "").replace('href="#', "")
@@ -220,22 +244,10 @@ def test_an_unwritable_output_is_a_clear_error(spark: SparkSession, tmp_path: Pa
         run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None)
 
 
-@pytest.mark.parametrize("second", [run_report, partial(run_travel, moments=[parse_moment("1")])])
-def test_while_a_report_is_written_another_one_into_its_directory_is_refused(
-    spark: SparkSession, tmp_path: Path, second: Callable[..., object]
-) -> None:
-    evil_log(tmp_path / "logs")
-    refused: list[str] = []
-
-    def meanwhile(line: str) -> None:
-        if line.startswith("tables:"):
-            with pytest.raises(ReportError) as caught:
-                second([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None)
-            refused.append(str(caught.value))
-
-    for _ in range(2):
-        run_report([tmp_path / "logs"], tmp_path / "out", progress=meanwhile)
-    assert refused == [f"{tmp_path / 'out'}: another report is being written there"] * 2
+def test_while_a_report_is_written_another_one_into_its_directory_is_refused(evil: Evil) -> None:
+    assert evil.refused == [f"{evil.out}: another report is being written there"] * 2
+    with output(evil.out):
+        "nobody writes there any more"
 
 
 def test_logs_that_are_rotated_before_they_are_opened_are_listed_again(
