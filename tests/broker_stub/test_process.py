@@ -378,7 +378,7 @@ def test_a_taken_port(start: Starter) -> None:
 
 def test_sigterm_while_zookeeper_is_away(start: Starter, tmp_path: Path) -> None:
     """K250: without ZooKeeper nobody can be told, and it ends cleanly all the same."""
-    with EmbeddedZooKeeper(tmp_path / "zookeeper") as server:
+    with EmbeddedZooKeeper(tmp_path / "zookeeper", force_sync=False) as server:
         broker = start(connect=server.connect_string)
         eventually("registered", lambda: '"event": "registered"' in broker.log)
         server.stop()

@@ -26,7 +26,9 @@ PAIR = {0: [1, 2], 1: [2, 1]}
 @pytest.fixture
 def own_zookeeper(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EmbeddedZooKeeper]:
     """A ZooKeeper this test may hurt; the parameter is the number of servers."""
-    with EmbeddedZooKeeper(tmp_path / "own-zookeeper", servers=request.param, heap_mb=256) as embedded:
+    with EmbeddedZooKeeper(
+        tmp_path / "own-zookeeper", servers=request.param, heap_mb=256, force_sync=False
+    ) as embedded:
         yield embedded
 
 
@@ -194,7 +196,7 @@ async def test_each_server_of_an_ensemble_may_die_and_no_change_falls_into_the_g
 async def test_no_zookeeper_at_all_is_said_and_waited_out(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
-    embedded = EmbeddedZooKeeper(tmp_path / "late", heap_mb=256)
+    embedded = EmbeddedZooKeeper(tmp_path / "late", heap_mb=256, force_sync=False)
     cluster = start_cluster(controllers=1, brokers=0, connect=embedded.connect_string)
     wait_for(lambda: bool(http_addresses(cluster)))
     addresses = http_addresses(cluster)

@@ -90,7 +90,7 @@ async def test_a_request_deleted_by_someone_else_leaves_nobody_deaf(
 
 async def test_watches_on_long_names_fit_a_server_nobody_configured(tmp_path: Path) -> None:
     """Ten thousand topics with names of 200 characters are two mebibytes of paths."""
-    with EmbeddedZooKeeper(tmp_path, heap_mb=256) as embedded:
+    with EmbeddedZooKeeper(tmp_path, heap_mb=256, force_sync=False) as embedded:
         async with opened(embedded.connect_string) as (session, changes):
             await session.ensure(znode_paths.TOPICS)
             names = [f"{n:05d}-{'x' * 200}" for n in range(10_000)]
@@ -107,7 +107,7 @@ async def test_watches_on_long_names_fit_a_server_nobody_configured(tmp_path: Pa
 
 
 async def test_the_loop_goes_on_and_the_lease_ends_while_a_mass_read_is_stuck(tmp_path: Path) -> None:
-    with EmbeddedZooKeeper(tmp_path, heap_mb=256) as embedded:
+    with EmbeddedZooKeeper(tmp_path, heap_mb=256, force_sync=False) as embedded:
         async with opened(embedded.connect_string, timeout_ms=4000) as (session, _):
             await session.ping()
             store = Store(session, 0, lambda _: None)

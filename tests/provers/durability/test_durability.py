@@ -72,7 +72,7 @@ async def test_a_frozen_leader_wakes_up_deposed_and_loses_nothing(start_cluster:
 @pytest.mark.long
 async def test_data_flows_while_zookeeper_is_away(tmp_path: Path) -> None:
     """Leaders and followers need no ZooKeeper as long as nothing changes; what was acknowledged meanwhile stays."""
-    with EmbeddedZooKeeper(tmp_path / "own-zookeeper", heap_mb=256) as zookeeper:
+    with EmbeddedZooKeeper(tmp_path / "own-zookeeper", heap_mb=256, force_sync=False) as zookeeper:
         cluster = Playground(tmp_path / "cluster", 2, BROKERS, zookeeper.connect_string, 10_000)
         cluster.start()
         try:

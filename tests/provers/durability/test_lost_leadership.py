@@ -31,7 +31,7 @@ QUEUED = 20
 @pytest_asyncio.fixture
 async def own(tmp_path: Path) -> AsyncIterator[tuple[Pair, EmbeddedZooKeeper]]:
     """A cluster on a server that may be frozen."""
-    with EmbeddedZooKeeper(tmp_path / "zookeeper", heap_mb=256) as embedded:
+    with EmbeddedZooKeeper(tmp_path / "zookeeper", heap_mb=256, force_sync=False) as embedded:
         async with pair(embedded.connect_string, tmp_path / "run") as made:
             yield made, embedded
 

@@ -34,7 +34,7 @@ TOPIC = b'{"version":1,"partitions":{"0":[1]}}'
 @pytest.fixture
 def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
     """A server this test may freeze."""
-    with EmbeddedZooKeeper(tmp_path / "zookeeper", heap_mb=256) as embedded:
+    with EmbeddedZooKeeper(tmp_path / "zookeeper", heap_mb=256, force_sync=False) as embedded:
         yield embedded
 
 
