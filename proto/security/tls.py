@@ -77,6 +77,12 @@ def listening(contexts: FromFiles[ssl.SSLContext]) -> ssl.SSLContext:
     return first
 
 
+def let_handshake_go(error: OSError) -> None:
+    """Free the memory, some 256 KiB, of a handshake of asyncio that failed so: its frames and the error hold each
+    other until a full garbage collection, which controllers seldom make."""
+    error.__traceback__ = None
+
+
 def client_contexts(files: TlsFiles) -> FromFiles[ssl.SSLContext]:
     """Contexts for the side that dials. Raises FileSettingError."""
     return FromFiles(files.present, lambda: _client_context(files))

@@ -10,6 +10,8 @@ from contextlib import suppress
 
 from aiohttp import web
 
+from proto.security.tls import let_handshake_go
+
 #: Until a connection must have sent its first request whole; how long it may be idle afterwards; and how long a
 #: request may take, its answer included.
 FIRST_REQUEST_S, IDLE_S, REQUEST_S = 10.0, 75.0, 30.0
@@ -120,9 +122,12 @@ class Door(asyncio.Protocol):
             self._greeting = asyncio.create_task(self._greet(transport), name="tls-handshake")
 
     async def _greet(self, transport: asyncio.Transport) -> None:
+        # It may have made room for one that came in the same round: a handshake would begin all the same, and keep its
+        # memory until its time is up.
+        if transport.is_closing():
+            return
         loop, secured = asyncio.get_running_loop(), None
-        # Who fails, is late or was ended for others is told by TLS, or by nothing.
-        with suppress(OSError):
+        try:
             secured = await loop.start_tls(
                 transport,
                 self._inner,
@@ -130,6 +135,9 @@ class Door(asyncio.Protocol):
                 server_side=True,
                 ssl_handshake_timeout=FIRST_REQUEST_S,
             )
+        except OSError as error:
+            # Who fails, is late or was ended for others is told by TLS, or by nothing.
+            let_handshake_go(error)
         self._connections.closed(transport)
         if secured is not None and not secured.is_closing():
             self._inner.connection_made(secured)

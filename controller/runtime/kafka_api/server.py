@@ -46,6 +46,7 @@ from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.kafka.apis import APIS, ApiKey, decode_request_header, encode_response
 from proto.kafka.primitives import MalformedMessageError
+from proto.security.tls import let_handshake_go
 from proto.tasks import end_all
 
 T = TypeVar("T")
@@ -164,8 +165,11 @@ class _Connection:
             # For each connection: the files may have changed.
             try:
                 await self._writer.start_tls(self._security.tls.current())
-            except ssl.SSLError as error:
-                raise RefusedError(f"TLS: {error.reason or error}") from None
+            except OSError as error:
+                let_handshake_go(error)
+                if isinstance(error, ssl.SSLError):
+                    raise RefusedError(f"TLS: {error.reason or error}") from None
+                raise
             certificate = self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         host, port = self._writer.get_extra_info("peername")[:2]
         return self._security.accept(host, port, certificate)

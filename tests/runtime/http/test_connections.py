@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -19,6 +20,8 @@ from controller.runtime.http import connections as connections_module
 from controller.runtime.http.connections import ASKING, FIRST_REQUEST_S, IDLE_S, REQUEST_S, Connections
 from controller.runtime.http.server import start_http
 from tests.support.runtime.certificates import Authority
+from tests.support.runtime.handshakes import counting_handshakes
+from tests.support.runtime.sessions import until
 
 
 class Transport(asyncio.Transport):
@@ -170,6 +173,34 @@ async def test_handshakes_count_from_their_beginning(tmp_path: Path, monkeypatch
                 with suppress(ConnectionError):
                     assert await reader.read() == b""
             assert await is_live(port, client)
+
+
+@pytest.mark.slow
+async def test_who_makes_room_at_once_begins_no_handshake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come in one round of the event loop: each is ended for the next before its handshake has begun."""
+    monkeypatch.setattr(connections_module, "FIRST_REQUEST_S", 10_000.0)
+    async with secured(tmp_path, 4) as (port, _):
+        with ExitStack() as stack, counting_handshakes() as handshakes:
+            for _ in range(20):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            await until(lambda: handshakes() == 4, "those that may stay alone to be greeted")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", [b"no TLS\r\n", b""], ids=["nonsense", "end"])
+async def test_a_handshake_that_failed_is_freed(tmp_path: Path, said: bytes) -> None:
+    async with secured(tmp_path, 4) as (port, _):
+        with counting_handshakes() as handshakes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await until(lambda: handshakes() == 1, "a handshake")
+            writer.write(said)
+            writer.write_eof()
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            await until(lambda: handshakes() == 0, "its memory to be free")
 
 
 @pytest.mark.slow

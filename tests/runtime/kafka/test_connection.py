@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import threading
 from collections.abc import AsyncIterator
@@ -26,6 +27,7 @@ from proto.gen.kafka.api_versions_response import ApiVersionsResponse
 from proto.gen.kafka.update_metadata_request import UpdateMetadataRequest
 from proto.gen.kafka.update_metadata_response import UpdateMetadataResponse
 from proto.kafka.apis import ApiKey, RequestHeader, decode_response, encode_response
+from tests.support.runtime.handshakes import counting_handshakes
 from tests.support.runtime.kafka_peer import KafkaPeer, framed, response
 from tests.support.runtime.sessions import until
 
@@ -60,6 +62,23 @@ async def test_opening_asks_for_versions_and_requests_follow_in_order() -> None:
         (asked,) = peer.requests(ApiKey.API_VERSIONS)
         assert asked.client_software_name == "partition-controller"
         assert peer.requests(ApiKey.UPDATE_METADATA) == [REQUEST] * 3
+
+
+async def test_a_handshake_that_failed_is_freed() -> None:
+    """A broker is tried again and again."""
+
+    async def answered(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"no TLS\r\n")
+        writer.close()
+
+    tls: Any = SimpleNamespace(ssl=ssl.create_default_context(), server_hostname=None)
+    server = await asyncio.start_server(answered, "127.0.0.1", 0)
+    async with server:
+        connection = Connection("9001", tls, 5.0)
+        with counting_handshakes() as handshakes:
+            with pytest.raises(ConnectionFailedError):
+                await connection.open(*server.sockets[0].getsockname())
+            await until(lambda: handshakes() == 0, "its memory to be free")
 
 
 @pytest.mark.parametrize("size_max", [0, 2**16])

@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import json
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,7 @@ from proto.kafka.apis import APIS, ApiKey, decode_response, encode_request
 from proto.security.authorization import AnyBroker, Operation, Principal, Resource, ResourceType
 from tests.support.runtime.callers import Active
 from tests.support.runtime.certificates import Authority
+from tests.support.runtime.handshakes import counting_handshakes
 from tests.support.runtime.kafka_callers import active, calling, kafka_server
 from tests.support.runtime.pushes import FakeBroker, carried_out
 from tests.support.runtime.sessions import until
@@ -433,7 +436,9 @@ async def test_bytes_after_a_request_are_not_looked_at(
         assert struct.unpack_from("!i", await caller.frame()) == (7,)
 
 
-async def test_who_does_not_speak_tls_is_logged(tmp_path: Path) -> None:
+@asynccontextmanager
+async def secured(tmp_path: Path) -> AsyncIterator[int]:
+    """The port of a listener with TLS."""
     authority = Authority(tmp_path / "ca")
     certfile, keyfile = authority.issue("controller")
     settings = Settings(
@@ -445,15 +450,34 @@ async def test_who_does_not_speak_tls_is_logged(tmp_path: Path) -> None:
     )
     daemon = Daemon(settings)
     try:
-        with capture_logs() as logs:
-            async with kafka_server(daemon) as port, calling(port) as caller:
-                with pytest.raises(HUNG_UP):
-                    await caller.call(ListGroupsRequest())
-                await until(lambda: any(line["event"] == "refused" for line in logs), "a line")
-        (why,) = [line["why"] for line in logs if line["event"] == "refused"]
-        assert why.startswith("TLS: ")
+        async with kafka_server(daemon) as port:
+            yield port
     finally:
         daemon.state_log.close()
+
+
+async def test_who_does_not_speak_tls_is_logged(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        async with secured(tmp_path) as port, calling(port) as caller:
+            with pytest.raises(HUNG_UP):
+                await caller.call(ListGroupsRequest())
+            await until(lambda: any(line["event"] == "refused" for line in logs), "a line")
+    (why,) = [line["why"] for line in logs if line["event"] == "refused"]
+    assert why.startswith("TLS: ")
+
+
+@pytest.mark.parametrize("said", [b"no TLS\r\n", b""], ids=["nonsense", "end"])
+async def test_a_handshake_that_failed_is_freed(tmp_path: Path, said: bytes) -> None:
+    async with secured(tmp_path) as port:
+        with counting_handshakes() as handshakes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await until(lambda: handshakes() == 1, "a handshake")
+            writer.write(said)
+            writer.write_eof()
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            await until(lambda: handshakes() == 0, "its memory to be free")
 
 
 async def test_a_bug_in_a_handler_is_answered_with_an_error(
