@@ -11,7 +11,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -42,9 +42,11 @@ from controller.runtime.kafka_api.api_table import (
 )
 from controller.runtime.kafka_api.apis.cluster import api_versions
 from controller.runtime.kafka_api.call import Call, Controller
+from controller.runtime.kafka_api.room import Room
+from proto.gen.kafka.metadata_request import MetadataRequest
 from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
-from proto.kafka.apis import APIS, ApiKey, decode_request_header, encode_response
+from proto.kafka.apis import APIS, ApiKey, RequestHeader, decode_request_header, encode_response
 from proto.kafka.primitives import MalformedMessageError
 from proto.security.tls import let_handshake_go
 from proto.tasks import end_all
@@ -54,8 +56,9 @@ log = structlog.get_logger(__name__)
 
 #: How long one request may take to arrive once it began, and a response to leave.
 TRANSFER_S = 30.0
-#: Longer requests and their responses are decoded and encoded in a thread; so are responses that no request bounds.
-AT_ONCE_BYTES_MAX = 2**16
+#: Longer requests and their responses are decoded and encoded in a thread; so are responses about more topics, where no
+#: request bounds them.
+AT_ONCE_BYTES_MAX, AT_ONCE_TOPICS_MAX = 2**16, 20
 _OF_EVERYTHING = frozenset({ApiKey.METADATA, ApiKey.LIST_PARTITION_REASSIGNMENTS})
 
 _SIZE = struct.Struct("!i")
@@ -75,6 +78,7 @@ class KafkaServer:
         self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[Any], None] = {}
         self._admission = Admission()
+        self._room = Room(GROWING_REQUEST_BYTES_MAX)
 
     async def start(self, host: str, port: int, listener: str = "") -> int:
         """Listen, also on several addresses; the actual port. Raises OSError when it cannot."""
@@ -86,6 +90,7 @@ class KafkaServer:
         for server in self._servers:
             server.close()
         await end_all(self._connections)
+        self._room.worker.shutdown(wait=False)
 
     async def _accepted(
         self, listener: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -109,7 +114,14 @@ class KafkaServer:
         self._connections[task] = None
         try:
             connection = _Connection(
-                self._controller, self._security, self._admission, slot, listener, reader, writer
+                self._controller,
+                self._security,
+                self._admission,
+                slot,
+                listener,
+                reader,
+                writer,
+                self._room,
             )
             await connection.serve()
         except _HangUpError as why:
@@ -140,10 +152,11 @@ class _Connection:
         listener: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        room: Room,
     ) -> None:
         self._controller, self._security, self._listener = controller, security, listener
         self._admission, self._slot = admission, slot
-        self._reader, self._writer = reader, writer
+        self._reader, self._writer, self._room = reader, writer, room
 
     async def serve(self) -> None:
         """Authenticate, then answer requests until the other side closes.
@@ -180,7 +193,8 @@ class _Connection:
         if frame is None:
             return False
         with self._in_use():
-            answer, close_after_s = await self._answer(authentication, frame)
+            async with self._room.taken(len(frame)) if len(frame) > AT_ONCE_BYTES_MAX else nullcontext():
+                answer, close_after_s = await self._answer(authentication, frame)
             if close_after_s is not None:
                 await asyncio.sleep(close_after_s)
             self._writer.write(_SIZE.pack(len(answer)) + answer)
@@ -250,7 +264,7 @@ class _Connection:
         # Kafka looks at nothing behind a request's end, where librdkafka's Metadata for all topics has three bytes.
         decode = APIS[key].request.decode_at
         long = len(frame) > AT_ONCE_BYTES_MAX
-        request = await _made(long, decode, frame, start, header.api_version, exact=False)
+        request = await self._made(long, decode, frame, start, header.api_version, exact=False)
         if isinstance(request, SaslHandshakeRequest | SaslAuthenticateRequest):
             response, close_after_s = await authentication.answer(request, header.api_version)
             return encode_response(response, header.api_version, header.correlation_id), close_after_s
@@ -262,14 +276,25 @@ class _Connection:
                 api_versions(self._controller.advertised()), header.api_version, header.correlation_id
             ), None
         call = Call(self._controller, header.api_version, request, principal, self._listener, self._gone)
-        response = await self._handled(key, call)
-        long = long or key in _OF_EVERYTHING
+        everything = isinstance(request, MetadataRequest) and not request.topics
+        async with self._room.everything if everything else nullcontext():
+            response = await self._handled(key, call)
+            return await self._encoded(key, header, response, long), None
+
+    async def _encoded(self, key: ApiKey, header: RequestHeader, response: Any, long: bool) -> bytes:
+        long = long or (key in _OF_EVERYTHING and len(response.topics) > AT_ONCE_TOPICS_MAX)
         try:
-            encoded = await _made(long, encode_response, response, header.api_version, header.correlation_id)
-            return encoded, None
+            return await self._made(
+                long, encode_response, response, header.api_version, header.correlation_id
+            )
         except (ValueError, OverflowError, struct.error):
             log.exception("response_not_encoded", api=key.name, version=header.api_version)
             raise _HangUpError(f"{key.name}: the response cannot be encoded") from None
+
+    async def _made(self, long: bool, make: Callable[..., T], *given: Any, **named: Any) -> T:
+        """What ``make`` returns; made in a thread where it may take long."""
+        made = partial(make, *given, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._room.worker, made) if long else made()
 
     def _gone(self) -> bool:
         return self._reader.at_eof() or self._reader.exception() is not None
@@ -298,11 +323,6 @@ class _Connection:
         code = getattr(response, "error_code", 0)
         error = ErrorCode(code).name if code in set(ErrorCode) else str(code)
         self._controller.daemon.metrics.requests.labels(key.name, error).inc()
-
-
-async def _made(long: bool, make: Callable[..., T], *given: Any, **named: Any) -> T:
-    """What ``make`` returns; made in a thread where it may take long."""
-    return await asyncio.to_thread(make, *given, **named) if long else make(*given, **named)
 
 
 def _shown(peer: Any) -> str:

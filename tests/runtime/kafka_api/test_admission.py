@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,11 +32,16 @@ from controller.runtime.kafka_api.admission import (
     request_bytes_max,
 )
 from controller.runtime.kafka_api.api_table import METHOD_NAMES, SERVED
+from controller.runtime.kafka_api.room import Room
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
+from proto.gen.kafka.alter_partition_response import AlterPartitionResponse
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.list_groups_request import ListGroupsRequest
+from proto.gen.kafka.metadata_request import MetadataRequest
+from proto.gen.kafka.metadata_response import MetadataResponse, MetadataResponseTopic
 from proto.kafka.apis import APIS, ApiKey, encode_request, encode_response
-from tests.support.runtime.kafka_callers import calling, kafka_server
+from tests.support.runtime.kafka_callers import ANSWER_S, calling, kafka_server
+from tests.support.runtime.sessions import until
 
 HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
 
@@ -237,6 +245,112 @@ async def test_only_long_requests_and_their_responses_are_made_beside_the_loop(
     finally:
         daemon.state_log.close()
     assert [thread is threading.main_thread() for thread in threads] == [not long] * 2
+
+
+@pytest.mark.parametrize("topics", [20, 21])
+async def test_only_a_response_about_many_topics_is_made_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: int
+) -> None:
+    threads = []
+
+    def noted(*given: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return encode_response(*given)
+
+    async def handle(_: Any) -> Any:
+        return MetadataResponse(topics=[MetadataResponseTopic(name="t")] * topics)
+
+    monkeypatch.setattr(server, "encode_response", noted)
+    monkeypatch.setitem(SERVED, ApiKey.METADATA, replace(SERVED[ApiKey.METADATA], handle=handle))
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    try:
+        async with kafka_server(daemon) as port, calling(port) as caller:
+            assert len((await caller.call(MetadataRequest(None))).topics) == topics
+    finally:
+        daemon.state_log.close()
+    assert [thread is threading.main_thread() for thread in threads] == [topics == 20]
+
+
+@pytest.mark.parametrize("what", ["long requests", "everything"])
+async def test_what_takes_much_memory_is_answered_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    active, most = 0, 0
+
+    async def handle(call: Any) -> Any:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        active -= 1
+        return responses[call.request.API_KEY]
+
+    responses = {ApiKey.ALTER_PARTITION: AlterPartitionResponse(), ApiKey.METADATA: MetadataResponse()}
+    for key in responses:
+        monkeypatch.setitem(SERVED, key, replace(SERVED[key], handle=handle))
+    monkeypatch.setattr(server, "GROWING_REQUEST_BYTES_MAX", 2**17)
+    long = encode_request(AlterPartitionRequest(1, 1), 0, 1, "c") + bytes(2**16)
+    frame = long if what == "long requests" else encode_request(MetadataRequest(None), 12, 1, "c")
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    try:
+        async with kafka_server(daemon) as port, AsyncExitStack() as stack:
+            callers = [await stack.enter_async_context(calling(port)) for _ in range(3)]
+            for caller in callers:
+                await caller.send(struct.pack("!i", len(frame)) + frame)
+            for caller in callers:
+                assert await caller.frame()
+    finally:
+        daemon.state_log.close()
+    assert most == 1
+
+
+async def test_room_is_for_who_came_first() -> None:
+    room, entered, leave = Room(10), list[int](), {size: asyncio.Event() for size in (6, 5, 4)}
+
+    async def stay(size: int) -> None:
+        async with room.taken(size):
+            entered.append(size)
+            await leave[size].wait()
+
+    async with asyncio.TaskGroup() as group:
+        first, second, _ = [group.create_task(stay(size)) for size in leave]
+        await until(lambda: entered == [6], "the first")
+        second.cancel()
+        await until(lambda: entered == [6, 4], "the third, in the place of the second")
+        again = group.create_task(stay(5))
+        leave[6].set()
+        await first
+        await until(lambda: entered == [6, 4, 5], "another one, in the place of the first")
+        assert not again.done()
+        for event in leave.values():
+            event.set()
+
+
+async def test_long_requests_take_no_thread_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def decoded(*given: Any, **named: Any) -> AlterPartitionRequest:
+        begun.set()
+        goes_on.wait()
+        return AlterPartitionRequest.decode_at(*given, **named)
+
+    apis = {ApiKey.ALTER_PARTITION: SimpleNamespace(request=SimpleNamespace(decode_at=decoded))}
+    monkeypatch.setattr(server, "APIS", apis)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    try:
+        async with kafka_server(daemon) as port, calling(port) as caller:
+            frame = encode_request(AlterPartitionRequest(1, 1), 0, 1, "c") + bytes(2**16)
+            await caller.send(struct.pack("!i", len(frame)) + frame)
+            await until(begun.is_set, "a long request to be decoded")
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.to_thread(int)
+    finally:
+        goes_on.set()
+        daemon.state_log.close()
 
 
 async def test_who_has_left_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from controller.runtime.kafka_api.admission import Slot
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS
 from controller.runtime.kafka_api.apis import configs, topics
 from controller.runtime.kafka_api.call import Call
+from controller.runtime.kafka_api.room import Room
 from controller.runtime.kafka_api.server import KafkaServer, _Connection, _HangUpError
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
 from proto.gen.kafka.alter_partition_reassignments_request import (
@@ -329,8 +330,9 @@ async def test_new_partitions_are_waited_for_until_they_are_led_unless_it_is_a_t
 def connection(asked: Asked, **parts: Any) -> Any:
     given = {"security": None, "admission": None, "reader": None, "writer": None, **parts}
     slot = Slot("127.0.0.1", 0.0, lambda: None)
+    reader, writer = given["reader"], given["writer"]
     return _Connection(
-        asked.controller, given["security"], given["admission"], slot, "", given["reader"], given["writer"]
+        asked.controller, given["security"], given["admission"], slot, "", reader, writer, Room(0)
     )
 
 
