@@ -1,22 +1,28 @@
-"""A daemon's own log: structlog's, and what libraries log by ``logging``, one line each and not too many."""
+"""A daemon's own log: structlog's, and what libraries log by ``logging``, one line each. What strangers can cause is no
+flood."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TextIO, cast
 
 import structlog
 
 from proto.standard_streams import StandardError
+from proto.statelog.denials import DenialLimit
 from proto.texts import printable
 
 #: Lines of one logger in this many seconds; the rest is counted.
 LINES_MAX, WINDOW_S = 10, 60.0
 #: Characters of a message, of an error.
 TEXT_MAX = 500
+
+#: What a request can cause, and whose line does not name the peer.
+_OF_REQUESTS = ("malformed_request", "excessive_request")
 
 Emit = Callable[[int, Mapping[str, object]], None]
 
@@ -34,6 +40,7 @@ def configure_logging(level: str, style: str, **always: object) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             lambda _logger, _method, event: {**always, **event},
+            _limited_by_peers(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -48,6 +55,24 @@ def configure_logging(level: str, style: str, **always: object) -> None:
     logging.getLogger().handlers[:] = [
         LibraryLogs(lambda level, fields: library.log(level, "library", **fields))
     ]
+
+
+def _limited_by_peers() -> structlog.typing.Processor:
+    """Of each event that a peer can cause, as many lines as denials are recorded; ``count``: for how many one stands."""
+    limits: dict[str, DenialLimit] = defaultdict(DenialLimit)
+
+    def limited(
+        _logger: object, _method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        if "peer" in event or event["event"] in _OF_REQUESTS:
+            count = limits[event["event"]].admit()
+            if not count:
+                raise structlog.DropEvent
+            if count > 1:
+                event["count"] = count
+        return event
+
+    return limited
 
 
 class LibraryLogs(logging.Handler):

@@ -6,10 +6,12 @@ import json
 import logging
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from proto.logs import LINES_MAX, WINDOW_S, LibraryLogs
+from proto.statelog.denials import RECORDED_MAX
 
 _PROGRAM = """
 import logging
@@ -19,14 +21,22 @@ configure_logging("info", "json", broker=3)
 log = structlog.get_logger()
 log.debug("too low")
 log.info("began", broker=4)
+for number in range(150):
+    log.warning("denied", peer=f"h:{number}")
+    log.warning("malformed_request")
+    log.info("of ours", number=number)
 for _ in range(20):
     logging.getLogger("a.library").warning("of a stranger")
 """
 
 
-def test_every_line_names_whose_it_is_and_a_library_s_flood_is_cut() -> None:
+def test_every_line_names_whose_it_is_and_floods_of_strangers_are_cut() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=True)
     began, *lines = map(json.loads, done.stderr.splitlines())
+    events = Counter(line["event"] for line in lines)
+    assert (events["denied"], events["malformed_request"]) == (RECORDED_MAX, RECORDED_MAX)
+    assert events["of ours"] == 150
+    lines = [line for line in lines if "library" in line]
     assert (began["event"], began["level"], began["broker"]) == ("began", "info", 4)
     assert {(line["library"], line["level"], line["broker"]) for line in lines} == {
         ("a.library", "warning", 3)
