@@ -1,22 +1,27 @@
-"""A daemon's own log: structlog's, and what libraries log by ``logging``, one line each and not too many."""
+"""A daemon's own log: structlog's, and what libraries log by ``logging``, one line each. What strangers can cause is no
+flood."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TextIO, cast
 
 import structlog
 
+from proto.rate_limit import RateLimit
 from proto.standard_streams import StandardError
 from proto.texts import printable
 
-#: Lines of one logger in this many seconds; the rest is counted.
-LINES_MAX, WINDOW_S = 10, 60.0
+#: Lines of one library's logger in a window.
+LIBRARY_LINES_MAX = 10
 #: Characters of a message, of an error.
 TEXT_MAX = 500
+#: What a request can cause, and whose line does not name the peer.
+_OF_REQUESTS = ("malformed_request", "excessive_request")
 
 Emit = Callable[[int, Mapping[str, object]], None]
 
@@ -34,6 +39,7 @@ def configure_logging(level: str, style: str, **always: object) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             lambda _logger, _method, event: {**always, **event},
+            _limited_by_peers(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -50,8 +56,27 @@ def configure_logging(level: str, style: str, **always: object) -> None:
     ]
 
 
+def _limited_by_peers() -> structlog.typing.Processor:
+    """Of each event that a peer can cause, some lines; ``count``: for how many one stands."""
+    limits: dict[str, RateLimit] = defaultdict(RateLimit)
+
+    def limited(
+        _logger: object, _method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        if "peer" in event or event["event"] in _OF_REQUESTS:
+            count = limits[event["event"]].admit()
+            if not count:
+                raise structlog.DropEvent
+            if count > 1:
+                event["count"] = count
+        return event
+
+    return limited
+
+
 class LibraryLogs(logging.Handler):
-    """Passes on each record as fields: ``library``, ``message``, and ``error`` if there is an exception.
+    """Passes on each record as fields: ``library``, ``message``, ``error`` if there is an exception, ``count`` if it
+    stands for several.
 
     An exception is one line, its type and text: its traceback is of the library's code, and whoever sends a malformed
     request could fill a disk with it. ``emit_line``: takes the level, WARNING or ERROR, and the fields.
@@ -59,23 +84,12 @@ class LibraryLogs(logging.Handler):
 
     def __init__(self, emit_line: Emit, now_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__(logging.WARNING)
-        self._emit_line, self._now_s = emit_line, now_s
-        #: By logger: when its window began, its lines in it.
-        self._windows: dict[str, tuple[float, int]] = {}
+        self._emit_line = emit_line
+        self._limits = defaultdict[str, RateLimit](lambda: RateLimit(LIBRARY_LINES_MAX, now_s))
 
     def emit(self, record: logging.LogRecord) -> None:
-        began_s, lines = self._windows.get(record.name, (self._now_s(), 0))
-        if self._now_s() - began_s >= WINDOW_S:
-            if lines > LINES_MAX:
-                fields = {
-                    "library": record.name,
-                    "message": "more of it was left out",
-                    "count": lines - LINES_MAX,
-                }
-                self._emit_line(logging.WARNING, fields)
-            began_s, lines = self._now_s(), 0
-        self._windows[record.name] = began_s, lines + 1
-        if lines >= LINES_MAX:
+        count = self._limits[record.name].admit()
+        if not count:
             return
         try:
             message = record.getMessage()
@@ -85,6 +99,8 @@ class LibraryLogs(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             raised = record.exc_info[1]
             found["error"] = one_line(f"{type(raised).__name__}: {raised}")
+        if count > 1:
+            found["count"] = count
         self._emit_line(logging.ERROR if record.levelno >= logging.ERROR else logging.WARNING, found)
 
 

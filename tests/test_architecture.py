@@ -106,8 +106,8 @@ ROOMS: dict[str, set[str]] = {
         _RUNTIME + "observe.metrics", _RUNTIME + "zookeeper", "proto.incarnations", "proto.zookeeper_access",
     },
     "controller.runtime.observe": {
-        "controller.core", "controller.__version__", "controller.errors", _RUNTIME + "config", "proto.statelog",
-        "proto.security",
+        "controller.core", "controller.__version__", "controller.errors", _RUNTIME + "config", "proto.rate_limit",
+        "proto.security", "proto.statelog",
     },
     "controller.runtime.zookeeper": {
         "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",

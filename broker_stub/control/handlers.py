@@ -40,7 +40,7 @@ from broker_stub.control.requests import (
 )
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
-from proto.statelog.denials import DenialLimit
+from proto.rate_limit import RateLimit
 
 _log = structlog.get_logger("broker_stub.control.handlers")
 _LIARS_MAX = 1000
@@ -140,7 +140,7 @@ class ControlHandlers:
         #: Hosts that named a controller epoch which ZooKeeper does not have: each is logged once.
         self._liars: set[str] = set()
         self._lock = threading.Lock()
-        self._denials = DenialLimit()
+        self._denials = RateLimit()
 
     def lifecycle(self, to: str, cause: str, reason: str) -> None:
         """Log a state of the broker itself: ``started``, ``registered`` or ``stopped``."""

@@ -765,9 +765,8 @@ def test_a_snapshot_has_what_is_being_deleted_and_what_topics_allow() -> None:
     assert allowed != denied
     now.problems = {"/config/topics/t": "no JSON"}
     unreadable = decided("true")
-    (note,) = unreadable["notes"]
-    assert note == "its settings are unreadable, and permit no unclean election: /config/topics/t: no JSON"
-    assert unreadable["rules"] == denied["rules"]
+    why = "its settings are unreadable, and permit no unclean election: /config/topics/t: no JSON"
+    assert (list(unreadable["notes"]), unreadable["rules"]) == ([why], denied["rules"])
 
 
 @pytest.mark.parametrize(

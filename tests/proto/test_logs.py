@@ -6,10 +6,12 @@ import json
 import logging
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from proto.logs import LINES_MAX, WINDOW_S, LibraryLogs
+from proto.logs import LIBRARY_LINES_MAX, LibraryLogs
+from proto.rate_limit import STRANGERS_MAX, WINDOW_S
 
 _PROGRAM = """
 import logging
@@ -19,19 +21,27 @@ configure_logging("info", "json", broker=3)
 log = structlog.get_logger()
 log.debug("too low")
 log.info("began", broker=4)
+for number in range(150):
+    log.warning("denied", peer=f"h:{number}")
+    log.warning("malformed_request")
+    log.info("of ours", number=number)
 for _ in range(20):
     logging.getLogger("a.library").warning("of a stranger")
 """
 
 
-def test_every_line_names_whose_it_is_and_a_library_s_flood_is_cut() -> None:
+def test_every_line_names_whose_it_is_and_floods_of_strangers_are_cut() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=True)
     began, *lines = map(json.loads, done.stderr.splitlines())
+    events = Counter(line["event"] for line in lines)
+    assert (events["denied"], events["malformed_request"]) == (STRANGERS_MAX, STRANGERS_MAX)
+    assert events["of ours"] == 150
+    lines = [line for line in lines if "library" in line]
     assert (began["event"], began["level"], began["broker"]) == ("began", "info", 4)
     assert {(line["library"], line["level"], line["broker"]) for line in lines} == {
         ("a.library", "warning", 3)
     }
-    assert len(lines) == LINES_MAX
+    assert len(lines) == LIBRARY_LINES_MAX
 
 
 class Lines:
@@ -62,13 +72,12 @@ def test_an_exception_is_its_type_and_text() -> None:
 
 def test_a_flood_is_counted() -> None:
     lines = Lines()
-    for _ in range(LINES_MAX + 7):
+    for _ in range(LIBRARY_LINES_MAX + 7):
         lines.logger.warning("again")
-    assert len(lines.got) == LINES_MAX
+    assert len(lines.got) == LIBRARY_LINES_MAX
     lines.now_s = WINDOW_S
     lines.logger.warning("later")
-    assert [line["message"] for line in lines.got[LINES_MAX:]] == ["more of it was left out", "later"]
-    assert lines.got[LINES_MAX]["count"] == 7
+    assert [(line["message"], line["count"]) for line in lines.got[LIBRARY_LINES_MAX:]] == [("later", 8)]
 
 
 def test_one_library_s_flood_hides_nothing_of_another() -> None:
@@ -76,7 +85,7 @@ def test_one_library_s_flood_hides_nothing_of_another() -> None:
     other = logging.Logger("another.library")
     other.addHandler(lines.logger.handlers[0])
     other.warning("first")
-    for _ in range(LINES_MAX):
+    for _ in range(LIBRARY_LINES_MAX):
         lines.logger.warning("again")
     other.warning("heard")
     assert (lines.got[-1]["library"], lines.got[-1]["message"]) == ("another.library", "heard")

@@ -10,7 +10,7 @@ from controller.core.names import first_few
 from controller.core.records import LogBatch, RequestRecord
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.observe.history import Journal
-from proto.statelog.denials import DenialLimit
+from proto.rate_limit import RateLimit
 
 #: Things that a record names; more are counted.
 NAMED_MAX = 10
@@ -31,10 +31,10 @@ _NOT_HERE = frozenset({"NOT_CONTROLLER", "STALE_CONTROLLER_EPOCH"})
 
 
 class AuditLog:
-    """Writes the records. Denials are bounded (``proto.statelog.denials``)."""
+    """Writes the records. Denials are bounded (``proto.rate_limit``)."""
 
-    def __init__(self, journal: Journal, limit: DenialLimit | None = None) -> None:
-        self._journal, self._limit = journal, limit or DenialLimit()
+    def __init__(self, journal: Journal, limit: RateLimit | None = None) -> None:
+        self._journal, self._limit = journal, limit or RateLimit()
 
     def answered(
         self, method: str, caller: tuple[str, str], request: Any, answer: Any, epoch: int, *, changes: bool

@@ -132,7 +132,8 @@ def test_every_phase_of_a_deletion(phase: DeletionPhase) -> None:
     if status.reason is not None:
         assert str(status.reason) in found.summary
     if phase is not DeletionPhase.WAITING:
-        assert f"{status.replicas_left} replicas are not known to be deleted" in found.summary
+        left = "1 replica is" if status.replicas_left == 1 else f"{status.replicas_left} replicas are"
+        assert f"{left} not known to be deleted" in found.summary
 
 
 def test_of_several_deletions_the_one_that_was_asked_for_is_explained() -> None:

@@ -24,7 +24,7 @@ from proto.gen.kafka.delete_acls_request import DeleteAclsFilter, DeleteAclsRequ
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from proto.gen.kafka.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest
-from proto.statelog.denials import RECORDED_MAX, WINDOW_S, DenialLimit
+from proto.rate_limit import STRANGERS_MAX, WINDOW_S, RateLimit
 from proto.statelog.writer import StateLogWriter
 
 DENIED = pb.ElectLeadersResponse(error_code=common_pb2.CLUSTER_AUTHORIZATION_FAILED)
@@ -45,7 +45,7 @@ class Audited:
     def __init__(self, directory: Path) -> None:
         self.recent, self.clock = Recent(1, 10_000), Clock()
         self._writer = StateLogWriter(directory, "controller", 1)
-        self.log = AuditLog(Journal(self._writer, self.recent), DenialLimit(self.clock))
+        self.log = AuditLog(Journal(self._writer, self.recent), RateLimit(now_s=self.clock))
 
     def lines(self) -> list[dict[str, Any]]:
         found = [line for portion in self.recent.backwards(Filter()) for line in portion]
@@ -127,9 +127,9 @@ def test_which_errors_are_denials_and_which_say_nothing_of_the_request(
 
 
 def test_a_flood_of_denials_leaves_a_bounded_number_of_records(audited: Audited) -> None:
-    for _ in range(RECORDED_MAX + 500):
+    for _ in range(STRANGERS_MAX + 500):
         audited.log.answered("ElectLeaders", ALICE, None, DENIED, 7, changes=True)
-    assert len(audited.lines()) == RECORDED_MAX
+    assert len(audited.lines()) == STRANGERS_MAX
     # What is carried out is recorded all the same.
     audited.log.answered("ElectLeaders", ALICE, None, pb.ElectLeadersResponse(), 7, changes=True)
     audited.clock.now_s += WINDOW_S
@@ -140,13 +140,13 @@ def test_a_flood_of_denials_leaves_a_bounded_number_of_records(audited: Audited)
 def test_what_is_carried_out_beside_a_denial_is_recorded_however_many_denials_there_were(
     audited: Audited,
 ) -> None:
-    for _ in range(RECORDED_MAX + 1):
+    for _ in range(STRANGERS_MAX + 1):
         audited.log.answered("DeleteTopics", ALICE, deletion("secret"), answer(29), 7, changes=True)
-    assert len(audited.lines()) == RECORDED_MAX
+    assert len(audited.lines()) == STRANGERS_MAX
     audited.log.answered("DeleteTopics", ALICE, deletion("secret", "t"), answer(29, 0), 7, changes=True)
     last = audited.lines()[-1]
     assert (last["subject"], last["error"]) == ("secret, t", "TOPIC_AUTHORIZATION_FAILED")
-    assert len(audited.lines()) == RECORDED_MAX + 1
+    assert len(audited.lines()) == STRANGERS_MAX + 1
 
 
 def test_a_denial_behind_another_error_is_one(audited: Audited) -> None:
@@ -159,12 +159,12 @@ def test_a_denial_behind_another_error_is_one(audited: Audited) -> None:
 
 
 def test_what_denials_left_out_is_told_once(audited: Audited) -> None:
-    for _ in range(RECORDED_MAX + 5):
+    for _ in range(STRANGERS_MAX + 5):
         audited.log.denied("Watch", ALICE, "UNAUTHENTICATED", None, 7)
     audited.clock.now_s += WINDOW_S
     for _ in range(3):
         audited.log.denied("Watch", ALICE, "UNAUTHENTICATED", None, 7)
-    assert [line.get("count") for line in audited.lines()[RECORDED_MAX:]] == [6, None, None]
+    assert [line.get("count") for line in audited.lines()[STRANGERS_MAX:]] == [6, None, None]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from controller.runtime.zookeeper.state_mirror import Warmth
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2, maintenance_pb2
 from proto.security.access import Openness
+from proto.statelog.writer import StateLogWriter
 from tests.support.runtime.admins import REQUESTS, ask, error_name, errors, garbage, move
 from tests.support.runtime.callers import Active, controller
 from tests.support.runtime.daemons import running
@@ -302,14 +303,16 @@ def told(answer: Any) -> dict[str, Any]:
 
 
 async def test_the_cluster_is_described_as_the_controller_knows_it(
-    zookeeper: str, zk: KazooClient, tmp_path: Path
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(StateLogWriter, "not_written", "it is full")
     async with three(zookeeper, zk, tmp_path) as (active, endpoint):
         term, cluster = active.term, active.term.machine.cluster
         await until(lambda: not any(term.machine.outbox.pending(b) for b in (1, 2, 3)), "all is told")
         cluster.brokers[1] = msgspec.structs.replace(cluster.brokers[1], rack="r1")
         cluster.flapping[2] = Flapping(losses=3, hold_us=5_900_000)
         cluster.problems["/brokers/topics/x"] = "junk"
+        active.daemon.state_log.dropped = 7
 
         async def described_with_problems() -> dict[str, Any]:
             """What a broker answers meanwhile to what it is told, or asked by the audit, ends such a problem."""
@@ -359,6 +362,8 @@ async def test_the_cluster_is_described_as_the_controller_knows_it(
             "problems": {"/brokers/topics/x": "junk"},
             "problem_count": 1,
             "unguarded": found["unguarded"],
+            "state_log_problem": "it is full",
+            "state_log_dropped": "7",
         }
         for openness in (Openness.BY_DEFAULT, Openness.GUARDED):
             active.daemon.openness = openness
