@@ -29,7 +29,7 @@ def guard(daemon: Daemon, published: Collection[str]) -> Middleware:
     the cluster: everyone may read them, also with a token that proves nothing."""
 
     def denied(request: web.Request, caller: Principal, error: str) -> None:
-        """The record of a request that nobody answers."""
+        """The record of a request that is refused for who asks."""
         asked = f"{request.method} {request.path}"[:PATH_SHOWN]
         daemon.audit_log.denied("HTTP", (str(caller), caller.host), error, None, daemon.epoch, asked)
 

@@ -42,7 +42,7 @@ from controller.runtime.kafka_api.api_table import (
 )
 from controller.runtime.kafka_api.apis.cluster import api_versions
 from controller.runtime.kafka_api.call import Call, Controller
-from controller.runtime.kafka_api.room import Room
+from controller.runtime.kafka_api.memory_pool import MemoryPool
 from proto.gen.kafka.metadata_request import MetadataRequest
 from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
@@ -78,7 +78,7 @@ class KafkaServer:
         self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[Any], None] = {}
         self._admission = Admission()
-        self._room = Room(GROWING_REQUEST_BYTES_MAX)
+        self._pool = MemoryPool(GROWING_REQUEST_BYTES_MAX)
 
     async def start(self, host: str, port: int, listener: str = "") -> int:
         """Listen, also on several addresses; the actual port. Raises OSError when it cannot."""
@@ -90,7 +90,7 @@ class KafkaServer:
         for server in self._servers:
             server.close()
         await end_all(self._connections)
-        self._room.worker.shutdown(wait=False)
+        self._pool.worker.shutdown(wait=False)
 
     async def _accepted(
         self, listener: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -121,7 +121,7 @@ class KafkaServer:
                 listener,
                 reader,
                 writer,
-                self._room,
+                self._pool,
             )
             await connection.serve()
         except _HangUpError as why:
@@ -152,11 +152,11 @@ class _Connection:
         listener: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        room: Room,
+        pool: MemoryPool,
     ) -> None:
         self._controller, self._security, self._listener = controller, security, listener
         self._admission, self._slot = admission, slot
-        self._reader, self._writer, self._room = reader, writer, room
+        self._reader, self._writer, self._pool = reader, writer, pool
 
     async def serve(self) -> None:
         """Authenticate, then answer requests until the other side closes.
@@ -193,7 +193,7 @@ class _Connection:
         if frame is None:
             return False
         with self._in_use():
-            async with self._room.taken(len(frame)) if len(frame) > AT_ONCE_BYTES_MAX else nullcontext():
+            async with self._pool.taken(len(frame)) if len(frame) > AT_ONCE_BYTES_MAX else nullcontext():
                 answer, close_after_s = await self._answer(authentication, frame)
             if close_after_s is not None:
                 await asyncio.sleep(close_after_s)
@@ -277,7 +277,7 @@ class _Connection:
             ), None
         call = Call(self._controller, header.api_version, request, principal, self._listener, self._gone)
         everything = isinstance(request, MetadataRequest) and not request.topics
-        async with self._room.everything if everything else nullcontext():
+        async with self._pool.everything if everything else nullcontext():
             response = await self._handled(key, call)
             return await self._encoded(key, header, response, long), None
 
@@ -294,7 +294,7 @@ class _Connection:
     async def _made(self, long: bool, make: Callable[..., T], *given: Any, **named: Any) -> T:
         """What ``make`` returns; made in a thread where it may take long."""
         made = partial(make, *given, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._room.worker, made) if long else made()
+        return await asyncio.get_running_loop().run_in_executor(self._pool.worker, made) if long else made()
 
     def _gone(self) -> bool:
         return self._reader.at_eof() or self._reader.exception() is not None

@@ -32,7 +32,7 @@ from controller.runtime.kafka_api.admission import (
     request_bytes_max,
 )
 from controller.runtime.kafka_api.api_table import METHOD_NAMES, SERVED
-from controller.runtime.kafka_api.room import Room
+from controller.runtime.kafka_api.memory_pool import MemoryPool
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
 from proto.gen.kafka.alter_partition_response import AlterPartitionResponse
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
@@ -306,10 +306,10 @@ async def test_what_takes_much_memory_is_answered_one_after_the_other(
 
 
 async def test_room_is_for_who_came_first() -> None:
-    room, entered, leave = Room(10), list[int](), {size: asyncio.Event() for size in (6, 5, 4)}
+    pool, entered, leave = MemoryPool(10), list[int](), {size: asyncio.Event() for size in (6, 5, 4)}
 
     async def stay(size: int) -> None:
-        async with room.taken(size):
+        async with pool.taken(size):
             entered.append(size)
             await leave[size].wait()
 

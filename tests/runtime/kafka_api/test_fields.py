@@ -20,7 +20,7 @@ from controller.runtime.kafka_api.admission import Slot
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS
 from controller.runtime.kafka_api.apis import configs, topics
 from controller.runtime.kafka_api.call import Call
-from controller.runtime.kafka_api.room import Room
+from controller.runtime.kafka_api.memory_pool import MemoryPool
 from controller.runtime.kafka_api.server import KafkaServer, _Connection, _HangUpError
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
 from proto.gen.kafka.alter_partition_reassignments_request import (
@@ -332,7 +332,7 @@ def connection(asked: Asked, **parts: Any) -> Any:
     slot = Slot("127.0.0.1", 0.0, lambda: None)
     reader, writer = given["reader"], given["writer"]
     return _Connection(
-        asked.controller, given["security"], given["admission"], slot, "", reader, writer, Room(0)
+        asked.controller, given["security"], given["admission"], slot, "", reader, writer, MemoryPool(0)
     )
 
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 
-class Room:
-    """For so many bytes of requests that are decoded and not yet answered. Others wait, in their order."""
+class MemoryPool:
+    """So many bytes of requests are decoded and not yet answered. Others wait, in their order (as in KIP-72)."""
 
     def __init__(self, size: int) -> None:
         self._left = size
