@@ -117,7 +117,8 @@ async def test_a_request_waits_for_the_successor_of_a_controller_that_was_killed
 ) -> None:
     cluster = start_cluster(brokers=1)
     active, _ = await cluster.active(session)
-    await cluster.until(session, "registered", lambda s: len(s.brokers) == cluster.brokers)
+    # Without a successor nobody is waited for.
+    await cluster.until(session, "registered", lambda s: (len(s.brokers), len(s.controllers)) == (1, 2))
     cluster.members[f"controller-{active}"].kill()
     done = run_to_end(command(cluster, "--timeout=30", "topics", "create", "t"), tmp_path)
     assert (done.returncode, "created topic t" in done.stderr + done.stdout) == (0, True), done
