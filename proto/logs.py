@@ -20,8 +20,20 @@ from proto.texts import printable
 LIBRARY_LINES_MAX = 10
 #: Characters of a message, of an error.
 TEXT_MAX = 500
-#: What a request can cause, and whose line does not name the peer.
-_OF_REQUESTS = ("malformed_request", "excessive_request")
+#: Events that somebody can cause who may do nothing: of the controller, and of the broker.
+_OF_STRANGERS = frozenset(
+    {
+        "authentication_failed",
+        "denied",
+        "excessive_request",
+        "hung_up",
+        "malformed_request",
+        "not authenticated",
+        "not_authenticated",
+        "refused",
+        "too_many_connections",
+    }
+)
 
 Emit = Callable[[int, Mapping[str, object]], None]
 
@@ -39,7 +51,7 @@ def configure_logging(level: str, style: str, **always: object) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             lambda _logger, _method, event: {**always, **event},
-            _limited_by_peers(),
+            _limited(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -56,14 +68,14 @@ def configure_logging(level: str, style: str, **always: object) -> None:
     ]
 
 
-def _limited_by_peers() -> structlog.typing.Processor:
-    """Of each event that a peer can cause, some lines; ``count``: for how many one stands."""
+def _limited() -> structlog.typing.Processor:
+    """Of each event of strangers some lines; ``count``: for how many one stands."""
     limits: dict[str, RateLimit] = defaultdict(RateLimit)
 
     def limited(
         _logger: object, _method: str, event: structlog.typing.EventDict
     ) -> structlog.typing.EventDict:
-        if "peer" in event or event["event"] in _OF_REQUESTS:
+        if event["event"] in _OF_STRANGERS:
             count = limits[event["event"]].admit()
             if not count:
                 raise structlog.DropEvent

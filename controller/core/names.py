@@ -62,5 +62,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def counted_are(count: int, noun: str) -> str:
+    """``1 partition is``, ``2 partitions are``."""
+    return f"{counted(count, noun)} {'is' if count == 1 else 'are'}"
+
+
 #: Topics that brokers create for themselves (``org.apache.kafka.common.internals.Topic``).
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})

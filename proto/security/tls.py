@@ -77,7 +77,7 @@ def listening(contexts: FromFiles[ssl.SSLContext]) -> ssl.SSLContext:
     return first
 
 
-def let_handshake_go(error: OSError) -> None:
+def free_failed_handshake(error: OSError) -> None:
     """Free the memory, some 256 KiB, of a handshake of asyncio that failed so: its frames and the error hold each
     other until a full garbage collection, which controllers seldom make."""
     error.__traceback__ = None

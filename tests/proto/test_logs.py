@@ -24,6 +24,7 @@ log.info("began", broker=4)
 for number in range(150):
     log.warning("denied", peer=f"h:{number}")
     log.warning("malformed_request")
+    log.info("forwarded", peer="h:1")
     log.info("of ours", number=number)
 for _ in range(20):
     logging.getLogger("a.library").warning("of a stranger")
@@ -35,7 +36,7 @@ def test_every_line_names_whose_it_is_and_floods_of_strangers_are_cut() -> None:
     began, *lines = map(json.loads, done.stderr.splitlines())
     events = Counter(line["event"] for line in lines)
     assert (events["denied"], events["malformed_request"]) == (STRANGERS_MAX, STRANGERS_MAX)
-    assert events["of ours"] == 150
+    assert events["forwarded"] == events["of ours"] == 150
     lines = [line for line in lines if "library" in line]
     assert (began["event"], began["level"], began["broker"]) == ("began", "info", 4)
     assert {(line["library"], line["level"], line["broker"]) for line in lines} == {

@@ -27,7 +27,7 @@ from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.client import admin
 from controller.core.cluster.maintenance import movable
 from controller.core.model import Attribution, Cluster, Maintenance, Partition
-from controller.core.names import counted, first_few
+from controller.core.names import counted, counted_are, first_few
 from controller.exit_codes import EXIT_REFUSED
 from controller.planning.context import cluster_of
 from controller.planning.restrictions import attribution_text
@@ -152,10 +152,8 @@ def _offline(answer: Any) -> str:
     ids = ", ".join(map(str, answer.gone)) or "none"
     limit = "maintenance never begins automatically"
     if answer.offline_limit:
-        are = "is" if answer.offline_limit == 1 else "are"
-        limit = (
-            f"maintenance begins automatically once {counted(answer.offline_limit, 'broker')} {are} offline"
-        )
+        offline = counted_are(answer.offline_limit, "broker")
+        limit = f"maintenance begins automatically once {offline} offline"
     return f"offline brokers: {ids} ({count} of {known}; {known - count} are registered); {limit}"
 
 

@@ -37,7 +37,7 @@ from controller.cli.pctl.partitions import (
 )
 from controller.client.admin import RequestFailedError
 from controller.core.model import BrokerIds
-from controller.core.names import INTERNAL_TOPICS, counted
+from controller.core.names import INTERNAL_TOPICS, counted, counted_are
 from controller.core.partitions.replica_placement import PlacementError, parse_assignment
 from controller.core.znode_paths import topic_path
 from controller.runtime.zookeeper import cluster_reader, codecs
@@ -337,7 +337,7 @@ async def delete_topics(
     code = report(refused)
     accepted = [name for name in names if name not in {one.name for one in refused}]
     if accepted and no_wait:
-        note(f"{counted(len(accepted), 'topic')} {'is' if len(accepted) == 1 else 'are'} being deleted")
+        note(f"{counted_are(len(accepted), 'topic')} being deleted")
     elif accepted:
         await _wait_until_deleted(options, session, accepted)
     sys.exit(code)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from controller.core.context import CoreSettings, unclean_default
 from controller.core.explain.partitions import back_in_sync
 from controller.core.model import NO_LEADER, BrokerIds, Cluster, Partition, ReplicaState
-from controller.core.names import counted, first_few, ids_shown
+from controller.core.names import counted, counted_are, first_few, ids_shown
 from controller.core.reassignment.assignment import assignment_of
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
@@ -70,8 +70,7 @@ def explain_topic_deletion(cluster: Cluster, settings: CoreSettings, topic: str)
 
 
 def _deletion_summary(status: DeletionStatus) -> str:
-    are = "is" if status.replicas_left == 1 else "are"
-    left = f"{counted(status.replicas_left, 'replica')} {are} not known to be deleted"
+    left = f"{counted_are(status.replicas_left, 'replica')} not known to be deleted"
     match status.phase:
         case DeletionPhase.WAITING:
             return f"it is to be deleted, later: {status.reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from controller.core.model import BrokerIds, Suspension
-from controller.core.names import counted, ids_shown
+from controller.core.names import counted, counted_are, ids_shown
 from controller.core.reasons import Reason
 
 # --- stray replicas ------------------------------------------------------------------------------------------
@@ -59,8 +59,8 @@ class TotalLimit(Reason, frozen=True):
     limit: int
 
     def __str__(self) -> str:
-        ongoing = f"{counted(self.moves, 'move')} {'is' if self.moves == 1 else 'are'} ongoing"
-        return f"{ongoing}, and reassignment_concurrent_moves_max is {self.limit}"
+        ongoing = counted_are(self.moves, "move")
+        return f"{ongoing} ongoing, and reassignment_concurrent_moves_max is {self.limit}"
 
 
 class BrokerLimit(Reason, frozen=True):

@@ -32,8 +32,8 @@ from proto.gen.kafka.offset_for_leader_epoch_request import (
 from proto.gen.kafka.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
 from proto.kafka.apis import Message
 
-#: Partitions that one request names, which are compared in some 25 ms; partitions in one look. The next look goes on
-#: with the next topics.
+#: Partitions in one request, whose answer is decoded in some 25 ms, and in one look. The next look goes on with the
+#: next topics.
 PAGE_MAX, LOOK_MAX = 2000, 20_000
 #: A client, and no replica.
 _CONSUMER = -1

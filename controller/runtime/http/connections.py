@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from proto.security.tls import let_handshake_go
+from proto.security.tls import free_failed_handshake
 
 #: Until a connection must have sent its first request whole; how long it may be idle afterwards; and how long a
 #: request may take, its answer included.
@@ -105,13 +105,13 @@ class Connections:
         self.closed(transport)
 
 
-class Door(asyncio.Protocol):
+class TlsHandshake(asyncio.Protocol):
     """One connection until its TLS handshake is done. It counts from the beginning: a handshake takes more memory than
     a request, and strangers need not finish theirs."""
 
     def __init__(self, connections: Connections, context: ssl.SSLContext, inner: Connection) -> None:
         self._connections, self._context, self._inner = connections, context, inner
-        self._greeting: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -119,9 +119,9 @@ class Door(asyncio.Protocol):
         transport.pause_reading()
         self._connections.opened(transport)
         if not transport.is_closing():
-            self._greeting = asyncio.create_task(self._greet(transport), name="tls-handshake")
+            self._task = asyncio.create_task(self._secure(transport), name="tls-handshake")
 
-    async def _greet(self, transport: asyncio.Transport) -> None:
+    async def _secure(self, transport: asyncio.Transport) -> None:
         # It may have made room for one that came in the same round: a handshake would begin all the same, and keep its
         # memory until its time is up.
         if transport.is_closing():
@@ -137,7 +137,7 @@ class Door(asyncio.Protocol):
             )
         except OSError as error:
             # Who fails, is late or was ended for others is told by TLS, or by nothing.
-            let_handshake_go(error)
+            free_failed_handshake(error)
         self._connections.closed(transport)
         if secured is not None and not secured.is_closing():
             self._inner.connection_made(secured)

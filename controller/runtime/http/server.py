@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
-from controller.runtime.http.connections import Connection, Connections, Door, Handler
+from controller.runtime.http.connections import Connection, Connections, Handler, TlsHandshake
 from controller.runtime.http.console.api import Api
 from controller.runtime.http.console.changes import BODY_MAX
 from controller.runtime.http.console.events import STREAMS_MAX
@@ -203,7 +203,7 @@ async def start_http(daemon: Daemon, host: str, port: int) -> tuple[HttpServer, 
 
     def accepted() -> asyncio.Protocol:
         made = Connection(connections, server, loop)
-        return made if context is None else Door(connections, context, made)
+        return made if context is None else TlsHandshake(connections, context, made)
 
     opened = await loop.create_server(accepted, host, port)
     watch = asyncio.create_task(connections.watch(), name="http-connections")

@@ -17,7 +17,7 @@ from proto.addresses import join_address
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import ApiVersionsResponse
 from proto.kafka.apis import ApiKey, MalformedMessageError, Message, decode_response, encode_request
-from proto.security.tls import let_handshake_go
+from proto.security.tls import free_failed_handshake
 
 #: Responses to control requests have a few bytes for each partition.
 RESPONSE_BYTES_MAX = 16 * 2**20
@@ -104,7 +104,7 @@ class Connection:
                 try:
                     self._streams = await asyncio.open_connection(host, port, ssl=tls, server_hostname=name)
                 except OSError as error:
-                    let_handshake_go(error)
+                    free_failed_handshake(error)
                     raise
                 lifetime_s = await self._security.authenticate(self._send)
                 self._replace_at = time.monotonic() + LIFETIME_FRACTION * (lifetime_s or math.inf)

@@ -48,7 +48,7 @@ from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.kafka.apis import APIS, ApiKey, RequestHeader, decode_request_header, encode_response
 from proto.kafka.primitives import MalformedMessageError
-from proto.security.tls import let_handshake_go
+from proto.security.tls import free_failed_handshake
 from proto.tasks import end_all
 
 T = TypeVar("T")
@@ -179,7 +179,7 @@ class _Connection:
             try:
                 await self._writer.start_tls(self._security.tls.current())
             except OSError as error:
-                let_handshake_go(error)
+                free_failed_handshake(error)
                 if isinstance(error, ssl.SSLError):
                     raise RefusedError(f"TLS: {error.reason or error}") from None
                 raise
