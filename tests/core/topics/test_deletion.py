@@ -128,6 +128,17 @@ def test_an_unreadable_topic_waits_until_it_is_mended() -> None:
     check_gone(world, rig, "t")
 
 
+def test_a_topic_whose_name_nobody_may_give_it_is_not_deleted_by_request() -> None:
+    """It is known by its problem only: whoever made its znode by hand deletes that."""
+    world, rig = active(1)
+    world.create_topic("a b", {0: [1]})
+    world.damage(topic_path("a b"), "topic 'a b': allowed are letters, digits, '.', '_' and '-'")
+    rig.run()
+    (answer,) = rig.ask(DeleteTopics([TopicRef("a b")]))
+    assert answer.topics[0].error is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert world.deletions == []
+
+
 def test_a_topic_under_reassignment_lives_on_until_it_is_done() -> None:
     """Also when a leader dies meanwhile: a queued topic would get no other, and the move could never end."""
     world = World(1, 2, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ VIOLATION_CHARS = 160
 
 
 class Found(NamedTuple):
-    """``seed``: the first that fails, counted from 1; None: none of those tried. ``took_s``: CPU time of all tried."""
+    """``seed``: the first that fails; None: none of those tried. ``took_s``: CPU time of all tried."""
 
     fault: Fault
     seed: int | None
@@ -36,19 +36,19 @@ def first_violation(name: str | None, seeds: Sequence[int]) -> tuple[int | None,
     return None, "", took_s
 
 
-def search(names: Sequence[str], seeds_max: int, processes: int) -> Iterator[Found]:
-    """Each fault by itself, from seed 1 on until one fails; several side by side, told in the order of ``names``.
+def search(seeds: Mapping[str, Sequence[int]], processes: int) -> Iterator[Found]:
+    """Each fault by itself, with its ``seeds`` in turn until one fails; several side by side, told in the order given.
 
     Raises StaleFaultError at once: a pool replaces processes that cannot begin, for ever.
     """
-    for name in names:
+    for name in seeds:
         FAULTS[name].planted_in(FAULTS[name].source())
 
     def one(name: str) -> Found:
-        return Found(FAULTS[name], *first_violation(name, range(1, seeds_max + 1)))
+        return Found(FAULTS[name], *first_violation(name, seeds[name]))
 
     with ThreadPoolExecutor(processes) as threads:
-        yield from threads.map(one, names)
+        yield from threads.map(one, seeds)
 
 
 def in_short(violation: str) -> str:

@@ -27,9 +27,19 @@ def rows(results: Sequence[Found], known: str = "") -> list[str]:
         f"| {_cell(in_short(one.violation))} |"
         for one in results
     }
-    before = {row.split(" | ")[0].removeprefix("| "): row for row in known.splitlines() if " | `" in row}
+    before = _rows(known)
     rows = {name: found.get(name) or before.get(name, "") for name in FAULTS}
     return sorted(filter(None, rows.values()), key=_order)
+
+
+def seeds() -> dict[str, int]:
+    """Which seed found which fault, by the page."""
+    found = {name: row.split(" | ")[3] for name, row in _rows(PAGE.read_text(encoding="utf-8")).items()}
+    return {name: int(seed) for name, seed in found.items() if seed.isdigit()}
+
+
+def _rows(page: str) -> dict[str, str]:
+    return {row.split(" | ")[0].removeprefix("| "): row for row in page.splitlines() if " | `" in row}
 
 
 def _order(row: str) -> tuple[int, int]:

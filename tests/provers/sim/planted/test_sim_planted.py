@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_a_search_for_what_cannot_be_planted_ends_at_once(monkeypatch: pytest.Mo
     stale = Fault("stale", "it is gone", Change("controller.core.commits:_overtaken", "never(_a)", "None"))
     monkeypatch.setitem(FAULTS, "stale", stale)
     with pytest.raises(StaleFaultError, match=r"stale: .*found 0 times"):
-        list(search.search(["stale"], 1, 1))
+        list(search.search({"stale": [1]}, 1))
 
 
 def test_the_table_has_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,3 +174,14 @@ def test_the_table_has_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
         late.replace("900 | a \\| b", "3 | sooner"),
         early,
     ]
+
+
+def test_the_table_tells_by_which_seed_each_was_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = list(FAULTS.values())[:2]
+    page = tmp_path / "page.md"
+    rows = table.rows([Found(first, 900, "told", 1.0), Found(second, None, "", 1.0)])
+    page.write_text("\n".join(["| command | does |", *rows]))
+    monkeypatch.setattr(table, "PAGE", page)
+    assert table.seeds() == {first.name: 900}
