@@ -57,9 +57,7 @@ async def read(session: Session) -> ClusterFacts:
         without_topic_id=sum(not info.topic_id for info in infos),
         deleting=state.deleting,
         reassigning=sum(len(info.adding.keys() | info.removing.keys()) for info in infos),
-        not_preferred=sum(
-            p.state is not None and p.state.leader not in (-1, p.replicas[0]) for p in state.partitions
-        ),
+        not_preferred=sum(state.is_led(p) and not p.on_preferred_leader for p in state.partitions),
         unreadable=unreadable,
     )
 
