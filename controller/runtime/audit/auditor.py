@@ -116,22 +116,21 @@ class Auditor:
         self,
         cluster: Cluster,
         expected: Expected,
+        metrics: ControllerMetrics,
+        interval_s: float,
+        *,
         settled: Callable[[int], bool],
         open_way: Callable[[], Asking],
         ask_kafka: AskKafka,
         tell: Callable[[TellAgain], None],
         record: Callable[[Sequence[AuditFinding]], None],
         heard: Callable[[int], None],
-        metrics: ControllerMetrics,
-        interval_s: float,
         version: Callable[[], int | None],
     ) -> None:
-        self._heard = heard
-        self._cluster, self._settled, self._open_way = cluster, settled, open_way
-        self._ask_kafka = ask_kafka
-        self._tell, self._record, self._metrics = tell, record, metrics
+        self._cluster, self._expected, self._metrics = cluster, expected, metrics
         self._interval_s = interval_s
-        self._expected = expected
+        self._settled, self._open_way, self._ask_kafka = settled, open_way, ask_kafka
+        self._tell, self._record, self._heard = tell, record, heard
         self._all_topics = SharedLook(expected, self._turn, version)
         #: Brokers whose looks wait for it.
         self._waiting: set[int] = set()

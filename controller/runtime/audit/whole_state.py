@@ -58,15 +58,15 @@ class Comparisons:
         cluster: Cluster,
         outbox: Outbox,
         expected: Expected,
+        metrics: ControllerMetrics,
+        *,
         open_way: Callable[[], Asking],
         loaded: asyncio.Event,
         wake: Callable[[int], None],
-        metrics: ControllerMetrics,
         on_bug: Callable[[BaseException], None],
     ) -> None:
-        self._cluster, self._outbox, self._expected = cluster, outbox, expected
+        self._cluster, self._outbox, self._expected, self._metrics = cluster, outbox, expected, metrics
         self._open_way, self._loaded, self._wake, self._on_bug = open_way, loaded, wake, on_bug
-        self._metrics = metrics
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._all_topics = SharedLook(expected)
         self._listing = asyncio.Lock()

@@ -64,7 +64,7 @@ class Asking:
         """Raises RefusedError while this controller does not lead."""
         term = self.daemon.term
         if term is None or not self.daemon.active:
-            leader = self.daemon.current_controller.controller_id
+            leader = self.daemon.current_controller
             who = f"controller {leader} is" if leader >= 0 else "no controller is known to be"
             raise RefusedError(ErrorCode.NOT_CONTROLLER, f"this controller is not active; {who}")
         return term
