@@ -254,10 +254,10 @@ class EventContext:
         error: str,
         reason: str,
         partition: Partition | None = None,
-        from_state: str = "",
-        to_state: str = "",
+        before: str = "",
+        after: str = "",
     ) -> None:
-        rejection = Rejection(error, reason, partition, from_state, to_state)
+        rejection = Rejection(error, reason, partition, before, after)
         # One request can be refused for thousands of partitions: they are one batch.
         if self.records and self.records[-1].kind is Rejection and isinstance(self.records[-1].records, list):
             self.records[-1].records.append(rejection)

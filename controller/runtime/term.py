@@ -49,7 +49,7 @@ from controller.runtime import lease
 from controller.runtime.audit.asking import Asking, LeasedAsking
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.expected import Expected
-from controller.runtime.audit.stored import StateRounds
+from controller.runtime.audit.state_rounds import StateRounds
 from controller.runtime.audit.whole_state import Comparisons
 from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
