@@ -41,8 +41,8 @@ from controller.runtime.election.registration import Registration
 from controller.runtime.election.succession import Succession
 from controller.runtime.election.term_history import Patience
 from controller.runtime.kafka.asking import BrokerQuestions
-from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
+from controller.runtime.kafka.security.client import ClientSecurity
 from controller.runtime.kafka.security.setup import (
     access,
     acl_authorizer,
@@ -60,8 +60,8 @@ from controller.runtime.push.kafka_transport import KafkaSide
 from controller.runtime.term import Term
 from controller.runtime.zookeeper.session import (
     AccessError,
-    Connection,
     ConnectionLossError,
+    ConnectionState,
     NoNodeError,
     Session,
 )
@@ -343,17 +343,17 @@ class Daemon:
         self._fatal = error
         self.stop()
 
-    def _connection_changed(self, change: Connection) -> None:
+    def _connection_changed(self, change: ConnectionState) -> None:
         log.info("zookeeper", connection=change.value)
-        if change is Connection.SUSPENDED:
+        if change is ConnectionState.SUSPENDED:
             self._suspended = True
-        elif change is Connection.CONNECTED and self._suspended:
+        elif change is ConnectionState.CONNECTED and self._suspended:
             self._suspended = False
             if self.acls is not None:
                 self.acls.reconnected()
             if self.term is not None:
                 self.term.reconnected()
-        elif change is Connection.EXPIRED and self.term is not None:
+        elif change is ConnectionState.EXPIRED and self.term is not None:
             self.term.end(SessionLostError("the ZooKeeper session expired"))
         self._changed.set()
         if self._registration is not None:

@@ -46,10 +46,10 @@ from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import lease
-from controller.runtime.audit.asking import Asking, LeasedAsking
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.expected import Expected
 from controller.runtime.audit.state_rounds import StateRounds
+from controller.runtime.audit.transport import LeasedTransport, StateTransport
 from controller.runtime.audit.whole_state import Comparisons
 from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
@@ -185,7 +185,7 @@ class Term:
             metrics,
             settings.audit_interval_seconds,
             settled=self._is_settled,
-            open_way=self.open_way,
+            open_transport=self.open_transport,
             ask_kafka=questions.ask,
             tell=self._report,
             record=self._record_findings,
@@ -200,15 +200,15 @@ class Term:
             self.machine.outbox,
             expected,
             metrics,
-            open_way=self.open_way,
+            open_transport=self.open_transport,
             loaded=self._failover_done,
             wake=self.senders.wake,
             on_bug=self.end,
         )
 
-    def open_way(self) -> Asking:
-        """A way to a broker that is led by gRPC; nothing is asked on it once the lease is over."""
-        return LeasedAsking(self._grpc.open(), self.session.require_lease)
+    def open_transport(self) -> StateTransport:
+        """A transport to a broker that is led by gRPC; nothing is asked by it once the lease is over."""
+        return LeasedTransport(self._grpc.open(), self.session.require_lease)
 
     @property
     def changes(self) -> int:

@@ -20,7 +20,7 @@ from controller.runtime.config import Settings, Takeover
 from controller.runtime.daemon import Daemon, Resigned, Role, StopRequested
 from controller.runtime.election import controller_election, succession, term_history
 from controller.runtime.election.controller_election import Lost, Won
-from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError
+from controller.runtime.zookeeper.session import ConnectionLossError, ConnectionState, NoNodeError
 from controller.runtime.zookeeper.state_mirror import LET_GO_MAX
 
 SESSION: Any = SimpleNamespace(over=False, connected=False)
@@ -186,15 +186,15 @@ def test_what_was_missed_is_read_after_a_loss_alone(daemon: Any) -> None:
     daemon.term = SimpleNamespace(
         reconnected=lambda: happened.append("term"), end=lambda why: happened.append(type(why).__name__)
     )
-    daemon._connection_changed(Connection.CONNECTED)
+    daemon._connection_changed(ConnectionState.CONNECTED)
     assert happened == []
     for _ in range(2):
-        daemon._connection_changed(Connection.SUSPENDED)
+        daemon._connection_changed(ConnectionState.SUSPENDED)
     assert happened == []
     for _ in range(2):
-        daemon._connection_changed(Connection.CONNECTED)
+        daemon._connection_changed(ConnectionState.CONNECTED)
     assert happened == ["acls", "term"]
-    daemon._connection_changed(Connection.EXPIRED)
+    daemon._connection_changed(ConnectionState.EXPIRED)
     assert happened == ["acls", "term", "SessionLostError"]
 
 

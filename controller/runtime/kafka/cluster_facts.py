@@ -9,9 +9,10 @@ from controller.core import znode_paths
 from controller.core.model import Broker
 from controller.errors import ControllerError, MalformedError
 from controller.runtime.kafka.cluster_check import MIGRATION, Answers, BrokerFacts, ClusterFacts
-from controller.runtime.kafka.connection import ClientSecurity, Connection
+from controller.runtime.kafka.connection import Connection
 from controller.runtime.kafka.endpoints import Listeners
 from controller.runtime.kafka.listeners import control_endpoint
+from controller.runtime.kafka.security.client import ClientSecurity
 from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session
 from proto.gen.kafka.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource

@@ -214,7 +214,7 @@ def test_a_look_at_some_topics_in_between_moves_no_turn(monkeypatch: pytest.Monk
 
     auditor = Auditor(
         peer.cluster, Expected(peer.cluster), ControllerMetrics(CollectorRegistry()), 1.0,
-        settled=lambda _: True, open_way=nobody, ask_kafka=peer.ask, tell=nobody, record=lambda _: None,
+        settled=lambda _: True, open_transport=nobody, ask_kafka=peer.ask, tell=nobody, record=lambda _: None,
         heard=lambda _: None, version=lambda: None,
     )  # fmt: skip
 

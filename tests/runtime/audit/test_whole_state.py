@@ -98,7 +98,7 @@ class Rig:
                     self.outbox,
                     expected,
                     self.metrics,
-                    open_way=lambda: self,
+                    open_transport=lambda: self,
                     loaded=self.loaded,
                     wake=woken,
                     on_bug=bugs.append,

@@ -17,7 +17,7 @@ from controller.runtime.zookeeper import cluster_reader, jute
 from controller.runtime.zookeeper.jute import Node
 from controller.runtime.zookeeper.session import (
     BadVersionError,
-    Connection,
+    ConnectionState,
     NodeExistsError,
     NoNodeError,
     Session,
@@ -108,7 +108,7 @@ async def test_server_without_multi_read_is_asked_one_by_one(zookeeper: str) -> 
         # Once, never again, and with nothing behind it: its answer would be lost to the reset now and then.
         assert proxy.requests[jute.OP_MULTI_READ] == 1
         assert proxy.bytes_max[jute.OP_MULTI_READ] < 100
-        assert Connection.EXPIRED not in changes
+        assert ConnectionState.EXPIRED not in changes
 
 
 async def test_a_session_that_moves_to_a_server_without_multi_read_goes_on(zookeeper: str) -> None:
@@ -122,7 +122,7 @@ async def test_a_session_that_moves_to_a_server_without_multi_read_goes_on(zooke
         await session.bulk_get(["/"])
         proxy.rewrite = opcode_replaced(jute.OP_MULTI_READ, UNKNOWN_OPCODE)
         proxy.drop()
-        await until(lambda: changes.count(Connection.CONNECTED) == 2, "the other server")
+        await until(lambda: changes.count(ConnectionState.CONNECTED) == 2, "the other server")
         assert len(await session.bulk_get(["/"] * 5000)) == 5000
         assert session.multi_read is False
         assert proxy.requests[jute.OP_MULTI_READ] == 3
@@ -385,7 +385,7 @@ async def test_expired_session_is_over_for_good(zookeeper: str, zk: KazooClient)
     async with opened(zookeeper) as (session, changes):
         await session.create("/mine", b"", ephemeral=True)
         expire(zookeeper, client_id(session))
-        await until(lambda: Connection.EXPIRED in changes, "expiry")
+        await until(lambda: ConnectionState.EXPIRED in changes, "expiry")
         assert session.over
         assert not session.connected
         assert session.lease_remaining_s() < 0
@@ -412,7 +412,7 @@ async def test_calls_under_way_when_the_session_expires_fail(zookeeper: str) -> 
         known = client_id(session)
         proxy.refusing = True
         proxy.drop()
-        await until(lambda: Connection.SUSPENDED in changes, "the drop")
+        await until(lambda: ConnectionState.SUSPENDED in changes, "the drop")
         waiting = [asyncio.create_task(session.ping()) for _ in range(3)]
         await asyncio.sleep(0)
         expire(zookeeper, known)

@@ -54,7 +54,7 @@ class Rig:
             ControllerMetrics(CollectorRegistry()),
             1.0,
             settled=lambda _: self.settled,
-            open_way=lambda: self,
+            open_transport=lambda: self,
             ask_kafka=no_kafka,
             tell=self.tell,
             record=self.findings.extend,
