@@ -338,7 +338,7 @@ class EventContext:
 
     def push_snapshot(self, broker_ids: Collection[int]) -> None:
         """Queue a full metadata snapshot for new brokers, without topics under deletion."""
-        self.outbox.snapshot_to(broker_ids, self.cluster.topics, self.cluster.topics_to_delete, first=True)
+        self.outbox.snapshot_to(broker_ids, self.cluster.topics, self.cluster.topics_to_delete)
         self.outbox.snapshotting.update(broker_ids)
         self.end_snapshots()
 

@@ -34,7 +34,7 @@ _TOLD = Filter(kinds=frozenset(KINDS) - QUIET)
 class Events:
     """The streams of one server. Each message is made once for all of them."""
 
-    def __init__(self, daemon: Daemon, streams_max: int = STREAMS_MAX) -> None:
+    def __init__(self, daemon: Daemon, streams_max: int) -> None:
         self._daemon, self._streams_max = daemon, streams_max
         self._streams: set[asyncio.Task[Any]] = set()
         self._made_of, self._made_at_s, self._made = -1, 0.0, b""
