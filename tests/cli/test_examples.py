@@ -34,9 +34,12 @@ def verbs(command: click.Command) -> Iterator[str]:
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     """What can be typed, without options, and its command."""
-    if not isinstance(command, click.Group) or command.invoke_without_command:
+    if not isinstance(command, click.Group):
         yield " ".join(path), command
-    for name in command.list_commands(CONTEXT) if isinstance(command, click.Group) else ():
+        return
+    if command.invoke_without_command:
+        yield " ".join(path), command
+    for name in command.list_commands(CONTEXT):
         found = command.get_command(CONTEXT, name)
         assert found is not None
         yield from commands(found, (*path, name))
