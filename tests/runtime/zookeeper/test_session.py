@@ -16,10 +16,7 @@ from controller.errors import EnvironmentFault, SessionLostError
 from controller.runtime.zookeeper import cluster_reader, jute
 from controller.runtime.zookeeper.jute import Node
 from controller.runtime.zookeeper.session import (
-    BadVersionError,
     ConnectionState,
-    NodeExistsError,
-    NoNodeError,
     Session,
 )
 from tests.support.ports import free_port
@@ -209,22 +206,6 @@ async def test_failed_check_is_told_before_any_other_failure(session: Session, z
     assert (raised.value.index, raised.value.code) == (0, jute.BAD_VERSION)
 
 
-async def test_single_requests_translate_their_errors(session: Session) -> None:
-    await session.create("/x", b"1")
-    with pytest.raises(NodeExistsError):
-        await session.create("/x", b"1")
-    with pytest.raises(BadVersionError):
-        await session.delete("/x", 4)
-    with pytest.raises(NoNodeError):
-        await session.get("/y")
-    with pytest.raises(NoNodeError):
-        await session.children("/y")
-    assert await session.exists("/y") is None
-    await session.delete("/x", 0)
-    with pytest.raises(NoNodeError):
-        await session.delete("/x")
-
-
 async def test_chroot_is_made_where_missing(zookeeper: str, zk: KazooClient) -> None:
     async with opened(f"{zookeeper}/a/b") as (session, _):
         await session.create("/x", b"1")
@@ -376,11 +357,6 @@ async def test_the_servers_timeout_counts_not_ours(zookeeper: str, asked: int, n
         await until(renewed, "an answer within the lease")
 
 
-async def test_session_id_is_what_the_server_shows_as_owner(session: Session, zk: KazooClient) -> None:
-    await session.create("/mine", b"", ephemeral=True)
-    assert zk.exists("/mine").ephemeralOwner == session.id != 0
-
-
 async def test_expired_session_is_over_for_good(zookeeper: str, zk: KazooClient) -> None:
     async with opened(zookeeper) as (session, changes):
         await session.create("/mine", b"", ephemeral=True)
@@ -421,17 +397,6 @@ async def test_calls_under_way_when_the_session_expires_fail(zookeeper: str) -> 
             with pytest.raises(SessionLostError):
                 await call
         assert session.over
-
-
-async def test_closing_takes_ephemerals_along_at_once_and_twice_is_fine(
-    zookeeper: str, zk: KazooClient
-) -> None:
-    async with opened(zookeeper) as (session, _):
-        await session.create("/mine", b"", ephemeral=True)
-        await session.close()
-        assert zk.exists("/mine") is None
-        with pytest.raises(SessionLostError):
-            await session.ping()
 
 
 async def test_no_server_is_said_with_its_address() -> None:

@@ -163,7 +163,9 @@ def test_single_requests(run_story: StoryRunner) -> None:
             (session.create("/a", b""), NodeExistsError),
             (session.create("/none/a", b""), NoNodeError),
             (session.delete("/a", 7), BadVersionError),
+            (session.delete("/none"), NoNodeError),
             (session.get("/none"), NoNodeError),
+            (session.children("/none"), NoNodeError),
         ):
             with pytest.raises(error):
                 await wrong
