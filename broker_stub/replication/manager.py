@@ -354,7 +354,7 @@ class ReplicaManager:
     # followers and the ISR
 
     def follower_fetched(
-        self, partition: Partition, replica_id: int, offset: int, broker_epoch: int, directory: int = 0
+        self, partition: Partition, replica_id: int, offset: int, broker_epoch: int, directory: int
     ) -> None:
         """A follower has everything before ``offset``. Raises PartitionError when it is not a replica."""
         now, is_alive = self._deps.now_ms(), self._deps.is_alive

@@ -254,10 +254,10 @@ class EventContext:
         error: str,
         reason: str,
         partition: Partition | None = None,
-        from_state: str = "",
-        to_state: str = "",
+        before: str = "",
+        after: str = "",
     ) -> None:
-        rejection = Rejection(error, reason, partition, from_state, to_state)
+        rejection = Rejection(error, reason, partition, before, after)
         # One request can be refused for thousands of partitions: they are one batch.
         if self.records and self.records[-1].kind is Rejection and isinstance(self.records[-1].records, list):
             self.records[-1].records.append(rejection)
@@ -338,7 +338,7 @@ class EventContext:
 
     def push_snapshot(self, broker_ids: Collection[int]) -> None:
         """Queue a full metadata snapshot for new brokers, without topics under deletion."""
-        self.outbox.snapshot_to(broker_ids, self.cluster.topics, self.cluster.topics_to_delete, first=True)
+        self.outbox.snapshot_to(broker_ids, self.cluster.topics, self.cluster.topics_to_delete)
         self.outbox.snapshotting.update(broker_ids)
         self.end_snapshots()
 

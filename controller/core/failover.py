@@ -128,7 +128,7 @@ def failover(context: EventContext) -> Handler[None]:
     yield from timings.done("partition_startup", count)
     yield from replica_state_machine.startup(context, partitions)
     # What left ISRs may have been read with a live member that the election did not know.
-    yield from partition_state_machine.bring_online(context, partitions, only_with_live_isr=True)
+    yield from partition_state_machine.elect_from_live_isr(context, partitions)
     yield from timings.done("replica_startup", prepared.replicas + sum(len(p.replicas) for p in read))
     begun = yield from part_of_failover(context, EventKind.REASSIGNMENT, process_znode(context), ())
     moved = yield from part_of_failover(

@@ -407,6 +407,4 @@ class Playground:
 
 def healthy(cluster_state: ClusterState) -> bool:
     """Every partition is led by a registered broker."""
-    return bool(cluster_state.partitions) and all(
-        p.state is not None and p.state.leader in cluster_state.brokers for p in cluster_state.partitions
-    )
+    return bool(cluster_state.partitions) and all(map(cluster_state.is_led, cluster_state.partitions))

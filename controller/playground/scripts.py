@@ -145,7 +145,7 @@ async def rejoined(playground: Playground, session: Session) -> None:
 async def _elect_preferred(playground: Playground, session: Session) -> None:
     """Elect the preferred leaders of all partitions by writing ``/admin/preferred_replica_election``."""
     cluster_state = await playground.look(session)
-    moved = [p for p in cluster_state.partitions if p.state is not None and p.state.leader != p.replicas[0]]
+    moved = [p for p in cluster_state.partitions if not p.on_preferred_leader]
     playground.say(f"elect the preferred leaders of the {len(moved)} partitions that others lead", "yellow")
     if moved:
         names = [(p.topic, p.partition) for p in moved]
@@ -160,7 +160,7 @@ def in_sync(cluster_state: ClusterState) -> bool:
 
 
 def _preferred(cluster_state: ClusterState) -> bool:
-    return all(p.state is not None and p.state.leader == p.replicas[0] for p in cluster_state.partitions)
+    return all(p.on_preferred_leader for p in cluster_state.partitions)
 
 
 async def demo(playground: Playground, session: Session) -> None:

@@ -161,10 +161,7 @@ class WorkloadCheck:
 
     def _in_sync(self, cluster_state: ClusterState) -> bool:
         ours = [p for p in cluster_state.partitions if p.topic == self._topic]
-        return bool(ours) and not any(
-            p.under_replicated() or p.state is None or p.state.leader not in cluster_state.brokers
-            for p in ours
-        )
+        return bool(ours) and all(cluster_state.is_led(p) and not p.under_replicated() for p in ours)
 
     def _leaders(self, cluster_state: ClusterState) -> dict[tuple[str, int], int]:
         return {

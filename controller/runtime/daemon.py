@@ -41,8 +41,8 @@ from controller.runtime.election.registration import Registration
 from controller.runtime.election.succession import Succession
 from controller.runtime.election.term_history import Patience
 from controller.runtime.kafka.asking import BrokerQuestions
-from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
+from controller.runtime.kafka.security.client import ClientSecurity
 from controller.runtime.kafka.security.setup import (
     access,
     acl_authorizer,
@@ -60,8 +60,8 @@ from controller.runtime.push.kafka_transport import KafkaSide
 from controller.runtime.term import Term
 from controller.runtime.zookeeper.session import (
     AccessError,
-    Connection,
     ConnectionLossError,
+    ConnectionState,
     NoNodeError,
     Session,
 )
@@ -124,8 +124,8 @@ class Daemon:
         self.role = Role.STARTING
         self.term: Term | None = None
         self.session: Session | None = None
-        #: Last controller seen in /controller: id and gRPC address.
-        self.current_controller: Lost = Lost(-1)
+        #: Id of the last controller seen in /controller; -1: none.
+        self.current_controller = -1
         #: Why nobody can be elected, as this candidate has found; empty: nothing is in the way.
         self.cannot_elect = ""
         #: Whom this standby has said that it follows.
@@ -343,17 +343,17 @@ class Daemon:
         self._fatal = error
         self.stop()
 
-    def _connection_changed(self, change: Connection) -> None:
+    def _connection_changed(self, change: ConnectionState) -> None:
         log.info("zookeeper", connection=change.value)
-        if change is Connection.SUSPENDED:
+        if change is ConnectionState.SUSPENDED:
             self._suspended = True
-        elif change is Connection.CONNECTED and self._suspended:
+        elif change is ConnectionState.CONNECTED and self._suspended:
             self._suspended = False
             if self.acls is not None:
                 self.acls.reconnected()
             if self.term is not None:
                 self.term.reconnected()
-        elif change is Connection.EXPIRED and self.term is not None:
+        elif change is ConnectionState.EXPIRED and self.term is not None:
             self.term.end(SessionLostError("the ZooKeeper session expired"))
         self._changed.set()
         if self._registration is not None:
@@ -449,7 +449,7 @@ class Daemon:
 
     def _follow(self, result: Lost) -> None:
         if self.role is not Role.STANDBY or result != self._followed:
-            self.current_controller = self._followed = result
+            self.current_controller, self._followed = result.controller_id, result
             if result.kafka_brokers:
                 known = f"kafka_takeover is off, and brokers {list(result.kafka_brokers)} are Kafka's"
             elif result.controller_id >= 0:
@@ -466,7 +466,7 @@ class Daemon:
         left_out = await self._quarantine(session)
         prepared = await self.standby.settled() if self.standby is not None else None
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
-        self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
+        self.current_controller = self.settings.controller_id
         expected, self._expected = self._expected, Expected(Cluster(self.settings.controller_id))
         kafka = KafkaSide(listeners_of(self.settings), self.kafka_security, self.kafka_addresses)
         term = self.term = Term(
@@ -475,13 +475,13 @@ class Daemon:
             self.settings,
             self._journal,
             self.metrics,
-            self._ready,
-            kafka,
-            self.outranked,
-            self.tls,
-            left_out,
-            prepared,
-            expected,
+            kafka=kafka,
+            outranked=self.outranked,
+            tls=self.tls,
+            quarantine=left_out,
+            mirror=prepared,
+            expected=expected,
+            on_ready=lambda: log.info("ready", why="failover completed"),
         )
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.
@@ -506,7 +506,7 @@ class Daemon:
             self._note_bug(term, bug)
         finally:
             self._let_go += sum(len(topic.partitions) for topic in term.machine.cluster.topics.values())
-            self.term, self.current_controller, self._followed = None, Lost(-1), None
+            self.term, self.current_controller, self._followed = None, -1, None
             self.metrics.resignations.labels(reason).inc()
             structlog.contextvars.unbind_contextvars("controller_epoch")
             recorded.cancel()
@@ -580,9 +580,6 @@ class Daemon:
     def try_again(self) -> None:
         """Make the next attempt to be elected at once."""
         self._changed.set()
-
-    def _ready(self) -> None:
-        log.info("ready", why="failover completed")
 
     # records
 

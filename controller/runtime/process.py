@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -25,7 +26,6 @@ from controller.runtime.kafka.security.setup import server_security
 from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERVED_VERSIONS
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
-from controller.runtime.limits import require_address_space
 from controller.runtime.observe import loop_lag
 from controller.runtime.observe.loop_lag import Rounds
 from controller.runtime.rpc.server import start_server
@@ -40,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 EXIT_OK, EXIT_BUG = 0, 70
 
+#: Bytes of address space without which gRPC's threads cannot start: they would be tried for ever.
+ADDRESS_SPACE_MIN = 512 * 2**20
 #: Settings that SIGHUP applies; the others need a restart.
 RELOADABLE = ("log_level", "log_format")
 
@@ -208,6 +210,15 @@ async def serve(settings: Settings, load: Callable[[], Settings], rounds: Rounds
     return EXIT_OK
 
 
+def _require_address_space() -> None:
+    """Raises EnvironmentFault when the process may not have enough memory to begin (``ulimit -v``)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY and soft < ADDRESS_SPACE_MIN:
+        raise EnvironmentFault(
+            f"the memory limit (ulimit -v) is {soft // 2**20} MiB: must be at least {ADDRESS_SPACE_MIN // 2**20} MiB"
+        )
+
+
 def run(settings: Settings, load: Callable[[], Settings]) -> int:
     """``partition-controller run``. ``load``: as for ``serve``.
 
@@ -215,7 +226,7 @@ def run(settings: Settings, load: Callable[[], Settings]) -> int:
     """
     if not __debug__:
         raise EnvironmentFault("python -O strips the assertions this controller relies on: run without it")
-    require_address_space()
+    _require_address_space()
     configure_logging(settings.log_level, settings.log_format)
     # Until the handler is there, and after it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -43,7 +43,7 @@ async def state(daemon: Daemon) -> dict[str, Any]:
         "grpc": daemon.grpc_endpoint,
         "http": daemon.http_endpoint,
         "access": daemon.openness.value,
-        "current_controller": daemon.current_controller.controller_id,
+        "current_controller": daemon.current_controller,
         "zookeeper": {
             "connect": settings.zookeeper,
             "connected": bool(session and session.connected),
@@ -317,7 +317,7 @@ def _gauges(daemon: Daemon, counts: _Counts) -> Iterator[Gauge]:
         "kafka_server_metadataloader_currentcontrollerid",
         "Last controller id read from /controller; -1: unknown.",
         {},
-        daemon.current_controller.controller_id,
+        daemon.current_controller,
     )
     suspects = term.quarantine.suspects.values() if term else ()
     yield (

@@ -46,10 +46,10 @@ from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import lease
-from controller.runtime.audit.asking import Asking, LeasedAsking
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.expected import Expected
-from controller.runtime.audit.stored import StateRounds
+from controller.runtime.audit.state_rounds import StateRounds
+from controller.runtime.audit.transport import LeasedTransport, StateTransport
 from controller.runtime.audit.whole_state import Comparisons
 from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
@@ -110,13 +110,14 @@ class Term:
         settings: Settings,
         journal: Journal,
         metrics: ControllerMetrics,
-        on_ready: Callable[[], None],
+        *,
         kafka: KafkaSide,
         outranked: Outranked,
         tls: GrpcTls | None,
         quarantine: Quarantine,
         mirror: StateMirror | None,
         expected: Expected,
+        on_ready: Callable[[], None],
     ) -> None:
         """``mirror``: topics and partition states in memory, settled; None: all are read. ``expected``: digests, as far
         as they were computed ahead."""
@@ -141,24 +142,23 @@ class Term:
         timeout_s = settings.request_timeout_ms / 1000
         #: Transports to Kafka brokers, which know their APIs.
         self.kafka = KafkaTransports(cluster, bytes_max, timeout_s, kafka)
-        grpc = GrpcTransports(cluster, bytes_max, timeout_s, tls)
+        self._grpc = GrpcTransports(cluster, bytes_max, timeout_s, tls)
         self.senders = Senders(
             self.machine.outbox,
-            {ControlProtocol.GRPC: grpc, ControlProtocol.KAFKA: self.kafka},
-            session.require_lease,
-            self._record,
-            self._suspect,
+            {ControlProtocol.GRPC: self._grpc, ControlProtocol.KAFKA: self.kafka},
             metrics,
-            self.end,
-            self._report,
-            self._report,
-            self._heard,
-            self._rest,
+            require_lease=session.require_lease,
+            record=self._record,
+            suspect=self._suspect,
+            report=self._report,
+            heard=self._heard,
+            on_bug=self.end,
+            on_idle=self._rest,
         )
-        round_s = settings.audit_interval_seconds
-        questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
-        self.auditor, self._comparisons = self._audits(expected, grpc, questions, metrics, round_s)
-        self._state_rounds = StateRounds(cluster, round_s)
+        expected.follow(cluster)
+        self.auditor = self._new_auditor(expected, metrics, settings, kafka)
+        self._comparisons = self._new_comparisons(expected, metrics)
+        self._state_rounds = StateRounds(cluster, settings.audit_interval_seconds)
         self._traces = journal.traces
         self._outages, self._rejections = Outages(metrics), RejectionLog()
         #: Callers that wait for a response, by the serial of their event. Each of them gets one.
@@ -174,39 +174,41 @@ class Term:
         #: Checks of state znodes that found nothing: events that changed nothing.
         self._idle_checks, self._recorded = 0, False
 
-    def _audits(
-        self,
-        expected: Expected,
-        grpc: GrpcTransports,
-        questions: BrokerQuestions,
-        metrics: ControllerMetrics,
-        round_s: float,
-    ) -> tuple[Auditor, Comparisons]:
-        """What brokers hold, compared with what they were told: all the time, and before they are told everything."""
-        cluster, outbox = self.machine.cluster, self.machine.outbox
-        expected.follow(cluster)
-        tell, record = self._report, self._record_findings
-
-        def open_way() -> LeasedAsking:
-            return LeasedAsking(grpc.open(), self.session.require_lease)
-
-        #: Opens a way to a broker that is led by gRPC.
-        self.open_way: Callable[[], Asking] = open_way
-        auditor = Auditor(
-            cluster,
+    def _new_auditor(
+        self, expected: Expected, metrics: ControllerMetrics, settings: Settings, kafka: KafkaSide
+    ) -> Auditor:
+        """Compares what brokers hold with what they were told, all the time."""
+        questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
+        return Auditor(
+            self.machine.cluster,
             expected,
-            self._is_settled,
-            open_way,
-            questions.ask,
-            tell,
-            record,
-            self._heard,
             metrics,
-            round_s,
-            lambda: self.version,
+            settings.audit_interval_seconds,
+            settled=self._is_settled,
+            open_transport=self.open_transport,
+            ask_kafka=questions.ask,
+            tell=self._report,
+            record=self._record_findings,
+            heard=self._heard,
+            version=lambda: self.version,
         )
-        done, wake = self._failover_done, self.senders.wake
-        return auditor, Comparisons(cluster, outbox, expected, open_way, done, wake, metrics, self.end)
+
+    def _new_comparisons(self, expected: Expected, metrics: ControllerMetrics) -> Comparisons:
+        """Compares it before they are told everything."""
+        return Comparisons(
+            self.machine.cluster,
+            self.machine.outbox,
+            expected,
+            metrics,
+            open_transport=self.open_transport,
+            loaded=self._failover_done,
+            wake=self.senders.wake,
+            on_bug=self.end,
+        )
+
+    def open_transport(self) -> StateTransport:
+        """A transport to a broker that is led by gRPC; nothing is asked by it once the lease is over."""
+        return LeasedTransport(self._grpc.open(), self.session.require_lease)
 
     @property
     def changes(self) -> int:

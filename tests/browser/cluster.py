@@ -73,9 +73,7 @@ async def pages(session: Session) -> dict[int, str]:
 async def some_topics(cluster: Playground, session: Session) -> None:
     await cluster.create_topic(session, "orders", (4, 3), {"min.insync.replicas": "2"})
     await cluster.create_topic(session, "alone", {0: [3]})
-    await cluster.until(
-        session, "led", lambda s: len(s.partitions) == 5 and all(p.available for p in s.partitions)
-    )
+    await cluster.until(session, "led", lambda s: len(s.partitions) == 5 and all(map(s.is_led, s.partitions)))
 
 
 @contextmanager

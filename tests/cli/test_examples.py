@@ -26,17 +26,23 @@ CONTEXT = click.Context(main)
 HANDED_ON = ("flags", "given", "resource", "values")
 
 
-def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+def verbs(command: click.Command) -> Iterator[str]:
     """What can be typed, without options."""
+    for verb, _ in commands(command):
+        yield verb
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """What can be typed, without options, and its command."""
     if not isinstance(command, click.Group):
-        yield " ".join(path)
+        yield " ".join(path), command
         return
     if command.invoke_without_command:
-        yield " ".join(path)
+        yield " ".join(path), command
     for name in command.list_commands(CONTEXT):
         found = command.get_command(CONTEXT, name)
         assert found is not None
-        yield from verbs(found, (*path, name))
+        yield from commands(found, (*path, name))
 
 
 def parse(line: str) -> str:
@@ -187,6 +193,11 @@ def repeated() -> list[str]:
     """The verbs that docs/operations.md has for ``-w``."""
     (listed,) = re.findall(r"^`-w \[SECONDS\]` with ((?:`[a-z ]+`(?:,\s| and )?)+)", OPERATIONS, re.MULTILINE)
     return re.findall(r"`([a-z ]+)`", listed)
+
+
+def test_each_listing_is_said_to_be_repeated() -> None:
+    listings = [verb for verb, command in commands(main) if any("-w" in p.opts for p in command.params)]
+    assert sorted(listings) == sorted(repeated())
 
 
 @pytest.mark.parametrize("verb", repeated())

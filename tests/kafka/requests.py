@@ -9,7 +9,8 @@ from typing import Any
 from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from controller.runtime.kafka.connection import Connection, Plaintext
+from controller.runtime.kafka.connection import Connection
+from controller.runtime.kafka.security.client import ClientSecurity
 from proto.gen.kafka.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -33,7 +34,7 @@ def ask(address: str, request: Message, version: int, timeout_s: float = 30.0) -
     """The answer of the node at HOST:PORT. Raises ConnectionFailedError."""
 
     async def asked() -> Message:
-        connection = Connection("tests", Plaintext(), timeout_s)
+        connection = Connection("tests", ClientSecurity(), timeout_s)
         host, _, port = address.rpartition(":")
         try:
             await connection.open(host, int(port))

@@ -10,7 +10,8 @@ import pytest
 from kazoo.exceptions import BadVersionError
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.kafka.connection import Connection, Plaintext
+from controller.runtime.kafka.connection import Connection
+from controller.runtime.kafka.security.client import ClientSecurity
 from controller.runtime.kafka.topic_ids import uuid_bytes
 from proto.gen.kafka.leader_and_isr_request import (
     LeaderAndIsrPartitionState,
@@ -76,7 +77,7 @@ async def test_brokers_refuse_old_epochs(
         broker.broker_id, endpoints=[UpdateMetadataEndpoint(int(port), host, "PLAINTEXT", 0)]
     )
     stop = StopReplicaPartitionState(0, state["leader_epoch"] + 9, True)
-    led = Connection("fencing", Plaintext(), 10)
+    led = Connection("fencing", ClientSecurity(), 10)
     await led.open(host, int(port))
     try:
         for request, version in (

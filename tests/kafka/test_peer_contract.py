@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from controller.runtime.kafka.connection import Connection, Plaintext
+from controller.runtime.kafka.connection import Connection
+from controller.runtime.kafka.security.client import ClientSecurity
 from proto.gen.kafka.leader_and_isr_request import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -108,7 +109,7 @@ def said(response: Any) -> Any:
 
 
 async def test_orders_are_answered_alike(side: Side) -> None:
-    connection = Connection("contract", Plaintext(), 20)
+    connection = Connection("contract", ClientSecurity(), 20)
     await connection.open("127.0.0.1", side.port)
     try:
         assert {key: connection.versions[key] for key in VERSIONS} == {

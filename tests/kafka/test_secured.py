@@ -25,7 +25,8 @@ from controller.cli.pctl.main import main as pctl
 from controller.core.requests.errors import ErrorCode
 from controller.embedded_kafka import jars
 from controller.runtime.config import split_address
-from controller.runtime.kafka.connection import Connection, ConnectionFailedError, Plaintext
+from controller.runtime.kafka.connection import Connection, ConnectionFailedError
+from controller.runtime.kafka.security.client import ClientSecurity
 from controller.runtime.kafka.security.scram import ScramMechanism, make_credential, parse_credential
 from controller.runtime.kafka.security.setup import client_security
 from controller.runtime.kafka.topic_ids import uuid_bytes
@@ -246,7 +247,7 @@ async def strangers(cluster: KafkaCluster, security: Security) -> None:
     silent = type(nobody)(nobody.protocol, nobody.contexts, None)
     await refused(cluster, silent, "closed the connection")
     assert "before authentication" in log.read_text()
-    await refused(cluster, Plaintext(), "closed the connection|reset|bytes")
+    await refused(cluster, ClientSecurity(), "closed the connection|reset|bytes")
     assert "TLS" in log.read_text()
     after = snapshot(cluster.zk)
     assert {path: data for path, data in after.items() if before.get(path) != data} == {}

@@ -126,6 +126,7 @@ def all_back(context: EventContext) -> Handler[Any]:
         (lambda context: replicas_on(context, [1]), PASSED_MAX),
         (lambda context: controlled_shutdown._led_and_followed(context, 1), PASSED_MAX),
         (partition_state_machine.bring_online, PASSED_MAX),
+        (partition_state_machine.elect_from_live_isr, PASSED_MAX),
         (imbalances, SLICE_MAX),
         (all_offline, SLICE_MAX // 4),
         (automatic_maintenance.reconsider, PASSED_MAX),
@@ -140,8 +141,8 @@ def all_back(context: EventContext) -> Handler[Any]:
         (all_drained, PASSED_MAX),
     ],
     ids=[
-        *("replicas", "controlled shutdown", "bring online", "imbalances", "offline", "missing", "all back"),
-        *("lost data", "elect all", "describe", "forget a broker", "drained"),
+        *("replicas", "controlled shutdown", "bring online", "live isr", "imbalances", "offline", "missing"),
+        *("all back", "lost data", "elect all", "describe", "forget a broker", "drained"),
     ],
 )
 def test_a_look_at_all_partitions_gives_way(

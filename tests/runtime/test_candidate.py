@@ -20,7 +20,7 @@ from controller.runtime.config import Settings, Takeover
 from controller.runtime.daemon import Daemon, Resigned, Role, StopRequested
 from controller.runtime.election import controller_election, succession, term_history
 from controller.runtime.election.controller_election import Lost, Won
-from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError
+from controller.runtime.zookeeper.session import ConnectionLossError, ConnectionState, NoNodeError
 from controller.runtime.zookeeper.state_mirror import LET_GO_MAX
 
 SESSION: Any = SimpleNamespace(over=False, connected=False)
@@ -186,15 +186,15 @@ def test_what_was_missed_is_read_after_a_loss_alone(daemon: Any) -> None:
     daemon.term = SimpleNamespace(
         reconnected=lambda: happened.append("term"), end=lambda why: happened.append(type(why).__name__)
     )
-    daemon._connection_changed(Connection.CONNECTED)
+    daemon._connection_changed(ConnectionState.CONNECTED)
     assert happened == []
     for _ in range(2):
-        daemon._connection_changed(Connection.SUSPENDED)
+        daemon._connection_changed(ConnectionState.SUSPENDED)
     assert happened == []
     for _ in range(2):
-        daemon._connection_changed(Connection.CONNECTED)
+        daemon._connection_changed(ConnectionState.CONNECTED)
     assert happened == ["acls", "term"]
-    daemon._connection_changed(Connection.EXPIRED)
+    daemon._connection_changed(ConnectionState.EXPIRED)
     assert happened == ["acls", "term", "SessionLostError"]
 
 
@@ -242,13 +242,13 @@ def test_what_former_terms_had_is_freed_once_it_is_much(daemon: Any, monkeypatch
 
 
 class Led:
-    """A term that ends at once. ``made``: what the last one was made with."""
+    """A term that ends at once. ``expected``: the digests that the last one was made with."""
 
-    made: tuple[Any, ...] = ()
+    expected: Any = None
 
-    def __init__(self, *args: Any) -> None:
-        Led.made = args
-        self.won, self.ended = args[1], list[Exception]()
+    def __init__(self, _session: Any, won: Won, *_: Any, expected: Any, **__: Any) -> None:
+        Led.expected = expected
+        self.won, self.ended = won, list[Exception]()
         self.machine = SimpleNamespace(cluster=Cluster(1))
 
     def end(self, why: Exception) -> None:
@@ -280,7 +280,7 @@ async def test_a_stop_that_came_with_the_election_ends_the_term(term: Any) -> No
 async def test_each_term_has_digests_of_its_own(term: Any) -> None:
     prepared = term._expected
     await term._lead(SESSION, WON, 0.0)
-    assert Led.made[-1] is prepared
+    assert Led.expected is prepared
     assert term._expected is not prepared
 
 

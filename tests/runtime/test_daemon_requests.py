@@ -232,7 +232,7 @@ async def test_a_term_that_ends_for_want_of_memory_is_recorded_with_that_reason(
     whys = []
 
     class Exhausted(FakeTerm):
-        def __init__(self, session: FakeSession, *_: Any) -> None:
+        def __init__(self, session: FakeSession, *_: Any, **__: Any) -> None:
             super().__init__(session)
 
         async def run(self) -> None:
@@ -262,7 +262,7 @@ async def test_of_a_term_that_cannot_begin_nothing_is_said(rig: Rig) -> None:
     daemon._quarantine = over
     with pytest.raises(SessionLostError):
         await daemon._lead(rig.session, WON, 0.1)
-    assert daemon.current_controller.controller_id == -1
+    assert daemon.current_controller == -1
     assert "controller_epoch" not in structlog.contextvars.get_contextvars()
 
 

@@ -77,7 +77,7 @@ def leading(rig: MachineHarness) -> Any:
         role=Role.ACTIVE,
         registry=CollectorRegistry(),
         certificates=Certificates(),
-        current_controller=SimpleNamespace(controller_id=100),
+        current_controller=100,
         outranked=SimpleNamespace(problem=lambda *_: ""),
         settings=SimpleNamespace(controller_id=100, zookeeper="z:1", state_log_dir="/log"),
         openness=SimpleNamespace(value="guarded"),

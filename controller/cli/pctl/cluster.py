@@ -54,12 +54,12 @@ async def cluster(options: Options, session: Session) -> None:
         "brokers_gone": gone,
         "topics": len(cluster_state.topics),
         "partitions": len(cluster_state.partitions),
-        "unavailable_partitions": sum(not p.available for p in staying),
+        "unavailable_partitions": sum(not cluster_state.is_led(p) for p in staying),
         "under_replicated_partitions": sum(p.under_replicated() for p in staying),
         "under_min_isr_partitions": sum(n < 0 for n in spare),
         "at_min_isr_partitions": sum(n == 0 for n in spare),
         "not_on_preferred_leader": sum(
-            p.available and p.state.leader != p.replicas[0] for p in staying if p.state
+            cluster_state.is_led(p) and not p.on_preferred_leader for p in staying
         ),
         "topics_being_deleted": cluster_state.deleting,
         "unreadable_znodes": len(cluster_state.problems),

@@ -89,7 +89,7 @@ async def preferred(
     """Elect the preferred leaders of partitions."""
     names = _with_listed(names, listed)
     _, partitions = await _named_partitions(session, topics, names, everything)
-    wanted = [p for p in partitions if p.state is None or p.state.leader != p.replicas[0]]
+    wanted = [p for p in partitions if not p.on_preferred_leader]
     if not wanted:
         nothing_to_do(options, "every named partition is led by its preferred replica", dry_run=dry_run)
         return
@@ -161,7 +161,7 @@ async def unclean(
     """Elect any live replica as leader of partitions without one. Records that only other replicas have are lost."""
     names = _with_listed(names, listed)
     cluster_state, partitions = await _named_partitions(session, topics, names, everything)
-    wanted = [p for p in partitions if p.state is None or p.state.leader not in cluster_state.brokers]
+    wanted = [p for p in partitions if not cluster_state.is_led(p)]
     if not wanted:
         nothing_to_do(options, "every named partition has a leader", dry_run=dry_run)
         return

@@ -156,12 +156,11 @@ async def partitions(
     await fail_without_cluster(options.zookeeper, session, cluster_state)
     for name in topics:
         fail_without_readable_topic(cluster_state, name)
-    registered = cluster_state.brokers.keys()
     spare = {id(p): p.spare_in_sync(cluster_state.min_isr(p.topic)) for p in cluster_state.partitions}
     found = [
         p
         for p in cluster_state.partitions
-        if (not unavailable or not p.available or (p.state is not None and p.state.leader not in registered))
+        if (not unavailable or not cluster_state.is_led(p))
         and (not under_replicated or p.under_replicated())
         and (not under_min_isr or (spare[id(p)] or 0) < 0)
         and (not at_min_isr or spare[id(p)] == 0)

@@ -71,7 +71,7 @@ async def topics_list(options: Options, session: Session, internal: bool) -> Non
             "id": info.topic_id,
             "partitions": len(info.partitions),
             "replication_factor": max((len(r) for r in info.partitions.values()), default=0),
-            "unavailable": sum(not p.available for p in by_topic.get(name, ())),
+            "unavailable": sum(not cluster_state.is_led(p) for p in by_topic.get(name, ())),
             "under_replicated": sum(p.under_replicated() for p in by_topic.get(name, ())),
             "deleting": name in cluster_state.deleting,
         }
@@ -271,7 +271,7 @@ async def wait_for_leaders(options: Options, session: Session, topic: str, numbe
         reasons = [
             f"{topic}-{n} ({why(cluster_state, known[n]) if n in known else 'its topic does not name it'})"
             for n in numbers
-            if n not in known or not known[n].available
+            if n not in known or not cluster_state.is_led(known[n])
         ]
         # The controller knows more than ZooKeeper: whether the leaders have been told.
         reasons = reasons or await unacknowledged()
@@ -354,7 +354,7 @@ def _topic_row(cluster_state: ClusterState, name: str) -> dict[str, Any]:
         "replicas": len(replicas) if info else None,
         "brokers": sorted(set(replicas)),
         "size": "unknown",
-        "unavailable": sum(not p.available for p in cluster_state.partitions if p.topic == name),
+        "unavailable": sum(not cluster_state.is_led(p) for p in cluster_state.partitions if p.topic == name),
         "deleting": name in cluster_state.deleting,
     }
 

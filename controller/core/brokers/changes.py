@@ -192,7 +192,7 @@ def replicas_failed(
         yield from replica_state_machine.to_offline(context, _still(context, part), f"its {what}")
         yield from context.give_way()
     # The removal may have read a live ISR member, or a leader, that the election did not know.
-    yield from partition_state_machine.bring_online(context, only_with_live_isr=True)
+    yield from partition_state_machine.elect_from_live_isr(context)
 
 
 def _still(

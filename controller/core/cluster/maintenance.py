@@ -25,7 +25,8 @@ continue. After a failover it is unknown which deletions had started, so all of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
@@ -66,9 +67,8 @@ def set_drain(context: EventContext, serial: int, request: SetDrain) -> Handler[
     POLICY_VIOLATION, unless ``force``, where no broker would be left to lead.
     """
     broker_id = request.broker_id
-    if (
-        problem := attribution_problem(request.reason, request.author, reason_needed=request.drained)
-    ) is not None:
+    problem = attribution_problem(request.reason, request.author, reason_needed=request.drained)
+    if problem is not None:
         _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
         return
     if broker_id not in context.cluster.brokers and request.drained:
@@ -114,23 +114,15 @@ def _last(cluster: Cluster, broker_id: int) -> str:
 
 def set_pause(context: EventContext, serial: int, request: SetPause) -> Handler[None]:
     """Pause automatic work, or resume it: then waiting work is done at once."""
-    if (
-        problem := attribution_problem(request.reason, request.author, reason_needed=request.paused)
-    ) is not None:
+    problem = attribution_problem(request.reason, request.author, reason_needed=request.paused)
+    if problem is not None:
         _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
         return
     attribution = Attribution(request.reason, request.author)
-    failure = yield from change(
-        context,
-        lambda before: msgspec.structs.replace(before, paused=attribution if request.paused else None),
-    )
-    if failure is not None:
-        _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
-        return
-    record(context, "paused" if request.paused else "resumed", attribution)
-    if not request.paused:
-        yield from _go_on(context)
-    context.reply(serial, OperatorReply(ErrorCode.NONE))
+
+    paused, to = (attribution, "paused") if request.paused else (None, "resumed")
+    changed = partial(msgspec.structs.replace, paused=paused)
+    yield from _switch(context, serial, changed, to, attribution, begins=request.paused)
 
 
 def set_maintenance(context: EventContext, serial: int, request: SetMaintenance) -> Handler[None]:
@@ -139,9 +131,8 @@ def set_maintenance(context: EventContext, serial: int, request: SetMaintenance)
     If an operator enters a mode that the controller entered automatically, it no longer ends automatically. If an
     operator leaves it, the offline brokers are accepted: they count again only after they have returned.
     """
-    if (
-        problem := attribution_problem(request.reason, request.author, reason_needed=request.entered)
-    ) is not None:
+    problem = attribution_problem(request.reason, request.author, reason_needed=request.entered)
+    if problem is not None:
         _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
         return
     attribution = Attribution(request.reason, request.author)
@@ -156,13 +147,8 @@ def set_maintenance(context: EventContext, serial: int, request: SetMaintenance)
             return before
         return msgspec.structs.replace(before, entered=None, automatic=False, accepted=gone)
 
-    if (failure := (yield from change(context, changed))) is not None:
-        _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
-        return
-    record(context, "maintenance" if request.entered else "left_maintenance", attribution)
-    if not request.entered:
-        yield from _go_on(context)
-    context.reply(serial, OperatorReply(ErrorCode.NONE))
+    to = "maintenance" if request.entered else "left_maintenance"
+    yield from _switch(context, serial, changed, to, attribution, begins=request.entered)
 
 
 def set_freeze(context: EventContext, serial: int, request: SetFreeze) -> Handler[None]:
@@ -174,12 +160,27 @@ def set_freeze(context: EventContext, serial: int, request: SetFreeze) -> Handle
         _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
         return
     freeze = Freeze(request.reason, request.author, request.until_ms) if request.frozen else None
-    failure = yield from change(context, lambda before: msgspec.structs.replace(before, freeze=freeze))
+    to, attribution = "frozen" if freeze else "unfrozen", Attribution(request.reason, request.author)
+    changed = partial(msgspec.structs.replace, freeze=freeze)
+    yield from _switch(context, serial, changed, to, attribution, begins=request.frozen)
+
+
+def _switch(
+    context: EventContext,
+    serial: int,
+    changed: Callable[[Maintenance], Maintenance],
+    to: str,
+    attribution: Attribution,
+    *,
+    begins: bool,
+) -> Handler[None]:
+    """Write, record and answer that a restriction begins, or ends: then what waited is done before the answer."""
+    failure = yield from change(context, changed)
     if failure is not None:
         _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
         return
-    record(context, "frozen" if freeze else "unfrozen", Attribution(request.reason, request.author))
-    if freeze is None:
+    record(context, to, attribution)
+    if not begins:
         yield from _go_on(context)
     context.reply(serial, OperatorReply(ErrorCode.NONE))
 

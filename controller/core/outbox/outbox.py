@@ -154,11 +154,10 @@ class Outbox:
         broker_ids: Iterable[int],
         topics: Mapping[str, Topic],
         deleting: Collection[str],
-        first: bool = False,
     ) -> None:
-        """Queue a full metadata snapshot, as part of the whole state, replacing an earlier one; it is listed as in
-        ``everything_to``. ``first``: before all else, for brokers that have registered (reference, section 6, Startup
-        step 3)."""
+        """Queue a full metadata snapshot for brokers that have registered, as part of the whole state and before all
+        else of it (reference, section 6, Startup step 3), replacing an earlier one; it is listed as in
+        ``everything_to``."""
         self._snapshots += 1
         everything = Everything(topics, deleting, list(topics), told_deleting=False)
         snapshot = Snapshot(self._snapshots, [], everything)
@@ -166,7 +165,7 @@ class Outbox:
             queue = self.queues.get(broker_id)
             if queue is not None:
                 queue.snapshot, queue.snapshot_position = snapshot, 0
-                queue.snapshot_first, queue.snapshot_of = first, None
+                queue.snapshot_first, queue.snapshot_of = True, None
                 queue.comparing = True
 
     def everything_to(

@@ -161,39 +161,49 @@ def startup(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     yield from bring_online(context, partitions)
 
 
-def bring_online(
-    context: EventContext,
-    partitions: Iterable[Partition] | None = None,
-    *,
-    only_with_live_isr: bool = False,
-) -> Handler[None]:
+def bring_online(context: EventContext, partitions: Iterable[Partition] | None = None) -> Handler[None]:
     """Try to bring every New or Offline partition (None: of all) online, except those under deletion; unclean only
-    where configured. ``only_with_live_isr``: after replicas have left ISRs; one may have been read with another
-    leader than the election knew: that one left, too."""
+    where configured."""
     waiting: list[Partition] = []
-    is_deleting = context.cluster.is_deleting
     for some in slices(context.cluster.partitions() if partitions is None else partitions):
-        if only_with_live_isr:
-            left = [p for p in some if p.state is ONLINE and (s := p.leadership) and s.leader == NO_LEADER]
-            to_offline(
-                context, [p for p in left if not is_deleting(p)], "its leader, named by another, is gone"
-            )
-        waiting += [p for p in some if (p.state is OFFLINE or p.state is NEW) and not is_deleting(p)]
-        if only_with_live_isr:
-            yield from context.give_way()
-        else:
-            # Leaders first: until they are elected, nobody is let in.
-            yield Pause.YIELD
+        waiting += _waiting(context, some)
+        # Leaders first: until they are elected, nobody is let in.
+        yield Pause.YIELD
+    yield from _elect_waiting(context, waiting)
+
+
+def elect_from_live_isr(
+    context: EventContext, partitions: Iterable[Partition] | None = None
+) -> Handler[None]:
+    """After replicas have left ISRs: ``bring_online``, of partitions with a live member in the ISR. One may have been
+    read with another leader than the election knew: that one left, too."""
+    cluster = context.cluster
+    waiting: list[Partition] = []
+    for some in slices(cluster.partitions() if partitions is None else partitions):
+        left = [p for p in some if p.state is ONLINE and (s := p.leadership) and s.leader == NO_LEADER]
+        to_offline(
+            context, [p for p in left if not cluster.is_deleting(p)], "its leader, named by another, is gone"
+        )
+        waiting += _waiting(context, some)
+        yield from context.give_way()
+    electable = [
+        p
+        for p in waiting
+        if p.leadership is not None
+        and p.leadership.controller_epoch <= cluster.controller_epoch
+        and any(cluster.is_online(p, b) for b in p.leadership.isr)
+    ]
+    yield from _elect_waiting(context, electable)
+
+
+def _waiting(context: EventContext, partitions: Sequence[Partition]) -> list[Partition]:
+    is_deleting = context.cluster.is_deleting
+    return [p for p in partitions if (p.state is OFFLINE or p.state is NEW) and not is_deleting(p)]
+
+
+def _elect_waiting(context: EventContext, waiting: list[Partition]) -> Handler[None]:
     if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]
-    if only_with_live_isr:
-        waiting = [
-            p
-            for p in waiting
-            if p.leadership is not None
-            and p.leadership.controller_epoch <= context.cluster.controller_epoch
-            and any(context.cluster.is_online(p, b) for b in p.leadership.isr)
-        ]
     for part in context.parts(waiting, elected=True):
         yield from to_online(context, [p for p in part if context.is_present(p)], leader_election.OFFLINE)
         yield from context.give_way()

@@ -289,7 +289,7 @@ def advance(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     copying = [p for p in partitions if p not in done]
     yield from _copy(context, copying)
     # One that was alone in sync when it left, and is assigned again.
-    yield from partition_state_machine.bring_online(context, copying, only_with_live_isr=True)
+    yield from partition_state_machine.elect_from_live_isr(context, copying)
     if complete:
         yield from _finish(context, complete)
 

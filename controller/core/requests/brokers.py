@@ -9,7 +9,7 @@ import msgspec
 
 from controller.core.model import BrokerIds, DirectoryIds, LeaderAndIsr
 from controller.core.requests.api import ControllerRequest
-from controller.core.requests.errors import ErrorCode as ErrorCode
+from controller.core.requests.errors import ErrorCode
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):

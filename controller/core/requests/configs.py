@@ -10,7 +10,7 @@ import msgspec
 
 from controller.core.config_keys import shown_value
 from controller.core.requests.api import ControllerRequest
-from controller.core.requests.errors import ErrorCode as ErrorCode
+from controller.core.requests.errors import ErrorCode
 
 
 class ConfigScope(Enum):

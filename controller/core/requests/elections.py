@@ -10,7 +10,7 @@ import msgspec
 
 from controller.core.model import NO_LEADER
 from controller.core.requests.api import ControllerRequest
-from controller.core.requests.errors import ErrorCode as ErrorCode
+from controller.core.requests.errors import ErrorCode
 
 
 class ElectionType(Enum):

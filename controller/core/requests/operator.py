@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from controller.core.model import StopApproval
 from controller.core.requests.api import ControllerRequest
-from controller.core.requests.errors import ErrorCode as ErrorCode
+from controller.core.requests.errors import ErrorCode
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import msgspec
 from controller.core.model import BrokerIds
 from controller.core.reasons import Reason
 from controller.core.requests.api import ControllerRequest
-from controller.core.requests.errors import ErrorCode as ErrorCode
+from controller.core.requests.errors import ErrorCode
 
 
 class PartitionReassignment(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.core.requests.api import ControllerRequest
-from controller.core.requests.errors import ErrorCode as ErrorCode
+from controller.core.requests.errors import ErrorCode
 
 
 class ScramCredential(msgspec.Struct, frozen=True):

@@ -20,10 +20,10 @@ from controller.core.audit.newer_states import is_newer, newest
 from controller.core.events import TellAgain
 from controller.core.model import Broker, Cluster, ControlProtocol, LeaderAndIsr, Partition, Topic
 from controller.core.records import AuditFinding
-from controller.runtime.audit.asking import Asking
 from controller.runtime.audit.differences import Difference, Held, Remedy, Side, differences
 from controller.runtime.audit.expected import Expected, SharedLook, Totals
 from controller.runtime.audit.kafka_look import AskKafka, KafkaLook
+from controller.runtime.audit.transport import StateTransport
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import UnreachableError
 from proto.gen import broker_control_pb2 as pb
@@ -107,31 +107,30 @@ class _NotNowError(Exception):
 
 
 class Auditor:
-    """``settled``: whether a broker has acknowledged all that was to be sent. ``open_way``: a new way to a broker;
-    ``ask_kafka``: one question to a Kafka broker. ``tell`` and ``record`` take what was found; ``heard`` is called with
-    a broker's id at each answer. One round over all brokers takes about ``interval_s``. ``version`` is as
+    """``settled``: whether a broker has acknowledged all that was to be sent. ``open_transport``: a new one to some
+    broker; ``ask_kafka``: one question to a Kafka broker. ``tell`` and ``record`` take what was found; ``heard`` is
+    called with a broker's id at each answer. One round over all brokers takes about ``interval_s``. ``version`` is as
     for ``SharedLook``."""
 
     def __init__(
         self,
         cluster: Cluster,
         expected: Expected,
+        metrics: ControllerMetrics,
+        interval_s: float,
+        *,
         settled: Callable[[int], bool],
-        open_way: Callable[[], Asking],
+        open_transport: Callable[[], StateTransport],
         ask_kafka: AskKafka,
         tell: Callable[[TellAgain], None],
         record: Callable[[Sequence[AuditFinding]], None],
         heard: Callable[[int], None],
-        metrics: ControllerMetrics,
-        interval_s: float,
         version: Callable[[], int | None],
     ) -> None:
-        self._heard = heard
-        self._cluster, self._settled, self._open_way = cluster, settled, open_way
-        self._ask_kafka = ask_kafka
-        self._tell, self._record, self._metrics = tell, record, metrics
+        self._cluster, self._expected, self._metrics = cluster, expected, metrics
         self._interval_s = interval_s
-        self._expected = expected
+        self._settled, self._open_transport, self._ask_kafka = settled, open_transport, ask_kafka
+        self._tell, self._record, self._heard = tell, record, heard
         self._all_topics = SharedLook(expected, self._turn, version)
         #: Brokers whose looks wait for it.
         self._waiting: set[int] = set()
@@ -209,9 +208,9 @@ class Auditor:
 
     async def _look_at(self, broker: Broker, audit: BrokerAudit, topics: Collection[str]) -> Collection[str]:
         """Topics of which states are read again now, because their leaders know newer ones."""
-        way = self._open_way()
+        transport = self._open_transport()
         try:
-            look = self._new_look(broker, way)
+            look = self._new_look(broker, transport)
             found = await look.confirmed(topics, audit.last)
             newer = {d.key[:2]: d.newer for d in found if d.newer is not None}
             examined = look.examined
@@ -220,18 +219,18 @@ class Auditor:
                 k: told for k, told in audit.newer.items() if examined is not None and k[0] not in examined
             }
             audit.newer = others | newer
-            found = await self._outdone(broker, audit, way, found)
+            found = await self._outdone(broker, audit, transport, found)
         finally:
-            await way.close()
+            await transport.close()
         read_again = self._keep(broker, audit, found, look.examined)
         if not topics:
             audit.left, audit.last = look.left, look.last
         audit.ended(Verdict.DIFFERENT if audit.known or audit.left else Verdict.EQUAL)
         return read_again
 
-    def _new_look(self, broker: Broker, way: Asking) -> _Look:
+    def _new_look(self, broker: Broker, transport: StateTransport) -> _Look:
         return _Look(
-            self._cluster, self._expected, broker, way, self._totals, self._listing, self._until_settled
+            self._cluster, self._expected, broker, transport, self._totals, self._listing, self._until_settled
         )
 
     async def _totals(self, broker_id: int) -> Totals:
@@ -281,7 +280,7 @@ class Auditor:
         return 1.5 * self._interval_s + CONFIRM_S + PENDING_S
 
     async def _outdone(
-        self, broker: Broker, audit: BrokerAudit, way: Asking, found: Sequence[Difference]
+        self, broker: Broker, audit: BrokerAudit, transport: StateTransport, found: Sequence[Difference]
     ) -> list[Difference]:
         """With the newest of the states that brokers were told, where ZooKeeper has an older one: another broker may
         know a still newer one. Raises _NotNowError while one does not answer."""
@@ -291,7 +290,7 @@ class Auditor:
             if other.id == broker.id or other.control_protocol is ControlProtocol.KAFKA:
                 continue
             try:
-                held = await self._new_look(other, way).differences(topics)
+                held = await self._new_look(other, transport).differences(topics)
             except (_NotNowError, UnreachableError) as why:
                 audit.newer_wait = f"broker {other.id} may know newer ones: {why}"
                 who = f"it was told newer states than ZooKeeper has, perhaps broker {other.id}, too"
@@ -409,12 +408,12 @@ class _Look:
         cluster: Cluster,
         expected: Expected,
         broker: Broker,
-        way: Asking,
+        transport: StateTransport,
         totals: Callable[[int], Awaitable[Totals]],
         listing: asyncio.Lock,
         until_settled: Callable[[int], Awaitable[None]],
     ) -> None:
-        self._cluster, self._expected, self._broker, self._way = cluster, expected, broker, way
+        self._cluster, self._expected, self._broker, self._transport = cluster, expected, broker, transport
         self._totals, self._listing, self._until_settled = totals, listing, until_settled
         #: The topics that were compared partition by partition; None: all agree but those with differences.
         self.examined: set[str] | None = None
@@ -494,7 +493,7 @@ class _Look:
     async def _ask(self, request: pb.DescribeStateRequest) -> pb.DescribeStateResponse:
         """An answer from which nothing is missing that is on its way. Raises _NotNowError and UnreachableError."""
         await self._until_settled(self._broker.id)
-        answer = await self._way.describe_state(self._broker, request)
+        answer = await self._transport.describe_state(self._broker, request)
         await self._until_settled(self._broker.id)
         registered = self._cluster.brokers.get(self._broker.id)
         if registered is None or registered.epoch != self._broker.epoch:

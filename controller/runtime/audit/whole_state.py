@@ -15,8 +15,8 @@ import structlog
 
 from controller.core.model import Broker, Cluster, ControlProtocol, Topic
 from controller.core.outbox import Differing, Outbox
-from controller.runtime.audit.asking import Asking
 from controller.runtime.audit.expected import Expected, SharedLook
+from controller.runtime.audit.transport import StateTransport
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.transport import CannotAnswerError, UnreachableError
 from proto.gen import broker_control_pb2 as pb
@@ -58,15 +58,15 @@ class Comparisons:
         cluster: Cluster,
         outbox: Outbox,
         expected: Expected,
-        open_way: Callable[[], Asking],
+        metrics: ControllerMetrics,
+        *,
+        open_transport: Callable[[], StateTransport],
         loaded: asyncio.Event,
         wake: Callable[[int], None],
-        metrics: ControllerMetrics,
         on_bug: Callable[[BaseException], None],
     ) -> None:
-        self._cluster, self._outbox, self._expected = cluster, outbox, expected
-        self._open_way, self._loaded, self._wake, self._on_bug = open_way, loaded, wake, on_bug
-        self._metrics = metrics
+        self._cluster, self._outbox, self._expected, self._metrics = cluster, outbox, expected, metrics
+        self._open_transport, self._loaded, self._wake, self._on_bug = open_transport, loaded, wake, on_bug
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._all_topics = SharedLook(expected)
         self._listing = asyncio.Lock()
@@ -94,13 +94,13 @@ class Comparisons:
     async def _compare(self, broker: Broker, event_id: int) -> None:
         differing: Differing | None = None
         why = ""
-        way = self._open_way()
+        transport = self._open_transport()
         try:
-            differing = await self._differing(_Asker(broker, way, self._cluster, event_id))
+            differing = await self._differing(_Asker(broker, transport, self._cluster, event_id))
         except _EverythingError as error:
             why = str(error)
         finally:
-            await way.close()
+            await transport.close()
         # To list everything would hold a failover up.
         await self._loaded.wait()
         outcome = "everything" if differing is None else "equal" if differing == EQUAL else "differing"
@@ -165,8 +165,8 @@ class _Asker:
     """Asks one broker incarnation. ``event_id``: of the event that opened its queue: late copies of requests to an
     earlier incarnation have lower ones."""
 
-    def __init__(self, broker: Broker, way: Asking, cluster: Cluster, event_id: int) -> None:
-        self.broker, self._way = broker, way
+    def __init__(self, broker: Broker, transport: StateTransport, cluster: Cluster, event_id: int) -> None:
+        self.broker, self._transport = broker, transport
         self._fence = pb.ControllerHeader(
             controller_id=cluster.controller_id,
             controller_epoch=cluster.controller_epoch,
@@ -183,7 +183,7 @@ class _Asker:
                 await asyncio.sleep(retry_s)
                 retry_s *= 2
             try:
-                answer = await self._way.describe_state(self.broker, request)
+                answer = await self._transport.describe_state(self.broker, request)
             except CannotAnswerError as error:
                 raise _EverythingError(str(error)) from None
             except UnreachableError as error:

@@ -24,7 +24,7 @@ from controller.runtime.kafka import own_registration, registrations
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import single_codecs
-from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
+from controller.runtime.zookeeper.session import ConnectionLossError, ConnectionState, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 from proto.zookeeper_access import ZooKeeperAccess
 
@@ -130,9 +130,9 @@ class Claimant:
             return self.holder
         main_ms = session.negotiated_ms
 
-        def changed(change: Connection) -> None:
+        def changed(change: ConnectionState) -> None:
             log.info("zookeeper", connection=change.value, session="holder")
-            if change is Connection.EXPIRED:
+            if change is ConnectionState.EXPIRED:
                 on_change("EXPIRED", znode_paths.CONTROLLER)
 
         holder = Session(

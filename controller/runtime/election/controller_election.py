@@ -13,6 +13,7 @@ from typing import NamedTuple
 import structlog
 
 from controller.core import znode_paths
+from controller.core.model import EPOCH_MAX
 from controller.errors import MalformedError, SessionLostError
 from controller.runtime.election.takeover import Held, held_by
 from controller.runtime.kafka import registrations
@@ -120,7 +121,7 @@ async def _delete_former(session: Session, owner: int) -> None:
 
 def _epoch_after(epoch: int) -> int:
     """Raises MalformedError when there is none: whoever took the last one could not be followed."""
-    if epoch >= codecs.EPOCH_MAX:
+    if epoch >= EPOCH_MAX:
         raise MalformedError(
             znode_paths.CONTROLLER_EPOCH,
             f"{epoch}: no controller epoch is left above it; set it to the highest one in the state-change logs",

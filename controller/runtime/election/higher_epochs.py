@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from controller.runtime.zookeeper.codecs import EPOCH_MAX
+from controller.core.model import EPOCH_MAX
 
 #: Times that a process exceeds what brokers have seen, in this many seconds.
 TIMES_MAX, WINDOW_S = 3, 600.0

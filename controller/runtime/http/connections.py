@@ -21,7 +21,7 @@ LOOK_S = 1.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Asking:
+class Answering:
     """A request that is being answered."""
 
     def __init__(self, connections: Connections, transport: asyncio.Transport) -> None:
@@ -32,8 +32,8 @@ class Asking:
         self._connections.allow(self._transport)
 
 
-#: The key of a request under which its `Asking` is kept.
-ASKING = web.RequestKey("asking", Asking)
+#: The key of a request under which its `Answering` is kept.
+ANSWERING = web.RequestKey("answering", Answering)
 
 
 class Connections:
@@ -43,14 +43,14 @@ class Connections:
         self._limit, self._now_s = limit, now_s
         #: Until when each may stay as it is.
         self._until_s: dict[asyncio.Transport, float] = {}
-        self._asking: set[asyncio.Transport] = set()
+        self._answering: set[asyncio.Transport] = set()
 
     def __len__(self) -> int:
         return len(self._until_s)
 
     def opened(self, transport: asyncio.Transport) -> None:
         if len(self) >= self._limit:
-            idle = [other for other in self._until_s if other not in self._asking]
+            idle = [other for other in self._until_s if other not in self._answering]
             self._end(min(idle, key=self._until_s.__getitem__) if idle else transport)
             if not idle:
                 return
@@ -58,16 +58,16 @@ class Connections:
 
     def closed(self, transport: asyncio.Transport) -> None:
         self._until_s.pop(transport, None)
-        self._asking.discard(transport)
+        self._answering.discard(transport)
 
     async def measured(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handle a request and send its answer, both within its time."""
         transport = request.transport
         if transport is None or transport not in self._until_s:
             return await handler(request)
-        self._asking.add(transport)
+        self._answering.add(transport)
         self.allow(transport)
-        request[ASKING] = Asking(self, transport)
+        request[ANSWERING] = Answering(self, transport)
         try:
             response = await handler(request)
             # Who has left meanwhile gets no answer, which is no error.
@@ -76,13 +76,13 @@ class Connections:
                 await response.write_eof()
             return response
         finally:
-            if transport in self._asking:
-                self._asking.discard(transport)
+            if transport in self._answering:
+                self._answering.discard(transport)
                 self._until_s[transport] = self._now_s() + IDLE_S
 
     def allow(self, transport: asyncio.Transport) -> None:
         """A request may take ``REQUEST_S`` from now on."""
-        if transport in self._asking:
+        if transport in self._answering:
             self._until_s[transport] = self._now_s() + REQUEST_S
 
     async def watch(self) -> None:

@@ -63,7 +63,7 @@ def application(daemon: Daemon, connections_max: int) -> web.Application:
             return web.Response(text="leader\n")
         if not request[MAY_DESCRIBE]:
             return web.Response(status=503, text="not the leader\n")
-        other = daemon.current_controller.controller_id
+        other = daemon.current_controller
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 
     min_isr = MinIsr()

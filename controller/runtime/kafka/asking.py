@@ -6,9 +6,10 @@ import asyncio
 
 from controller.core.model import Broker
 from controller.errors import ControllerError
-from controller.runtime.kafka.connection import ClientSecurity, Connection
+from controller.runtime.kafka.connection import Connection
 from controller.runtime.kafka.endpoints import Listeners
 from controller.runtime.kafka.listeners import control_endpoint
+from controller.runtime.kafka.security.client import ClientSecurity
 from proto.kafka.apis import APIS, ApiKey, Message
 
 #: How long connecting and how long the response may take.

@@ -9,9 +9,10 @@ from controller.core import znode_paths
 from controller.core.model import Broker
 from controller.errors import ControllerError, MalformedError
 from controller.runtime.kafka.cluster_check import MIGRATION, Answers, BrokerFacts, ClusterFacts
-from controller.runtime.kafka.connection import ClientSecurity, Connection
+from controller.runtime.kafka.connection import Connection
 from controller.runtime.kafka.endpoints import Listeners
 from controller.runtime.kafka.listeners import control_endpoint
+from controller.runtime.kafka.security.client import ClientSecurity
 from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session
 from proto.gen.kafka.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
@@ -57,9 +58,7 @@ async def read(session: Session) -> ClusterFacts:
         without_topic_id=sum(not info.topic_id for info in infos),
         deleting=state.deleting,
         reassigning=sum(len(info.adding.keys() | info.removing.keys()) for info in infos),
-        not_preferred=sum(
-            p.state is not None and p.state.leader not in (-1, p.replicas[0]) for p in state.partitions
-        ),
+        not_preferred=sum(state.is_led(p) and not p.on_preferred_leader for p in state.partitions),
         unreadable=unreadable,
     )
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-import ssl
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
 
 from controller import __version__
 from controller.errors import ControllerError
+from controller.runtime.kafka.security.client import ClientSecurity
 from proto.addresses import join_address
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import ApiVersionsResponse
@@ -33,38 +32,9 @@ _START = struct.Struct(">ihhi")
 _REQUEST_START = struct.Struct(">hhi")
 _SIZE = struct.Struct(">i")
 
-#: Sends (API key, version, request) and gives the response; raises ConnectionFailedError.
-Send = Callable[[ApiKey, int, Message], Awaitable[Message]]
-
 
 class ConnectionFailedError(ControllerError):
     """A broker was not reached, did not answer, or answered nonsense; the connection is closed."""
-
-
-class ClientSecurity(Protocol):
-    """How connections to brokers are secured."""
-
-    @property
-    def ssl(self) -> ssl.SSLContext | None:
-        """For the next connection; None: without TLS. Raises ControllerError."""
-
-    @property
-    def server_hostname(self) -> str | None:
-        """Whom the broker's certificate must name; None: the host that is connected to."""
-
-    async def authenticate(self, send: Send) -> float | None:
-        """Authenticate a new connection, before anything else is sent: after how many seconds the broker ends it
-        (``connections.max.reauth.ms``); None: never. Raises ControllerError, and what ``send`` raises."""
-
-
-class Plaintext:
-    """Neither encrypted nor authenticated."""
-
-    ssl: ssl.SSLContext | None = None
-    server_hostname: str | None = None
-
-    async def authenticate(self, send: Send) -> float | None:  # noqa: ARG002
-        return None
 
 
 class Connection:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from controller.core.model import Broker, Cluster, Endpoint
 from controller.core.outbox import Push
-from controller.runtime.kafka.connection import ClientSecurity, Connection, ConnectionFailedError
+from controller.runtime.kafka.connection import Connection, ConnectionFailedError
 from controller.runtime.kafka.control_requests import (
     API_KEYS,
     ControlRequests,
@@ -17,6 +17,7 @@ from controller.runtime.kafka.control_requests import (
 )
 from controller.runtime.kafka.endpoints import Addresses, Listeners
 from controller.runtime.kafka.listeners import NoListenerError, control_endpoint
+from controller.runtime.kafka.security.client import ClientSecurity
 from controller.runtime.kafka.topic_ids import uuid_bytes
 from controller.runtime.push.transport import Answer, PartitionError, UnreachableError
 from proto.gen.kafka.leader_and_isr_response import LeaderAndIsrResponse

@@ -56,9 +56,9 @@ class Senders:
     ``require_lease`` raises LeadershipError when nothing may be sent any more. ``record`` takes log batches.
     ``suspect`` is called when a broker refuses a push as stale, with the controller epoch that it knows, 0 where it
     does not say.
-    ``on_disks`` receives the partitions on failed disks, and for a broker that reported such before, also those on
-    healthy disks. ``on_stops`` receives the result for every partition that a StopReplica request was to delete.
-    ``on_bug`` receives the exception of a sender. ``heard`` is called with the broker's id at each answer, ``idle``
+    ``report`` receives the partitions on failed disks, and for a broker that reported such before, also those on
+    healthy disks; and the result for every partition that a StopReplica request was to delete.
+    ``on_bug`` receives the exception of a sender. ``heard`` is called with the broker's id at each answer, ``on_idle``
     when there is nothing left to send.
     """
 
@@ -66,24 +66,20 @@ class Senders:
         self,
         outbox: Outbox,
         transports: Mapping[ControlProtocol, Transports],
+        metrics: ControllerMetrics,
+        *,
         require_lease: Callable[[], None],
         record: Callable[[LogBatch], None],
         suspect: Callable[[str, int], None],
-        metrics: ControllerMetrics,
-        on_bug: Callable[[BaseException], None],
-        on_disks: Callable[[DiskReport], None],
-        on_stops: Callable[[StopReport], None],
+        report: Callable[[DiskReport | StopReport], None],
         heard: Callable[[int], None],
-        idle: Callable[[], None],
+        on_bug: Callable[[BaseException], None],
+        on_idle: Callable[[], None],
     ) -> None:
-        self._outbox, self._transports = outbox, transports
+        self._outbox, self._transports, self._metrics = outbox, transports, metrics
         self._require_lease, self._record, self._suspect = require_lease, record, suspect
-        self._metrics = metrics
-        self._on_bug = on_bug
-        self._on_disks = on_disks
-        self._on_stops = on_stops
-        self._heard = heard
-        self._on_idle = idle
+        self._report, self._heard = report, heard
+        self._on_bug, self._on_idle = on_bug, on_idle
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         #: By broker, what ends the wait of a sender that has something to send: of many brokers most wait most of the
@@ -356,7 +352,7 @@ class Senders:
             elif code == common_pb2.NONE:
                 healthy.append(partition)
         if failed or healthy:
-            self._on_disks(DiskReport(push.broker.id, push.broker.epoch, failed, healthy))
+            self._report(DiskReport(push.broker.id, push.broker.epoch, failed, healthy))
 
     def _report_deletions(self, push: Push, answer: Answer, part: slice) -> None:
         """Report the result for every partition to be deleted as an event. A broker that refuses the whole request
@@ -379,7 +375,7 @@ class Senders:
                 deleted.append(partition)
             else:
                 failed.append((partition, error_name(code)))
-        self._on_stops(StopReport(push.broker.id, push.broker.epoch, deleted, failed))
+        self._report(StopReport(push.broker.id, push.broker.epoch, deleted, failed))
 
     def _log(self, push: Push, record: PushSent | PushAcknowledged) -> None:
         self._record(LogBatch([record], "", push.cause, push.event_id))

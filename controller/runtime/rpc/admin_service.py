@@ -135,7 +135,7 @@ class AdminService:
         self._count(name, error)
         response: Any = response_of(ADMIN_SERVICE, name)
         if response is pb.DescribeClusterResponse:
-            known = self._daemon.current_controller.controller_id
+            known = self._daemon.current_controller
             standby = self._standby() if error is ErrorCode.NOT_CONTROLLER else None
             return pb.DescribeClusterResponse(error_code=error.value, controller_id=known, standby=standby)  # type: ignore[arg-type]
         answer: Message = response(error_code=error.value, error_message=message)
@@ -160,7 +160,7 @@ class AdminService:
         counts = await state.census(cluster)
         self._check_leading(term)
         return pb.DescribeClusterResponse(
-            controller_id=self._daemon.current_controller.controller_id,
+            controller_id=self._daemon.current_controller,
             controller_epoch=term.won.epoch,
             event_id=term.machine.event_id,
             brokers=[_describe_broker(term, broker, counts) for _, broker in sorted(cluster.brokers.items())],

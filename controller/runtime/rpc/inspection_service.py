@@ -119,7 +119,7 @@ class InspectionService:
         self, term: Term, request: pb.DescribeReplicasRequest
     ) -> pb.DescribeReplicasResponse:
         answer = await replicas.describe(
-            term.machine.cluster, self._daemon.questions, term.open_way, request.topics
+            term.machine.cluster, self._daemon.questions, term.open_transport, request.topics
         )
         if answer.ByteSize() > _BYTES_MAX:
             raise InspectionRefusedError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from controller.core.model import Broker, Cluster, ControlProtocol
 from controller.errors import ControllerError
-from controller.runtime.audit.asking import Asking
+from controller.runtime.audit.transport import StateTransport
 from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.endpoints import kafka_brokers
 from controller.runtime.push.transport import UnreachableError
@@ -30,10 +30,13 @@ _Replicas = Mapping[tuple[str, int], _OnDisk]
 
 
 async def describe(
-    cluster: Cluster, questions: BrokerQuestions, open_way: Callable[[], Asking], names: Iterable[str]
+    cluster: Cluster,
+    questions: BrokerQuestions,
+    open_transport: Callable[[], StateTransport],
+    names: Iterable[str],
 ) -> pb.DescribeReplicasResponse:
     """All partitions of these topics that exist, or of all; each live broker is asked once, by Kafka's protocol or, on
-    a way from ``open_way``, by gRPC."""
+    a transport from ``open_transport``, by gRPC."""
     wanted = set(names)
     chosen = [
         (topic.name, sorted(topic.partitions))
@@ -49,7 +52,7 @@ async def describe(
     page = control.LogDirsPage(topics=sorted(wanted))
     answers = await asyncio.gather(
         *(_asked(questions, broker, asked) for broker in kafka),
-        *(_asked_by_grpc(open_way(), broker, page) for broker in by_grpc),
+        *(_asked_by_grpc(open_transport(), broker, page) for broker in by_grpc),
     )
     said: dict[int, _Replicas] = {}
     response = pb.DescribeReplicasResponse()
@@ -99,12 +102,14 @@ async def _asked(
     }
 
 
-async def _asked_by_grpc(way: Asking, broker: Broker, page: control.LogDirsPage) -> _Replicas | str:
+async def _asked_by_grpc(
+    transport: StateTransport, broker: Broker, page: control.LogDirsPage
+) -> _Replicas | str:
     """What is on the disks of a broker led by gRPC; or why it does not say."""
     try:
-        answer = await way.describe_state(broker, control.DescribeStateRequest(log_dirs=page))
+        answer = await transport.describe_state(broker, control.DescribeStateRequest(log_dirs=page))
     except (ControllerError, UnreachableError) as error:
         return str(error)
     finally:
-        await way.close()
+        await transport.close()
     return {(r.topic, r.partition): _OnDisk(r.size_bytes, r.offset_lag) for r in answer.on_disk}

@@ -60,8 +60,8 @@ class PartitionInfo:
         return f"{self.topic}-{self.partition}"
 
     @property
-    def available(self) -> bool:
-        return self.state is not None and self.state.leader >= 0
+    def on_preferred_leader(self) -> bool:
+        return self.state is not None and self.state.leader == self.replicas[0]
 
     def under_replicated(self) -> bool:
         """Whether an assigned replica is not in sync."""
@@ -113,6 +113,10 @@ class ClusterState:
     def is_deleting(self, topic: str) -> bool:
         place = bisect_left(self.deleting, topic)
         return self.deleting[place : place + 1] == [topic]
+
+    def is_led(self, partition: PartitionInfo) -> bool:
+        """Whether a registered broker leads it: else it is unavailable."""
+        return partition.state is not None and partition.state.leader in self.brokers
 
     @property
     def gone(self) -> list[int]:

@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Meta
 
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInfo
-from controller.core.model import EPOCH_MAX as EPOCH_MAX
 from controller.core.model import (
+    EPOCH_MAX,
     RECOVERED,
     REPLICAS_MAX,
     SHARED_LENGTH_MAX,
@@ -31,8 +31,7 @@ from controller.core.model import (
     interned,
     shared_directories,
 )
-from controller.core.names import ids_shown, name_shown, shown
-from controller.core.names import topic_name_problem as topic_name_problem
+from controller.core.names import ids_shown, name_shown, shown, topic_name_problem
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, FEATURE, state_path, topic_path
 from controller.errors import MalformedError
 from proto.kafka.znode_json import standard_json

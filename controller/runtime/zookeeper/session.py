@@ -70,7 +70,7 @@ def _log() -> Any:
     return structlog.get_logger(__name__)
 
 
-class Connection(Enum):
+class ConnectionState(Enum):
     """A change of the connection; EXPIRED is final."""
 
     CONNECTED = "connected"
@@ -139,7 +139,7 @@ class Session:
         self,
         connect: str,
         timeout_ms: int,
-        on_connection: Callable[[Connection], None],
+        on_connection: Callable[[ConnectionState], None],
         metrics: ZooKeeperMetrics | None,
         *,
         access: ZooKeeperAccess = OPEN_ACCESS,
@@ -384,15 +384,15 @@ class Session:
         self._multi_read_known = not self.multi_read  # the next server of the ensemble may be an older one
         if state == KazooState.LOST:
             self.over = True
-            change = Connection.EXPIRED
+            change = ConnectionState.EXPIRED
         else:
-            change = Connection.CONNECTED if state == KazooState.CONNECTED else Connection.SUSPENDED
+            change = ConnectionState.CONNECTED if state == KazooState.CONNECTED else ConnectionState.SUSPENDED
         if self._metrics is not None:
             self._metrics.state(change.value)
         self._post(self._notify, change)
 
-    def _notify(self, change: Connection) -> None:
-        if change is Connection.EXPIRED:
+    def _notify(self, change: ConnectionState) -> None:
+        if change is ConnectionState.EXPIRED:
             self._fail_outstanding()
         # When no server can be reached, kazoo still reports changes for a while after the close.
         if not self._closed:

@@ -37,13 +37,14 @@ KAFKA = replace(led_by(3, 7), controller_endpoint="")
 
 
 def test_partitions_are_counted_by_what_is_wrong_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what is being deleted nothing is wrong."""
+    """Of what is being deleted nothing is wrong. A leader that is gone is none."""
     partitions = [
         PartitionInfo("t", 0, (1, 2, 3), state(1, (1, 2, 3), 1, 1)),
         PartitionInfo("t", 1, (1, 2, 3), state(2, (2, 1), 1, 1)),
         PartitionInfo("t", 2, (1, 2, 3), state(1, (1,), 1, 1)),
         PartitionInfo("t", 3, (1, 2, 3), state(-1, (1,), 1, 1)),
         PartitionInfo("t", 4, (1, 2, 9), None),
+        PartitionInfo("t", 5, (1, 2, 9), state(9, (1, 2, 9), 1, 1)),
         PartitionInfo("u", 0, (1, 2, 3), state(-1, (1,), 1, 1)),
     ]
     known = ClusterState(
@@ -58,8 +59,8 @@ def test_partitions_are_counted_by_what_is_wrong_with_them(monkeypatch: pytest.M
     Asked(known).install(monkeypatch)
     found = json.loads(typed("cluster").stdout)
     assert {name: found[name] for name in found if name.endswith("partitions")} == {
-        "partitions": 6,
-        "unavailable_partitions": 2,
+        "partitions": 7,
+        "unavailable_partitions": 3,
         "under_replicated_partitions": 4,
         "under_min_isr_partitions": 2,
         "at_min_isr_partitions": 1,

@@ -477,14 +477,14 @@ def test_an_election_reads_the_state_of_a_partition_that_is_not_known_yet() -> N
     assert rig.partition().state is P.ONLINE
 
 
-def only_with_live_isr(rig: MachineHarness) -> None:
-    rig.drive(lambda context: partition_state_machine.bring_online(context, only_with_live_isr=True))
+def elect_from_live_isr(rig: MachineHarness) -> None:
+    rig.drive(partition_state_machine.elect_from_live_isr)
 
 
 def test_one_live_member_of_the_isr_is_enough_to_be_tried() -> None:
     rig = bare([2, 3], {("t", 0): [1, 2, 3]}, {("t", 0): state(-1, [1, 2])})
     set_states(rig, P.OFFLINE, R.ONLINE)
-    only_with_live_isr(rig)
+    elect_from_live_isr(rig)
     assert rig.stored() == (2, 1, [2])
 
 
@@ -492,7 +492,7 @@ def test_one_live_member_of_the_isr_is_enough_to_be_tried() -> None:
 def test_without_a_live_member_or_of_a_newer_controller_none_is_tried(known: LeaderAndIsr | None) -> None:
     rig = bare([2, 3], {("t", 0): [1, 2, 3]}, {("t", 0): known} if known else {})
     set_states(rig, P.OFFLINE, R.ONLINE)
-    only_with_live_isr(rig)
+    elect_from_live_isr(rig)
     assert (rig.commits(), rig.rejects()) == ([], [])
 
 
@@ -501,7 +501,7 @@ def test_of_partitions_whose_leader_has_left_those_under_deletion_stay_as_they_a
     rig = bare([2], {("t", 0): [1, 2], ("u", 0): [1, 2]}, {("t", 0): none, ("u", 0): none})
     set_states(rig, P.ONLINE, R.ONLINE)
     rig.cluster.topics_to_delete.add("u")
-    only_with_live_isr(rig)
+    elect_from_live_isr(rig)
     assert (rig.partition("t").state, rig.partition("u").state) == (P.OFFLINE, P.ONLINE)
 
 

@@ -191,8 +191,7 @@ class Lane:
 
 
 def _in_sync(cluster_state: ClusterState, partition: PartitionInfo) -> bool:
-    state = partition.state
-    return state is not None and state.leader in cluster_state.brokers and not partition.under_replicated()
+    return cluster_state.is_led(partition) and not partition.under_replicated()
 
 
 def _held_by(broker_id: int, topics: Assignments) -> set[str]:

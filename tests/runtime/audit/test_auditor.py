@@ -17,9 +17,9 @@ from controller.core.topics.reasons import BeingReassigned
 from controller.errors import LeadershipError
 from controller.runtime.audit import auditor as module
 from controller.runtime.audit import expected as expected_module
-from controller.runtime.audit.asking import LeasedAsking
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
 from controller.runtime.audit.expected import Expected, Totals, Turn
+from controller.runtime.audit.transport import LeasedTransport
 from proto.digest import Digest, topic_id_item
 from proto.gen import broker_control_pb2 as pb
 from tests.provers.sim.environment import loop
@@ -346,7 +346,7 @@ def test_nothing_is_asked_once_the_lease_is_over() -> None:
     def require_lease() -> None:
         raise ended
 
-    asked = LeasedAsking(rig, require_lease).describe_state(
+    asked = LeasedTransport(rig, require_lease).describe_state(
         rig.core.cluster.brokers[1], pb.DescribeStateRequest()
     )
     with pytest.raises(LeadershipError) as raised:

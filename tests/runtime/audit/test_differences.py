@@ -26,7 +26,7 @@ from controller.runtime.audit.differences import (
     was_told,
 )
 from controller.runtime.audit.expected import Expected
-from controller.runtime.audit.stored import StateRounds
+from controller.runtime.audit.state_rounds import StateRounds
 from controller.runtime.audit.whole_state import Comparisons, _Asker
 from controller.runtime.push.status import SenderStatus
 from proto.gen import broker_control_pb2 as pb

@@ -213,8 +213,9 @@ def test_a_look_at_some_topics_in_between_moves_no_turn(monkeypatch: pytest.Monk
         raise AssertionError
 
     auditor = Auditor(
-        peer.cluster, Expected(peer.cluster), lambda _: True, nobody, peer.ask, nobody, lambda _: None,
-        lambda _: None, ControllerMetrics(CollectorRegistry()), 1.0, lambda: None,
+        peer.cluster, Expected(peer.cluster), ControllerMetrics(CollectorRegistry()), 1.0,
+        settled=lambda _: True, open_transport=nobody, ask_kafka=peer.ask, tell=nobody, record=lambda _: None,
+        heard=lambda _: None, version=lambda: None,
     )  # fmt: skip
 
     async def looks() -> list[tuple[str, str]]:

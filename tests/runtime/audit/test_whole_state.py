@@ -97,11 +97,11 @@ class Rig:
                     cluster,
                     self.outbox,
                     expected,
-                    lambda: self,
-                    self.loaded,
-                    woken,
                     self.metrics,
-                    bugs.append,
+                    open_transport=lambda: self,
+                    loaded=self.loaded,
+                    wake=woken,
+                    on_bug=bugs.append,
                 )
             comparisons.sync(deciding)
             for _ in range(5):

@@ -38,7 +38,7 @@ async def test_the_history_s_term_ends_once_the_controller_is_given_up_and_nobod
     held: list[tuple[bool, int]] = []
 
     def end_term() -> None:
-        held.append((bool(zk.exists(znode_paths.CONTROLLER)), daemon.current_controller.controller_id))
+        held.append((bool(zk.exists(znode_paths.CONTROLLER)), daemon.current_controller))
 
     monkeypatch.setattr(daemon.recent, "end_term", end_term)
     async with running(daemon):

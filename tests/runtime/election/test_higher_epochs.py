@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from controller.core.model import EPOCH_MAX
 from controller.runtime.election.higher_epochs import RESERVE, TIMES_MAX, WINDOW_S, Outranked
-from controller.runtime.zookeeper.codecs import EPOCH_MAX
 
 
 def test_only_a_higher_epoch_is_exceeded() -> None:

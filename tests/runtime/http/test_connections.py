@@ -17,7 +17,7 @@ from aiohttp.test_utils import make_mocked_request
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.http import connections as connections_module
-from controller.runtime.http.connections import ASKING, FIRST_REQUEST_S, IDLE_S, REQUEST_S, Connections
+from controller.runtime.http.connections import ANSWERING, FIRST_REQUEST_S, IDLE_S, REQUEST_S, Connections
 from controller.runtime.http.server import start_http
 from tests.support.runtime.certificates import Authority
 from tests.support.runtime.handshakes import counting_handshakes
@@ -97,11 +97,11 @@ async def test_each_part_of_a_stream_has_its_time() -> None:
             now_s += REQUEST_S
             connections.end_overdue()
             assert not transport.ended
-            asked[ASKING].goes_on()
+            asked[ANSWERING].goes_on()
         now_s += REQUEST_S + 1
         connections.end_overdue()
         assert transport.ended
-        asked[ASKING].goes_on()
+        asked[ANSWERING].goes_on()
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):

@@ -44,7 +44,7 @@ from controller.core.records import (
 from controller.core.requests.errors import ErrorCode
 from controller.planning.cluster_health import Told
 from controller.runtime.http.access import CALLER
-from controller.runtime.http.connections import ASKING, FIRST_REQUEST_S, IDLE_S, REQUEST_S
+from controller.runtime.http.connections import ANSWERING, FIRST_REQUEST_S, IDLE_S, REQUEST_S
 from controller.runtime.http.console import (
     asking,
     changes,
@@ -107,7 +107,7 @@ def test_what_is_left_out_has_its_default_or_is_refused() -> None:
 )
 def test_long_work_goes_on_until_its_time_is_up(takes_s: float, went_on: int | None) -> None:
     parts: list[float] = []
-    request: Any = {ASKING: SimpleNamespace(goes_on=lambda: parts.append(1))}
+    request: Any = {ANSWERING: SimpleNamespace(goes_on=lambda: parts.append(1))}
 
     async def run() -> None:
         task = asyncio.ensure_future(asyncio.sleep(takes_s, "done"))

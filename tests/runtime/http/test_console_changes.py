@@ -121,7 +121,7 @@ async def controller(zookeeper: str, folder: Path, number: int = 1, **settings: 
     try:
         async with running(daemon):
             await until(
-                lambda: daemon.active or daemon.current_controller.controller_id not in (-1, number),
+                lambda: daemon.active or daemon.current_controller not in (-1, number),
                 "a leader",
             )
             yield f"http://{daemon.http_endpoint}"

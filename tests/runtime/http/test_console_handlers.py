@@ -81,9 +81,7 @@ async def test_an_explanation_has_many_lines_and_an_audit_asks_nobody_anew() -> 
 
 
 def test_who_no_longer_leads_says_who_does() -> None:
-    daemon: Any = SimpleNamespace(
-        active=True, term=object(), current_controller=SimpleNamespace(controller_id=4)
-    )
+    daemon: Any = SimpleNamespace(active=True, term=object(), current_controller=4)
     asking: Any = Asking.__new__(Asking)
     asking.daemon = daemon
     assert asking.leading() is daemon.term

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.core.records import BrokerChange, LogBatch, PushAcknowledged
-from controller.runtime.http.connections import ASKING
+from controller.runtime.http.connections import ANSWERING
 from controller.runtime.http.console import events, views
 from controller.runtime.http.console.events import Events
 from controller.runtime.observe.history import Recent
@@ -33,7 +33,7 @@ class Stream:
         self.closing, self.went_on = False, 0
         daemon: Any = SimpleNamespace(recent=self.recent)
         self.events = Events(daemon, 2)
-        self.request: Any = {ASKING: SimpleNamespace(goes_on=self._goes_on)}
+        self.request: Any = {ANSWERING: SimpleNamespace(goes_on=self._goes_on)}
 
     def _goes_on(self) -> None:
         self.went_on += 1

@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +20,8 @@ from controller.runtime.kafka.connection import (
     RESPONSE_BYTES_MAX,
     Connection,
     ConnectionFailedError,
-    Plaintext,
-    Send,
 )
+from controller.runtime.kafka.security.client import ClientSecurity, Send
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import ApiVersionsResponse
 from proto.gen.kafka.update_metadata_request import UpdateMetadataRequest
@@ -36,10 +36,10 @@ REQUEST = UpdateMetadataRequest(controller_id=9001)
 
 @asynccontextmanager
 async def connected(
-    security: Any = None, open_it: bool = True
+    security: ClientSecurity | None = None, open_it: bool = True
 ) -> AsyncIterator[tuple[KafkaPeer, Connection]]:
     peer = await KafkaPeer().start()
-    connection = Connection("9001", security or Plaintext(), 5.0)
+    connection = Connection("9001", security or ClientSecurity(), 5.0)
     try:
         if open_it:
             await connection.open("127.0.0.1", peer.port)
@@ -265,14 +265,14 @@ async def test_nobody_listens() -> None:
     peer = await KafkaPeer().start()
     await peer.stop()
     with pytest.raises(ConnectionFailedError, match=rf"127\.0\.0\.1:{peer.port}: .*refused|failed"):
-        await Connection("9001", Plaintext(), 5.0).open("127.0.0.1", peer.port)
+        await Connection("9001", ClientSecurity(), 5.0).open("127.0.0.1", peer.port)
 
 
 @pytest.mark.parametrize("host", ["kafka..local", "x" * 64])
 async def test_a_host_that_cannot_be_looked_up_is_a_failure(host: str) -> None:
     """It may stand in a broker's registration."""
     with pytest.raises(ConnectionFailedError, match=f"{host}:9092: .*label"):
-        await Connection("9001", Plaintext(), 5.0).open(host, 9092)
+        await Connection("9001", ClientSecurity(), 5.0).open(host, 9092)
 
 
 async def test_a_refused_question_for_versions_is_a_failure() -> None:
@@ -286,11 +286,12 @@ async def test_a_refused_question_for_versions_is_a_failure() -> None:
             await connection.open("127.0.0.1", peer.port)
 
 
-class Security(Plaintext):
+@dataclass(frozen=True)
+class Security(ClientSecurity):
     """Asks for versions once more; ``refusal``: why authentication fails, ``lifetime_s``: of a connection."""
 
-    def __init__(self, refusal: str = "", lifetime_s: float | None = None) -> None:
-        self.refusal, self.lifetime_s = refusal, lifetime_s
+    refusal: str = ""
+    lifetime_s: float | None = None
 
     async def authenticate(self, send: Send) -> float | None:
         await send(ApiKey.API_VERSIONS, 2, ApiVersionsRequest())
@@ -305,7 +306,7 @@ async def test_authentication_comes_first() -> None:
 
 
 async def test_refused_authentication_is_a_failure() -> None:
-    async with connected(security=Security("wrong password"), open_it=False) as (peer, connection):
+    async with connected(security=Security(refusal="wrong password"), open_it=False) as (peer, connection):
         with pytest.raises(ConnectionFailedError, match="wrong password"):
             await connection.open("127.0.0.1", peer.port)
         with pytest.raises(ConnectionFailedError, match="not connected"):

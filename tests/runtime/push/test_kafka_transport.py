@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from controller.core.model import Broker, ControlProtocol, Endpoint
-from controller.runtime.kafka.connection import Plaintext
 from controller.runtime.kafka.endpoints import Listeners
+from controller.runtime.kafka.security.client import ClientSecurity
 from controller.runtime.kafka.topic_ids import uuid_bytes
 from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from proto.gen.kafka.leader_and_isr_response import (
@@ -27,7 +27,7 @@ from tests.support.runtime.pushes import FakeBroker, SenderHarness, decide, send
 from tests.support.runtime.sessions import until
 
 ID = "JbxJ2ck0RYSWkPOHk5AzEQ"
-SIDE = KafkaSide(Listeners("", "", "PLAINTEXT"), Plaintext(), {"": ("127.0.0.1", 9192)})
+SIDE = KafkaSide(Listeners("", "", "PLAINTEXT"), ClientSecurity(), {"": ("127.0.0.1", 9192)})
 
 
 @asynccontextmanager

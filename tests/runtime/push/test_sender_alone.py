@@ -88,8 +88,7 @@ class Rig:
         self.hand, self.outbox = Hand(), Outbox()
         self.leads = True
         self.bugs: list[BaseException] = []
-        self.disks: list[DiskReport] = []
-        self.stops: list[StopReport] = []
+        self.reported: list[DiskReport | StopReport] = []
         self.suspected: list[int] = []
         self.records: list[LogBatch] = []
         self.heard: list[int] = []
@@ -97,16 +96,23 @@ class Rig:
         self.senders = Senders(
             self.outbox,
             dict.fromkeys(ControlProtocol, self.hand),
-            self._require_lease,
-            self.records.append,
-            lambda _why, epoch: self.suspected.append(epoch),
             ControllerMetrics(CollectorRegistry()),
-            self.bugs.append,
-            self.disks.append,
-            self.stops.append,
-            self.heard.append,
-            lambda: self.idle(),
+            require_lease=self._require_lease,
+            record=self.records.append,
+            suspect=lambda _why, epoch: self.suspected.append(epoch),
+            report=self.reported.append,
+            heard=self.heard.append,
+            on_bug=self.bugs.append,
+            on_idle=lambda: self.idle(),
         )
+
+    @property
+    def disks(self) -> list[DiskReport]:
+        return [report for report in self.reported if isinstance(report, DiskReport)]
+
+    @property
+    def stops(self) -> list[StopReport]:
+        return [report for report in self.reported if isinstance(report, StopReport)]
 
     def _require_lease(self) -> None:
         if not self.leads:

@@ -668,7 +668,7 @@ async def test_a_standby_says_that_it_does_not_lead_before_it_denies_topics(
     daemon.grpc_endpoint = f"127.0.0.1:{port}"
     try:
         async with running(daemon):
-            await until(lambda: daemon.current_controller.controller_id == 7, "the standby")
+            await until(lambda: daemon.current_controller == 7, "the standby")
             for method, error in (
                 ("CreateTopics", "NOT_CONTROLLER"),
                 ("DeleteTopics", "NOT_CONTROLLER"),

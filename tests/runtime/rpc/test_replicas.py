@@ -9,8 +9,8 @@ import pytest
 
 from controller.core.model import Broker, Cluster
 from controller.runtime.kafka.asking import BrokerQuestions
-from controller.runtime.kafka.connection import Plaintext
 from controller.runtime.kafka.endpoints import Listeners
+from controller.runtime.kafka.security.client import ClientSecurity
 from controller.runtime.push.transport import UnreachableError
 from controller.runtime.rpc import replicas
 from proto.gen import broker_control_pb2 as control
@@ -73,7 +73,7 @@ class Disks:
         return answer
 
     async def describe(self, *topics: str) -> Any:
-        questions = BrokerQuestions("9001", Listeners("", "", "PLAINTEXT"), Plaintext())
+        questions = BrokerQuestions("9001", Listeners("", "", "PLAINTEXT"), ClientSecurity())
         return await replicas.describe(self.cluster, questions, lambda: self.way, topics)
 
     async def rows(self, *topics: str) -> dict[tuple[str, int], list[tuple[int, int, int, bool]]]:

@@ -16,6 +16,7 @@ from controller.core import znode_paths
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, Endpoint, FeatureRange, LeaderAndIsr
 from controller.core.model.broker_ids import REPLICAS_MAX
+from controller.core.names import topic_name_problem
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs
 from tests.support.reference_rows import load
@@ -510,14 +511,14 @@ def test_registration_under_a_name_that_is_no_id(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "é", "a" * 250, "a\n"])
 def test_topic_name_problem(name: str) -> None:
-    assert codecs.topic_name_problem(name) is not None
+    assert topic_name_problem(name) is not None
     with pytest.raises(MalformedError, match="topic name"):
         codecs.decode_topic(name, b'{"partitions":{"0":[1]}}', 1, 1)
 
 
 @pytest.mark.parametrize("name", ["a", "...", "__consumer_offsets", "a" * 249, "A-b.c_9"])
 def test_topic_names_that_are_fine(name: str) -> None:
-    assert codecs.topic_name_problem(name) is None
+    assert topic_name_problem(name) is None
 
 
 @pytest.mark.parametrize(("port", "well"), [(0, False), (1, True), (65_535, True), (65_536, False)])

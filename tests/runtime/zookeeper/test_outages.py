@@ -21,7 +21,7 @@ from controller.errors import LeaseExpiredError, SessionLostError
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.zookeeper import session as sessions
-from controller.runtime.zookeeper.session import IN_FLIGHT_MAX, Connection
+from controller.runtime.zookeeper.session import IN_FLIGHT_MAX, ConnectionState
 from tests.support.runtime.daemons import running
 from tests.support.runtime.proxy import proxied
 from tests.support.runtime.sessions import client_id, expire, opened, until
@@ -51,8 +51,8 @@ async def test_the_lease_ends_while_kazoo_still_says_nothing(own_zookeeper: Embe
             with pytest.raises(LeaseExpiredError, match="4000 ms"):
                 session.require_lease()
             assert not session.over
-            assert before == [Connection.CONNECTED]
-            assert Connection.EXPIRED not in changes
+            assert before == [ConnectionState.CONNECTED]
+            assert ConnectionState.EXPIRED not in changes
         finally:
             own_zookeeper.servers[0].kill(signal.SIGCONT)
         await until(lambda: session.connected or session.over, "an answer of either kind")
@@ -64,7 +64,10 @@ async def test_a_reconnection_within_the_session_keeps_it(zookeeper: str, zk: Ka
         before = session.id
         proxy.drop()
         await until(
-            lambda: changes == [Connection.CONNECTED, Connection.SUSPENDED, Connection.CONNECTED], "both"
+            lambda: (
+                changes == [ConnectionState.CONNECTED, ConnectionState.SUSPENDED, ConnectionState.CONNECTED]
+            ),
+            "both",
         )
         assert session.id == before
         assert zk.exists("/mine").ephemeralOwner == before
@@ -76,7 +79,7 @@ async def test_requests_nobody_waits_for_any_more_count_as_in_flight(zookeeper: 
     async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, changes):
         proxy.refusing = True
         proxy.drop()
-        await until(lambda: Connection.SUSPENDED in changes, "the loss")
+        await until(lambda: ConnectionState.SUSPENDED in changes, "the loss")
         for _ in range(5):
             reads = [asyncio.create_task(session.get("/")) for _ in range(2 * IN_FLIGHT_MAX)]
             await asyncio.sleep(0.01)
@@ -96,7 +99,7 @@ async def test_what_kazoo_never_answers_ends_with_the_session(zookeeper: str) ->
         asked = asyncio.create_task(session.ping())
         await asyncio.sleep(0)
         expire(zookeeper, client_id(session))
-        await until(lambda: Connection.EXPIRED in changes, "expiry")
+        await until(lambda: ConnectionState.EXPIRED in changes, "expiry")
         with pytest.raises(SessionLostError):
             await asked
 

@@ -16,10 +16,7 @@ from controller.errors import EnvironmentFault, SessionLostError
 from controller.runtime.zookeeper import cluster_reader, jute
 from controller.runtime.zookeeper.jute import Node
 from controller.runtime.zookeeper.session import (
-    BadVersionError,
-    Connection,
-    NodeExistsError,
-    NoNodeError,
+    ConnectionState,
     Session,
 )
 from tests.support.ports import free_port
@@ -108,7 +105,7 @@ async def test_server_without_multi_read_is_asked_one_by_one(zookeeper: str) -> 
         # Once, never again, and with nothing behind it: its answer would be lost to the reset now and then.
         assert proxy.requests[jute.OP_MULTI_READ] == 1
         assert proxy.bytes_max[jute.OP_MULTI_READ] < 100
-        assert Connection.EXPIRED not in changes
+        assert ConnectionState.EXPIRED not in changes
 
 
 async def test_a_session_that_moves_to_a_server_without_multi_read_goes_on(zookeeper: str) -> None:
@@ -122,7 +119,7 @@ async def test_a_session_that_moves_to_a_server_without_multi_read_goes_on(zooke
         await session.bulk_get(["/"])
         proxy.rewrite = opcode_replaced(jute.OP_MULTI_READ, UNKNOWN_OPCODE)
         proxy.drop()
-        await until(lambda: changes.count(Connection.CONNECTED) == 2, "the other server")
+        await until(lambda: changes.count(ConnectionState.CONNECTED) == 2, "the other server")
         assert len(await session.bulk_get(["/"] * 5000)) == 5000
         assert session.multi_read is False
         assert proxy.requests[jute.OP_MULTI_READ] == 3
@@ -207,22 +204,6 @@ async def test_failed_check_is_told_before_any_other_failure(session: Session, z
     with pytest.raises(jute.MultiError) as raised:
         await session.multi([jute.op_check(pack("/epoch"), 5), jute.op_set(pack("/nowhere"), b"", 1)])
     assert (raised.value.index, raised.value.code) == (0, jute.BAD_VERSION)
-
-
-async def test_single_requests_translate_their_errors(session: Session) -> None:
-    await session.create("/x", b"1")
-    with pytest.raises(NodeExistsError):
-        await session.create("/x", b"1")
-    with pytest.raises(BadVersionError):
-        await session.delete("/x", 4)
-    with pytest.raises(NoNodeError):
-        await session.get("/y")
-    with pytest.raises(NoNodeError):
-        await session.children("/y")
-    assert await session.exists("/y") is None
-    await session.delete("/x", 0)
-    with pytest.raises(NoNodeError):
-        await session.delete("/x")
 
 
 async def test_chroot_is_made_where_missing(zookeeper: str, zk: KazooClient) -> None:
@@ -376,16 +357,11 @@ async def test_the_servers_timeout_counts_not_ours(zookeeper: str, asked: int, n
         await until(renewed, "an answer within the lease")
 
 
-async def test_session_id_is_what_the_server_shows_as_owner(session: Session, zk: KazooClient) -> None:
-    await session.create("/mine", b"", ephemeral=True)
-    assert zk.exists("/mine").ephemeralOwner == session.id != 0
-
-
 async def test_expired_session_is_over_for_good(zookeeper: str, zk: KazooClient) -> None:
     async with opened(zookeeper) as (session, changes):
         await session.create("/mine", b"", ephemeral=True)
         expire(zookeeper, client_id(session))
-        await until(lambda: Connection.EXPIRED in changes, "expiry")
+        await until(lambda: ConnectionState.EXPIRED in changes, "expiry")
         assert session.over
         assert not session.connected
         assert session.lease_remaining_s() < 0
@@ -412,7 +388,7 @@ async def test_calls_under_way_when_the_session_expires_fail(zookeeper: str) -> 
         known = client_id(session)
         proxy.refusing = True
         proxy.drop()
-        await until(lambda: Connection.SUSPENDED in changes, "the drop")
+        await until(lambda: ConnectionState.SUSPENDED in changes, "the drop")
         waiting = [asyncio.create_task(session.ping()) for _ in range(3)]
         await asyncio.sleep(0)
         expire(zookeeper, known)
@@ -421,17 +397,6 @@ async def test_calls_under_way_when_the_session_expires_fail(zookeeper: str) -> 
             with pytest.raises(SessionLostError):
                 await call
         assert session.over
-
-
-async def test_closing_takes_ephemerals_along_at_once_and_twice_is_fine(
-    zookeeper: str, zk: KazooClient
-) -> None:
-    async with opened(zookeeper) as (session, _):
-        await session.create("/mine", b"", ephemeral=True)
-        await session.close()
-        assert zk.exists("/mine") is None
-        with pytest.raises(SessionLostError):
-            await session.ping()
 
 
 async def test_no_server_is_said_with_its_address() -> None:

@@ -78,7 +78,11 @@ def test_each_error_of_kazoo_is_one_of_ours(error: Exception, ours: type[Excepti
 
 
 def test_changes_of_the_connection_are_named_as_the_metric_s_help_has_them() -> None:
-    assert [change.value for change in session_module.Connection] == ["connected", "suspended", "expired"]
+    assert [change.value for change in session_module.ConnectionState] == [
+        "connected",
+        "suspended",
+        "expired",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from controller.errors import FencedError, LeaseExpiredError
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.zookeeper import codecs, jute
-from controller.runtime.zookeeper.session import Connection, Session
+from controller.runtime.zookeeper.session import ConnectionState, Session
 from controller.runtime.zookeeper.store import MULTI_BYTES_MAX, Store
 from tests.support.runtime.daemons import running
 from tests.support.runtime.proxy import proxied
@@ -504,7 +504,7 @@ async def test_a_commit_whose_reply_is_lost_is_unsettled_although_it_landed(
         assert not outcome.refused
         # The same session goes on, and reading back shows that it landed.
         assert await harness.read(effects.ReadStates(made)) == [state()] * 2
-        assert Connection.EXPIRED not in changes
+        assert ConnectionState.EXPIRED not in changes
 
 
 async def test_a_read_whose_reply_is_lost_is_read_again(zookeeper: str, zk: KazooClient) -> None:

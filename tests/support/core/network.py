@@ -52,7 +52,7 @@ class Net:
         self.pictures[broker_id] = []
         self.born = {key: at for key, at in self.born.items() if key[0] != broker_id}
         self.outbox.brokers_changed(1, "test")
-        self.outbox.snapshot_to([broker_id], self.cluster.topics, (), first=True)
+        self.outbox.snapshot_to([broker_id], self.cluster.topics, ())
         self.outbox.compared(broker, None)
 
     def begin_again(self, broker_id: int, first: bool) -> None:
@@ -64,7 +64,9 @@ class Net:
             broker_id,
             [p for p in self.partitions if self.replicas[broker_id].get(p.number, ("",))[0] == "led"],
         )
-        self.outbox.snapshot_to([broker_id], self.cluster.topics, (), first)
+        self.outbox.snapshot_to([broker_id], self.cluster.topics, ())
+        # A new controller's (``everything_to``) comes after the leadership.
+        self.outbox.queues[broker_id].snapshot_first = first
 
     def compare(self, broker_id: int) -> bool:
         """As the controller does, by the newest values; whether nothing differs."""

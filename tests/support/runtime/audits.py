@@ -51,15 +51,15 @@ class Rig:
         self.auditor = Auditor(
             self.core.cluster,
             Expected(self.core.cluster),
-            lambda _: self.settled,
-            lambda: self,
-            no_kafka,
-            self.tell,
-            self.findings.extend,
-            self.heard.append,
             ControllerMetrics(CollectorRegistry()),
             1.0,
-            lambda: None,
+            settled=lambda _: self.settled,
+            open_transport=lambda: self,
+            ask_kafka=no_kafka,
+            tell=self.tell,
+            record=self.findings.extend,
+            heard=self.heard.append,
+            version=lambda: None,
         )
         self.core.failover()
         self.deliver()

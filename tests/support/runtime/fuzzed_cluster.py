@@ -24,6 +24,7 @@ from kazoo.exceptions import NoNodeError
 from controller.core import znode_paths
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS
 from controller.core.effects import TopicInfo
+from controller.core.names import topic_name_problem
 from controller.core.znode_paths import NodePath
 from controller.core.znode_sizes import ZNODE_BYTES_MAX
 from controller.runtime.zookeeper import codecs, single_codecs
@@ -266,7 +267,7 @@ def _problems(zk: KazooClient, path: str, data: bytes, stat: Any) -> Iterator[st
                 if (check := known.get(key)) and (problem := check(value)):
                     yield f"{key} = {value!r}: {problem}"
         case ["admin", "delete_topics", name]:
-            if problem := codecs.topic_name_problem(name):
+            if problem := topic_name_problem(name):
                 yield problem
         case ["config", "changes", _]:
             single_codecs.decode_config_change(path, data)

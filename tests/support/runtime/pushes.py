@@ -125,8 +125,7 @@ class SenderHarness:
     records: list[LogBatch] = field(default_factory=list)
     suspicions: list[tuple[str, int]] = field(default_factory=list)
     bugs: list[BaseException] = field(default_factory=list)
-    disks: list[DiskReport] = field(default_factory=list)
-    stops: list[StopReport] = field(default_factory=list)
+    reported: list[DiskReport | StopReport] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
     #: Whether a request was on its way each time that nothing was left to send.
     rests: list[bool] = field(default_factory=list)
@@ -142,16 +141,23 @@ class SenderHarness:
         self.senders = Senders(
             self.outbox,
             self.transports,
-            self._require_lease,
-            self.records.append,
-            lambda why, epoch: self.suspicions.append((why, epoch)),
             ControllerMetrics(self.registry),
-            self.bugs.append,
-            self.disks.append,
-            self.stops.append,
-            self.heard.append,
-            lambda: self.rests.append(self.senders.busy),
+            require_lease=self._require_lease,
+            record=self.records.append,
+            suspect=lambda why, epoch: self.suspicions.append((why, epoch)),
+            report=self.reported.append,
+            heard=self.heard.append,
+            on_bug=self.bugs.append,
+            on_idle=lambda: self.rests.append(self.senders.busy),
         )
+
+    @property
+    def disks(self) -> list[DiskReport]:
+        return [report for report in self.reported if isinstance(report, DiskReport)]
+
+    @property
+    def stops(self) -> list[StopReport]:
+        return [report for report in self.reported if isinstance(report, StopReport)]
 
     def _require_lease(self) -> None:
         if not self.lease:

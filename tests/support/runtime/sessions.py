@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
 from controller.runtime.observe.metrics import ZooKeeperMetrics
-from controller.runtime.zookeeper.session import Connection, Session
+from controller.runtime.zookeeper.session import ConnectionState, Session
 
 #: How long a test waits for what must happen.
 PATIENCE_S = 30.0
@@ -21,9 +21,9 @@ PATIENCE_S = 30.0
 @asynccontextmanager
 async def opened(
     connect: str, timeout_ms: int = 20_000, *, use_multi_read: bool = True
-) -> AsyncIterator[tuple[Session, list[Connection]]]:
+) -> AsyncIterator[tuple[Session, list[ConnectionState]]]:
     """A session, and the list its connection changes are appended to."""
-    changes: list[Connection] = []
+    changes: list[ConnectionState] = []
     session = Session(
         connect,
         timeout_ms,

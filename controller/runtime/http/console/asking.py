@@ -16,7 +16,7 @@ from controller.core.model import Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
 from controller.runtime.http.access import CALLER, AsRpc
-from controller.runtime.http.connections import ASKING
+from controller.runtime.http.connections import ANSWERING
 from controller.runtime.http.console.files import HEADERS
 from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.admin_service import AdminService
@@ -64,7 +64,7 @@ class Asking:
         """Raises RefusedError while this controller does not lead."""
         term = self.daemon.term
         if term is None or not self.daemon.active:
-            leader = self.daemon.current_controller.controller_id
+            leader = self.daemon.current_controller
             who = f"controller {leader} is" if leader >= 0 else "no controller is known to be"
             raise RefusedError(ErrorCode.NOT_CONTROLLER, f"this controller is not active; {who}")
         return term
@@ -98,8 +98,8 @@ async def _patiently(request: web.Request, work: Awaitable[T]) -> T:
     try:
         async with asyncio.timeout(WORK_S):
             while not (await asyncio.wait([task], timeout=GO_ON_S))[0]:
-                if (asking := request.get(ASKING)) is not None:
-                    asking.goes_on()
+                if (answering := request.get(ANSWERING)) is not None:
+                    answering.goes_on()
         return task.result()
     except TimeoutError:
         why = f"it takes more than {WORK_S:g} s: use pctl"

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from controller.runtime.daemon import Daemon
-from controller.runtime.http.connections import ASKING
+from controller.runtime.http.connections import ANSWERING
 from controller.runtime.http.console import views
 from controller.runtime.http.console.files import HEADERS
 from controller.runtime.observe.history_filter import Filter
@@ -34,7 +34,7 @@ _TOLD = Filter(kinds=frozenset(KINDS) - QUIET)
 class Events:
     """The streams of one server. Each message is made once for all of them."""
 
-    def __init__(self, daemon: Daemon, streams_max: int = STREAMS_MAX) -> None:
+    def __init__(self, daemon: Daemon, streams_max: int) -> None:
         self._daemon, self._streams_max = daemon, streams_max
         self._streams: set[asyncio.Task[Any]] = set()
         self._made_of, self._made_at_s, self._made = -1, 0.0, b""
@@ -82,7 +82,7 @@ class Events:
                 parts.append(b": nothing new\n\n")
             if parts:
                 await response.write(b"".join(parts))
-                request[ASKING].goes_on()
+                request[ANSWERING].goes_on()
                 sent_at_s = now_s
             await asyncio.sleep(PAUSE_S)
             if recent.total == told:

@@ -60,7 +60,7 @@ def state(daemon: Daemon) -> dict[str, Any]:
         "controller_id": daemon.settings.controller_id,
         "role": daemon.role.value,
         "active": daemon.active,
-        "current_controller": daemon.current_controller.controller_id,
+        "current_controller": daemon.current_controller,
         "controller_epoch": term.won.epoch if term is not None else None,
         "zookeeper_connected": bool(session and session.connected),
         "taking_over": term is not None and not term.machine.ready,

@@ -210,8 +210,8 @@ class _Term(Term):
     """Says how warm its failover was. After each event its log and its memory are compared, and after a reconnect its
     memory and ZooKeeper."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self._chronicle = Chronicle()
         #: Names of topics that every server had when the present event began, if that reads all of them.
         self._had: frozenset[str] = frozenset()

@@ -206,8 +206,8 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         "an expired session counts as one that has lost its connection",
         Change(
             RUNTIME + "zookeeper.session:Session._listener",
-            "_s.over = True; _c = Connection.EXPIRED",
-            "_c = Connection.SUSPENDED",
+            "_s.over = True; _c = ConnectionState.EXPIRED",
+            "_c = ConnectionState.SUSPENDED",
         ),
     ),
     Fault(

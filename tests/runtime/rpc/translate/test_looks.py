@@ -70,7 +70,7 @@ class Leading:
             metrics=ControllerMetrics(CollectorRegistry()),
             recent=SimpleNamespace(last_about=lambda *_: self.about),
             openness=Openness.BY_SETTING,
-            current_controller=SimpleNamespace(controller_id=1),
+            current_controller=1,
             standby=None,
         )
         self.meanwhile: Callable[[], object] = lambda: None

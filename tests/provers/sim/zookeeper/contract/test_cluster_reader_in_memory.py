@@ -116,7 +116,7 @@ def test_everything_is_read_at_once() -> None:
         PartitionInfo("foo", 0, (1, 2), STATE),
         PartitionInfo("foo", 1, (2, 1), None),
     ]
-    assert [p.available for p in found.partitions] == [False, False, True, False]
+    assert [found.is_led(p) for p in found.partitions] == [False, False, True, False]
     assert [p.spare_in_sync(1) for p in found.partitions] == [None, None, 1, None]
     assert found.deleting == ["bar", "gone"]
     assert (found.maintenance, found.approvals, found.forgotten) == (MAINTENANCE, APPROVALS, FORGOTTEN)

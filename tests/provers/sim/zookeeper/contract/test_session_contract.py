@@ -18,8 +18,8 @@ from controller.runtime.election.controller_election import Candidate, Lost, Won
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.session import (
     BadVersionError,
-    Connection,
     ConnectionLossError,
+    ConnectionState,
     NodeExistsError,
     NoNodeError,
     Session,
@@ -45,7 +45,7 @@ _chroots = count(1)
 class Backend(Protocol):
     """Where a story takes place."""
 
-    async def open(self, name: str) -> tuple[Session, list[Connection]]: ...
+    async def open(self, name: str) -> tuple[Session, list[ConnectionState]]: ...
 
     def lose_answer(self, name: str, kind: type) -> None: ...
 
@@ -65,7 +65,7 @@ class RealBackend:
         self._connect = f"127.0.0.1:{port}/session-{next(_chroots)}"
         self._proxies: dict[str, Proxy] = {}
 
-    async def open(self, name: str) -> tuple[Session, list[Connection]]:
+    async def open(self, name: str) -> tuple[Session, list[ConnectionState]]:
         rewrite = None if self._multi_read else opcode_replaced(jute.OP_MULTI_READ, UNKNOWN_OPCODE)
         proxy = self._proxies[name] = await self._stack.enter_async_context(proxied(self._connect, rewrite))
         return await self._stack.enter_async_context(opened(proxy.connect, TIMEOUT_MS))
@@ -86,7 +86,7 @@ class MemoryBackend:
         self.network = Network(Ensemble(options=Options(multi_read=multi_read)))
         stack.enter_context(sessions_on(self.network))
 
-    async def open(self, name: str) -> tuple[Session, list[Connection]]:
+    async def open(self, name: str) -> tuple[Session, list[ConnectionState]]:
         return await self._stack.enter_async_context(opened(f"{name}:1/session", TIMEOUT_MS))
 
     def lose_answer(self, name: str, kind: type) -> None:
@@ -163,14 +163,16 @@ def test_single_requests(run_story: StoryRunner) -> None:
             (session.create("/a", b""), NodeExistsError),
             (session.create("/none/a", b""), NoNodeError),
             (session.delete("/a", 7), BadVersionError),
+            (session.delete("/none"), NoNodeError),
             (session.get("/none"), NoNodeError),
+            (session.children("/none"), NoNodeError),
         ):
             with pytest.raises(error):
                 await wrong
         await session.delete("/a", 0)
         assert sorted(await session.children("/")) == ["deep", "mine"]
         assert session.negotiated_ms == TIMEOUT_MS
-        assert changes == [Connection.CONNECTED]
+        assert changes == [ConnectionState.CONNECTED]
         session.require_lease()
 
     run_story(story)
@@ -236,7 +238,9 @@ def test_watches_are_gone_after_the_connection_was(run_story: StoryRunner) -> No
         fired = Fired()
         await session.children("/", fired)
         backend.drop("watching")
-        await until(lambda: changes[1:] == [Connection.SUSPENDED, Connection.CONNECTED], "connected again")
+        await until(
+            lambda: changes[1:] == [ConnectionState.SUSPENDED, ConnectionState.CONNECTED], "connected again"
+        )
         await other.create("/a", b"")
         await session.ping()
         assert fired.events == []
@@ -256,7 +260,9 @@ def test_a_lost_answer_says_nothing_about_the_request(run_story: StoryRunner) ->
         backend.lose_answer("one", Create)
         with pytest.raises(ConnectionLossError):
             await session.create("/a", b"")
-        await until(lambda: changes[1:] == [Connection.SUSPENDED, Connection.CONNECTED], "connected again")
+        await until(
+            lambda: changes[1:] == [ConnectionState.SUSPENDED, ConnectionState.CONNECTED], "connected again"
+        )
         assert await session.exists("/a") is not None
         assert not session.over
 
@@ -273,7 +279,7 @@ def test_an_election_whose_answer_was_lost_is_settled(run_story: StoryRunner) ->
             won = await controller_election.elect(session, Candidate(1, "h:1", Incarnation("me")), fired)
         except ConnectionLossError:
             # It had not been connected again when it wanted to know: the daemon asks again then.
-            await until(lambda: changes[-1] is Connection.CONNECTED, "connected again")
+            await until(lambda: changes[-1] is ConnectionState.CONNECTED, "connected again")
             won = await controller_election.elect(session, Candidate(1, "h:1", Incarnation("me")), fired)
             assert won == Won(2, 2)
         else:
@@ -293,7 +299,7 @@ def test_an_expired_session_is_over_and_its_ephemerals_are_gone(run_story: Story
         fired = Fired()
         await other.exists("/mine", fired)
         backend.expire(session)
-        await until(lambda: Connection.EXPIRED in changes, "expiry")
+        await until(lambda: ConnectionState.EXPIRED in changes, "expiry")
         assert session.over
         assert await fired.reach(1) == [("DELETED", "/mine")]
         for call in (session.ping(), session.create("/zombie", b""), session.bulk_get(["/"])):
@@ -362,14 +368,14 @@ def test_silence_is_noticed_before_the_session_can_have_ended_and_then_it_has() 
         network.block("one", [0])
         await until(lambda: session.lease_remaining_s() < 0, "the lease's end")
         lease_s = network.now_s - began_s
-        await until(lambda: Connection.SUSPENDED in changes, "silence noticed")
+        await until(lambda: ConnectionState.SUSPENDED in changes, "silence noticed")
         assert lease_s == pytest.approx(TIMEOUT_MS / 1000 * 2 / 3, abs=0.02)
         assert network.ensemble.sessions
         await until(lambda: not network.ensemble.sessions, "the session's end")
         assert network.now_s - began_s >= TIMEOUT_MS / 1000
-        assert Connection.EXPIRED not in changes
+        assert ConnectionState.EXPIRED not in changes
         network.unblock("one")
-        await until(lambda: Connection.EXPIRED in changes, "expiry")
+        await until(lambda: ConnectionState.EXPIRED in changes, "expiry")
 
     in_memory(story)
 
@@ -381,7 +387,7 @@ def test_an_idle_session_lives_on_pings_and_its_lease_runs_out_all_the_same() ->
         session, changes = await backend.open("one")
         await asyncio.sleep(1000)
         assert session.id in backend.network.ensemble.sessions
-        assert changes == [Connection.CONNECTED]
+        assert changes == [ConnectionState.CONNECTED]
         assert session.lease_remaining_s() < 0
         await session.ping()
         assert session.lease_remaining_s() > 13
@@ -504,7 +510,7 @@ def test_the_client_goes_on_at_another_server() -> None:
                 network.block("one", [used])
                 network.drop("one")
                 await until(
-                    lambda: changes[-1] is Connection.CONNECTED and len(changes) == 3, "another server"
+                    lambda: changes[-1] is ConnectionState.CONNECTED and len(changes) == 3, "another server"
                 )
                 assert network.channels[0].connection.server != used
                 mine = await session.exists("/mine")

@@ -14,7 +14,12 @@ from controller.errors import SessionLostError
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper import session as session_module
-from controller.runtime.zookeeper.session import BadVersionError, Connection, ConnectionLossError, Session
+from controller.runtime.zookeeper.session import (
+    BadVersionError,
+    ConnectionLossError,
+    ConnectionState,
+    Session,
+)
 from controller.runtime.zookeeper.state_mirror import StateMirror, Warmth
 from proto.zookeeper_access import ZooKeeperAccess
 from tests.provers.sim.zookeeper import session as memory
@@ -139,7 +144,7 @@ async def test_nothing_is_said_of_a_connection_after_the_close() -> None:
         await session.ping()
         await session.close()
         await asyncio.sleep(30)
-        assert changes == [Connection.CONNECTED]
+        assert changes == [ConnectionState.CONNECTED]
 
 
 @told
@@ -200,7 +205,7 @@ async def test_who_waits_for_an_answer_that_never_comes_is_told_at_the_end(
     await asyncio.sleep(1)
     assert not waiting.done()
     if end == "expired":
-        session._notify(Connection.EXPIRED)
+        session._notify(ConnectionState.EXPIRED)
     else:
         await session.close()
     with pytest.raises(SessionLostError):

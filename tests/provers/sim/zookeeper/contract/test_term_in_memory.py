@@ -68,13 +68,13 @@ class Place:
             Settings(controller_id=1, audit_interval_seconds=10**6),
             Journal(log, recent),
             ControllerMetrics(self.registry),
-            lambda: None,
-            kafka,
-            self.outranked,
-            None,
-            Quarantine(),
-            None,
-            Expected(Cluster(1)),
+            kafka=kafka,
+            outranked=self.outranked,
+            tls=None,
+            quarantine=Quarantine(),
+            mirror=None,
+            expected=Expected(Cluster(1)),
+            on_ready=lambda: None,
         )
         self.handled: list[tuple[float, EventKind]] = []
         finished = self.term._finished

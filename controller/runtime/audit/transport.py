@@ -1,4 +1,4 @@
-"""The way on which a broker is asked what it holds. Not here: what is made of the answer."""
+"""The transport by which a broker is asked what it holds. Not here: what is made of the answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from controller.core.model import Broker
 from proto.gen import broker_control_pb2 as pb
 
 
-class Asking(Protocol):
-    """The way to one broker: ``GrpcTransport``."""
+class StateTransport(Protocol):
+    """The part of a transport to one broker that asks: ``GrpcTransport``."""
 
     async def describe_state(
         self, broker: Broker, request: pb.DescribeStateRequest
@@ -19,20 +19,20 @@ class Asking(Protocol):
     async def close(self) -> None: ...
 
 
-class LeasedAsking:
+class LeasedTransport:
     """Asks only while the lease holds: a question under a fence raises the controller epoch that a broker knows.
 
     ``require_lease`` raises LeadershipError when nothing may be sent any more.
     """
 
-    def __init__(self, way: Asking, require_lease: Callable[[], None]) -> None:
-        self._way, self._require_lease = way, require_lease
+    def __init__(self, transport: StateTransport, require_lease: Callable[[], None]) -> None:
+        self._transport, self._require_lease = transport, require_lease
 
     async def describe_state(
         self, broker: Broker, request: pb.DescribeStateRequest
     ) -> pb.DescribeStateResponse:
         self._require_lease()
-        return await self._way.describe_state(broker, request)
+        return await self._transport.describe_state(broker, request)
 
     async def close(self) -> None:
-        await self._way.close()
+        await self._transport.close()
