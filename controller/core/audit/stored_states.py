@@ -149,7 +149,11 @@ def _sort(
     path = state_path(partition.topic.name, partition.number)
     if found is None:
         context.problem(
-            Problem(path, f"somebody deleted it: {_way_on(context, partition)}", error=STATE_GONE)
+            Problem(
+                path,
+                f"somebody deleted it: create it again ({words(known)}), or {_way_on(context, partition)}",
+                error=STATE_GONE,
+            )
         )
     elif isinstance(found, Problem):
         context.problem(found)
@@ -176,14 +180,14 @@ def _behind(known: LeaderAndIsr, found: LeaderAndIsr) -> str:
 
 
 def _way_on(context: EventContext, partition: Partition) -> str:
-    """Without its state a partition can neither end a move nor be led anew."""
+    """Without its state a partition can neither end a move nor be led anew, so that its topic may go."""
     name = partition.topic.name
     moving = context.cluster.reassigning(name)
     if not moving:
-        return "delete the topic to go on"
+        return "delete the topic"
     cancel = f"pctl reassign cancel --topic {name_shown(name)} --partition {moving[0].number}"
     more = f" (and {counted(len(moving) - 1, 'partition')} more of it)" if len(moving) > 1 else ""
-    return f"{cancel}{more}, then delete the topic to go on"
+    return f"{cancel}{more}, then delete the topic"
 
 
 def _believed(known: LeaderAndIsr, found: LeaderAndIsr) -> int:

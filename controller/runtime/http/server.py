@@ -69,14 +69,16 @@ def application(daemon: Daemon, connections_max: int) -> web.Application:
     min_isr = MinIsr()
     counts = Counting(Gauges(daemon).refresh, MinIsrGauges(daemon, min_isr).refresh)
     app.on_cleanup.append(counts.stop)
+    scraping = asyncio.Lock()
 
     async def metrics(request: web.Request) -> web.Response:
         await counts.refresh(COUNTED_S)
         # OpenMetrics, for those that ask for it, has exemplars.
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        # With a hundred brokers there are thousands of lines: they are written in a thread, once all is read.
-        read = _Families(daemon.registry.collect())
-        body = await asyncio.to_thread(encode, read)
+        # With a hundred brokers there are thousands of lines: they are written in a thread, once all is read. Those who
+        # waited for the counts together would else read in one turn of the loop.
+        async with scraping:
+            body = await asyncio.to_thread(encode, _Families(daemon.registry.collect()))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def state(_: web.Request) -> web.Response:

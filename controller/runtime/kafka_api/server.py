@@ -11,7 +11,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -137,9 +137,14 @@ class KafkaServer:
             self._admission.leave(slot)
             self._connections.pop(task, None)
             writer.close()
-            with suppress(OSError, TimeoutError):
+            try:
                 async with asyncio.timeout(TRANSFER_S):
                     await writer.wait_closed()
+            except (OSError, TimeoutError):
+                pass
+            finally:
+                # Else its descriptor and what was written stay until the other side has read it, or ends.
+                writer.transport.abort()
 
 
 class _Connection:
@@ -200,6 +205,8 @@ class _Connection:
             self._writer.write(_SIZE.pack(len(answer)) + answer)
             async with asyncio.timeout(TRANSFER_S):
                 await self._writer.drain()
+        # Requests that have arrived together are read, answered and written without waiting: the loop is others', too.
+        await asyncio.sleep(0)
         return close_after_s is None
 
     @contextmanager

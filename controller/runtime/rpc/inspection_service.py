@@ -72,6 +72,7 @@ class InspectionService:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self.plans = PlanQueue()
+        self._asking = asyncio.Semaphore(replicas.CALLERS_MAX)
 
     def looks(self) -> dict[str, Look]:
         """Handlers by method name, for the active controller and requests that parsed.
@@ -118,9 +119,10 @@ class InspectionService:
     async def _describe_replicas(
         self, term: Term, request: pb.DescribeReplicasRequest
     ) -> pb.DescribeReplicasResponse:
-        answer = await replicas.describe(
-            term.machine.cluster, self._daemon.questions, term.open_transport, request.topics
-        )
+        async with self._asking:
+            answer = await replicas.describe(
+                term.machine.cluster, self._daemon.questions, term.open_transport, request.topics
+            )
         if answer.ByteSize() > _BYTES_MAX:
             raise InspectionRefusedError(
                 ErrorCode.INVALID_REQUEST, f"topics: the answer is over {_BYTES_MAX} bytes: name fewer"

@@ -17,6 +17,10 @@ from proto.gen import inspection_pb2 as pb
 from proto.gen.kafka.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
 from proto.gen.kafka.describe_log_dirs_response import DescribeLogDirsResponse
 
+#: Partitions that are read or told before others of the event loop have their turn.
+AT_ONCE = 1000
+#: Callers for whom brokers are asked at once, each by connections of its own; more wait.
+CALLERS_MAX = 8
 _UNKNOWN = -1
 
 
@@ -63,7 +67,9 @@ async def describe(
             said[broker.id] = answer
     for name, numbers in chosen:
         for number in numbers:
-            # The cluster may have changed while brokers were asked.
+            if len(response.partitions) % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            # The cluster may have changed while brokers were asked, or since.
             partition = cluster.partition(name, number)
             if partition is None:
                 continue
@@ -92,14 +98,14 @@ async def _asked(
     # A denial is an empty list up to version 2.
     if answer.error_code or not answer.results:
         return "it does not tell us: our user needs Describe on the cluster there"
-    return {
-        (topic.name, partition.partition_index): _OnDisk(partition.partition_size, partition.offset_lag)
+    return await _by_partition(
+        ((topic.name, partition.partition_index), _OnDisk(partition.partition_size, partition.offset_lag))
         for directory in answer.results
         if not directory.error_code
         for topic in directory.topics
         for partition in topic.partitions
         if not partition.is_future_key
-    }
+    )
 
 
 async def _asked_by_grpc(
@@ -112,4 +118,15 @@ async def _asked_by_grpc(
         return str(error)
     finally:
         await transport.close()
-    return {(r.topic, r.partition): _OnDisk(r.size_bytes, r.offset_lag) for r in answer.on_disk}
+    return await _by_partition(
+        ((r.topic, r.partition), _OnDisk(r.size_bytes, r.offset_lag)) for r in answer.on_disk
+    )
+
+
+async def _by_partition(found: Iterable[tuple[tuple[str, int], _OnDisk]]) -> _Replicas:
+    replicas: dict[tuple[str, int], _OnDisk] = {}
+    for partition, on_disk in found:
+        replicas[partition] = on_disk
+        if len(replicas) % AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return replicas

@@ -13,7 +13,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import StopApprovalsReply
 from controller.errors import FencedError
 from controller.planning.stoppable import Reason, Stoppable, Why
-from controller.runtime.rpc import inspection_service
+from controller.runtime.rpc import inspection_service, replicas
 from controller.runtime.rpc.inspection_service import InspectionRefusedError, InspectionService
 from controller.runtime.rpc.plan_queue import AbandonedError
 from controller.runtime.zookeeper import cluster_reader
@@ -78,6 +78,30 @@ async def test_what_does_not_fit_into_a_message_is_refused(
     monkeypatch.setattr(inspection_service, "_BYTES_MAX", 20)
     with pytest.raises(InspectionRefusedError, match="name fewer"):
         await service()._describe_topics(term_of(rig), pb.DescribeTopicsRequest())
+
+
+async def test_brokers_are_asked_for_a_few_callers_at_once(
+    rig: MachineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "CALLERS_MAX", 2)
+    asked, answer = asyncio.Semaphore(0), asyncio.Event()
+
+    async def describe(*_: Any) -> pb.DescribeReplicasResponse:
+        asked.release()
+        await answer.wait()
+        return pb.DescribeReplicasResponse()
+
+    monkeypatch.setattr(replicas, "describe", describe)
+    asking, term = service(questions=None), term_of(rig, open_way=None)
+    async with asyncio.TaskGroup() as callers:
+        for _ in range(3):
+            callers.create_task(asking._describe_replicas(term, pb.DescribeReplicasRequest()))
+        await asked.acquire()
+        await asked.acquire()
+        await asyncio.sleep(0)
+        assert asked.locked()
+        answer.set()
+        await asked.acquire()
 
 
 # --- explanations ----------------------------------------------------------------------------------------------

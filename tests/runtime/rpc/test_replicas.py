@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -169,3 +170,28 @@ async def test_a_broker_led_by_grpc_tells_too(disks: Disks) -> None:
     assert rows["t", 0][0] == (2, 700, 3, False)
     assert [list(request.log_dirs.topics) for request in disks.way.asked] == [["t"], ["t"]]
     assert disks.way.closed == 2, "also the one that had no answer"
+
+
+async def test_others_have_their_turns_while_many_replicas_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "AT_ONCE", 10)
+    world = World(1)
+    world.create_topic("t", {number: [1] for number in range(100)})
+    rig = MachineHarness.active(world)
+    rig.run()
+    way, turns = Way(), 0
+    way.answer = control.DescribeStateResponse()
+    for number in range(100):
+        way.answer.on_disk.add(topic="t", partition=number, size_bytes=1, offset_lag=0)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    questions = BrokerQuestions("9001", Listeners("", "", "PLAINTEXT"), Plaintext())
+    counting = asyncio.create_task(others())
+    answer = await replicas.describe(rig.cluster, questions, lambda: way, ())
+    counting.cancel()
+    assert [row.replicas[0].size_bytes for row in answer.partitions] == [1] * 100
+    assert turns >= 20

@@ -1,0 +1,79 @@
+"""Clients of the server of Kafka's protocol that ask much at once, or never read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.security.setup import server_security
+from controller.runtime.kafka_api import server
+from controller.runtime.kafka_api.api_table import SERVED_VERSIONS
+from controller.runtime.kafka_api.call import Controller
+from proto.gen.kafka.api_versions_request import ApiVersionsRequest
+from proto.kafka.apis import encode_request
+from tests.support.runtime.kafka_callers import calling, kafka_server
+from tests.support.runtime.sessions import until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """One that does not lead, and has no ZooKeeper."""
+    made = Daemon(Settings(state_log_dir=tmp_path))
+    yield made
+    made.state_log.close()
+
+
+def asked_together(requests: int) -> bytes:
+    frame = encode_request(ApiVersionsRequest(), 0, 1, "test")
+    return (struct.pack("!i", len(frame)) + frame) * requests
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def test_requests_that_come_together_leave_the_loop_to_others(daemon: Daemon) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with kafka_server(daemon) as port, calling(port) as caller, asyncio.TaskGroup() as group:
+        counting = group.create_task(others())
+        await caller.send(asked_together(500))
+        for _ in range(500):
+            await caller.frame()
+        counting.cancel()
+    assert turns >= 500
+
+
+async def test_the_descriptor_of_who_never_reads_is_freed(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "TRANSFER_S", 0.1)
+    security = server_security(daemon.settings, daemon.read_node)
+    asked = server.KafkaServer(Controller(daemon, SERVED_VERSIONS), security)
+    port = await asked.start("127.0.0.1", 0)
+    daemon.kafka_addresses = {"": ("127.0.0.1", port)}
+    asked._servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with socket.socket() as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        before = descriptors()
+        silent.connect(("127.0.0.1", port))
+        silent.sendall(asked_together(1000))
+        await until(lambda: descriptors() > before, "a connection")
+        await until(lambda: descriptors() == before, "its descriptor to be free")
+    await asked.stop()
