@@ -483,7 +483,9 @@ def test_no_term_lasts_less_than_no_time() -> None:
 def test_the_states_of_a_broker() -> None:
     now = cluster()
     now.maintenance = Maintenance(drained={2: ANN})
-    now.approvals = {3: StopApproval(now.brokers[3].epoch, "disks", "ann", 0)}
+    # Of a former life of broker 1.
+    lives = {1: now.brokers[1].epoch - 1, 3: now.brokers[3].epoch}
+    now.approvals = {b: StopApproval(epoch, "disks", "ann", 0) for b, epoch in lives.items()}
     known = {b: pb.BrokerDescription(broker_id=b) for b in (1, 2)}
     known[1].hold_s = 5
 

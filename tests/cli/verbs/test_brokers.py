@@ -9,6 +9,8 @@ import pytest
 
 from controller.cli.pctl import brokers
 from controller.client import admin
+from controller.core.model import Forgotten
+from controller.exit_codes import EXIT_FAILED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import history_pb2, maintenance_pb2
@@ -54,6 +56,38 @@ def test_a_broker_is_gone_since_its_last_sign(monkeypatch: pytest.MonkeyPatch) -
         (1, None),
         (9, "2026-01-14T10:02:07.000000Z"),
     ]
+
+
+def test_a_broker_that_will_not_return_is_gone_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = PartitionInfo("t", 0, (1, 8, 9), state(1, (1,), 0, 0))
+    forgotten = {9: Forgotten("burnt", "ann", 0)}
+    Asked(ClusterState(brokers={1: a_broker(1, 1)}, partitions=[partition], forgotten=forgotten)).install(
+        monkeypatch, brokers
+    )
+    rows = json.loads(typed("brokers").stdout)
+    assert {row["broker"]: row["state"] for row in rows} == {
+        1: ["ready"],
+        8: ["gone"],
+        9: ["gone", "forgotten"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(admin.NoAnswerError("away"), 3), (refused("Audit", "INVALID_REQUEST"), EXIT_FAILED)]
+)
+def test_brokers_that_could_not_be_asked_do_not_differ(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Asked(Audit=error).install(monkeypatch, brokers)
+    assert typed("audit").exit_code == code
+
+
+def test_of_a_finding_in_many_topics_those_with_most_partitions_are_named() -> None:
+    problem = {"kind": "leader", "broker": 1}
+    topics = [f"t{n}" for n in range(7) for _ in range(9 - n)]
+    (found,) = brokers._findings([{**problem, "topic": topic} for topic in topics])
+    assert found["partitions"] == 42
+    assert found["topics"] == "t0 (9), t1 (8), t2 (7), t3 (6), t4 (5), and 2 more topics"
 
 
 def test_without_a_history_brokers_are_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from controller.cli.common.options import Options
 from controller.cli.pctl import cluster as verbs
 from controller.client import admin
+from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
 from controller.core.cluster.term_history import TermRecord
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper import single_codecs
@@ -180,6 +181,22 @@ def test_who_leads_claims_only_what_was_handed_back(
     ).install(monkeypatch)
     assert typed("controllers claim --yes").exit_code == 0
     assert asked.methods == ["ClaimController"] * handed_back
+
+
+def test_what_raised_is_listed_by_name_from_zookeeper_where_nobody_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which may be why somebody asks."""
+    suspects = {
+        f"topic:{name}": Suspect(
+            SubjectKind.TOPIC, name, "e", "KeyError", "d", 100, 7, 1_000, quarantined=held
+        )
+        for name, held in (("u", True), ("t", False))
+    }
+    away = admin.NoAnswerError("nobody leads")
+    Asked(ClusterState(quarantine=Quarantine(suspects)), ListQuarantine=away).install(monkeypatch, verbs)
+    rows = json.loads(typed("quarantine list").stdout)
+    assert [(row["name"], row["state"]) for row in rows] == [("topic:t", "suspect"), ("topic:u", "left out")]
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
+from controller.cli.common.options import Options
 from controller.client import admin
+from controller.errors import EnvironmentFault
 from controller.exit_codes import EXIT_FAILED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo
 from proto.gen import history_pb2 as pb
@@ -63,3 +67,18 @@ def test_what_one_of_them_leaves_out_is_said(
     shown = typed(f"history {options}")
     assert "older records match too: see --limit" in shown.stderr
     assert ("controller 100 has records since" in shown.stderr) == forgets
+
+
+def test_who_watches_where_there_was_nothing_to_watch_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later failures are waited out."""
+    tried: list[None] = []
+
+    @asynccontextmanager
+    async def connected(_: Options) -> AsyncIterator[None]:
+        tried.append(None)
+        raise EnvironmentFault("no ZooKeeper there")
+        yield
+
+    monkeypatch.setattr(Options, "connected", connected)
+    shown = typed("watch --for 60")
+    assert (shown.exit_code, len(tried), "no ZooKeeper there" in shown.stderr) == (EXIT_FAILED, 1, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +100,23 @@ def test_how_long_a_freeze_is_meant_to_last(text: str, seconds: int | None) -> N
             verbs._duration(nothing, nothing, text)
     else:
         assert verbs._duration(nothing, nothing, text) == seconds
+
+
+def test_what_is_in_force_is_shown_with_who_shuts_down_and_who_is_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = pb.DescribeMaintenanceResponse(shutting_down=[2], gone=[4, 9], accepted=[9], known_brokers=4)
+    Asked(cluster(PAUSED, 1, 2), DescribeMaintenance=answer).install(monkeypatch)
+    shown = typed("maintenance show", "table").stdout.splitlines()
+    assert [line.split() for line in shown[1:3]] == [
+        ["paused", "-", "ann", "disks"],
+        ["shutting", "down", "2", "-", "-"],
+    ]
+    assert shown[3].startswith("offline brokers: 4, 9 (2 of 4; 2 are registered)")
+    assert shown[4] == "of these, accepted by an operator: 9"
+    told = json.loads(typed("maintenance show").stdout)
+    names = ("shutting_down", "offline_brokers", "accepted", "known_brokers")
+    assert [told[name] for name in names] == [[2], [4, 9], [9], 4]
 
 
 def test_who_is_offline_is_named_and_counted() -> None:

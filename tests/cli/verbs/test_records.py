@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -44,3 +45,38 @@ def test_fewer_records_than_were_asked_for_are_not_enough(
     Asked().install(monkeypatch)
     shown = typed("consume t --group g --max-messages 3")
     assert (shown.exit_code, f"{came} of 3 messages came" in shown.stderr) == (code, bool(code))
+
+
+@pytest.mark.parametrize(
+    ("timeout", "delivery_ms", "request_ms"), [("2", 2_000, 2_000), ("30", 30_000, 5_000)]
+)
+def test_a_record_is_tried_for_as_long_as_the_timeout(
+    timeout: str, delivery_ms: int, request_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker waits at most five seconds at a time for its in-sync replicas."""
+    given: dict[str, Any] = {}
+
+    class Sender:
+        def __init__(self, _: Any, acks: int, **how: Any) -> None:
+            given.update(how, acks=acks)
+
+        async def __aenter__(self) -> Any:
+            return self
+
+        async def __aexit__(self, *_: Any) -> None:
+            pass
+
+        async def send(self, topic: str, partition: int, records: Any) -> int:
+            given.update(sent=(topic, partition, records))
+            return 7
+
+    async def find(*_: Any, **__: Any) -> Any:
+        return TopicInfo("t", "id", {3: (1,)}, {}, {}, 0, 1), ["b:1"]
+
+    monkeypatch.setattr(records, "_find_topic", find)
+    monkeypatch.setattr(records, "Producer", Sender)
+    Asked().install(monkeypatch)
+    shown = typed(f"--timeout {timeout} produce t v --key k --partition 3 --acks 1")
+    assert json.loads(shown.stdout) == {"topic": "t", "partition": 3, "offset": 7}
+    assert (given["delivery_timeout_ms"], given["request_timeout_ms"]) == (delivery_ms, request_ms)
+    assert (given["acks"], given["sent"]) == (1, ("t", 3, [(b"k", b"v")]))
