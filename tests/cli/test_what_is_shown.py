@@ -690,6 +690,33 @@ def test_what_a_broker_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert [r["partition"] for r in rows(from_brokers._partitions, answer.topics)] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("named", "internal", "shown", "left_out"),
+    [((), False, 1, 1), (("__offsets",), False, 2, 0), ((), True, 2, 0)],
+)
+def test_brokers_tell_of_internal_topics_to_who_names_them(
+    named: tuple[str, ...],
+    internal: bool,
+    shown: int,
+    left_out: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def asked(*_: Any) -> wire.MetadataResponse:
+        topics = [wire.MetadataTopic(topic=name, is_internal=name[0] == "_") for name in ("t", "__offsets")]
+        return wire.MetadataResponse(topics=topics)
+
+    def show(kind: str) -> str:
+        from_brokers._show(Options("", "json", 1.0), kind, named, internal)
+        told = capsys.readouterr()
+        assert len(json.loads(told.out)) == (shown if kind == "topics" else 0)
+        return told.err
+
+    monkeypatch.setattr(from_brokers, "_asked", asked)
+    assert bool(show("topics")) == bool(left_out)
+    assert not show("brokers"), "who counts brokers counts those of all topics"
+
+
 def test_pushes_of_a_dry_run_are_in_the_order_of_the_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     kind = "update_metadata"
     data = {"writes": [], "pushes": {"10": {kind: 1}, "9": {kind: 2}}, "notes": ["a note"]}

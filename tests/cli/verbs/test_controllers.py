@@ -156,7 +156,8 @@ async def test_nobody_has_taken_over_before_the_epoch_has_risen_and_somebody_has
 ) -> None:
     """The former controller may be seen for a while, and nobody between two."""
     before, nobody, after = led_by(100, 7), led_by(-1, 8), led_by(101, 8)
-    looks = [before, before, nobody, nobody, after]
+    # A look reads the controller first, and its epoch after that.
+    looks = [before, before, nobody, nobody, led_by(100, 8), after]
     asked = Asked(*looks).install(monkeypatch)
     monkeypatch.setattr(verbs, "_LOOK_S", 0)
     assert await verbs._follow(Options("", "json", 1.0), NOBODY, before) == 101

@@ -12,11 +12,11 @@ from controller.cli.pctl.moving import decommission, load
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
-from controller.runtime.zookeeper.cluster_reader import ClusterState
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2, maintenance_pb2
 from tests.support.cli.verbs import Asked, refused, typed
-from tests.support.core.world import a_broker
+from tests.support.core.world import a_broker, state
 
 ANN = Attribution("disks", "ann")
 BY = "--reason r --author ann --yes"
@@ -199,3 +199,25 @@ def test_limits_are_lifted_once_everything_is_moved(
     install(monkeypatch, now, then)
     assert typed(f"brokers decommission 1 --throttle 1000 {wait} {BY}").exit_code == 0
     assert found == lifted
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (maintenance_pb2.OperatorResponse(), 0),
+        (refused("ForgetBroker", "POLICY_VIOLATION", "it is there"), EXIT_REFUSED),
+    ],
+)
+def test_who_forgets_a_broker_is_told_what_still_names_it(
+    answer: Any, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is no longer in sync."""
+    now = cluster({0: (1, 9), 1: (2, 3), 2: (9, 2)})
+    now.partitions = [
+        PartitionInfo("t", n, r, state(2, (2,), 1, 1)) for n, r in now.topics["t"].partitions.items()
+    ]
+    asked = install(monkeypatch, now, ForgetBroker=answer)
+    shown = typed(f"brokers forget 9 {BY}")
+    ((_, request),) = asked.requests
+    assert (shown.exit_code, request.broker_id, request.reason, request.author) == (code, 9, "r", "ann")
+    assert ("2 partitions still name it: pctl brokers decommission 9" in shown.stderr) == (not code)

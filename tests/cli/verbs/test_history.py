@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from controller.cli.common.options import Options
+from controller.cli.pctl import history as verbs
 from controller.client import admin
 from controller.errors import EnvironmentFault
 from controller.exit_codes import EXIT_FAILED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo
+from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError
 from proto.gen import history_pb2 as pb
 from tests.support.cli.verbs import Asked, typed
 
@@ -82,3 +87,28 @@ def test_who_watches_where_there_was_nothing_to_watch_is_told_so(monkeypatch: py
     monkeypatch.setattr(Options, "connected", connected)
     shown = typed("watch --for 60")
     assert (shown.exit_code, len(tried), "no ZooKeeper there" in shown.stderr) == (EXIT_FAILED, 1, True)
+
+
+async def test_a_controller_is_replaced_once_its_znode_is_another_or_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also while the connection is lost."""
+    monkeypatch.setattr(verbs, "CHECK_S", 0)
+
+    class Looks:
+        over = False
+
+        def __init__(self, *found: int | Exception) -> None:
+            self.found = list(found)
+
+        async def get(self, _: str) -> tuple[bytes, SimpleNamespace]:
+            found = self.found.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            return b"", SimpleNamespace(czxid=found)
+
+    for seen in ((5, 5, ConnectionLossError(), 6), (5, NoNodeError()), (NoNodeError(),)):
+        session: Any = Looks(*seen, 6)
+        async with asyncio.timeout(60):
+            await verbs._until_replaced(session)
+        assert session.found == [6], "one look beyond what tells"

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from controller.cli.common import progress
+from controller.cli.common.options import Options
 from controller.cli.pctl import maintenance as verbs
 from controller.client import admin
 from controller.core.effects import TopicInfo
@@ -188,3 +189,19 @@ def test_a_shutdown_of_the_life_that_is_named_is_cancelled(
     assert typed(f"maintenance cancel-shutdown 1 {option} --yes").exit_code == 0
     assert typed(f"maintenance cancel-shutdown 2 {option} --yes").exit_code == 0
     assert [(r.broker_id, r.broker_epoch) for r in asked.of("CancelShutdown")] == [(1, epoch)]
+
+
+@pytest.mark.parametrize(
+    ("leads", "left", "of"), [((1, 1, 2), 1, 2), ((1, 2, 2), 0, 2), ((1, 2, 1), 1, 2), ((2, 2, 2), 0, 3)]
+)
+async def test_what_nobody_else_can_lead_is_neither_done_nor_left(
+    leads: tuple[int, int, int], left: int, of: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 1 led all three; it alone is in sync for the first."""
+    isrs = ((1,) if leads[0] == 1 else (1, 2), (1, 2), (1, 2))
+    partitions = (led(leads[n], *isr, number=n) for n, isr in enumerate(isrs))
+    now = holding(*partitions, maintenance=Maintenance(drained={1: ANN}))
+    Asked(now, DescribeMaintenance=pb.DescribeMaintenanceResponse()).install(monkeypatch)
+    nothing: Any = None
+    found = await verbs._drain_progress(Options("", "json", 1.0), nothing, [1], 3)
+    assert (found.left, found.total) == (left, of)
