@@ -147,6 +147,7 @@ def test_one_message_serves_all_streams_and_none_misses_what_came_behind_it(
         await asyncio.sleep(5)
         for told in (heard, [data for _, data in stream.heard]):
             assert b'"total":3' in b"".join(told)
+        assert made == 3, "one for each pause"
         stream.closing = True
         await asyncio.wait_for(serving, 2)
 
