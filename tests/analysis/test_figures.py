@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from controller.analysis.columns import human_us
-from controller.analysis.intake.quality import FileRow, input_files, overlapping
+from controller.analysis.intake.quality import FileRow, LinesRead, input_files, overlapping
+from controller.analysis.intake.screening import FileCheck
 from controller.analysis.local_files import LogFile
-from controller.analysis.summary import ReportSummary
+from controller.analysis.summary import _FIGURES, Findings, ReportSummary, summarize
 from controller.analysis.tables import Input
 
 
@@ -84,3 +85,64 @@ def test_what_was_not_read_is_a_trouble() -> None:
     )
     assert made.unread == 7
     assert made.troubles() == ["7 unread lines"]
+
+
+@pytest.mark.parametrize(("read", "problem"), [(99, "only 99 of 300 bytes"), (300, None), (301, None)])
+def test_a_gzip_file_of_which_less_was_read_than_is_in_it_shrank_meanwhile(
+    read: int, problem: str | None
+) -> None:
+    """Its size on the disk tells nothing."""
+    file, usual = LogFile("/a.gz", 50), {"/a.gz": LinesRead(9, read, 9, 0, "/a.gz", None, None, None, None)}
+    (found,) = input_files([file], {"/a.gz": FileCheck(300, None, 9)}, usual, {})
+    assert (found.problem or "").startswith(problem or "") is True
+    assert (found.problem is None) is (problem is None)
+    (unchecked,) = input_files([file], {}, usual, {})
+    assert unchecked.problem is None
+
+
+def findings(**rows: list[dict[str, Any]]) -> Findings:
+    nothing: dict[str, list[dict[str, Any]]] = {
+        "leaderless_intervals": [],
+        "availability": [],
+        "outages_by": [],
+    }
+    figures = {name: one.of_rows([]) for name, one in _FIGURES.items()}
+    return Findings(rows=nothing | rows, totals={"two_masters": 0, "rolling_restarts": 0}, figures=figures)
+
+
+def test_the_longest_outage_is_no_creation_and_sums_are_those_of_all() -> None:
+    made = {"class": "creation", "duration_us": 9, "topic": "t", "partition": 1, "cause": "c", "open": True}
+    found = summarize(findings(leaderless_intervals=[made]), page="p", tables_dir="t")
+    assert (found.longest_partition, found.longest_us, found.longest_open) == (None, 0, False)
+    outage = made | {"class": "outage", "partition": 2}
+    topics = [
+        {"topic": topic, "availability": percent, "slo": 90.0}
+        for topic, percent in (("t", 50.0), (None, 99.0))
+    ]
+    by = [{"dimension": name, "outages": count, "open": count} for name, count in (("broker", 1), ("all", 3))]
+    found = summarize(
+        findings(leaderless_intervals=[outage], availability=topics, outages_by=by), page="p", tables_dir="t"
+    )
+    assert (found.longest_partition, found.longest_us, found.longest_cause) == ("t-2", 9, "c")
+    assert (found.availability, found.outages, found.still_leaderless) == (99.0, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "figure"),
+    [
+        ("topics_below_slo", [{"topic": "t", "slo": 90.0, "availability": 89.9}], 1),
+        ("topics_below_slo", [{"topic": "t", "slo": 90.0, "availability": 90.0}], 0),
+        ("topics_below_slo", [{"topic": "t", "slo": None, "availability": 50.0}], 0),
+        ("topics_below_slo", [{"topic": "t", "slo": 90.0, "availability": None}], 0),
+        ("topics_below_slo", [{"topic": None, "slo": 90.0, "availability": 1.0}], 0),
+        ("damaged_files", [{"problem": None}, {"problem": "cut"}], 1),
+        ("first_ts", [{"first_ts": None}, {"first_ts": 5}, {"first_ts": 3}], 3),
+        ("last_ts", [{"last_ts": None}, {"last_ts": 5}, {"last_ts": 3}], 5),
+        ("slowest_failover_us", [{"total_us": None}], None),
+        ("rough_restarts", [{"findings": []}, {"findings": ["repeated"]}], 1),
+        ("open_operations", [{"outcome": "open"}, {"outcome": "moved"}], 1),
+        ("dropped", [{"dropped": 2}, {"dropped": 3}], 5),
+    ],
+)
+def test_figures_of_all_rows(name: str, rows: list[dict[str, Any]], figure: object) -> None:
+    assert _FIGURES[name].of_rows(rows) == figure

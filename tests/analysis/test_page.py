@@ -53,7 +53,7 @@ def test_leaderships_of_one_moment_lie_on_each_other_and_the_last_bucket_is_on_t
         for name, bucket, gained in (("10", 0, 2), ("2", 0, 4), ("others", 5, 6))
     ]
     low, high, last = drawn(charts.leader_moves, leader_moves=rows)
-    assert (low.tip[:8], high.tip[:9]) == ("broker 2", "broker 10")
+    assert (low.tip[:11], high.tip[:12]) == ("broker 2: 4", "broker 10: 2")
     assert high.y + high.height == pytest.approx(low.y, abs=0.2)
     assert low.height == pytest.approx(2 * high.height, rel=0.01)
     assert last.x + last.width == pytest.approx(WIDTH - 30, abs=0.2)
@@ -93,6 +93,9 @@ def test_partitions_without_a_leader_are_drawn_by_class() -> None:
     ]
     svg = str(charts.leaderless_timeline(Findings(rows={"leaderless_over_time": rows, "failovers": []})))
     paths = re.findall(r'<path d="([^"]*)" fill="([^"]*)"[^>]*><title>(\w+)<', svg)
+    assert all(re.fullmatch(r"M[\d.]+ 294\.0H.*V294\.0Z", points) for points, _, _ in paths), (
+        "from none to none"
+    )
     assert [(points.count("H"), color, name) for points, color, name in paths] == [
         (2, RED, "outage"),
         (1, COLORS[0], "creation"),

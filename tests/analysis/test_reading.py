@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis.intake import reading, screening
 from controller.analysis.intake.files import Conversion, check_gzip_in_spark, list_files
-from controller.analysis.intake.quality import FileRow, input_files, input_nodes, input_problems, overlapping
+from controller.analysis.intake.quality import input_files, input_nodes, input_problems
 from controller.analysis.intake.reading import decoded, mark_copies, parse_lines, read_lines
-from controller.analysis.intake.screening import Block, FileCheck, inflate, screen
+from controller.analysis.intake.screening import FileCheck, screen
 from controller.analysis.intake.staging import converted_in, stage
 from tests.analysis.conftest import Lines, Records, rows
 from tests.support.analysis.records import record, text
@@ -60,41 +60,6 @@ def test_arrow_and_spark_judge_alike(spark: SparkSession, tmp_path: Path) -> Non
     assert staged.records().count() == sum(status == "ok" for status, _ in expected.values()) + len(expected)
 
 
-def test_a_look_at_the_bytes_tells_lines_that_may_be_records_from_others() -> None:
-    good = GOOD.encode()
-    for content, records, odd in (
-        ([good, good], [0, 1], {}),
-        ([b"\xef\xbb\xbf" + good, b"\xef\xbb\xbf" + good], [0], {1: b"\xef\xbb\xbf" + good}),
-        ([good[:-9], good, b""], [1], {0: good[:-9]}),
-        ([b'{"sche'], [], {0: b'{"sche'}),
-        *(
-            ([good, foreign, good], [0, 2], {1: foreign})
-            for foreign in (
-                b"",
-                good + b" and more",
-                b"garbage",
-                b"[" + good + b"]",
-                good + b"\r",
-                b" " + good,
-            )
-        ),
-        ([good, good.replace(b"Test", b"\xff\xfe")], [0], {1: good.replace(b"Test", b"\xff\xfe")}),
-    ):
-        raw = b"\n".join(content)
-        for size in (1, 7, 1000):
-            blocks: list[Block] = []
-            check = screen([raw[at : at + size] for at in range(0, len(raw), size)], blocks.append)
-            found_odd: dict[int, bytes] = {}
-            found: list[int] = []
-            at = 0
-            for block in blocks:
-                found += [at + number for number in block.numbers]
-                found_odd |= {at + number: line for number, line in block.odd.items()}
-                at += block.lines
-            assert (found, found_odd) == (records, odd)
-            assert check == FileCheck(len(raw), None, len(records) + len(odd))
-
-
 def test_a_record_keeps_its_fields_and_absent_ones_are_null(classified: Lines) -> None:
     line = record(
         "push", 1.5, replica=2, to="LeaderAndIsr", count=40, node=3, controller_epoch=7, event_id=12
@@ -111,20 +76,6 @@ def test_absurdly_long_values_are_cut_and_samples_are_short_and_clean(classified
     kept, bad = classified([text(long), b"\xff" * 100_000]).orderBy("line").collect()
     assert (len(kept.topic), len(kept.reason), len(kept.error)) == (260, 500, 1)
     assert bad.sample == "�" * 200
-
-
-def test_gzip_is_inflated_piece_by_piece_whatever_is_wrong_with_it() -> None:
-    whole = gzip.compress(b"x" * 5_000_000)
-    flipped = bytearray(whole)
-    flipped[-6] ^= 0xFF
-    sizes = [
-        inflate(chunks).size for chunks in ([whole], [whole[:100], whole[100:], gzip.compress(b"more")], [])
-    ]
-    assert sizes == [5_000_000, 5_000_004, 0]
-    assert inflate([whole]).problem is None
-    assert inflate([whole[:-9]]).problem == "truncated gzip"
-    assert "incorrect data check" in str(inflate([bytes(flipped)]).problem)
-    assert "incorrect header check" in str(inflate([b"plain text"]).problem)
 
 
 LONG = [b'{"schema":1}\n', *[b"x" * 999] * 20, b"\n" + GOOD.encode() + b"\n"]
@@ -210,24 +161,6 @@ def test_lines_held_by_two_files_count_once_but_twice_in_one_file_stay(
     first, second = (file.path for file in files)
     assert sum(row.bytes for row in found) == sum(file.size for file in files)
     assert kept == [(first, 1), (first, 2), (first, 2), (second, 3)]
-
-
-def test_only_overlapping_files_of_one_node_can_hold_copies() -> None:
-    def found(*spans: tuple[str, int, int, int]) -> set[str]:
-        rows = [
-            FileRow(str(n), 1, 1, 1, 0, 0, 0, None, role, node, first, last)
-            for n, (role, node, first, last) in enumerate(spans)
-        ]
-        return overlapping(rows)
-
-    assert found(("controller", 1, 0, 10), ("controller", 1, 11, 20), ("broker", 1, 5, 15)) == set()
-    assert found(("controller", 1, 0, 10), ("broker", 1, 0, 10), ("controller", 1, 5, 6)) == {"0", "2"}
-    assert found(("broker", 2, 0, 0), ("broker", 2, 0, 0)) == {"0", "1"}
-    # Rotated between lines of one event, and copies of which one has nothing but them.
-    assert found(("broker", 2, 0, 5), ("broker", 2, 5, 9), ("broker", 2, 9, 12)) == set()
-    assert found(("broker", 2, 0, 5), ("broker", 2, 5, 5)) == {"0", "1"}
-    assert found(("broker", 2, 5, 5), ("broker", 2, 5, 9)) == {"0", "1"}
-    assert found(("broker", 2, 5, 9), ("broker", 2, 5, 5), ("broker", 3, 5, 9)) == {"0", "1"}
 
 
 def test_a_directory_named_twice_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
