@@ -18,8 +18,10 @@ from controller.analysis.intake.arrow_condensing import ready_times
 from controller.analysis.intake.conversion import Converted
 from controller.analysis.intake.files import list_local
 from controller.analysis.questions.outages import HOUR_US
+from proto.statelog.schema import ONLINE
 from tests.analysis import test_independent as plain
 from tests.support.analysis import plain_questions
+from tests.support.analysis.records import record, text
 
 RACKS = {1: "a", 2: "b"}
 BUCKET_US = 2_000_000
@@ -121,9 +123,25 @@ def intervals_are_as_counted(tables: dict[str, Rows], found: Rows) -> None:
     } == {key: (len(each), sum(each)) for key, each in caused.items()}
 
 
-@pytest.mark.parametrize(("seed", "small"), [(1, False), (2, True)])
+def of_one_after_the_other(root: Path) -> None:
+    """Topics of which each comes when the one before has its outage behind it, and two failovers after them all."""
+    rows = []
+    for n in range(6):
+        where: dict[str, Any] = {"topic": f"t{n}", "partition": n, "event_id": n + 2, "node": 1}
+        for place, to in enumerate(("OfflinePartition", ONLINE, "OfflinePartition")[: 3 - n % 2 * 2]):
+            rows.append(record("partition", 7.0 * n + place, to=to, old="x", leader=n, **where))
+        rows += [record("isr", 7.0 * n + 3 + place / 10, **where) for place in range(5)]
+    rows += [
+        record("failover", 50.0 + epoch, to="ready", duration_us=5, controller_epoch=epoch)
+        for epoch in (2, 3)
+    ]
+    root.mkdir()
+    (root / "state-change.jsonl").write_text("".join(text(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(("seed", "small"), [(1, False), (2, True), (None, True)])
 def test_tables_are_as_counted_line_by_line(
-    seed: int, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int | None, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``small``: blocks and buckets of a few lines."""
     if small:
@@ -132,7 +150,10 @@ def test_tables_are_as_counted_line_by_line(
         monkeypatch.setattr(conversion, "_GROUP_ROWS", 10)
         monkeypatch.setattr(screening, "_CHUNK_BYTES", 2_000)
     monkeypatch.setattr(plain, "DAMAGES", BAD)
-    plain.random_log(tmp_path / "logs", random.Random(seed), lines_each=100)
+    if seed is None:
+        of_one_after_the_other(tmp_path / "logs")
+    else:
+        plain.random_log(tmp_path / "logs", random.Random(seed), lines_each=100)
     lines = plain.good_lines(tmp_path / "logs")
     first_us, last_us = min(at for at, _ in lines), max(at for at, _ in lines)
     tables = made(converted_in(tmp_path / "logs", tmp_path, len(lines)), tmp_path, first_us, last_us)
