@@ -6,17 +6,22 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis.intake import reading, screening
+from controller.analysis.intake import conversion, reading, screening
+from controller.analysis.intake import files as files_module
+from controller.analysis.intake.conversion import Converted
 from controller.analysis.intake.files import Conversion, check_gzip_in_spark, list_files
 from controller.analysis.intake.quality import input_files, input_nodes, input_problems
 from controller.analysis.intake.reading import decoded, mark_copies, parse_lines, read_lines
 from controller.analysis.intake.screening import FileCheck, screen
 from controller.analysis.intake.staging import converted_in, stage
+from controller.analysis.job import read_input
+from proto.statelog.schema import ONLINE
 from tests.analysis.conftest import Lines, Records, rows
 from tests.support.analysis.records import record, text
 from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
@@ -161,6 +166,39 @@ def test_lines_held_by_two_files_count_once_but_twice_in_one_file_stay(
     first, second = (file.path for file in files)
     assert sum(row.bytes for row in found) == sum(file.size for file in files)
     assert kept == [(first, 1), (first, 2), (first, 2), (second, 3)]
+
+
+def test_what_spark_reads_counts_beside_copies_of_what_arrow_reads(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow leaves a file to Spark of which a sum would be too large."""
+
+    def convert(path: str, *more: Any) -> tuple[FileCheck, Converted | None]:
+        check, made = conversion.convert(path, *more)
+        return check, None if "controller-2" in path else made
+
+    monkeypatch.setattr(files_module, "convert", convert)
+    of_1 = [
+        record("partition", at, to=to, old="x", topic="t", partition=0, leader=1)
+        for at, to in ((1, ONLINE), (3, "OfflinePartition"))
+    ]
+    told = {"node": 2, "controller_epoch": 2}
+    of_2 = [
+        record("failover", 5, to="ready", duration_us=9, **told),
+        record("request", 6, to="CreateTopics", principal="User:a", **told),
+        record("isr", 7, topic="u", partition=4, **told),
+    ]
+    for name, lines in (("controller-1", of_1), ("copy-of-1", of_1), ("controller-2", of_2)):
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        (tmp_path / "logs" / name / "state-change.jsonl").write_text(
+            "".join(text(row) + "\n" for row in lines)
+        )
+    read = read_input(spark, [tmp_path / "logs"], f"file:{tmp_path}/staging", lambda _: None)
+    assert (read.lines, read.copies) == (7, 2)
+    assert rows(read.singles.events, "principal") == [("User:a",)]
+    assert rows(read.singles.moved, "topic") == [("t",), ("u",)]
+    assert read.commits is not None
+    assert list(read.commits.ready) == [2]
 
 
 def test_a_directory_named_twice_is_read_once(spark: SparkSession, tmp_path: Path) -> None:

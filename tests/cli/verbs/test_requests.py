@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.cli.common import attribution, progress
@@ -151,9 +153,28 @@ def test_a_dry_run_tries_the_same_and_changes_nothing(
         fields = {name: value for name, value in fields.items() if name != "reason"}
     asked = install(monkeypatch, method)
     steps = tried(monkeypatch, error)
-    shown = typed(f"{command} --dry-run")
+    shown = typed(f"{command} --yes --dry-run")
     if method != "WithdrawStopApproval":
         assert shown.exit_code == (EXIT_FAILED if error else 0), shown.stderr
     assert not [asked_for for asked_for in asked.methods if asked_for not in LOOKS]
     assert [(asked_for, says(request, fields)) for asked_for, request in steps] == [(method, fields)]
     assert ('"/x"' in shown.stdout) or error
+
+
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [
+        ("maintenance leave", {"entered": None}),
+        ("maintenance resume", {"paused": None}),
+        ("maintenance undrain 3", {"drained": {}}),
+        ("unfreeze", {"freeze": None}),
+    ],
+)
+def test_an_end_of_what_is_not_in_force_asks_for_nothing(
+    command: str, own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else is."""
+    others = replace(CLUSTER, maintenance=msgspec.structs.replace(CLUSTER.maintenance, **own))
+    asked = Asked(others).install(monkeypatch, *MODULES)
+    shown = typed(f"{command} {BY} --yes")
+    assert (shown.exit_code, asked.methods, "nothing to do: " in shown.stderr) == (0, [], True)
