@@ -209,3 +209,51 @@ def test_what_is_refused_for_safety_is_no_failure(
     asked = Asked(led_by(100, 7), ResignController=refused("ResignController", error))
     asked.install(monkeypatch, verbs)
     assert typed(f"controllers resign --to-kafka {BY}").exit_code == code
+
+
+def test_candidates_are_listed_with_what_each_is_ready_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who leads is not asked; and who does not answer is listed all the same."""
+    asked: list[str] = []
+
+    async def describe(endpoint: str, *_: Any) -> pb.DescribeClusterResponse | str:
+        asked.append(endpoint)
+        if endpoint == "c102:1":
+            return "away"
+        return pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)
+
+    monkeypatch.setattr(admin, "describe_cluster", describe)
+    given = Resignation("upgrade", "ann", 1)
+    Asked(led_by(100, 7, resignation=given)).install(monkeypatch)
+    shown = typed("controllers")
+    rows = [(row["controller"], row["role"], row["memory"]) for row in json.loads(shown.stdout)]
+    assert rows == [
+        (100, "active", ""),
+        (101, "standby", "off"),
+        (102, "standby", "it does not answer"),
+    ]
+    assert asked == ["c101:1", "c102:1"]
+    assert "handed back to Kafka's brokers by ann: upgrade" in shown.stderr
+
+
+@pytest.mark.parametrize("unguarded", [False, True])
+def test_who_leads_tells_who_refuses_and_who_may(unguarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def describe(*_: Any) -> pb.DescribeClusterResponse | str:
+        return answer
+
+    brokers = [pb.BrokerDescription(broker_id=b, pending_pushes=b, refuses_pushes=b == 2) for b in (1, 2, 3)]
+    answer: pb.DescribeClusterResponse | str = pb.DescribeClusterResponse(
+        brokers=brokers, unguarded=unguarded
+    )
+    monkeypatch.setattr(admin, "describe_cluster", describe)
+    Asked(led_by(100, 7)).install(monkeypatch)
+    told = json.loads(typed("cluster").stdout)
+    assert (told["controller_answers"], told["pending_pushes"], told["brokers_refusing_pushes"]) == (
+        "yes",
+        6,
+        [2],
+    )
+    assert ("access" in told) is unguarded
+    for silent in ("away", pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)):
+        answer = silent
+        told = json.loads(typed("cluster").stdout)
+        assert (told["controller_answers"][:4], "pending_pushes" in told) == ("no (", False)

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from controller.cli.pctl import history as verbs
 from controller.client import admin
 from controller.errors import EnvironmentFault
 from controller.exit_codes import EXIT_FAILED
+from controller.runtime.observe.history_filter import Filter
 from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo
 from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError
 from proto.gen import history_pb2 as pb
@@ -112,3 +113,50 @@ async def test_a_controller_is_replaced_once_its_znode_is_another_or_gone(
         async with asyncio.timeout(60):
             await verbs._until_replaced(session)
         assert session.found == [6], "one look beyond what tells"
+
+
+class Followed(verbs._Watcher):
+    """One that is told what the controller's stream does, and when somebody else leads."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, replaced: bool, refused: Exception | None = None
+    ) -> None:
+        super().__init__(Options("", "json", 1.0), Filter())
+        self.refused, self.last = refused, asyncio.Event()
+        self.done = list[str]()
+
+        async def until_replaced(_: Any) -> None:
+            if not replaced:
+                await asyncio.Event().wait()
+            self.last.set()
+
+        monkeypatch.setattr(verbs, "_until_replaced", until_replaced)
+        monkeypatch.setattr(verbs, "RETRY_S", 0)
+        Asked(CLUSTER).install(monkeypatch)
+
+    async def _stream(self, endpoint: str, who: tuple[int, int]) -> None:
+        self._controller = who
+        self.done.append(f"{endpoint} {who}")
+        if self.refused is not None:
+            raise self.refused
+        await self.last.wait()
+        await asyncio.sleep(0)
+        self.done.append("its last records")
+
+
+async def test_a_controller_that_is_replaced_sends_its_last_records(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watcher, session = Followed(monkeypatch, replaced=True), cast(Any, None)
+    await watcher._one_controller(session)
+    assert watcher.done == ["a:1 (100, 7)", "its last records"]
+    assert (
+        "controller 100 ended its stream: waiting for the next active controller" in capsys.readouterr().err
+    )
+
+
+async def test_a_stream_that_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = admin.RefusedError("a:1", "Watch", "CLUSTER_AUTHORIZATION_FAILED", "no")
+    watcher, session = Followed(monkeypatch, replaced=False, refused=error), cast(Any, None)
+    with pytest.raises(admin.RefusedError):
+        await watcher._one_controller(session)

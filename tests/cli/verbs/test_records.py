@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from broker_stub.client.consumer import ConsumedRecord
+from broker_stub.client.group import Membership
 from controller.cli.pctl import records
 from controller.core.effects import TopicInfo
-from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from tests.support.cli.verbs import Asked, typed
+from tests.support.core.world import a_broker
 
 
 @pytest.mark.parametrize(
@@ -80,3 +85,58 @@ def test_a_record_is_tried_for_as_long_as_the_timeout(
     assert json.loads(shown.stdout) == {"topic": "t", "partition": 3, "offset": 7}
     assert (given["delivery_timeout_ms"], given["request_timeout_ms"]) == (delivery_ms, request_ms)
     assert (given["acks"], given["sent"]) == (1, ("t", 3, [(b"k", b"v")]))
+
+
+def test_a_topic_in_deletion_can_still_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = TopicInfo("t", "id", {0: (1,), 3: (1,)}, {}, {}, 0, 1)
+    now = ClusterState(100, "c:1", 7, brokers={1: a_broker(1, 1)}, topics={"t": info}, deleting=["t"])
+    Asked(now).install(monkeypatch)
+    session: Any = None
+
+    async def find(number: int | None, deleting: bool) -> Any:
+        return await records._find_topic(session, "t", number, deleting=deleting)
+
+    assert asyncio.run(find(3, True)) == (info, ["host1:9000"])
+    for number, deleting, code in ((None, False, EXIT_REFUSED), (1, True, EXIT_FAILED)):
+        with pytest.raises(SystemExit) as ended:
+            asyncio.run(find(number, deleting))
+        assert ended.value.code == code
+
+
+def test_an_empty_key_is_not_none_and_what_is_no_text_stays_readable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for key, value in ((None, b"v"), (b"", b"\xff\x1b[2J"), (b"k", None)):
+        record = ConsumedRecord("t", 3, 7, 2, 1_000, key, value, 8)
+        records._print_record(record, "table")
+        records._print_record(record, "json")
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split("\t") for line in shown[::2]] == [
+        ["3@7", "-", "v"],
+        ["3@7", "", "\\xff\\x1b[2J"],
+        ["3@7", "k", "-"],
+    ]
+    told = [json.loads(line) for line in shown[1::2]]
+    assert [(row["key"], row["value"]) for row in told] == [(None, "v"), ("", "\\xff\x1b[2J"), ("k", None)]
+    assert [(row["offset"], row["leader_epoch"], row["timestamp"]) for row in told] == [(7, 2, 1_000)] * 3
+
+
+async def test_a_member_begins_where_its_group_has_read_to_and_else_where_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assigned: list[dict[Any, int]] = []
+    own = records._Member(["b:1"], "t", "g", records.LATEST, None)
+
+    async def committed(_: Any) -> dict[Any, int]:
+        return {("t", 0): 5}
+
+    async def assign(positions: dict[Any, int]) -> None:
+        assigned.append(positions)
+
+    monkeypatch.setattr(own.member, "committed", committed)
+    monkeypatch.setattr(own.consumer, "assign", assign)
+    await own._assigned(Membership("m", 4, partitions=(("t", 0), ("t", 1))))
+    await own._lost(Membership("m", 4))
+    assert assigned == [{("t", 0): 5, ("t", 1): records.LATEST}, {}]
+    assert "generation 4: partitions of t: 0, 1" in capsys.readouterr().err
+    await own.consumer.close()
