@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def made(converted: Sequence[Converted], work: Path, first_us: int, last_us: int
     }
 
 
-def us(moment: Any) -> int:
+def us(moment: datetime) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
@@ -177,7 +178,7 @@ def test_tables_are_as_counted_line_by_line(
         us(row["hour_ts"]) // HOUR_US: (row["begun"], row["leaderless_us"])
         for row in tables["outages_by_hour"]
     } == plain_questions.by_hour(found)
-    names = ("leader_changes", "isr_changes", "outages", "leaderless_us", "longest_us", "open", "observed_us")
+    facts = ("leader_changes", "isr_changes", "outages", "leaderless_us", "longest_us", "open", "observed_us")
     assert {
-        (row["topic"], row["partition"]): tuple(row[name] for name in names) for row in tables["partitions"]
+        (row["topic"], row["partition"]): tuple(row[name] for name in facts) for row in tables["partitions"]
     } == plain_questions.partitions(lines, found, first_us, last_us)

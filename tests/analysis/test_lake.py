@@ -678,7 +678,7 @@ def test_no_line_that_was_counted_is_left_out(
     if read is not None:
         none = dict.fromkeys(("torn", "malformed", "newer_schema"), 0)
         counts["f"] = Row(lines=read, ok=read, **none, role="controller", node=1, first_us=5, last_us=6)
-    made = {"_rows": None, "rows": None, "write": [], "write_condensed": [], "_count": counts}
+    made: dict[str, Any] = {"_rows": None, "rows": None, "write": [], "write_condensed": [], "_count": counts}
     for name, given in made.items():
         monkeypatch.setattr(lake, name, lambda *_, given=given: given)
     monkeypatch.setattr(condensed, "condense_rows", lambda rows: rows)

@@ -156,3 +156,11 @@ def test_cards_are_red_where_something_is_wrong(still: int) -> None:
     assert {title for title, card in cards.items() if card.tone == "bad"} == (
         {"Longest leaderless", "Still leaderless"} if still else set()
     )
+
+
+@pytest.mark.parametrize(("damaged", "torn", "tone"), [(0, 0, "good"), (1, 0, "bad"), (0, 1, "bad")])
+def test_a_damaged_file_alone_is_a_reason_to_look(damaged: int, torn: int, tone: str) -> None:
+    zero: Any = {field.name: 0 for field in fields(ReportSummary)} | {"slo": None, "mean_repair_us": None}
+    summary = ReportSummary(**zero | {"longest_partition": None, "damaged_files": damaged, "torn": torn})
+    (unread,) = (card for card in rendering._cards(summary) if card.title == "Unread lines")
+    assert (unread.figure, unread.tone) == (str(torn), tone)
