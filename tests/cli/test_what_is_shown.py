@@ -719,11 +719,18 @@ def test_brokers_tell_of_internal_topics_to_who_names_them(
 
 def test_pushes_of_a_dry_run_are_in_the_order_of_the_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     kind = "update_metadata"
-    data = {"writes": [], "pushes": {"10": {kind: 1}, "9": {kind: 2}}, "notes": ["a note"]}
+    data: dict[str, Any] = {"writes": [], "pushes": {"10": {kind: 1}, "9": {kind: 2}}, "notes": ["a note"]}
     print_dry_run(Options("", "table", 1.0), DryRun([], data))
     shown = capsys.readouterr()
     assert re.findall(r"^(\d+) ", shown.out, re.M) == ["9", "10"]
     assert shown.err.splitlines() == ["nothing would be written", "a note"]
+    data["writes"] = [
+        {"when": when, "path": "/x", "old": None, "new": ""} for when in ("at once", "then", "then")
+    ]
+    print_dry_run(Options("", "table", 1.0), DryRun([], data))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith(":")][:2] == ["at once:", "then:"]
+    assert sum(line.split() == ["/x", "-", "(empty)"] for line in lines) == 3
 
 
 @pytest.mark.parametrize(("active", "epoch"), [(True, 7), (False, 8)])

@@ -58,7 +58,11 @@ def test_a_plan_is_the_same_request_to_whoever_leads_and_the_same_event_for_the_
     assert (asked.methods, "writes" in step) == ([], False)
     asked = Asked(CLUSTER, Plan=pb.PlanResponse(plan=shown.stdout)).install(monkeypatch)
     assert typed(f"plan {command} --min-isr-default 2 --writes").exit_code == code
-    assert asked.of("Plan") == [pb.PlanRequest(**scenario, min_isr_default=2, list_writes=True)]
+    assert typed(f"plan {command}").exit_code == code
+    assert asked.of("Plan") == [
+        pb.PlanRequest(**scenario, min_isr_default=2, list_writes=True),
+        pb.PlanRequest(**scenario, min_isr_default=1),
+    ]
 
 
 def test_brokers_are_restarted_one_after_the_other_unless_more_are_wanted(
