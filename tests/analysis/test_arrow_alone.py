@@ -146,7 +146,7 @@ def test_tables_are_as_counted_line_by_line(
 ) -> None:
     """``small``: blocks and buckets of a few lines."""
     if small:
-        monkeypatch.setattr(arrow_commits, "_BUCKET_ROWS", 100)
+        monkeypatch.setattr(arrow_commits, "_BUCKET_ROWS", 60)
         monkeypatch.setattr(arrow_commits, "_BATCH_ROWS", 7)
         monkeypatch.setattr(conversion, "_GROUP_ROWS", 10)
         monkeypatch.setattr(screening, "_CHUNK_BYTES", 2_000)
@@ -154,7 +154,7 @@ def test_tables_are_as_counted_line_by_line(
     if seed is None:
         of_one_after_the_other(tmp_path / "logs")
     else:
-        plain.random_log(tmp_path / "logs", random.Random(seed), lines_each=100)
+        plain.random_log(tmp_path / "logs", random.Random(seed), lines_each=60)
     lines = plain.good_lines(tmp_path / "logs")
     first_us, last_us = min(at for at, _ in lines), max(at for at, _ in lines)
     tables = made(converted_in(tmp_path / "logs", tmp_path, len(lines)), tmp_path, first_us, last_us)

@@ -15,6 +15,7 @@ import pytest
 from controller.analysis.lake import compaction, condensed, job, loading
 from controller.analysis.lake.delta_log import LOG_DIR, RETENTION_MS, Action, DeltaLog, Snapshot, add_action
 from controller.analysis.lake.errors import SetAsideError
+from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.job import Writer
 from controller.analysis.lake.loading import Lake, _file_action, _partition
 from controller.analysis.lake.storage import LocalStorage
@@ -77,7 +78,8 @@ def test_a_lake_that_is_opened_keeps_what_counts_and_what_readers_may_still_have
 def test_condensed_files_that_are_replaced_are_young_again(tmp_path: Path) -> None:
     lake = lake_in(tmp_path)
     put(tmp_path, "_condensed/a.parquet", days_old=9)
-    before = lake.log.commit(lake.log.read(), [condensed.added("a.parquet", 4)], "WRITE")
+    told = [condensed.added("a.parquet", 4), _file_action(TakenFile.new("file:/log", "head"))]
+    before = lake.log.commit(lake.log.read(), told, "WRITE")
     assert condensed.condensed_files(before) == {"a.parquet": 4}
     after = lake.log.commit(before, [condensed.replaced(lake.storage, "a.parquet")], "OPTIMIZE")
     assert condensed.condensed_files(after) == {}
