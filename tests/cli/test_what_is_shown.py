@@ -664,59 +664,6 @@ def test_a_topic_that_is_being_deleted_is_not_moved_by_running_it_again(
 # --- what brokers and dry runs say -----------------------------------------------------------------------
 
 
-def test_what_a_broker_knows(capsys: pytest.CaptureFixture[str]) -> None:
-    partitions = [
-        wire.MetadataPartition(partition=1, leader=0, leader_epoch=4, replicas=[0, 7], isr=[0]),
-        wire.MetadataPartition(partition=0, leader=-1, leader_epoch=3, replicas=[7, 0], isr=[7]),
-    ]
-    answer = wire.MetadataResponse(
-        brokers=[wire.MetadataBroker(broker_id=0, host="h", port=1)],
-        topics=[wire.MetadataTopic(topic="t", partitions=partitions)],
-    )
-    options = Options("", "json", 1.0)
-
-    def rows(show: Any, what: Any) -> list[dict[str, Any]]:
-        show(options, what)
-        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-        return found
-
-    found = rows(from_brokers._brokers, answer)
-    assert [(r["broker"], r["state"], r["leaders"], r["replicas"]) for r in found] == [
-        (0, "ready", 1, 2),
-        (7, "gone", 0, 2),
-    ]
-    (topic,) = rows(from_brokers._topics, answer.topics)
-    assert (topic["unavailable"], topic["under_replicated"], topic["replication_factor"]) == (1, 2, 2)
-    assert [r["partition"] for r in rows(from_brokers._partitions, answer.topics)] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("named", "internal", "shown", "left_out"),
-    [((), False, 1, 1), (("__offsets",), False, 2, 0), ((), True, 2, 0)],
-)
-def test_brokers_tell_of_internal_topics_to_who_names_them(
-    named: tuple[str, ...],
-    internal: bool,
-    shown: int,
-    left_out: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    async def asked(*_: Any) -> wire.MetadataResponse:
-        topics = [wire.MetadataTopic(topic=name, is_internal=name[0] == "_") for name in ("t", "__offsets")]
-        return wire.MetadataResponse(topics=topics)
-
-    def show(kind: str) -> str:
-        from_brokers._show(Options("", "json", 1.0), kind, named, internal)
-        told = capsys.readouterr()
-        assert len(json.loads(told.out)) == (shown if kind == "topics" else 0)
-        return told.err
-
-    monkeypatch.setattr(from_brokers, "_asked", asked)
-    assert bool(show("topics")) == bool(left_out)
-    assert not show("brokers"), "who counts brokers counts those of all topics"
-
-
 def test_pushes_of_a_dry_run_are_in_the_order_of_the_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     kind = "update_metadata"
     data: dict[str, Any] = {"writes": [], "pushes": {"10": {kind: 1}, "9": {kind: 2}}, "notes": ["a note"]}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_stub.client.consumer import ConsumedRecord
+from broker_stub.client.consumer import LATEST, ConsumedRecord
 from broker_stub.client.group import Membership
 from controller.cli.pctl import records
 from controller.core.effects import TopicInfo
@@ -125,7 +125,7 @@ async def test_a_member_begins_where_its_group_has_read_to_and_else_where_it_is_
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assigned: list[dict[Any, int]] = []
-    own = records._Member(["b:1"], "t", "g", records.LATEST, None)
+    own = records._Member(["b:1"], "t", "g", LATEST, None)
 
     async def committed(_: Any) -> dict[Any, int]:
         return {("t", 0): 5}
@@ -137,6 +137,6 @@ async def test_a_member_begins_where_its_group_has_read_to_and_else_where_it_is_
     monkeypatch.setattr(own.consumer, "assign", assign)
     await own._assigned(Membership("m", 4, partitions=(("t", 0), ("t", 1))))
     await own._lost(Membership("m", 4))
-    assert assigned == [{("t", 0): 5, ("t", 1): records.LATEST}, {}]
+    assert assigned == [{("t", 0): 5, ("t", 1): LATEST}, {}]
     assert "generation 4: partitions of t: 0, 1" in capsys.readouterr().err
     await own.consumer.close()

@@ -13,13 +13,6 @@ from controller.core.effects import Commit, DeleteNode, Read, ReadTopicTrees
 from controller.core.events import Event, EventKind, StopReport
 from controller.core.model import Partition, PartitionState, ReplicaState, Topic
 from controller.core.records import PartitionTransition, ReplicaTransition, TopicChange
-from controller.core.requests.configs import (
-    AlterConfigs,
-    ConfigAlteration,
-    ConfigChange,
-    ConfigResource,
-    ConfigScope,
-)
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -164,21 +157,6 @@ def test_a_topic_under_reassignment_lives_on_until_it_is_done() -> None:
     world.broker_up(1)
     rig.run()
     check_gone(world, rig, "t")
-
-
-def test_a_deletion_that_waits_is_refused_with_the_others_once_deletions_are_off() -> None:
-    """Its marker goes with theirs: the topic lives on when its move is done."""
-    world, rig = active(1, 2, 3, t=[[1, 2]])
-    rig.slow.add(3)
-    rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, (2, 3))]))
-    world.mark_for_deletion("t")
-    rig.run()
-    assert list(rig.cluster.deletions_waiting) == ["t"]
-    everywhere = ConfigResource(ConfigScope.CONTROLLER, "")
-    rig.ask(AlterConfigs([ConfigAlteration(everywhere, [ConfigChange("delete_topic_enable", "false")])]))
-    world.mark_for_deletion("u")
-    rig.run()
-    assert (world.deletions, rig.cluster.deletions_waiting) == ([], {})
 
 
 def test_a_deletion_that_waits_for_a_move_goes_on_when_the_move_is_taken_back() -> None:
