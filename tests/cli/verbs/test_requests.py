@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import time
 from dataclasses import replace
 from types import ModuleType
@@ -18,7 +19,7 @@ from controller.cli.pctl.decisions import stoppable
 from controller.cli.pctl.moving import decommission, load, throttle
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Freeze, Maintenance, StopApproval
-from controller.exit_codes import EXIT_FAILED
+from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime.rpc.methods import ADMIN_SERVICE, request_of, response_of
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import common_pb2
@@ -178,3 +179,19 @@ def test_an_end_of_what_is_not_in_force_asks_for_nothing(
     asked = Asked(others).install(monkeypatch, *MODULES)
     shown = typed(f"{command} {BY} --yes")
     assert (shown.exit_code, asked.methods, "nothing to do: " in shown.stderr) == (0, [], True)
+
+
+@pytest.mark.parametrize("unknown", [KeyError("uid 5000"), OSError("no name service"), None])
+def test_who_does_not_say_who_asks_is_named_by_the_machine(
+    unknown: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def user() -> str:
+        if unknown is not None:
+            raise unknown
+        return "bob"
+
+    monkeypatch.setattr(getpass, "getuser", user)
+    asked = install(monkeypatch, "SetPause")
+    shown = typed("maintenance pause --reason r --yes")
+    assert shown.exit_code == (0 if unknown is None else EXIT_USAGE)
+    assert [request.author for request in asked.of("SetPause")] == (["bob"] if unknown is None else [])
