@@ -13,7 +13,7 @@ from controller.core.model import Forgotten
 from controller.exit_codes import EXIT_FAILED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import history_pb2, maintenance_pb2
+from proto.gen import history_pb2, inspection_pb2, maintenance_pb2
 from tests.support.cli.verbs import Asked, refused, typed
 from tests.support.core.world import a_broker, state
 
@@ -109,3 +109,25 @@ def test_who_cannot_tell_what_shuts_down_has_told_of_pushes(monkeypatch: pytest.
     shown = typed("brokers")
     assert [(row["broker"], row["pending_pushes"]) for row in json.loads(shown.stdout)] == [(1, 4), (2, None)]
     assert "NOT_CONTROLLER" in shown.stderr
+
+
+@pytest.mark.parametrize(("count", "options", "each"), [(20, "", True), (21, "", False), (21, "--all", True)])
+def test_many_findings_are_counted_and_each_is_shown_to_who_asks(
+    count: int, options: str, each: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that the controller left out are told of in any form."""
+    answer = inspection_pb2.AuditResponse(problems_left=4)
+    answer.brokers.add(broker_id=1, verdict=inspection_pb2.AUDIT_DIFFERENT, differences=count)
+    for number in range(count):
+        answer.problems.add(
+            topic="t", partition=number, broker_id=1, kind="metadata", what=f"differs {number}"
+        )
+    asked = Asked(Audit=answer).install(monkeypatch, brokers)
+    shown = typed(f"audit --topic t {options}", "table")
+    assert (shown.exit_code, [list(r.topics) for r in asked.of("Audit")]) == (1, [["t"]])
+    assert ("differs 19" in shown.stdout, f"t ({count})" in shown.stdout) == (each, True)
+    assert ("21 findings: --all shows each" in shown.stderr) is not each
+    told = typed(f"audit --topic t {options}")
+    assert len(json.loads(told.stdout)["problems"]) == count
+    for said in (shown, told):
+        assert "4 more are not shown: name topics" in said.stderr

@@ -257,3 +257,8 @@ def test_who_leads_tells_who_refuses_and_who_may(unguarded: bool, monkeypatch: p
         answer = silent
         told = json.loads(typed("cluster").stdout)
         assert (told["controller_answers"][:4], "pending_pushes" in told) == ("no (", False)
+
+
+def test_without_a_candidate_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(replace(KAFKA, controllers=[])).install(monkeypatch)
+    assert (typed("controllers claim --yes").exit_code, asked.requests) == (EXIT_REFUSED, [])
