@@ -136,6 +136,9 @@ def of_one_after_the_other(root: Path) -> None:
         record("failover", 50.0 + epoch, to="ready", duration_us=5, controller_epoch=epoch)
         for epoch in (2, 3)
     ]
+    # What a broker says of a partition is no decision.
+    of_broker: dict[str, Any] = {"role": "broker", "node": 9, "topic": "t0", "partition": 0, "event_id": 99}
+    rows.append(record("partition", 58.0, to=ONLINE, old="x", leader=1, **of_broker))
     root.mkdir()
     (root / "state-change.jsonl").write_text("".join(text(row) + "\n" for row in rows))
 

@@ -294,6 +294,9 @@ def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
         with pytest.raises(LakeError, match=r"process \d+ is writing"), LocalStorage(tmp_path).writing():
             pass
     assert second() == "writes\n"
+    # Not the one that wrote before.
+    with LocalStorage(tmp_path).writing():
+        assert f"process {os.getpid()} is writing this lake" in second()
 
 
 def test_a_report_without_a_lake_is_an_error_that_tells_how_to_make_one(tmp_path: Path) -> None:

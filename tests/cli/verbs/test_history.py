@@ -46,12 +46,17 @@ def test_the_newest_records_of_all_candidates_are_shown(monkeypatch: pytest.Monk
     assert shown.stderr == ""
 
 
-def test_who_does_not_answer_is_named_and_hides_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    away = admin.NoAnswerError("101:1 is away")
+@pytest.mark.parametrize("refuses", [False, True])
+def test_who_does_not_answer_is_named_and_hides_nobody(
+    refuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away: Exception = admin.NoAnswerError("101:1 is away")
+    if refuses:
+        away = admin.RefusedError("101:1", "ListHistory", "CLUSTER_AUTHORIZATION_FAILED", "101:1 is away")
     install(monkeypatch, kept(1), away)
     shown = typed("history")
     assert [record["replica"] for record in json.loads(shown.stdout)] == [1]
-    assert (shown.exit_code, "pctl: 101:1 is away" in shown.stderr) == (0, True)
+    assert (shown.exit_code, f"pctl: {away}" in shown.stderr) == (0, True)
     install(monkeypatch, away, away)
     assert typed("history").exit_code == EXIT_FAILED
 
@@ -161,3 +166,17 @@ async def test_a_stream_that_is_refused_is_told(monkeypatch: pytest.MonkeyPatch)
     watcher, session = Followed(monkeypatch, replaced=False, refused=error), cast(Any, None)
     with pytest.raises(admin.RefusedError):
         await watcher._one_controller(session)
+
+
+async def test_while_nobody_leads_zookeeper_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher, session, pauses = Followed(monkeypatch, replaced=True), cast(Any, None), list[float]()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(verbs, "RETRY_S", 0.25)
+    Asked(ClusterState()).install(monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "sleep", pause)
+        await watcher._one_controller(session)
+    assert (watcher.done, pauses) == ([], [0.25])

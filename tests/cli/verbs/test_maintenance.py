@@ -87,7 +87,9 @@ def test_somebody_must_be_left_to_lead(force: bool, code: int, monkeypatch: pyte
     asked = Asked(cluster(before, 1, 2, 3), SetDrain=pb.OperatorResponse()).install(monkeypatch, verbs)
     assert typed(f"maintenance drain 1 2 --no-wait {'--force' * force} {BY}").exit_code == code
     assert asked.methods == ["SetDrain"] * (2 * force)
-    assert typed(f"maintenance drain 1 --no-wait {BY}").exit_code == 0
+    asked.requests.clear()
+    assert typed(f"maintenance drain 1 {BY}").exit_code == 0
+    assert asked.methods == ["SetDrain"], "it led nothing"
 
 
 @pytest.mark.parametrize(
