@@ -172,7 +172,8 @@ def test_a_drained_broker_is_waited_for_while_somebody_else_can_lead(
 def test_only_drained_brokers_are_undrained(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(cluster(Maintenance(drained={2: ANN}), 1, 2), SetDrain=pb.OperatorResponse())
     asked.install(monkeypatch, verbs)
-    assert typed(f"maintenance undrain 1 2 {BY}").exit_code == 0
+    shown = typed(f"maintenance undrain 1 2 {BY}")
+    assert (shown.exit_code, "broker 2: not drained any more" in shown.stderr) == (0, True)
     assert [(r.broker_id, r.drained) for r in asked.of("SetDrain")] == [(2, False)]
     assert typed(f"maintenance undrain 1 {BY}").exit_code == 0
     assert len(asked.of("SetDrain")) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -140,3 +141,13 @@ async def test_a_member_begins_where_its_group_has_read_to_and_else_where_it_is_
     assert assigned == [{("t", 0): 5, ("t", 1): LATEST}, {}]
     assert "generation 4: partitions of t: 0, 1" in capsys.readouterr().err
     await own.consumer.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_who_is_told_to_end_commits_first(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    async with records._interruptible() as stop:
+        assert signal.getsignal(number) is not before
+        signal.raise_signal(number)
+        async with asyncio.timeout(60):
+            await stop.wait()
