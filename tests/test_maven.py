@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,14 @@ def test_the_makefile_shares_folders_of_jars() -> None:
 def test_every_version_has_its_checksums(jars: PinnedJars, named: str) -> None:
     for version in jars.versions:
         assert f"{named}-{version}.jar" in (jars.source / f"{version}.sha256").read_text()
+
+
+def test_the_newest_version_is_fetched_unless_others_are_named(
+    jars: PinnedJars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+    monkeypatch.setattr(PinnedJars, "fetch", lambda _, version: fetched.append(version))
+    for arguments in ([], ["1"], ["1", "2"]):
+        monkeypatch.setattr(sys, "argv", ["jars", *arguments])
+        jars.main()
+    assert fetched == ["2", "1", "1", "2"]

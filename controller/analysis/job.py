@@ -171,7 +171,7 @@ def read_input(
     copies, doubled = 0, quality.overlapping(rows)
     if doubled:
         progress("files of one node overlap in time: looking for copied lines")
-        staged.mark_copies([file for file in files if file.shown in doubled])
+        staged.mark_copies(files, doubled)
         copies = staged.copies().count()
     first_us, last_us = quality.span(rows)
     return Input(

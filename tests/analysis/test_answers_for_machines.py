@@ -226,6 +226,9 @@ def test_lines_are_estimated_from_the_first_of_a_file(tmp_path: Path) -> None:
     files = [LogFile("hdfs://somewhere/a", 800), LogFile("file:/gone", 5), LogFile(f"file:{path}", 200)]
     assert estimated_lines(files) == pytest.approx(10.05)
     assert estimated_lines(files[:2]) is None
+    unfinished = tmp_path / "state-change.jsonl.part"
+    unfinished.write_bytes(b"z" * 100)
+    assert estimated_lines([LogFile(f"file:{unfinished}", 100), files[-1]]) == pytest.approx(3.0)
 
 
 def test_pace_is_told_as_far_as_it_is_known() -> None:

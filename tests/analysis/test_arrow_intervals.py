@@ -132,3 +132,9 @@ def test_an_interval_counts_in_each_bucket_that_it_is_in() -> None:
     found = arrow_intervals._over_time(given, 10)
     assert found["bucket_ts"].cast(pa.int64()).to_pylist() == [0, 10, 20, 40]
     assert found["intervals"].to_pylist() == [1, 2, 1, 0]
+    # By the clock of who ended it, it ended before it began.
+    found = arrow_intervals._over_time(intervals(0, start_ts=times(25), end_ts=times(3)), 10)
+    assert (found["bucket_ts"].cast(pa.int64()).to_pylist(), found["intervals"].to_pylist()) == (
+        [20, 30],
+        [1, 0],
+    )

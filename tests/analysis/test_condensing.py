@@ -66,7 +66,9 @@ def test_parts_are_put_together_unless_a_sum_would_overflow() -> None:
     longest = condensed({**ack, "duration_us": DURATION_US_MAX})
     for lines, told in ((40_000, True), (50_000, False)):
         at = longest.schema.get_field_index("lines")
-        assert (merge([longest.set_column(at, "lines", pa.array([lines]))]) is not None) is told
+        many = longest.set_column(at, "lines", pa.array([lines]))
+        for parts in ([many], [condensed(ack), many]):
+            assert (merge(parts) is not None) is told
 
 
 def test_a_failover_is_over_with_the_first_record_that_says_so() -> None:

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import Row
 
 from controller.analysis.errors import ReportError
-from controller.analysis.lake import compaction, delta_log, identity, spool, storage
+from controller.analysis.lake import compaction, condensed, delta_log, identity, spool, storage
 from controller.analysis.lake.delta_log import (
     LOG_DIR,
     DeltaLog,
@@ -27,10 +27,10 @@ from controller.analysis.lake.delta_log import (
     domain_action,
     remove_action,
 )
-from controller.analysis.lake.errors import LakeError
+from controller.analysis.lake.errors import LakeError, SetAsideError
 from controller.analysis.lake.identity import TakenFile
 from controller.analysis.lake.job import Writer, pieces_of, run_follow
-from controller.analysis.lake.loading import _follows, _with_counts, taken_files
+from controller.analysis.lake.loading import Lake, _follows, _with_counts, taken_files
 from controller.analysis.lake.source import open_snapshot
 from controller.analysis.lake.spool import Piece, Spool
 from controller.analysis.lake.storage import LocalStorage
@@ -294,6 +294,9 @@ def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
         with pytest.raises(LakeError, match=r"process \d+ is writing"), LocalStorage(tmp_path).writing():
             pass
     assert second() == "writes\n"
+    # Not the one that wrote before.
+    with LocalStorage(tmp_path).writing():
+        assert f"process {os.getpid()} is writing this lake" in second()
 
 
 def test_a_report_without_a_lake_is_an_error_that_tells_how_to_make_one(tmp_path: Path) -> None:
@@ -662,3 +665,31 @@ def test_what_is_read_of_a_log_is_added_to_what_is_known_of_it() -> None:
 def test_a_piece_is_taken_once_and_in_its_turn(start: int, taken: int | None, follows: bool) -> None:
     known = None if taken is None else TakenFile("id", "file:/log", taken=taken)
     assert _follows(Piece("name", start, 1, TakenFile("id", "file:/log")), known) is follows
+
+
+@pytest.mark.parametrize(
+    ("set_aside", "read", "taken"),
+    [(3, 3, True), (3, 2, False), (3, None, False), (None, 2, True), (None, None, True)],
+)
+def test_no_line_that_was_counted_is_left_out(
+    set_aside: int | None, read: int | None, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark passes over a file that vanishes in silence."""
+    log, snapshot = table(tmp_path)
+    spark: Any = None
+    lake, counts = Lake(spark, log), dict[str, Row]()
+    if read is not None:
+        none = dict.fromkeys(("torn", "malformed", "newer_schema"), 0)
+        counts["f"] = Row(lines=read, ok=read, **none, role="controller", node=1, first_us=5, last_us=6)
+    made: dict[str, Any] = {"_rows": None, "rows": None, "write": [], "write_condensed": [], "_count": counts}
+    for name, given in made.items():
+        monkeypatch.setattr(lake, name, lambda *_, given=given: given)
+    monkeypatch.setattr(condensed, "condense_rows", lambda rows: rows)
+    piece = Piece("f-0.jsonl", 0, set_aside, TakenFile("f", "file:/log", taken=30))
+    if taken:
+        lake.take(snapshot, [piece], Spool(tmp_path / "_spool"))
+        assert [file.lines for file in taken_files(log.read())] == [read or 0]
+    else:
+        with pytest.raises(SetAsideError):
+            lake.take(snapshot, [piece], Spool(tmp_path / "_spool"))
+        assert taken_files(log.read()) == []

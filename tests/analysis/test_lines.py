@@ -15,6 +15,7 @@ import pytest
 from controller.analysis import lines
 from controller.analysis.errors import ReportError
 from controller.analysis.lines import BadLine
+from controller.analysis.local_files import check_local, walk_local
 from tests.support.analysis.records import ZERO_US, record, text
 from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
 
@@ -103,6 +104,15 @@ def test_files_rotated_away_before_the_time_asked_for_are_not_opened(tmp_path: P
     records, bad = read(tmp_path, since_us=ZERO_US)
     assert (len(records), bad) == (3, [])
     assert len(read(tmp_path)[1]) == 1
+
+
+def test_a_directory_that_is_there_by_two_names_is_walked_once(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "state-change.jsonl").write_text(GOOD + "\n")
+    (tmp_path / "node" / "again").symlink_to(tmp_path)
+    (tmp_path / "same").symlink_to(tmp_path / "node")
+    assert len(list(walk_local(str(tmp_path)))) == 1
+    assert check_local([tmp_path]) == len(GOOD) + 1
 
 
 def test_where_there_is_no_log_that_is_said(tmp_path: Path) -> None:

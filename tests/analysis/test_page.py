@@ -53,7 +53,7 @@ def test_leaderships_of_one_moment_lie_on_each_other_and_the_last_bucket_is_on_t
         for name, bucket, gained in (("10", 0, 2), ("2", 0, 4), ("others", 5, 6))
     ]
     low, high, last = drawn(charts.leader_moves, leader_moves=rows)
-    assert (low.tip[:8], high.tip[:9]) == ("broker 2", "broker 10")
+    assert (low.tip[:11], high.tip[:12]) == ("broker 2: 4", "broker 10: 2")
     assert high.y + high.height == pytest.approx(low.y, abs=0.2)
     assert low.height == pytest.approx(2 * high.height, rel=0.01)
     assert last.x + last.width == pytest.approx(WIDTH - 30, abs=0.2)
@@ -93,6 +93,9 @@ def test_partitions_without_a_leader_are_drawn_by_class() -> None:
     ]
     svg = str(charts.leaderless_timeline(Findings(rows={"leaderless_over_time": rows, "failovers": []})))
     paths = re.findall(r'<path d="([^"]*)" fill="([^"]*)"[^>]*><title>(\w+)<', svg)
+    assert all(re.fullmatch(r"M[\d.]+ 294\.0H.*V294\.0Z", points) for points, _, _ in paths), (
+        "from none to none"
+    )
     assert [(points.count("H"), color, name) for points, color, name in paths] == [
         (2, RED, "outage"),
         (1, COLORS[0], "creation"),
@@ -153,3 +156,11 @@ def test_cards_are_red_where_something_is_wrong(still: int) -> None:
     assert {title for title, card in cards.items() if card.tone == "bad"} == (
         {"Longest leaderless", "Still leaderless"} if still else set()
     )
+
+
+@pytest.mark.parametrize(("damaged", "torn", "tone"), [(0, 0, "good"), (1, 0, "bad"), (0, 1, "bad")])
+def test_a_damaged_file_alone_is_a_reason_to_look(damaged: int, torn: int, tone: str) -> None:
+    zero: Any = {field.name: 0 for field in fields(ReportSummary)} | {"slo": None, "mean_repair_us": None}
+    summary = ReportSummary(**zero | {"longest_partition": None, "damaged_files": damaged, "torn": torn})
+    (unread,) = (card for card in rendering._cards(summary) if card.title == "Unread lines")
+    assert (unread.figure, unread.tone) == (str(torn), tone)

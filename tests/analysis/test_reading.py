@@ -6,17 +6,22 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis.intake import reading, screening
+from controller.analysis.intake import conversion, reading, screening
+from controller.analysis.intake import files as files_module
+from controller.analysis.intake.conversion import Converted
 from controller.analysis.intake.files import Conversion, check_gzip_in_spark, list_files
-from controller.analysis.intake.quality import FileRow, input_files, input_nodes, input_problems, overlapping
+from controller.analysis.intake.quality import input_files, input_nodes, input_problems
 from controller.analysis.intake.reading import decoded, mark_copies, parse_lines, read_lines
-from controller.analysis.intake.screening import Block, FileCheck, inflate, screen
+from controller.analysis.intake.screening import FileCheck, screen
 from controller.analysis.intake.staging import converted_in, stage
+from controller.analysis.job import read_input
+from proto.statelog.schema import ONLINE
 from tests.analysis.conftest import Lines, Records, rows
 from tests.support.analysis.records import record, text
 from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
@@ -60,41 +65,6 @@ def test_arrow_and_spark_judge_alike(spark: SparkSession, tmp_path: Path) -> Non
     assert staged.records().count() == sum(status == "ok" for status, _ in expected.values()) + len(expected)
 
 
-def test_a_look_at_the_bytes_tells_lines_that_may_be_records_from_others() -> None:
-    good = GOOD.encode()
-    for content, records, odd in (
-        ([good, good], [0, 1], {}),
-        ([b"\xef\xbb\xbf" + good, b"\xef\xbb\xbf" + good], [0], {1: b"\xef\xbb\xbf" + good}),
-        ([good[:-9], good, b""], [1], {0: good[:-9]}),
-        ([b'{"sche'], [], {0: b'{"sche'}),
-        *(
-            ([good, foreign, good], [0, 2], {1: foreign})
-            for foreign in (
-                b"",
-                good + b" and more",
-                b"garbage",
-                b"[" + good + b"]",
-                good + b"\r",
-                b" " + good,
-            )
-        ),
-        ([good, good.replace(b"Test", b"\xff\xfe")], [0], {1: good.replace(b"Test", b"\xff\xfe")}),
-    ):
-        raw = b"\n".join(content)
-        for size in (1, 7, 1000):
-            blocks: list[Block] = []
-            check = screen([raw[at : at + size] for at in range(0, len(raw), size)], blocks.append)
-            found_odd: dict[int, bytes] = {}
-            found: list[int] = []
-            at = 0
-            for block in blocks:
-                found += [at + number for number in block.numbers]
-                found_odd |= {at + number: line for number, line in block.odd.items()}
-                at += block.lines
-            assert (found, found_odd) == (records, odd)
-            assert check == FileCheck(len(raw), None, len(records) + len(odd))
-
-
 def test_a_record_keeps_its_fields_and_absent_ones_are_null(classified: Lines) -> None:
     line = record(
         "push", 1.5, replica=2, to="LeaderAndIsr", count=40, node=3, controller_epoch=7, event_id=12
@@ -111,20 +81,6 @@ def test_absurdly_long_values_are_cut_and_samples_are_short_and_clean(classified
     kept, bad = classified([text(long), b"\xff" * 100_000]).orderBy("line").collect()
     assert (len(kept.topic), len(kept.reason), len(kept.error)) == (260, 500, 1)
     assert bad.sample == "�" * 200
-
-
-def test_gzip_is_inflated_piece_by_piece_whatever_is_wrong_with_it() -> None:
-    whole = gzip.compress(b"x" * 5_000_000)
-    flipped = bytearray(whole)
-    flipped[-6] ^= 0xFF
-    sizes = [
-        inflate(chunks).size for chunks in ([whole], [whole[:100], whole[100:], gzip.compress(b"more")], [])
-    ]
-    assert sizes == [5_000_000, 5_000_004, 0]
-    assert inflate([whole]).problem is None
-    assert inflate([whole[:-9]]).problem == "truncated gzip"
-    assert "incorrect data check" in str(inflate([bytes(flipped)]).problem)
-    assert "incorrect header check" in str(inflate([b"plain text"]).problem)
 
 
 LONG = [b'{"schema":1}\n', *[b"x" * 999] * 20, b"\n" + GOOD.encode() + b"\n"]
@@ -212,22 +168,37 @@ def test_lines_held_by_two_files_count_once_but_twice_in_one_file_stay(
     assert kept == [(first, 1), (first, 2), (first, 2), (second, 3)]
 
 
-def test_only_overlapping_files_of_one_node_can_hold_copies() -> None:
-    def found(*spans: tuple[str, int, int, int]) -> set[str]:
-        rows = [
-            FileRow(str(n), 1, 1, 1, 0, 0, 0, None, role, node, first, last)
-            for n, (role, node, first, last) in enumerate(spans)
-        ]
-        return overlapping(rows)
+def test_what_spark_reads_counts_beside_copies_of_what_arrow_reads(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow leaves a file to Spark of which a sum would be too large."""
 
-    assert found(("controller", 1, 0, 10), ("controller", 1, 11, 20), ("broker", 1, 5, 15)) == set()
-    assert found(("controller", 1, 0, 10), ("broker", 1, 0, 10), ("controller", 1, 5, 6)) == {"0", "2"}
-    assert found(("broker", 2, 0, 0), ("broker", 2, 0, 0)) == {"0", "1"}
-    # Rotated between lines of one event, and copies of which one has nothing but them.
-    assert found(("broker", 2, 0, 5), ("broker", 2, 5, 9), ("broker", 2, 9, 12)) == set()
-    assert found(("broker", 2, 0, 5), ("broker", 2, 5, 5)) == {"0", "1"}
-    assert found(("broker", 2, 5, 5), ("broker", 2, 5, 9)) == {"0", "1"}
-    assert found(("broker", 2, 5, 9), ("broker", 2, 5, 5), ("broker", 3, 5, 9)) == {"0", "1"}
+    def convert(path: str, *more: Any) -> tuple[FileCheck, Converted | None]:
+        check, made = conversion.convert(path, *more)
+        return check, None if "controller-2" in path else made
+
+    monkeypatch.setattr(files_module, "convert", convert)
+    of_1 = [
+        record("partition", at, to=to, old="x", topic="t", partition=0, leader=1)
+        for at, to in ((1, ONLINE), (3, "OfflinePartition"))
+    ]
+    told = {"node": 2, "controller_epoch": 2}
+    of_2 = [
+        record("failover", 5, to="ready", duration_us=9, **told),
+        record("request", 6, to="CreateTopics", principal="User:a", **told),
+        record("isr", 7, topic="u", partition=4, **told),
+    ]
+    for name, lines in (("controller-1", of_1), ("copy-of-1", of_1), ("controller-2", of_2)):
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        (tmp_path / "logs" / name / "state-change.jsonl").write_text(
+            "".join(text(row) + "\n" for row in lines)
+        )
+    read = read_input(spark, [tmp_path / "logs"], f"file:{tmp_path}/staging", lambda _: None)
+    assert (read.lines, read.copies) == (7, 2)
+    assert rows(read.singles.events, "principal") == [("User:a",)]
+    assert rows(read.singles.moved, "topic") == [("t",), ("u",)]
+    assert read.commits is not None
+    assert list(read.commits.ready) == [2]
 
 
 def test_a_directory_named_twice_is_read_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis import tables
+from controller.analysis.answers import Query, fetch
 from controller.analysis.condensing import condense
 from tests.analysis.conftest import Records, rows
 from tests.support.analysis.records import record
@@ -200,3 +203,12 @@ def test_hostile_figures_do_not_overflow(condensed: Records) -> None:
         [failover(1, "brokers", 1, 10**14) for _ in range(100)] + [record("push", replica=1, to="x", **most)]
     )
     assert rows(tables.failovers(found), "brokers_us") == [(10**16,)]
+
+
+def test_rows_that_are_equal_in_their_order_come_by_their_columns(spark: SparkSession) -> None:
+    """However the table was made: the page shows the first ones."""
+    for values in ("(1, 'c'), (0, 'z'), (1, 'a'), (1, 'b')", "(1, 'b'), (1, 'a'), (1, 'c'), (0, 'z')"):
+        table = spark.sql(f"select * from values {values} as t(x, y)").repartition(3)
+        found = fetch({"some": Query(table, [F.desc("x")], 2), "all": Query(table, [F.desc("x")], None)})
+        assert [row["y"] for row in found["some"]] == ["a", "b"]
+        assert [row["y"] for row in found["all"]] == ["a", "b", "c", "z"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import pytest
@@ -13,7 +15,9 @@ from controller.cli import check_cluster
 from controller.cli.main import main
 from controller.core.model import Broker, Endpoint
 from controller.runtime.config import Settings
+from controller.runtime.kafka import cluster_facts
 from controller.runtime.kafka.cluster_check import BrokerFacts, ClusterFacts
+from controller.runtime.zookeeper import cluster_reader
 from tests.support.ports import free_port
 
 
@@ -147,3 +151,22 @@ def test_a_cluster_that_cannot_be_led_ends_the_program_with_three(
 
     monkeypatch.setattr(check_cluster, "_facts", facts)
     assert check("h:1", "-o", style).exit_code == code
+
+
+async def test_brokers_are_waited_for_as_long_as_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    @asynccontextmanager
+    async def connected(_: str, timeout_ms: int, **__: Any) -> AsyncIterator[None]:
+        waits.append(timeout_ms / 1000)
+        yield
+
+    async def same(facts: ClusterFacts, *_: Any) -> ClusterFacts:
+        return facts
+
+    monkeypatch.setattr(cluster_reader, "connected", connected)
+    monkeypatch.setattr(cluster_facts, "read", lambda _: same(ClusterFacts([])))
+    monkeypatch.setattr(cluster_facts, "asker", lambda *given: waits.append(given[-1]))
+    monkeypatch.setattr(cluster_facts, "ask_all", same)
+    await check_cluster._facts(Settings(controller_id=9001, connection_timeout_ms=2_500))
+    assert waits == [2.5, 2.5]

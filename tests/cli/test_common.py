@@ -364,3 +364,14 @@ def test_only_blockers_count_and_what_is_well_is_a_detail(
     rows = {line.rpartition("  ")[2]: line.split() for line in said.splitlines()}
     assert (rows["of broker 0"][2], rows["of all"][2]) == ("0", "-")
     assert "with these settings: 1 blockers." in said
+
+
+def test_numbers_that_are_keys_are_texts_in_each_style(capsys: pytest.CaptureFixture[str]) -> None:
+    for style, shown in (("yaml", "'1': 2\n"), ("json", '{\n  "1": 2\n}\n'), ("tsv", "1\t2\n")):
+        output.print_data({1: 2}, style)
+        assert capsys.readouterr().out == shown
+
+
+def test_several_brokers_are_brokers() -> None:
+    for ids, named in (([1], "broker 1"), ([1, 2], "brokers 1, 2"), ([0, 2, 1], "brokers 0, 2, 1")):
+        assert messages.brokers_text(ids) == named

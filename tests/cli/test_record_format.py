@@ -276,6 +276,11 @@ async def test_a_stream_that_broke_within_a_batch_goes_on_behind_what_was_printe
     assert asked[0] == 0
     assert whole_epochs == [False, True, True], "a watch begins with what comes"
     assert asked[2] - asked[1] == 1_000_000
+    # The next controller's record of the same time is another one.
+    streams.append([[line(3, replica=10)]])
+    await watcher._stream("c:2", (2, 8))
+    assert json.loads(capsys.readouterr().out)["replica"] == 10
+    assert asked[3] == 0
 
 
 def line(second: int, **more: object) -> str:

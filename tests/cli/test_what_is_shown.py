@@ -483,7 +483,9 @@ def test_no_term_lasts_less_than_no_time() -> None:
 def test_the_states_of_a_broker() -> None:
     now = cluster()
     now.maintenance = Maintenance(drained={2: ANN})
-    now.approvals = {3: StopApproval(now.brokers[3].epoch, "disks", "ann", 0)}
+    # Of a former life of broker 1.
+    lives = {1: now.brokers[1].epoch - 1, 3: now.brokers[3].epoch}
+    now.approvals = {b: StopApproval(epoch, "disks", "ann", 0) for b, epoch in lives.items()}
     known = {b: pb.BrokerDescription(broker_id=b) for b in (1, 2)}
     known[1].hold_s = 5
 
@@ -662,39 +664,20 @@ def test_a_topic_that_is_being_deleted_is_not_moved_by_running_it_again(
 # --- what brokers and dry runs say -----------------------------------------------------------------------
 
 
-def test_what_a_broker_knows(capsys: pytest.CaptureFixture[str]) -> None:
-    partitions = [
-        wire.MetadataPartition(partition=1, leader=0, leader_epoch=4, replicas=[0, 7], isr=[0]),
-        wire.MetadataPartition(partition=0, leader=-1, leader_epoch=3, replicas=[7, 0], isr=[7]),
-    ]
-    answer = wire.MetadataResponse(
-        brokers=[wire.MetadataBroker(broker_id=0, host="h", port=1)],
-        topics=[wire.MetadataTopic(topic="t", partitions=partitions)],
-    )
-    options = Options("", "json", 1.0)
-
-    def rows(show: Any, what: Any) -> list[dict[str, Any]]:
-        show(options, what)
-        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-        return found
-
-    found = rows(from_brokers._brokers, answer)
-    assert [(r["broker"], r["state"], r["leaders"], r["replicas"]) for r in found] == [
-        (0, "ready", 1, 2),
-        (7, "gone", 0, 2),
-    ]
-    (topic,) = rows(from_brokers._topics, answer.topics)
-    assert (topic["unavailable"], topic["under_replicated"], topic["replication_factor"]) == (1, 2, 2)
-    assert [r["partition"] for r in rows(from_brokers._partitions, answer.topics)] == [0, 1]
-
-
 def test_pushes_of_a_dry_run_are_in_the_order_of_the_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     kind = "update_metadata"
-    data = {"writes": [], "pushes": {"10": {kind: 1}, "9": {kind: 2}}, "notes": ["a note"]}
+    data: dict[str, Any] = {"writes": [], "pushes": {"10": {kind: 1}, "9": {kind: 2}}, "notes": ["a note"]}
     print_dry_run(Options("", "table", 1.0), DryRun([], data))
     shown = capsys.readouterr()
     assert re.findall(r"^(\d+) ", shown.out, re.M) == ["9", "10"]
     assert shown.err.splitlines() == ["nothing would be written", "a note"]
+    data["writes"] = [
+        {"when": when, "path": "/x", "old": None, "new": ""} for when in ("at once", "then", "then")
+    ]
+    print_dry_run(Options("", "table", 1.0), DryRun([], data))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith(":")][:2] == ["at once:", "then:"]
+    assert sum(line.split() == ["/x", "-", "(empty)"] for line in lines) == 3
 
 
 @pytest.mark.parametrize(("active", "epoch"), [(True, 7), (False, 8)])

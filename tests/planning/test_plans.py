@@ -554,3 +554,12 @@ def test_only_what_is_being_deleted_is_left_out_of_the_assignments() -> None:
     small = Small((1, 2), {(name, 0): ((1, 2), 1, (1, 2)) for name in ("a", "b", "c")})
     snapshot = replace(small.snapshot(), deleting=("b",))
     assert list(snapshot.assignments()) == [(("a", 0), (1, 2)), (("c", 0), (1, 2))]
+
+
+def test_who_is_elected_uncleanly_is_found_behind_any_other_write() -> None:
+    before, after = LeaderAndIsr(1, 3, (1,), 5, 7), LeaderAndIsr(2, 4, (2,), 6, 7)
+    writes = [
+        Change("/admin/delete_topics/u", None, ""),
+        Change(state_path("t", 3), before, after),
+    ]
+    assert scenarios.elected_uncleanly(writes) == (("t", 3),)

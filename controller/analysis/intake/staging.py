@@ -3,7 +3,7 @@ and many millions of lines do not fit in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 
@@ -182,11 +182,18 @@ class Staged:
         """The ok lines that are copies."""
         return self._ok().where("copy")
 
-    def mark_copies(self, files: Sequence[LogFile]) -> None:
-        """Read these files again, from their text, and mark what they hold twice."""
-        urls = [self.usual[file.path].url for file in files if file.path in self.usual]
+    def mark_copies(self, files: Sequence[LogFile], doubled: Container[str]) -> None:
+        """Read the files that are ``doubled`` again, from their text, and mark what they hold twice."""
+        arrows = {one.name for one in self._converted}
+        # And all that Spark has read: it is in one place then.
+        anew = [
+            file
+            for file in files
+            if file.shown in doubled or (file.path in self.usual and self.usual[file.path].url not in arrows)
+        ]
+        urls = [self.usual[file.path].url for file in anew if file.path in self.usual]
         other = ~F.col("file").isin(urls)
-        again = reading.parse_lines(reading.read_lines(self._spark, files), complete=self.complete)
+        again = reading.parse_lines(reading.read_lines(self._spark, anew), complete=self.complete)
         path = self._write(reading.mark_copies(again))
         marked = self._spark.read.parquet(path)
         good = marked.where(~F.col("copy") & F.col("kind").isNotNull())

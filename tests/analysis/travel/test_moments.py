@@ -114,6 +114,7 @@ def test_what_is_missing_of_the_partitions_that_were_counted_is_told(
 def test_an_epoch_is_its_end_of_failover_and_an_event_what_it_says() -> None:
     assert cut_at(Moment("3", epoch=3), TERMS, {}).event == 4
     assert cut_at(Moment("3:2", epoch=3, event=2), TERMS, {}).base is TERMS[0]
+    assert cut_at(Moment("3:4", epoch=3, event=4), TERMS, {}).base is TERMS[2]
     assert cut_at(Moment("3:9", epoch=3, event=9), TERMS, {}).base is TERMS[2]
 
 
@@ -136,3 +137,20 @@ def test_what_the_logs_do_not_have_is_an_error_that_says_what_they_have(moment: 
 def test_brokers_logs_alone_tell_no_moment() -> None:
     with pytest.raises(ReportError, match="no controller's records"):
         cut_at(Moment("1", epoch=1), [], {})
+
+
+@pytest.mark.parametrize(
+    ("counted", "told"),
+    [
+        (3, "the controller of epoch 1 counted 3 brokers at its failover, and the logs name 2 of them"),
+        (None, "the controller of epoch 1 found brokers, and the logs name 2 of them"),
+    ],
+)
+def test_brokers_that_the_logs_do_not_name_are_a_gap(counted: int | None, told: str) -> None:
+    cut = cut_at(Moment("t", at_us=2_000), [replace(TERMS[0], brokers=counted, named=2)], {})
+    assert _gaps(cut, {"unknown": 2, "replicas_unknown": 1_000}, None, 0) == [
+        told,
+        "2 partitions are named only later: their state was not known",
+        "of 1,000 partitions the replicas are not in the logs",
+        "a topic was removed by hand: how many partitions there were is not known",
+    ]

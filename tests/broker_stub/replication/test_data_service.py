@@ -214,10 +214,12 @@ async def test_one_bad_partition_does_not_hide_the_others() -> None:
     request.partitions.insert(0, wire.ProducePartition(topic="bar", partition=0, records=batch("b")))
     response = await broker.service.produce(request)
     assert [p.error_code for p in response.partitions] == [codes.UNKNOWN_TOPIC_OR_PARTITION, codes.NONE]
-    read = fetch_request()
+    # Nor does one that has nothing yet let it wait.
+    read = fetch_request(wait_ms=60_000)
     read.partitions.insert(0, wire.FetchPartition(topic="bar", partition=0))
     fetched = await broker.service.fetch(read)
     assert [p.error_code for p in fetched.partitions] == [codes.UNKNOWN_TOPIC_OR_PARTITION, codes.NONE]
+    assert broker.loop.time() == 0.0
 
 
 # --- fetching ----------------------------------------------------------------------------------------------
@@ -229,9 +231,14 @@ async def test_of_several_writes_those_are_named_that_were_not_committed() -> No
     await broker.leader_and_isr(order(0, 3, (0,), key=("foo", 1)))
     request = produce_request(batch("a"), -1, key=("foo", 1))
     request.partitions.append(produce_request(batch("b"), -1).partitions[0])
+    request.partitions.insert(0, wire.ProducePartition(topic="foo", partition=9, records=batch("c")))
     request.timeout_ms = 1000
     answers = (await broker.service.produce(request)).partitions
-    assert [(a.partition, a.error_code) for a in answers] == [(1, codes.NONE), (3, codes.REQUEST_TIMED_OUT)]
+    assert [(a.partition, a.error_code) for a in answers] == [
+        (9, codes.UNKNOWN_TOPIC_OR_PARTITION),
+        (1, codes.NONE),
+        (3, codes.REQUEST_TIMED_OUT),
+    ]
 
 
 @leaping

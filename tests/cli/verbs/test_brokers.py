@@ -9,9 +9,11 @@ import pytest
 
 from controller.cli.pctl import brokers
 from controller.client import admin
+from controller.core.model import Forgotten
+from controller.exit_codes import EXIT_FAILED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import history_pb2, maintenance_pb2
+from proto.gen import history_pb2, inspection_pb2, maintenance_pb2
 from tests.support.cli.verbs import Asked, refused, typed
 from tests.support.core.world import a_broker, state
 
@@ -56,6 +58,38 @@ def test_a_broker_is_gone_since_its_last_sign(monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
+def test_a_broker_that_will_not_return_is_gone_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = PartitionInfo("t", 0, (1, 0, 9), state(1, (1,), 0, 0))
+    forgotten = {9: Forgotten("burnt", "ann", 0)}
+    Asked(ClusterState(brokers={1: a_broker(1, 1)}, partitions=[partition], forgotten=forgotten)).install(
+        monkeypatch, brokers
+    )
+    rows = json.loads(typed("brokers").stdout)
+    assert [(row["broker"], row["state"]) for row in rows] == [
+        (0, ["gone"]),
+        (1, ["ready"]),
+        (9, ["gone", "forgotten"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(admin.NoAnswerError("away"), 3), (refused("Audit", "INVALID_REQUEST"), EXIT_FAILED)]
+)
+def test_brokers_that_could_not_be_asked_do_not_differ(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Asked(Audit=error).install(monkeypatch, brokers)
+    assert typed("audit").exit_code == code
+
+
+def test_of_a_finding_in_many_topics_those_with_most_partitions_are_named() -> None:
+    problem = {"kind": "leader", "broker": 1}
+    topics = [f"t{n}" for n in range(7) for _ in range(9 - n)]
+    (found,) = brokers._findings([{**problem, "topic": topic} for topic in topics])
+    assert found["partitions"] == 42
+    assert found["topics"] == "t0 (9), t1 (8), t2 (7), t3 (6), t4 (5), and 2 more topics"
+
+
 def test_without_a_history_brokers_are_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = listed(monkeypatch, admin.NoAnswerError("nobody answers"))
     assert [row["broker"] for row in rows] == [1, 9]
@@ -75,3 +109,25 @@ def test_who_cannot_tell_what_shuts_down_has_told_of_pushes(monkeypatch: pytest.
     shown = typed("brokers")
     assert [(row["broker"], row["pending_pushes"]) for row in json.loads(shown.stdout)] == [(1, 4), (2, None)]
     assert "NOT_CONTROLLER" in shown.stderr
+
+
+@pytest.mark.parametrize(("count", "options", "each"), [(20, "", True), (21, "", False), (21, "--all", True)])
+def test_many_findings_are_counted_and_each_is_shown_to_who_asks(
+    count: int, options: str, each: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that the controller left out are told of in any form."""
+    answer = inspection_pb2.AuditResponse(problems_left=4)
+    answer.brokers.add(broker_id=1, verdict=inspection_pb2.AUDIT_DIFFERENT, differences=count)
+    for number in range(count):
+        answer.problems.add(
+            topic="t", partition=number, broker_id=1, kind="metadata", what=f"differs {number}"
+        )
+    asked = Asked(Audit=answer).install(monkeypatch, brokers)
+    shown = typed(f"audit --topic t {options}", "table")
+    assert (shown.exit_code, [list(r.topics) for r in asked.of("Audit")]) == (1, [["t"]])
+    assert ("differs 19" in shown.stdout, f"t ({count})" in shown.stdout) == (each, True)
+    assert ("21 findings: --all shows each" in shown.stderr) is not each
+    told = typed(f"audit --topic t {options}")
+    assert len(json.loads(told.stdout)["problems"]) == count
+    for said in (shown, told):
+        assert "4 more are not shown: name topics" in said.stderr

@@ -12,6 +12,7 @@ import pytest
 from controller.cli.common.options import Options
 from controller.cli.pctl import cluster as verbs
 from controller.client import admin
+from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
 from controller.core.cluster.term_history import TermRecord
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper import single_codecs
@@ -156,7 +157,8 @@ async def test_nobody_has_taken_over_before_the_epoch_has_risen_and_somebody_has
 ) -> None:
     """The former controller may be seen for a while, and nobody between two."""
     before, nobody, after = led_by(100, 7), led_by(-1, 8), led_by(101, 8)
-    looks = [before, before, nobody, nobody, after]
+    # A look reads the controller first, and its epoch after that.
+    looks = [before, before, nobody, nobody, led_by(100, 8), after]
     asked = Asked(*looks).install(monkeypatch)
     monkeypatch.setattr(verbs, "_LOOK_S", 0)
     assert await verbs._follow(Options("", "json", 1.0), NOBODY, before) == 101
@@ -183,6 +185,22 @@ def test_who_leads_claims_only_what_was_handed_back(
     assert asked.methods == ["ClaimController"] * handed_back
 
 
+def test_what_raised_is_listed_by_name_from_zookeeper_where_nobody_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which may be why somebody asks."""
+    suspects = {
+        f"topic:{name}": Suspect(
+            SubjectKind.TOPIC, name, "e", "KeyError", "d", 100, 7, 1_000, quarantined=held
+        )
+        for name, held in (("u", True), ("t", False))
+    }
+    away = admin.NoAnswerError("nobody leads")
+    Asked(ClusterState(quarantine=Quarantine(suspects)), ListQuarantine=away).install(monkeypatch, verbs)
+    rows = json.loads(typed("quarantine list").stdout)
+    assert [(row["name"], row["state"]) for row in rows] == [("topic:t", "suspect"), ("topic:u", "left out")]
+
+
 @pytest.mark.parametrize(
     ("error", "code"), [("OPERATION_NOT_ATTEMPTED", EXIT_REFUSED), ("INVALID_REQUEST", EXIT_FAILED)]
 )
@@ -192,3 +210,56 @@ def test_what_is_refused_for_safety_is_no_failure(
     asked = Asked(led_by(100, 7), ResignController=refused("ResignController", error))
     asked.install(monkeypatch, verbs)
     assert typed(f"controllers resign --to-kafka {BY}").exit_code == code
+
+
+def test_candidates_are_listed_with_what_each_is_ready_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who leads is not asked; and who does not answer is listed all the same."""
+    asked: list[str] = []
+
+    async def describe(endpoint: str, *_: Any) -> pb.DescribeClusterResponse | str:
+        asked.append(endpoint)
+        if endpoint == "c102:1":
+            return "away"
+        return pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)
+
+    monkeypatch.setattr(admin, "describe_cluster", describe)
+    given = Resignation("upgrade", "ann", 1)
+    Asked(led_by(100, 7, resignation=given)).install(monkeypatch)
+    shown = typed("controllers")
+    rows = [(row["controller"], row["role"], row["memory"]) for row in json.loads(shown.stdout)]
+    assert rows == [
+        (100, "active", ""),
+        (101, "standby", "off"),
+        (102, "standby", "it does not answer"),
+    ]
+    assert asked == ["c101:1", "c102:1"]
+    assert "handed back to Kafka's brokers by ann: upgrade" in shown.stderr
+
+
+@pytest.mark.parametrize("unguarded", [False, True])
+def test_who_leads_tells_who_refuses_and_who_may(unguarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def describe(*_: Any) -> pb.DescribeClusterResponse | str:
+        return answer
+
+    brokers = [pb.BrokerDescription(broker_id=b, pending_pushes=b, refuses_pushes=b == 2) for b in (1, 2, 3)]
+    answer: pb.DescribeClusterResponse | str = pb.DescribeClusterResponse(
+        brokers=brokers, unguarded=unguarded
+    )
+    monkeypatch.setattr(admin, "describe_cluster", describe)
+    Asked(led_by(100, 7)).install(monkeypatch)
+    told = json.loads(typed("cluster").stdout)
+    assert (told["controller_answers"], told["pending_pushes"], told["brokers_refusing_pushes"]) == (
+        "yes",
+        6,
+        [2],
+    )
+    assert ("access" in told) is unguarded
+    for silent in ("away", pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)):
+        answer = silent
+        told = json.loads(typed("cluster").stdout)
+        assert (told["controller_answers"][:4], "pending_pushes" in told) == ("no (", False)
+
+
+def test_without_a_candidate_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(replace(KAFKA, controllers=[])).install(monkeypatch)
+    assert (typed("controllers claim --yes").exit_code, asked.requests) == (EXIT_REFUSED, [])

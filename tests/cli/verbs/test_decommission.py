@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 from controller.cli.common import progress
+from controller.cli.computed.dry_run import DryRun
 from controller.cli.pctl import maintenance, reassign
-from controller.cli.pctl.moving import decommission, load
+from controller.cli.pctl.moving import decommission, load, throttle
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
-from controller.runtime.zookeeper.cluster_reader import ClusterState
+from controller.runtime.rpc.methods import ADMIN_SERVICE, response_of
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2, maintenance_pb2
 from tests.support.cli.verbs import Asked, refused, typed
-from tests.support.core.world import a_broker
+from tests.support.core.world import a_broker, state
 
 ANN = Attribution("disks", "ann")
 BY = "--reason r --author ann --yes"
@@ -199,3 +201,60 @@ def test_limits_are_lifted_once_everything_is_moved(
     install(monkeypatch, now, then)
     assert typed(f"brokers decommission 1 --throttle 1000 {wait} {BY}").exit_code == 0
     assert found == lifted
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (maintenance_pb2.OperatorResponse(), 0),
+        (refused("ForgetBroker", "POLICY_VIOLATION", "it is there"), EXIT_REFUSED),
+    ],
+)
+def test_who_forgets_a_broker_is_told_what_still_names_it(
+    answer: Any, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is no longer in sync."""
+    now = cluster({0: (1, 9), 1: (2, 3), 2: (9, 2)})
+    now.partitions = [
+        PartitionInfo("t", n, r, state(2, (2,), 1, 1)) for n, r in now.topics["t"].partitions.items()
+    ]
+    asked = install(monkeypatch, now, ForgetBroker=answer)
+    shown = typed(f"brokers forget 9 {BY}")
+    ((_, request),) = asked.requests
+    assert (shown.exit_code, request.broker_id, request.reason, request.author) == (code, 9, "r", "ann")
+    assert ("2 partitions still name it: pctl brokers decommission 9" in shown.stderr) == (not code)
+
+
+@pytest.mark.parametrize(
+    ("refused_step", "code"),
+    [(None, 0), ("SetDrain", EXIT_FAILED), ("AlterPartitionReassignments", EXIT_REFUSED)],
+)
+def test_a_dry_run_tries_drains_limits_and_moves_in_this_order(
+    refused_step: str | None, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a broker cannot be drained no replica would move."""
+    steps: list[str] = []
+
+    async def run_on_copy(_: Any, __: Any, *given: tuple[str, Any]) -> DryRun:
+        steps.extend(method for method, _ in given)
+        made: list[Any] = [response_of(ADMIN_SERVICE, method)() for method in steps]
+        made[-1].CopyFrom(moved(given[-1][1], (0,) if refused_step == steps[-1] else ()))
+        if refused_step == "SetDrain":
+            made[0].error_code = common_pb2.INVALID_REQUEST
+        return DryRun(made, {"writes": [{"path": "/x"}], "pushes": {}, "notes": []})
+
+    monkeypatch.setattr(decommission, "run_on_copy", run_on_copy)
+    asked = install(monkeypatch, cluster({0: (1, 2), 1: (2, 1)}))
+    shown = typed(f"brokers decommission 1 --throttle 1000 --dry-run {BY}")
+    assert shown.exit_code == code
+    assert steps == ["SetDrain", "AlterConfigs", "AlterPartitionReassignments"]
+    assert set(asked.methods) <= {"DescribeReplicas"}
+    assert ("/x" in shown.stdout) == (refused_step != "SetDrain")
+
+
+def test_nothing_moves_where_it_cannot_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = pb.AlterConfigsResponse()
+    answer.responses.add(error_code=common_pb2.INVALID_REQUEST)
+    asked = install(monkeypatch, cluster({0: (1, 2)}), AlterConfigs=answer).install(monkeypatch, throttle)
+    assert typed(f"brokers decommission 1 --throttle 1000 --no-wait {BY}").exit_code == EXIT_FAILED
+    assert asked.methods == ["DescribeReplicas", "SetDrain", "AlterConfigs"]

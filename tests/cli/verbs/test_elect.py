@@ -103,6 +103,15 @@ def test_what_the_controller_would_refuse_is_shown_as_impossible(monkeypatch: py
     assert (shown.exit_code, "2 of 3 partitions are led" in shown.stderr) == (EXIT_REFUSED, True)
 
 
+def test_who_is_led_so_by_now_is_led_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    by_now = pb.ElectLeadersResponse()
+    by_now.results.add(topic="t", partition=1, error_code=common_pb2.ELECTION_NOT_NEEDED)
+    Asked(CLUSTER, ElectLeaders=by_now).install(monkeypatch, elect)
+    shown = typed("elect preferred --partition t-1")
+    assert (shown.exit_code, "1 of 1 partitions are led" in shown.stderr) == (0, True)
+
+
 @pytest.mark.parametrize("command", ["preferred", "leader 2", "unclean --yes"])
 def test_nothing_is_asked_for_that_cannot_be(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = install(monkeypatch, *(f"t-{n}" for n in range(5)))

@@ -1,7 +1,8 @@
-"""``pctl --bootstrap``: brokers are asked one after the other."""
+"""``pctl --bootstrap``: brokers are asked one after the other, and tell what they know."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ from broker_stub.client.connection import Connections
 from broker_stub.client.errors import UnreachableError
 from controller.cli.common.options import Options
 from controller.cli.computed import from_brokers
+from proto.gen import broker_data_pb2 as wire
 
 
 async def test_each_broker_that_did_not_answer_is_told(
@@ -23,3 +25,56 @@ async def test_each_broker_that_did_not_answer_is_told(
     with pytest.raises(SystemExit):
         await from_brokers._asked(Options("", "table", 1.0, bootstrap=["a:1", "b:2"]), ())
     assert re.findall(r"[ab]:\d", capsys.readouterr().err) == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize(
+    ("named", "internal", "shown", "left_out"),
+    [((), False, 1, 1), (("__offsets",), False, 2, 0), ((), True, 2, 0)],
+)
+def test_brokers_tell_of_internal_topics_to_who_names_them(
+    named: tuple[str, ...],
+    internal: bool,
+    shown: int,
+    left_out: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def asked(*_: Any) -> wire.MetadataResponse:
+        topics = [wire.MetadataTopic(topic=name, is_internal=name[0] == "_") for name in ("t", "__offsets")]
+        return wire.MetadataResponse(topics=topics)
+
+    def show(kind: str) -> str:
+        from_brokers._show(Options("", "json", 1.0), kind, named, internal)
+        told = capsys.readouterr()
+        assert len(json.loads(told.out)) == (shown if kind == "topics" else 0)
+        return told.err
+
+    monkeypatch.setattr(from_brokers, "_asked", asked)
+    assert bool(show("topics")) == bool(left_out)
+    assert not show("brokers"), "who counts brokers counts those of all topics"
+
+
+def test_what_a_broker_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    partitions = [
+        wire.MetadataPartition(partition=1, leader=0, leader_epoch=4, replicas=[0, 7], isr=[0]),
+        wire.MetadataPartition(partition=0, leader=-1, leader_epoch=3, replicas=[7, 0], isr=[7]),
+    ]
+    answer = wire.MetadataResponse(
+        brokers=[wire.MetadataBroker(broker_id=0, host="h", port=1)],
+        topics=[wire.MetadataTopic(topic="t", partitions=partitions)],
+    )
+    options = Options("", "json", 1.0)
+
+    def rows(show: Any, what: Any) -> list[dict[str, Any]]:
+        show(options, what)
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        return found
+
+    found = rows(from_brokers._brokers, answer)
+    assert [(r["broker"], r["state"], r["leaders"], r["replicas"]) for r in found] == [
+        (0, "ready", 1, 2),
+        (7, "gone", 0, 2),
+    ]
+    (topic,) = rows(from_brokers._topics, answer.topics)
+    assert (topic["unavailable"], topic["under_replicated"], topic["replication_factor"]) == (1, 2, 2)
+    assert [r["partition"] for r in rows(from_brokers._partitions, answer.topics)] == [0, 1]

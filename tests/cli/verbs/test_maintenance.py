@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 import pytest
 
 from controller.cli.common import progress
+from controller.cli.common.options import Options
 from controller.cli.pctl import maintenance as verbs
 from controller.client import admin
 from controller.core.effects import TopicInfo
@@ -85,7 +87,9 @@ def test_somebody_must_be_left_to_lead(force: bool, code: int, monkeypatch: pyte
     asked = Asked(cluster(before, 1, 2, 3), SetDrain=pb.OperatorResponse()).install(monkeypatch, verbs)
     assert typed(f"maintenance drain 1 2 --no-wait {'--force' * force} {BY}").exit_code == code
     assert asked.methods == ["SetDrain"] * (2 * force)
-    assert typed(f"maintenance drain 1 --no-wait {BY}").exit_code == 0
+    asked.requests.clear()
+    assert typed(f"maintenance drain 1 {BY}").exit_code == 0
+    assert asked.methods == ["SetDrain"], "it led nothing"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +103,23 @@ def test_how_long_a_freeze_is_meant_to_last(text: str, seconds: int | None) -> N
             verbs._duration(nothing, nothing, text)
     else:
         assert verbs._duration(nothing, nothing, text) == seconds
+
+
+def test_what_is_in_force_is_shown_with_who_shuts_down_and_who_is_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = pb.DescribeMaintenanceResponse(shutting_down=[2], gone=[4, 9], accepted=[9], known_brokers=4)
+    Asked(cluster(PAUSED, 1, 2), DescribeMaintenance=answer).install(monkeypatch)
+    shown = typed("maintenance show", "table").stdout.splitlines()
+    assert [line.split() for line in shown[1:3]] == [
+        ["paused", "-", "ann", "disks"],
+        ["shutting", "down", "2", "-", "-"],
+    ]
+    assert shown[3].startswith("offline brokers: 4, 9 (2 of 4; 2 are registered)")
+    assert shown[4] == "of these, accepted by an operator: 9"
+    told = json.loads(typed("maintenance show").stdout)
+    names = ("shutting_down", "offline_brokers", "accepted", "known_brokers")
+    assert [told[name] for name in names] == [[2], [4, 9], [9], 4]
 
 
 def test_who_is_offline_is_named_and_counted() -> None:
@@ -151,7 +172,8 @@ def test_a_drained_broker_is_waited_for_while_somebody_else_can_lead(
 def test_only_drained_brokers_are_undrained(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(cluster(Maintenance(drained={2: ANN}), 1, 2), SetDrain=pb.OperatorResponse())
     asked.install(monkeypatch, verbs)
-    assert typed(f"maintenance undrain 1 2 {BY}").exit_code == 0
+    shown = typed(f"maintenance undrain 1 2 {BY}")
+    assert (shown.exit_code, "broker 2: not drained any more" in shown.stderr) == (0, True)
     assert [(r.broker_id, r.drained) for r in asked.of("SetDrain")] == [(2, False)]
     assert typed(f"maintenance undrain 1 {BY}").exit_code == 0
     assert len(asked.of("SetDrain")) == 1
@@ -170,3 +192,19 @@ def test_a_shutdown_of_the_life_that_is_named_is_cancelled(
     assert typed(f"maintenance cancel-shutdown 1 {option} --yes").exit_code == 0
     assert typed(f"maintenance cancel-shutdown 2 {option} --yes").exit_code == 0
     assert [(r.broker_id, r.broker_epoch) for r in asked.of("CancelShutdown")] == [(1, epoch)]
+
+
+@pytest.mark.parametrize(
+    ("leads", "left", "of"), [((1, 1, 2), 1, 2), ((1, 2, 2), 0, 2), ((1, 2, 1), 1, 2), ((2, 2, 2), 0, 3)]
+)
+async def test_what_nobody_else_can_lead_is_neither_done_nor_left(
+    leads: tuple[int, int, int], left: int, of: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 1 led all three; it alone is in sync for the first."""
+    isrs = ((1,) if leads[0] == 1 else (1, 2), (1, 2), (1, 2))
+    partitions = (led(leads[n], *isr, number=n) for n, isr in enumerate(isrs))
+    now = holding(*partitions, maintenance=Maintenance(drained={1: ANN}))
+    Asked(now, DescribeMaintenance=pb.DescribeMaintenanceResponse()).install(monkeypatch)
+    nothing: Any = None
+    found = await verbs._drain_progress(Options("", "json", 1.0), nothing, [1], 3)
+    assert (found.left, found.total) == (left, of)

@@ -13,11 +13,12 @@ import pytest
 
 from controller.cli.common import progress
 from controller.cli.common.options import Options
+from controller.cli.computed.dry_run import DryRun
 from controller.cli.pctl import reassign
 from controller.cli.pctl.moving import load
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance
-from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2
@@ -149,6 +150,37 @@ def test_a_cancellation_lifts_the_limits_of_what_it_ended(
     assert [p.HasField("replicas") for p in sent.partitions] == [False]
 
 
+def test_moves_are_listed_with_why_they_are_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the topics that are named, those that wait to begin, too."""
+    under_way = moves(("t", 0), ("t", 1), ("u", 0))
+    under_way.partitions[1].queued = True
+    under_way.partitions[0].reasons.extend(["2 is not in sync", "1 is away"])
+    known = holding(1)
+    Asked(known, ListPartitionReassignments=under_way).install(monkeypatch, reassign)
+    rows = json.loads(typed("reassign list --topic t").stdout)
+    assert [(row["topic"], row["partition"], row["queued"], row["why"]) for row in rows] == [
+        ("t", 0, False, "2 is not in sync; 1 is away"),
+        ("t", 1, True, ""),
+    ]
+    assert len(json.loads(typed("reassign list").stdout)) == 3
+    assert typed("reassign list --topic v").exit_code == EXIT_FAILED
+
+
+def test_the_answer_about_the_moves_counts_not_that_about_their_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    async def run_on_copy(_: Any, __: Any, *steps: tuple[str, Any]) -> DryRun:
+        asked.extend(method for method, _ in steps)
+        return DryRun([pb.AlterConfigsResponse(), answered(refuses=True)], {"writes": []})
+
+    monkeypatch.setattr(reassign, "run_on_copy", run_on_copy)
+    Asked(holding(1)).install(monkeypatch, reassign)
+    shown = typed("reassign execute --topic t --partition 0 --replicas 2,1 --throttle 1000 --dry-run")
+    assert (shown.exit_code, asked) == (EXIT_REFUSED, ["AlterConfigs", "AlterPartitionReassignments"])
+
+
 @pytest.mark.parametrize("named", ["--topic t", "--partition 0"])
 def test_who_cancels_everything_names_nothing(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Asked().install(monkeypatch, reassign)
@@ -204,10 +236,10 @@ def test_internal_topics_stay_unless_they_are_named(
 
 
 def test_a_plan_can_be_undone_and_leaves_out_who_is_drained(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, said = generated(monkeypatch, spread(drained=(2,), t={0: (1, 9)}))
+    plan, said = generated(monkeypatch, spread(drained=(2,), t={0: (1, 9)}, stays={0: (3, 1)}))
     assert plan == {"t": [1, 3]}
     undo, _ = json.JSONDecoder().raw_decode(said, said.index("{"))
-    assert [p["replicas"] for p in undo["partitions"]] == [[1, 9]]
+    assert [(p["topic"], p["replicas"]) for p in undo["partitions"]] == [("t", [1, 9])]
 
 
 def test_bytes_are_spread_where_all_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import signal
 from typing import Any
 
 import pytest
 
+from broker_stub.client.consumer import LATEST, ConsumedRecord
+from broker_stub.client.group import Membership
 from controller.cli.pctl import records
 from controller.core.effects import TopicInfo
-from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from tests.support.cli.verbs import Asked, typed
+from tests.support.core.world import a_broker
 
 
 @pytest.mark.parametrize(
@@ -44,3 +51,103 @@ def test_fewer_records_than_were_asked_for_are_not_enough(
     Asked().install(monkeypatch)
     shown = typed("consume t --group g --max-messages 3")
     assert (shown.exit_code, f"{came} of 3 messages came" in shown.stderr) == (code, bool(code))
+
+
+@pytest.mark.parametrize(
+    ("timeout", "delivery_ms", "request_ms"), [("2", 2_000, 2_000), ("30", 30_000, 5_000)]
+)
+def test_a_record_is_tried_for_as_long_as_the_timeout(
+    timeout: str, delivery_ms: int, request_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker waits at most five seconds at a time for its in-sync replicas."""
+    given: dict[str, Any] = {}
+
+    class Sender:
+        def __init__(self, _: Any, acks: int, **how: Any) -> None:
+            given.update(how, acks=acks)
+
+        async def __aenter__(self) -> Any:
+            return self
+
+        async def __aexit__(self, *_: Any) -> None:
+            pass
+
+        async def send(self, topic: str, partition: int, records: Any) -> int:
+            given.update(sent=(topic, partition, records))
+            return 7
+
+    async def find(*_: Any, **__: Any) -> Any:
+        return TopicInfo("t", "id", {3: (1,)}, {}, {}, 0, 1), ["b:1"]
+
+    monkeypatch.setattr(records, "_find_topic", find)
+    monkeypatch.setattr(records, "Producer", Sender)
+    Asked().install(monkeypatch)
+    shown = typed(f"--timeout {timeout} produce t v --key k --partition 3 --acks 1")
+    assert json.loads(shown.stdout) == {"topic": "t", "partition": 3, "offset": 7}
+    assert (given["delivery_timeout_ms"], given["request_timeout_ms"]) == (delivery_ms, request_ms)
+    assert (given["acks"], given["sent"]) == (1, ("t", 3, [(b"k", b"v")]))
+
+
+def test_a_topic_in_deletion_can_still_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = TopicInfo("t", "id", {0: (1,), 3: (1,)}, {}, {}, 0, 1)
+    now = ClusterState(100, "c:1", 7, brokers={1: a_broker(1, 1)}, topics={"t": info}, deleting=["t"])
+    Asked(now).install(monkeypatch)
+    session: Any = None
+
+    async def find(number: int | None, deleting: bool) -> Any:
+        return await records._find_topic(session, "t", number, deleting=deleting)
+
+    assert asyncio.run(find(3, True)) == (info, ["host1:9000"])
+    for number, deleting, code in ((None, False, EXIT_REFUSED), (1, True, EXIT_FAILED)):
+        with pytest.raises(SystemExit) as ended:
+            asyncio.run(find(number, deleting))
+        assert ended.value.code == code
+
+
+def test_an_empty_key_is_not_none_and_what_is_no_text_stays_readable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for key, value in ((None, b"v"), (b"", b"\xff\x1b[2J"), (b"k", None)):
+        record = ConsumedRecord("t", 3, 7, 2, 1_000, key, value, 8)
+        records._print_record(record, "table")
+        records._print_record(record, "json")
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split("\t") for line in shown[::2]] == [
+        ["3@7", "-", "v"],
+        ["3@7", "", "\\xff\\x1b[2J"],
+        ["3@7", "k", "-"],
+    ]
+    told = [json.loads(line) for line in shown[1::2]]
+    assert [(row["key"], row["value"]) for row in told] == [(None, "v"), ("", "\\xff\x1b[2J"), ("k", None)]
+    assert [(row["offset"], row["leader_epoch"], row["timestamp"]) for row in told] == [(7, 2, 1_000)] * 3
+
+
+async def test_a_member_begins_where_its_group_has_read_to_and_else_where_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assigned: list[dict[Any, int]] = []
+    own = records._Member(["b:1"], "t", "g", LATEST, None)
+
+    async def committed(_: Any) -> dict[Any, int]:
+        return {("t", 0): 5}
+
+    async def assign(positions: dict[Any, int]) -> None:
+        assigned.append(positions)
+
+    monkeypatch.setattr(own.member, "committed", committed)
+    monkeypatch.setattr(own.consumer, "assign", assign)
+    await own._assigned(Membership("m", 4, partitions=(("t", 0), ("t", 1))))
+    await own._lost(Membership("m", 4))
+    assert assigned == [{("t", 0): 5, ("t", 1): LATEST}, {}]
+    assert "generation 4: partitions of t: 0, 1" in capsys.readouterr().err
+    await own.consumer.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_who_is_told_to_end_commits_first(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    async with records._interruptible() as stop:
+        assert signal.getsignal(number) is not before
+        signal.raise_signal(number)
+        async with asyncio.timeout(60):
+            await stop.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,3 +105,14 @@ def test_a_no_decides_the_exit_code(dry_run: bool, yes: bool, monkeypatch: pytes
 def test_what_a_verdict_says(changes: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     verbs._print({**VERDICT, **changes})
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("controller", "code"), [(0, 0), (-1, EXIT_REFUSED)])
+def test_from_zookeeper_a_broker_may_stop_where_somebody_leads(
+    controller: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And 0 is an id."""
+    Asked(replace(CLUSTER, controller_id=controller, approvals={})).install(monkeypatch)
+    shown = typed("stoppable 1 --offline")
+    assert shown.exit_code == code
+    assert [r["reason"] for r in json.loads(shown.stdout)["reasons"]] == ["no_controller"] * bool(code)

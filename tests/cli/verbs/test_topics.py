@@ -180,3 +180,57 @@ def test_a_topic_that_somebody_else_deletes_is_not_waited_for(monkeypatch: pytes
     Asked(cluster(LED, deleting=("t",)), CreateTopics=created()).install(monkeypatch, topics)
     shown = typed("topics create t")
     assert (shown.exit_code, "somebody else asked for that" in shown.stderr) == (EXIT_FAILED, True)
+
+
+def test_topics_are_listed_with_how_many_partitions_lack_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without a leader may have all of its replicas in sync."""
+    known = cluster(
+        LED,
+        PartitionInfo("t", 1, (2, 3), state(-1, (2, 3), 1, 1)),
+        PartitionInfo("t", 2, (2, 3), state(-1, (2,), 1, 1)),
+        PartitionInfo("t", 3, (1, 2), state(1, (1,), 1, 1)),
+        PartitionInfo("t", 4, (1, 2), state(2, (2,), 1, 1)),
+    )
+    internal = TopicInfo("__consumer_offsets", "id", {}, {}, {}, version=0, czxid=2)
+    known.topics["__consumer_offsets"] = internal
+    Asked(known).install(monkeypatch, topics)
+    shown = typed("topics list")
+    (row,) = json.loads(shown.stdout)
+    assert (row["topic"], row["unavailable"], row["under_replicated"]) == ("t", 2, 3)
+    assert "1 topic of internal topics is left out" in shown.stderr
+    assert len(json.loads(typed("topics list --internal").stdout)) == 2
+
+
+def test_a_topic_is_described_with_how_many_must_be_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = cluster(LED, NEW)
+    known.configs = {"t": {"min.insync.replicas": "2"}}
+    Asked(known, Audit=inspection_pb2.AuditResponse()).install(monkeypatch, topics)
+    rows = json.loads(typed("topics describe t").stdout)
+    assert [(row["partition"], row["min_isr"]) for row in rows] == [(0, 2), (1, 2)]
+
+
+def test_a_topic_that_cannot_be_read_just_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    unread = cluster()
+    unread.problems["/brokers/topics/t"] = "junk"
+    told = described(p0="")
+    asked = Asked(unread, cluster(LED), CreateTopics=created(), DescribeTopics=told).install(
+        monkeypatch, topics
+    )
+    assert (typed("topics create t").exit_code, asked.methods.count("DescribeTopics")) == (0, 1)
+
+
+def test_who_waits_for_a_deletion_hears_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    pending = pb.ListTopicDeletionsResponse()
+    pending.topics.add(name="t", pending_reason="broker 2 is gone", replicas_left=1)
+    pending.topics.add(name="u", pending_reason="it is moved")
+    Asked(
+        cluster(LED),
+        cluster(deleting=("t", "u")),
+        cluster(deleting=("u",)),
+        DescribeReplicas=inspection_pb2.DescribeReplicasResponse(),
+        DeleteTopics=pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(name="t")]),
+        ListTopicDeletions=pending,
+    ).install(monkeypatch, topics, attribution)
+    shown = typed("topics delete t --yes")
+    assert (shown.exit_code, "u: " in shown.stderr) == (0, False)
+    assert "0 of 1 topics are deleted: t: broker 2 is gone, 1 replica left" in shown.stderr

@@ -111,6 +111,17 @@ def test_a_withdrawal_leaves_what_is_stored_and_was_not_known() -> None:
     assert withdraw(rig, 1).approvals == {2: theirs}
 
 
+def test_what_does_not_stand_any_more_is_not_recorded_as_withdrawn() -> None:
+    rig = rig_of(1, 2)
+    approve(rig, 1)
+    approve(rig, 2)
+    rig.world.bounce(1)
+    rig.run()
+    rig.forget()
+    assert list(withdraw(rig, 1, 2).approvals) == []
+    assert [(c.broker_id, c.to) for c in rig.recorded(BrokerChange)] == [(2, "stop_approval_withdrawn")]
+
+
 def test_one_that_stands_stays_as_it_is() -> None:
     rig = rig_of(1, 2)
     approve(rig, 1)

@@ -335,6 +335,7 @@ def test_an_untracked_replica_may_become_new() -> None:
     rig = bare([1, 2], {("t", 0): [1]})
     move_replicas(rig, [(rig.partition(), 2)], R.NEW)
     assert rig.partition().replica_state(2) is R.NEW
+    assert rig.partition().replicas == (1, 2), "who is there already stays the preferred one"
     assert rig.rejects() == []
 
 

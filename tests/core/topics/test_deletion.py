@@ -320,6 +320,7 @@ def test_two_answers_of_one_replica_count_once() -> None:
     rig.do(lambda context: deletion.answered(context, [first, again, first, second]))
     assert states(rig, "t") == {b: {ReplicaState.DELETION_SUCCESSFUL} for b in (1, 2)}
     assert rig.rejects() == []
+    assert rig.cluster.deletions_ineligible == {}
 
 
 def test_a_topic_waits_for_all_its_brokers_and_each_refusal_counts() -> None:

@@ -8,6 +8,13 @@ from controller.core.effects import AnyQuery, Commit, DeleteNode, ReadTopics, Wr
 from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import ReplicaState
 from controller.core.records import ReplicaTransition
+from controller.core.requests.configs import (
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigChange,
+    ConfigResource,
+    ConfigScope,
+)
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.znode_paths import DELETE_TOPICS
 from tests.support.core.deletions import active, check_gone, states
@@ -259,3 +266,18 @@ def test_created_anew_just_when_the_former_one_that_became_unreadable_is_deleted
     rig.run()
     assert world.deletions == []
     assert rig.stored("t") == (1, 0, [1])
+
+
+def test_a_deletion_that_waits_is_refused_with_the_others_once_deletions_are_off() -> None:
+    """Its marker goes with theirs: the topic lives on when its move is done."""
+    world, rig = active(1, 2, 3, t=[[1, 2]])
+    rig.slow.add(3)
+    rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, (2, 3))]))
+    world.mark_for_deletion("t")
+    rig.run()
+    assert list(rig.cluster.deletions_waiting) == ["t"]
+    everywhere = ConfigResource(ConfigScope.CONTROLLER, "")
+    rig.ask(AlterConfigs([ConfigAlteration(everywhere, [ConfigChange("delete_topic_enable", "false")])]))
+    world.mark_for_deletion("u")
+    rig.run()
+    assert (world.deletions, rig.cluster.deletions_waiting) == ([], {})

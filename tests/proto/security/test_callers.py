@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.security import tokens
+from proto.security import callers, tokens
 from proto.security.callers import Callers, UnauthenticatedError, is_loopback
 from proto.security.files import FileSettingError
 from proto.security.principals import PrincipalRules
@@ -182,3 +182,8 @@ def test_digests_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) 
 )  # fmt: skip
 def test_what_only_this_machine_reaches(host: str, local: bool) -> None:
     assert is_loopback(host) is local
+
+
+def test_a_certificate_that_cannot_be_read_is_nobodys() -> None:
+    with pytest.raises(UnauthenticatedError):
+        callers._subject(b"no certificate")

@@ -12,6 +12,7 @@ import pytest
 from controller.core.model import NO_EPOCH, Cluster, LeaderAndIsr, Partition, ReplicaState, Topic
 from controller.core.outbox import PushKind
 from controller.core.topics.reasons import BeingReassigned
+from controller.runtime.audit import auditor
 from controller.runtime.audit import expected as expected_module
 from controller.runtime.audit.auditor import BrokerAudit, Verdict
 from controller.runtime.audit.differences import (
@@ -328,3 +329,28 @@ def test_of_a_newer_state_those_are_in_sync_of_whom_it_is_known(
     told = _newer(2, (1, 2, 3), pb.HostedReplica(leader_epoch=9, partition_epoch=4, **replica))
     assert (told.leader, told.isr) == newer
     assert (told.leader_epoch, told.partition_epoch) == (9, 4)
+
+
+async def test_of_too_many_topics_that_differ_each_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, from where the last look ended, and then from the first on."""
+    monkeypatch.setattr(auditor, "TOPICS_MAX", 2)
+    cluster = Cluster(1)
+    for name in ("e", "b", "d"):
+        cluster.add_topic(Topic(name, "id"))
+    nothing: Any = None
+    look = auditor._Look(cluster, nothing, nothing, nothing, nothing, nothing, nothing)
+    told = [pb.DescribeStateResponse(more=name == "c", topics=[{"topic": name}]) for name in ("c", "a")]
+
+    async def ask(_: Any) -> pb.DescribeStateResponse:
+        asked.append(None)
+        return told[len(asked) - 1]
+
+    async def differs(*_: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(look, "_ask", ask)
+    monkeypatch.setattr(look, "_differs", differs)
+    for after, chosen in (("", ["a", "b"]), ("b", ["c", "d"]), ("d", ["e", "a"])):
+        asked: list[None] = []
+        assert await look._unequal_topics(after) == chosen
+        assert (look.left, look.last, len(asked)) == (3, chosen[-1], 2)

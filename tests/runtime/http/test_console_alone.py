@@ -42,6 +42,7 @@ from controller.core.records import (
     TopicChange,
 )
 from controller.core.requests.errors import ErrorCode
+from controller.core.topics.reasons import CreatedAnew
 from controller.planning.cluster_health import Told
 from controller.runtime.http.access import CALLER
 from controller.runtime.http.connections import ANSWERING, FIRST_REQUEST_S, IDLE_S, REQUEST_S
@@ -646,6 +647,10 @@ async def test_replicas_leave_a_broker_for_where_they_are_to_be_and_who_asks_may
     first, second = cluster.topics["t"].partitions.values()
     cluster.reassignments.queued[second] = (2, 3)
     assert (await work._targets(term_of(cluster), 1, lambda _: True))["t", 1] == (2, 3)
+    # No move begins of a topic that is to be deleted, whatever that waits for.
+    cluster.deletions_waiting["hidden"] = CreatedAnew()
+    assert {topic for topic, _ in await work._targets(term_of(cluster), 1, lambda _: True)} == {"t"}
+    cluster.deletions_waiting.clear()
     asked: Any = SimpleNamespace(leading=lambda: term_of(cluster), may_see=lambda _, name: name == "t")
     found = await work.Work(asked)._vacate(request := make_mocked_request("GET", "/?broker=1"))
     assert found == {"moves": [{"topic": "t", "partition": first.number, "replicas": (3, 2)}], "of": 1}

@@ -143,10 +143,15 @@ def test_one_message_serves_all_streams_and_none_misses_what_came_behind_it(
         # Each has heard of the first and then of this one, though it came while no message was made.
         stream.recent.add(online(2), 7, 2)
         await asyncio.sleep(events.PAUSE_S * 0.6)
-        stream.recent.add(online(3), 7, 3)
+        before = made
+        for n in range(3, 15):
+            stream.recent.add(online(n), 7, n)
+            await asyncio.sleep(events.PAUSE_S / 4)
         await asyncio.sleep(5)
         for told in (heard, [data for _, data in stream.heard]):
-            assert b'"total":3' in b"".join(told)
+            assert b'"total":14' in b"".join(told)
+        # Both streams look in each of the three pauses.
+        assert made - before <= 3
         stream.closing = True
         await asyncio.wait_for(serving, 2)
 

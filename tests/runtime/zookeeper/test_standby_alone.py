@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -167,3 +168,27 @@ def test_of_many_znodes_that_cannot_be_changed_the_first_are_named() -> None:
     for number in range(NAMED_MAX + 2):
         done.fail(f"/{number}")
     assert (done.failures, done.failed) == (NAMED_MAX + 2, [f"/{n}" for n in range(NAMED_MAX)])
+
+
+async def test_no_read_is_of_more_states_than_there_may_be_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many a few topics have; and none is left out."""
+    monkeypatch.setattr(state_mirror, "READ_MAX", 10)
+    monkeypatch.setattr(state_mirror, "TOPICS_MAX", 2)
+    session: Any = Old()
+    mirror, read = StateMirror(session, metrics()), list[list[Any]]()
+    sizes = {"t0": 3, "t1": 42, "t2": 0, "t3": 7, "t4": 4}
+
+    async def names() -> list[str]:
+        return list(sizes)
+
+    async def topics(these: Sequence[str]) -> list[Any]:
+        return [(name, n) for name in these for n in range(sizes[name])]
+
+    async def states(keys: Sequence[Any]) -> None:
+        read.append(list(keys))
+
+    for name, does in (("_names", names), ("_read_topics", topics), ("_read", states)):
+        monkeypatch.setattr(mirror, name, does)
+    await mirror._read_all()
+    assert [len(keys) for keys in read] == [10, 10, 10, 10, 10, 6]
+    assert sorted(key for keys in read for key in keys) == [(t, n) for t in sizes for n in range(sizes[t])]

@@ -74,6 +74,7 @@ def _intervals_of(rows: list[Line], ready: Mapping[int, int], end_us: int) -> Ro
                 },
                 "class": "creation" if state == 1 else "deletion" if deleted else "outage",
                 "start": start,
+                "end": until,
                 "duration": max(0, until - start),
                 "ended_by": ended_by,
                 "open": ended_by == "nothing",

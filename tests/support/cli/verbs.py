@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -52,8 +53,8 @@ class Asked:
             self.endpoints.append(endpoint)
             return self._answer(method, request)
 
-        async def look(*_: Any, **__: Any) -> ClusterState:
-            return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        async def look(_: Any, **asked: Any) -> ClusterState:
+            return _seen(self.looks.pop(0) if len(self.looks) > 1 else self.looks[0], **asked)
 
         @asynccontextmanager
         async def connected(_: Options) -> AsyncIterator[Any]:
@@ -67,9 +68,24 @@ class Asked:
         return self
 
 
-def typed(command: str) -> Result:
+def _seen(
+    there: ClusterState, *, topics: Sequence[str] | None = None, states: bool = True, configs: bool = False
+) -> ClusterState:
+    """What `cluster_reader.look` tells of it to who asks so."""
+    named = {*there.topics, *there.configs, *(p.topic for p in there.partitions)}
+    wanted = named if topics is None else named.intersection(topics)
+    return replace(
+        there,
+        topics={name: info for name, info in there.topics.items() if name in wanted},
+        partitions=[p for p in there.partitions if states and p.topic in wanted],
+        configs={name: there.configs[name] for name in wanted & there.configs.keys()} if configs else {},
+        broker_defaults=there.broker_defaults if configs else {},
+    )
+
+
+def typed(command: str, style: str = "json") -> Result:
     """What ``pctl -o json`` makes of it."""
-    return CliRunner().invoke(main, ["-o", "json", *shlex.split(command)], catch_exceptions=False)
+    return CliRunner().invoke(main, ["-o", style, *shlex.split(command)], catch_exceptions=False)
 
 
 def refused(method: str, error: str, message: str = "") -> admin.RefusedError:

@@ -184,3 +184,5 @@ def test_a_write_has_what_was_there_and_what_will_be() -> None:
 def test_a_plan_is_asked_for_by_name() -> None:
     with pytest.raises(BadRequestError, match="scenario: must be one of broker_loss, "):
         inspection.read_scenario(inspection_pb2.PlanRequest())
+    with pytest.raises(BadRequestError, match=r"drain\[0\] = -1: must be from 0"):
+        inspection.read_scenario(inspection_pb2.PlanRequest(drain=-1))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controller.core.cluster.quarantine import Quarantine
 from controller.core.context import CoreSettings
 from controller.core.explain.partitions import explain_partition
 from controller.core.model import Cluster, Flapping, Partition, PartitionState, Topic
@@ -23,7 +24,7 @@ from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.rpc import audit, inspection_service
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.inspection_service import InspectionRefusedError, InspectionService
-from controller.runtime.rpc.methods import ASKED
+from controller.runtime.rpc.methods import ADMIN_SERVICE, ASKED, request_of, response_of
 from controller.runtime.rpc.plan_queue import AbandonedError, BusyError
 from controller.runtime.zookeeper import cluster_reader
 from proto.gen import admin_service_pb2 as admin
@@ -257,9 +258,20 @@ async def test_why_a_look_was_not_taken_is_told(
     async def look(*_: Any) -> Any:
         raise raised
 
-    service = AdminService(Leading(cluster_of(), monkeypatch).daemon)
-    told: Any = await service._looking("Plan", look)(pb.PlanRequest(), None)
+    leading = Leading(cluster_of(), monkeypatch)
+    told: Any = await AdminService(leading.daemon)._looking("Plan", look)(pb.PlanRequest(), None)
     assert (told.error_code, told.error_message) == (error, str(raised))
+    counted = leading.daemon.metrics.requests.collect()[0].samples
+    assert [(s.labels["error"], s.value) for s in counted if s.name.endswith("_total")] == [(error.name, 1)]
+
+
+async def test_each_list_is_of_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    leading = Leading(cluster_of("t"), monkeypatch)
+    methods = AdminService(leading.daemon).methods()
+    leading.term.quarantine = Quarantine()
+    for name in ("ListQuarantine", "ListTopicDeletions", "DescribeMaintenance", "DescribeCluster"):
+        told = await methods[name](request_of(ADMIN_SERVICE, name)(), None)
+        assert type(told) is response_of(ADMIN_SERVICE, name)
 
 
 async def test_an_audit_tells_of_each_registered_broker_and_counts_what_it_leaves_out(
