@@ -189,7 +189,7 @@ async def test_others_have_their_turns_while_many_replicas_are_told(monkeypatch:
             turns += 1
             await asyncio.sleep(0)
 
-    questions = BrokerQuestions("9001", Listeners("", "", "PLAINTEXT"), Plaintext())
+    questions = BrokerQuestions("9001", Listeners("", "", "PLAINTEXT"), ClientSecurity())
     counting = asyncio.create_task(others())
     answer = await replicas.describe(rig.cluster, questions, lambda: way, ())
     counting.cancel()
