@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.core.commits import ATTEMPTS_MAX
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import delete_topics
