@@ -15,7 +15,7 @@ from controller.core.effects import TopicInfo
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import inspection_pb2
+from proto.gen import common_pb2, inspection_pb2
 from tests.support.cli.verbs import Asked, typed
 from tests.support.core.world import a_broker, state
 
@@ -244,7 +244,7 @@ def test_partitions_that_are_only_tried_are_not_added(refused: bool, monkeypatch
     async def run_on_copy(_: Any, __: Any, step: tuple[str, Any]) -> DryRun:
         tried.append(step)
         answer = altered()
-        answer.results[0].error_code = 42 if refused else 0
+        answer.results[0].error_code = common_pb2.INVALID_REQUEST if refused else common_pb2.NONE
         return DryRun([answer], {"writes": [{"path": "/x"}], "pushes": {}, "notes": []})
 
     monkeypatch.setattr(topics, "run_on_copy", run_on_copy)
@@ -259,7 +259,7 @@ def test_partitions_that_are_only_tried_are_not_added(refused: bool, monkeypatch
 def test_only_topics_that_were_accepted_are_said_to_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     known = cluster(LED)
     known.topics["u"] = TopicInfo("u", "id", {}, {}, {}, version=0, czxid=2)
-    responses = [pb.DeletedTopic(name="t"), pb.DeletedTopic(name="u", error_code=42)]
+    responses = [pb.DeletedTopic(name="t"), pb.DeletedTopic(name="u", error_code=common_pb2.INVALID_REQUEST)]
     Asked(
         known,
         DescribeReplicas=inspection_pb2.DescribeReplicasResponse(),
