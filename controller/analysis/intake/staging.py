@@ -184,14 +184,11 @@ class Staged:
 
     def mark_copies(self, files: Sequence[LogFile], doubled: Container[str]) -> None:
         """Read the files that are ``doubled`` again, from their text, and mark what they hold twice."""
-        arrows = {one.name for one in self._converted}
-        # And all that Spark has read: it is in one place then.
-        anew = [
-            file
-            for file in files
-            if file.shown in doubled or (file.path in self.usual and self.usual[file.path].url not in arrows)
-        ]
-        urls = [self.usual[file.path].url for file in anew if file.path in self.usual]
+        arrows, known = {one.name for one in self._converted}, self.usual
+        # And what Spark has read that Arrow is to put in order: it is in one place then.
+        more = {path for path, read in known.items() if self._here and read.url not in arrows}
+        anew = [file for file in files if file.shown in doubled or file.path in more]
+        urls = [known[file.path].url for file in anew if file.path in known]
         other = ~F.col("file").isin(urls)
         again = reading.parse_lines(reading.read_lines(self._spark, anew), complete=self.complete)
         path = self._write(reading.mark_copies(again))

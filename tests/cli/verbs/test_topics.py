@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from controller.cli.common import attribution, progress
+from controller.cli.computed.dry_run import DryRun
 from controller.cli.pctl import topics
 from controller.client import admin
 from controller.core.effects import TopicInfo
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import inspection_pb2
+from proto.gen import common_pb2, inspection_pb2
 from tests.support.cli.verbs import Asked, typed
 from tests.support.core.world import a_broker, state
 
@@ -234,3 +235,35 @@ def test_who_waits_for_a_deletion_hears_of_no_other(monkeypatch: pytest.MonkeyPa
     shown = typed("topics delete t --yes")
     assert (shown.exit_code, "u: " in shown.stderr) == (0, False)
     assert "0 of 1 topics are deleted: t: broker 2 is gone, 1 replica left" in shown.stderr
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_partitions_that_are_only_tried_are_not_added(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+
+    async def run_on_copy(_: Any, __: Any, step: tuple[str, Any]) -> DryRun:
+        tried.append(step)
+        answer = altered()
+        answer.results[0].error_code = common_pb2.INVALID_REQUEST if refused else common_pb2.NONE
+        return DryRun([answer], {"writes": [{"path": "/x"}], "pushes": {}, "notes": []})
+
+    monkeypatch.setattr(topics, "run_on_copy", run_on_copy)
+    asked = Asked().install(monkeypatch, topics)
+    shown = typed("topics alter t --partitions 2 --yes --dry-run")
+    assert (shown.exit_code, asked.methods) == (EXIT_FAILED if refused else 0, [])
+    ((method, request),) = tried
+    assert (method, request.validate_only, request.topics[0].count) == ("CreatePartitions", False, 2)
+    assert ("/x" in shown.stdout) is not refused
+
+
+def test_only_topics_that_were_accepted_are_said_to_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = cluster(LED)
+    known.topics["u"] = TopicInfo("u", "id", {}, {}, {}, version=0, czxid=2)
+    responses = [pb.DeletedTopic(name="t"), pb.DeletedTopic(name="u", error_code=common_pb2.INVALID_REQUEST)]
+    Asked(
+        known,
+        DescribeReplicas=inspection_pb2.DescribeReplicasResponse(),
+        DeleteTopics=pb.DeleteTopicsResponse(responses=responses),
+    ).install(monkeypatch, topics, attribution)
+    shown = typed("topics delete t u --yes --no-wait")
+    assert (shown.exit_code, "1 topic is being deleted" in shown.stderr) == (EXIT_FAILED, True)
