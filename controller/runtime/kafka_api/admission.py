@@ -27,6 +27,8 @@ REQUEST_BYTES_MAX = 2 * 2**20
 #: For requests that grow with the number of partitions: AlterPartition has some 55 bytes for each that a broker leads,
 #: CreateTopics some 30 for each with three replicas. So 190,000 and 350,000 partitions fit.
 GROWING_REQUEST_BYTES_MAX = 10 * 2**20
+#: Bytes of all long requests that have begun to arrive and are not answered yet, without those of brokers.
+ARRIVED_BYTES_MAX = 256 * 2**20
 _GROWING = frozenset(
     {
         ApiKey.ALTER_PARTITION,
@@ -53,7 +55,8 @@ def request_bytes_max(api_key: int) -> int:
 @dataclass(eq=False)
 class Slot:
     """One connection. ``used_at``: when its last request began or ended, seconds. ``broker``: it sent a cluster action
-    that was authorised. ``busy``: a request is being answered."""
+    that was authorised. ``busy``: a request is being answered. ``arriving``: the bytes of a long request that has
+    begun to arrive, until it is answered."""
 
     address: str
     used_at: float
@@ -61,6 +64,7 @@ class Slot:
     authenticated: bool = False
     broker: bool = False
     busy: bool = False
+    arriving: int = 0
 
 
 class Admission:
@@ -91,6 +95,19 @@ class Admission:
             closed.append(longest_idle)
             if longest_idle is slot:
                 break
+        return closed
+
+    def begin(self, slot: Slot, size: int) -> list[Slot]:
+        """The connections to close for a long request, which are forgotten: those that were used least lately."""
+        slot.arriving = size
+        closed: list[Slot] = []
+        arriving = [s for s in self._slots if s.arriving and not s.broker]
+        others = iter(sorted((s for s in arriving if s is not slot), key=lambda s: (s.busy, s.used_at)))
+        while sum(s.arriving for s in arriving) > ARRIVED_BYTES_MAX:
+            oldest = next(others)
+            arriving.remove(oldest)
+            del self._slots[oldest]
+            closed.append(oldest)
         return closed
 
     def leave(self, slot: Slot) -> None:

@@ -215,7 +215,7 @@ class _Connection:
         try:
             yield
         finally:
-            self._slot.busy, self._slot.used_at = False, time.monotonic()
+            self._slot.busy, self._slot.used_at, self._slot.arriving = False, time.monotonic(), 0
 
     async def _frame(self, known: bool) -> bytes | None:
         """The next request without its size; None at the end. ``known``: the caller is authenticated.
@@ -236,6 +236,9 @@ class _Connection:
             allowed = request_bytes_max(api_key)
             if size > allowed:
                 raise _HangUpError(f"a request of {size} bytes for API {api_key}: at most {allowed}")
+            for other in self._admission.begin(self._slot, size) if size > AT_ONCE_BYTES_MAX else ():
+                log.warning("too_much_arrives", closed=other.address)
+                other.close()
             return beginning + await self._reader.readexactly(size - _BEGINNING.size)
 
     async def _size(self) -> bytes:

@@ -102,6 +102,19 @@ def test_a_full_server_closes_the_longest_idle_that_is_no_broker_and_is_not_bein
     assert len(admitted) == CONNECTIONS_MAX
 
 
+def test_who_sends_a_long_request_slowly_makes_room_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "ARRIVED_BYTES_MAX", 30)
+    admitted, (broker, busy, slow, short, last) = crowd(5)
+    broker.broker = busy.busy = True
+    assert admitted.begin(broker, 100) == []
+    assert [admitted.begin(each, 10) for each in (busy, slow, short)] == [[], [], []]
+    assert admitted.begin(last, 15) == [slow, short]
+    assert admitted.begin(last, 20) == []
+    assert len(admitted) == 3
+
+
 def test_nobody_takes_a_brokers_place() -> None:
     admitted, _ = crowd(CONNECTIONS_MAX, 100, authenticated=True, broker=True)
     new = slot("10.1.0.0", 1e6)
@@ -383,5 +396,27 @@ async def test_a_crowd_of_clients_leaves_the_brokers_connection_alone(
                         await first.call(ListGroupsRequest())
                     await second.call(ListGroupsRequest())
                     await broker.call(AlterPartitionRequest(1, 1))
+    finally:
+        daemon.state_log.close()
+
+
+async def test_long_requests_that_arrive_slowly_take_so_much_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "ARRIVED_BYTES_MAX", 1000)
+    monkeypatch.setattr(server, "AT_ONCE_BYTES_MAX", 500)
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    whole = encode_request(ListGroupsRequest(), 0, 1, "c") + bytes(900)
+    half = struct.pack("!ihhi", 900, ApiKey.METADATA, 1, 1)
+    try:
+        async with kafka_server(daemon) as port, calling(port) as slow, calling(port) as another:
+            for each in (slow, another, slow):
+                await each.send(struct.pack("!i", len(whole)) + whole)
+                await each.frame()
+            await slow.send(half)
+            await another.call(ListGroupsRequest())
+            await another.send(half)
+            with pytest.raises(HUNG_UP):
+                await slow.frame()
     finally:
         daemon.state_log.close()
