@@ -92,7 +92,7 @@ async def test_brokers_are_asked_for_a_few_callers_at_once(
         return pb.DescribeReplicasResponse()
 
     monkeypatch.setattr(replicas, "describe", describe)
-    asking, term = service(questions=None), term_of(rig, open_way=None)
+    asking, term = service(questions=None), term_of(rig, open_transport=None)
     async with asyncio.TaskGroup() as callers:
         for _ in range(3):
             callers.create_task(asking._describe_replicas(term, pb.DescribeReplicasRequest()))

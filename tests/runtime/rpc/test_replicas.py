@@ -33,7 +33,7 @@ def on_disk(*partitions: DescribeLogDirsPartition) -> DescribeLogDirsResult:
     return DescribeLogDirsResult(log_dir="/d", topics=[DescribeLogDirsTopic("t", list(partitions))])
 
 
-class Way:
+class Transport:
     """To brokers that are led by gRPC."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Disks:
     def __init__(self, cluster: Cluster, peers: dict[int, KafkaPeer]) -> None:
         self.cluster, self.peers = cluster, peers
         self.said: dict[int, DescribeLogDirsResponse] = {}
-        self.way = Way()
+        self.transport = Transport()
         for peer in peers.values():
             peer.versions[ApiKey.DESCRIBE_LOG_DIRS] = 4
             peer.answer = self.answer_of(peer)
@@ -75,7 +75,7 @@ class Disks:
 
     async def describe(self, *topics: str) -> Any:
         questions = BrokerQuestions("9001", Listeners("", "", "PLAINTEXT"), ClientSecurity())
-        return await replicas.describe(self.cluster, questions, lambda: self.way, topics)
+        return await replicas.describe(self.cluster, questions, lambda: self.transport, topics)
 
     async def rows(self, *topics: str) -> dict[tuple[str, int], list[tuple[int, int, int, bool]]]:
         answer = await self.describe(*topics)
@@ -165,11 +165,11 @@ async def test_a_broker_led_by_grpc_tells_too(disks: Disks) -> None:
     answer = await disks.describe("t")
     assert [(s.broker, s.why) for s in answer.silent] == [(2, "it is asleep")]
     told = control.LogDirReplica(topic="t", partition=0, size_bytes=700, offset_lag=3)
-    disks.way.answer = control.DescribeStateResponse(on_disk=[told])
+    disks.transport.answer = control.DescribeStateResponse(on_disk=[told])
     rows = await disks.rows("t")
     assert rows["t", 0][0] == (2, 700, 3, False)
-    assert [list(request.log_dirs.topics) for request in disks.way.asked] == [["t"], ["t"]]
-    assert disks.way.closed == 2, "also the one that had no answer"
+    assert [list(request.log_dirs.topics) for request in disks.transport.asked] == [["t"], ["t"]]
+    assert disks.transport.closed == 2, "also the one that had no answer"
 
 
 async def test_others_have_their_turns_while_many_replicas_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +178,10 @@ async def test_others_have_their_turns_while_many_replicas_are_told(monkeypatch:
     world.create_topic("t", {number: [1] for number in range(100)})
     rig = MachineHarness.active(world)
     rig.run()
-    way, turns = Way(), 0
-    way.answer = control.DescribeStateResponse()
+    transport, turns = Transport(), 0
+    transport.answer = control.DescribeStateResponse()
     for number in range(100):
-        way.answer.on_disk.add(topic="t", partition=number, size_bytes=1, offset_lag=0)
+        transport.answer.on_disk.add(topic="t", partition=number, size_bytes=1, offset_lag=0)
 
     async def others() -> None:
         nonlocal turns
@@ -191,7 +191,7 @@ async def test_others_have_their_turns_while_many_replicas_are_told(monkeypatch:
 
     questions = BrokerQuestions("9001", Listeners("", "", "PLAINTEXT"), ClientSecurity())
     counting = asyncio.create_task(others())
-    answer = await replicas.describe(rig.cluster, questions, lambda: way, ())
+    answer = await replicas.describe(rig.cluster, questions, lambda: transport, ())
     counting.cancel()
     assert [row.replicas[0].size_bytes for row in answer.partitions] == [1] * 100
     assert turns >= 20

@@ -180,7 +180,7 @@ def test_the_table_tells_by_which_seed_each_was_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first, second = list(FAULTS.values())[:2]
-    page = tmp_path / "page.md"
+    page = tmp_path / "page"
     rows = table.rows([Found(first, 900, "told", 1.0), Found(second, None, "", 1.0)])
     page.write_text("\n".join(["| command | does |", *rows]))
     monkeypatch.setattr(table, "PAGE", page)
