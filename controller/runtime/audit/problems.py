@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from controller.core.model import Cluster, Partition
+from controller.core.znode_paths import topic_path
 from controller.runtime.audit.auditor import Auditor
 from controller.runtime.audit.differences import Difference, Remedy, Side
 from controller.runtime.push.sender import Senders
@@ -67,7 +68,7 @@ def problems_of(
         for broker_id in sorted(involved)
         if (error := senders.refusal(broker_id, partition))
     ]
-    return [*refused, *(_differs(name, number, broker_id, d) for broker_id, d in known)]
+    return [*refused, *(_differs(cluster, broker_id, d) for broker_id, d in known)]
 
 
 def all_problems(
@@ -83,7 +84,7 @@ def all_problems(
         for held in audit.known.values():
             found = held.difference
             if not topics or found.topic in topics:
-                yield _differs(found.topic, found.partition, broker_id, found)
+                yield _differs(cluster, broker_id, found)
 
 
 def _refused(partition: Partition, broker_id: int, error: str) -> ReplicaProblem:
@@ -91,9 +92,24 @@ def _refused(partition: Partition, broker_id: int, error: str) -> ReplicaProblem
     return ReplicaProblem(partition.topic.name, partition.number, broker_id, ProblemKind.REFUSED, what, mend)
 
 
-def _differs(topic: str, number: int, broker_id: int, found: Difference) -> ReplicaProblem:
+def _differs(cluster: Cluster, broker_id: int, found: Difference) -> ReplicaProblem:
     mend = f"the controller: {found.remedy.value}"
     if found.remedy is Remedy.NONE:
-        mend = f"once its records are not needed, stop broker {broker_id}, move the folder away, and start it"
+        mend = (
+            f"if its records are needed, {_way_back(cluster, broker_id, found)}, before anything is written to the"
+            " topic (runbook 'ZooKeeper was restored from a backup');"
+            f" if not, stop broker {broker_id}, move the folder away, and start it"
+        )
     kind = ProblemKind.REPLICA_DIFFERS if found.side is Side.HOSTED else ProblemKind.METADATA_DIFFERS
-    return ReplicaProblem(topic, number, broker_id, kind, f"holds something else: {found}", mend)
+    what = f"holds something else: {found}"
+    return ReplicaProblem(found.topic, found.partition, broker_id, kind, what, mend)
+
+
+def _way_back(cluster: Cluster, broker_id: int, found: Difference) -> str:
+    """Of a replica that ZooKeeper does not know."""
+    topic = cluster.topics.get(found.topic)
+    if topic is None:
+        return f"create {topic_path(found.topic)} again, with its topic id and replicas"
+    if found.partition not in topic.partitions:
+        return f"add partition {found.partition} again, on the brokers that have it"
+    return f"move the partition to broker {broker_id}, too"

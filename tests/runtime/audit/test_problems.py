@@ -77,16 +77,26 @@ def test_each_refusal_says_what_would_mend_it(error: str, said: tuple[str, ...])
     assert [words for words in ("broker 3", *said) if words not in mend] == []
 
 
-@pytest.mark.parametrize("side", Side)
-def test_what_nothing_mends_is_moved_away_by_hand(side: Side) -> None:
-    found = Difference("x", 3, side, "nothing", "a replica", Remedy.NONE)
+@pytest.mark.parametrize(
+    ("topic", "partition", "kept"),
+    [
+        ("gone", 3, "create /brokers/topics/gone again, with its topic id and replicas"),
+        ("t", 9, "add partition 9 again, on the brokers that have it"),
+        ("t", 0, "move the partition to broker 2, too"),
+    ],
+)
+def test_of_what_nothing_mends_records_are_kept_or_moved_away_by_hand(
+    topic: str, partition: int, kept: str
+) -> None:
+    found = Difference(topic, partition, Side.HOSTED, "nothing", "a replica", Remedy.NONE)
     audit = BrokerAudit(7, known={found.key: Known(found)})
     auditor: Any = SimpleNamespace(brokers={2: audit})
     senders: Any = Refusing()
     (problem,) = all_problems(Rig().core.cluster, senders, auditor)
-    hosted = side is Side.HOSTED
-    assert problem.kind.value == ("replica differs" if hosted else "metadata differs")
+    assert problem.kind.value == "replica differs"
     assert problem.what == f"holds something else: {found}"
     assert problem.mend == (
-        "once its records are not needed, stop broker 2, move the folder away, and start it"
+        f"if its records are needed, {kept}, before anything is written to the topic"
+        " (runbook 'ZooKeeper was restored from a backup');"
+        " if not, stop broker 2, move the folder away, and start it"
     )
