@@ -97,9 +97,9 @@ class Admission:
                 break
         return closed
 
-    def begin(self, slot: Slot, size: int) -> list[Slot]:
-        """The connections to close for a long request, which are forgotten: those that were used least lately."""
-        slot.arriving = size
+    def begin(self, slot: Slot, size: int, now: float) -> list[Slot]:
+        """The connections to close for a long request, which are forgotten: those whose requests began first."""
+        slot.arriving, slot.used_at = size, now
         closed: list[Slot] = []
         arriving = [s for s in self._slots if s.arriving and not s.broker]
         others = iter(sorted((s for s in arriving if s is not slot), key=lambda s: (s.busy, s.used_at)))

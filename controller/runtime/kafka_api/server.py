@@ -134,17 +134,18 @@ class KafkaServer:
             # Cancelled by ``stop``: asyncio would print a traceback for each connection.
             log.debug("connection_ended", peer=peer)
         finally:
-            self._admission.leave(slot)
-            self._connections.pop(task, None)
             writer.close()
             try:
                 async with asyncio.timeout(TRANSFER_S):
                     await writer.wait_closed()
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError, asyncio.CancelledError):
                 pass
             finally:
                 # Else its descriptor and what was written stay until the other side has read it, or ends.
                 writer.transport.abort()
+                # Not before: until then it takes a descriptor, and memory.
+                self._admission.leave(slot)
+                self._connections.pop(task, None)
 
 
 class _Connection:
@@ -236,10 +237,14 @@ class _Connection:
             allowed = request_bytes_max(api_key)
             if size > allowed:
                 raise _HangUpError(f"a request of {size} bytes for API {api_key}: at most {allowed}")
-            for other in self._admission.begin(self._slot, size) if size > AT_ONCE_BYTES_MAX else ():
+            for other in self._begun(size):
                 log.warning("too_much_arrives", closed=other.address)
                 other.close()
             return beginning + await self._reader.readexactly(size - _BEGINNING.size)
+
+    def _begun(self, size: int) -> list[Slot]:
+        """The connections to close for a request that begins to arrive."""
+        return self._admission.begin(self._slot, size, time.monotonic()) if size > AT_ONCE_BYTES_MAX else []
 
     async def _size(self) -> bytes:
         """Raises TimeoutError once the connection is idle for too long."""

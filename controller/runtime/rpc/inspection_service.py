@@ -120,14 +120,21 @@ class InspectionService:
         self, term: Term, request: pb.DescribeReplicasRequest
     ) -> pb.DescribeReplicasResponse:
         async with self._asking:
+            self._check_term(term)
             answer = await replicas.describe(
                 term.machine.cluster, self._daemon.questions, term.open_transport, request.topics
             )
+        self._check_term(term)
         if answer.ByteSize() > _BYTES_MAX:
             raise InspectionRefusedError(
                 ErrorCode.INVALID_REQUEST, f"topics: the answer is over {_BYTES_MAX} bytes: name fewer"
             )
         return answer
+
+    def _check_term(self, term: Term) -> None:
+        """After others have had their turn."""
+        if self._daemon.term is not term:
+            raise AbandonedError("the controller resigned")
 
     # explanations
 

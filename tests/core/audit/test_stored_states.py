@@ -244,9 +244,10 @@ def test_of_a_deleted_state_that_is_created_again_the_isr_elects() -> None:
     rig.world.broker_down(1)
     rig.run()
     assert rig.partition().state is PartitionState.OFFLINE
-    rig.world.put_state("t", 0, state(1, [1, 2, 3], 5, 7))
+    rig.slow = {2, 3}
+    edit(rig, state(1, [1, 2, 3], 5, 0))
     check(rig)
-    assert (rig.stored()[0], rig.stored()[2]) == (2, [2, 3])
+    assert rig.stored() == (2, 7, [2, 3])
     assert rig.cluster.problems == {}
 
 

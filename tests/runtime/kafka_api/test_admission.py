@@ -108,11 +108,19 @@ def test_who_sends_a_long_request_slowly_makes_room_for_the_next_one(
     monkeypatch.setattr(admission, "ARRIVED_BYTES_MAX", 30)
     admitted, (broker, busy, slow, short, last) = crowd(5)
     broker.broker = busy.busy = True
-    assert admitted.begin(broker, 100) == []
-    assert [admitted.begin(each, 10) for each in (busy, slow, short)] == [[], [], []]
-    assert admitted.begin(last, 15) == [slow, short]
-    assert admitted.begin(last, 20) == []
+    assert admitted.begin(broker, 100, 10.0) == []
+    assert [admitted.begin(each, 10, 10.0) for each in (busy, slow, short)] == [[], [], []]
+    assert admitted.begin(last, 15, 10.0) == [slow, short]
+    assert admitted.begin(last, 20, 10.0) == []
     assert len(admitted) == 3
+
+
+def test_of_long_requests_the_one_that_began_first_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "ARRIVED_BYTES_MAX", 20)
+    admitted, (idle, slow, last) = crowd(3)
+    assert admitted.begin(slow, 10, 10.0) == []
+    assert admitted.begin(idle, 10, 11.0) == []
+    assert admitted.begin(last, 10, 12.0) == [slow]
 
 
 def test_nobody_takes_a_brokers_place() -> None:

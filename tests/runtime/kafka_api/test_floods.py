@@ -6,15 +6,17 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.security.setup import server_security
-from controller.runtime.kafka_api import server
+from controller.runtime.kafka_api import admission, server
 from controller.runtime.kafka_api.api_table import SERVED_VERSIONS
 from controller.runtime.kafka_api.call import Controller
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
@@ -60,20 +62,58 @@ async def test_requests_that_come_together_leave_the_loop_to_others(daemon: Daem
     assert turns >= 500
 
 
-async def test_the_descriptor_of_who_never_reads_is_freed(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "TRANSFER_S", 0.1)
+@asynccontextmanager
+async def silent(daemon: Daemon) -> AsyncIterator[tuple[server.KafkaServer, socket.socket]]:
+    """A server with little room for what it sends, and who is connected to it and never reads."""
     security = server_security(daemon.settings, daemon.read_node)
     asked = server.KafkaServer(Controller(daemon, SERVED_VERSIONS), security)
     port = await asked.start("127.0.0.1", 0)
     daemon.kafka_addresses = {"": ("127.0.0.1", port)}
     asked._servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    with socket.socket() as silent:
-        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         before = descriptors()
-        silent.connect(("127.0.0.1", port))
-        silent.sendall(asked_together(1000))
+        client.connect(("127.0.0.1", port))
         await until(lambda: descriptors() > before, "a connection")
-        await until(lambda: descriptors() == before, "its descriptor to be free")
+        yield asked, client
+        await until(lambda: descriptors() <= before, "its descriptor to be free")
     await asked.stop()
+
+
+async def hang_up(client: socket.socket) -> None:
+    """Let it have answers that do not leave, and something to hang up on."""
+    with capture_logs() as logs:
+        client.sendall(asked_together(100) + struct.pack("!i", -1))
+        await until(lambda: [line["event"] for line in logs] == ["hung_up"], "the end")
+
+
+async def test_the_descriptor_of_who_never_reads_is_freed(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "TRANSFER_S", 0.1)
+    async with silent(daemon) as (_, client):
+        client.sendall(asked_together(1000))
+
+
+async def test_who_does_not_read_the_last_answers_makes_room_for_the_next(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "TRANSFER_S", 3600.0)
+    monkeypatch.setattr(admission, "PER_ADDRESS_MAX", 1)
+    async with silent(daemon) as (_, client):
+        await hang_up(client)
+        async with calling(client.getpeername()[1]) as caller:
+            await caller.call(ApiVersionsRequest(), 0)
+
+
+async def test_a_server_that_stops_waits_for_nobody_who_does_not_read(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "TRANSFER_S", 3600.0)
+    async with silent(daemon) as (asked, client):
+        await hang_up(client)
+        before = descriptors()
+        await asked.stop()
+        await until(
+            lambda: descriptors() == before - 2, "the server's descriptor and the connection's to be free"
+        )

@@ -92,7 +92,8 @@ async def test_brokers_are_asked_for_a_few_callers_at_once(
         return pb.DescribeReplicasResponse()
 
     monkeypatch.setattr(replicas, "describe", describe)
-    asking, term = service(questions=None), term_of(rig, open_transport=None)
+    term = term_of(rig, open_transport=None)
+    asking = service(questions=None, term=term)
     async with asyncio.TaskGroup() as callers:
         for _ in range(3):
             callers.create_task(asking._describe_replicas(term, pb.DescribeReplicasRequest()))
@@ -102,6 +103,32 @@ async def test_brokers_are_asked_for_a_few_callers_at_once(
         assert asked.locked()
         answer.set()
         await asked.acquire()
+
+
+async def test_after_a_term_nobody_is_told_of_its_replicas_and_no_broker_is_asked(
+    rig: MachineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "CALLERS_MAX", 1)
+    asked, answer = asyncio.Semaphore(0), asyncio.Event()
+
+    async def describe(*_: Any) -> pb.DescribeReplicasResponse:
+        asked.release()
+        await answer.wait()
+        return pb.DescribeReplicasResponse()
+
+    monkeypatch.setattr(replicas, "describe", describe)
+    term = term_of(rig, open_transport=None)
+    asking = service(questions=None, term=term)
+    callers = [
+        asyncio.create_task(asking._describe_replicas(term, pb.DescribeReplicasRequest())) for _ in range(2)
+    ]
+    await asked.acquire()
+    asking._daemon.term = term_of(rig)
+    answer.set()
+    for caller in callers:
+        with pytest.raises(AbandonedError):
+            await caller
+    assert asked.locked()
 
 
 # --- explanations ----------------------------------------------------------------------------------------------
