@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler as Answering
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -103,7 +102,7 @@ def application(daemon: Daemon, connections_max: int) -> web.Application:
     return app
 
 
-def _index(paths: Mapping[str, str]) -> Answering:
+def _index(paths: Mapping[str, str]) -> Handler:
     async def index(_: web.Request) -> web.StreamResponse:
         return web.Response(text="".join(f"{path}  {words}\n" for path, words in paths.items()))
 

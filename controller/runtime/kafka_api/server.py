@@ -56,6 +56,8 @@ log = structlog.get_logger(__name__)
 
 #: How long one request may take to arrive once it began, and a response to leave.
 TRANSFER_S = 30.0
+#: How long what is written may take to leave when the server stops.
+LEAVING_S = 0.5
 #: Longer requests and their responses are decoded and encoded in a thread; so are responses about more topics, where no
 #: request bounds them.
 AT_ONCE_BYTES_MAX, AT_ONCE_TOPICS_MAX = 2**16, 20
@@ -89,6 +91,10 @@ class KafkaServer:
     async def stop(self) -> None:
         for server in self._servers:
             server.close()
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(set(self._connections), timeout=LEAVING_S)
         await end_all(self._connections)
         self._pool.worker.shutdown(wait=False)
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -80,7 +80,7 @@ async def silent(daemon: Daemon) -> AsyncIterator[tuple[server.KafkaServer, sock
     await asked.stop()
 
 
-async def hang_up(client: socket.socket) -> None:
+async def hang_up(_: server.KafkaServer, client: socket.socket) -> None:
     """Let it have answers that do not leave, and something to hang up on."""
     with capture_logs() as logs:
         client.sendall(asked_together(100) + struct.pack("!i", -1))
@@ -100,20 +100,30 @@ async def test_who_does_not_read_the_last_answers_makes_room_for_the_next(
 ) -> None:
     monkeypatch.setattr(server, "TRANSFER_S", 3600.0)
     monkeypatch.setattr(admission, "PER_ADDRESS_MAX", 1)
-    async with silent(daemon) as (_, client):
-        await hang_up(client)
+    async with silent(daemon) as (asked, client):
+        await hang_up(asked, client)
         async with calling(client.getpeername()[1]) as caller:
             await caller.call(ApiVersionsRequest(), 0)
 
 
+async def wait_to_be_read(asked: server.KafkaServer, client: socket.socket) -> None:
+    """Let it have more answers than leave."""
+    client.sendall(asked_together(1000))
+    await until(lambda: any(slot.busy for slot in asked._admission._slots), "an answer that waits")
+
+
+@pytest.mark.parametrize("begin", [hang_up, wait_to_be_read])
 async def test_a_server_that_stops_waits_for_nobody_who_does_not_read(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    begin: Callable[[server.KafkaServer, socket.socket], Awaitable[None]],
+    daemon: Daemon,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server, "TRANSFER_S", 3600.0)
     async with silent(daemon) as (asked, client):
-        await hang_up(client)
+        await begin(asked, client)
         before = descriptors()
-        await asked.stop()
+        async with asyncio.timeout(60):
+            await asked.stop()
         await until(
             lambda: descriptors() == before - 2, "the server's descriptor and the connection's to be free"
         )
