@@ -32,7 +32,7 @@ _OF_STRANGERS = frozenset(
         "not_authenticated",
         "refused",
         "too_many_connections",
-        "too_much_arrives",
+        "too_much_held",
     }
 )
 

@@ -27,8 +27,9 @@ REQUEST_BYTES_MAX = 2 * 2**20
 #: For requests that grow with the number of partitions: AlterPartition has some 55 bytes for each that a broker leads,
 #: CreateTopics some 30 for each with three replicas. So 190,000 and 350,000 partitions fit.
 GROWING_REQUEST_BYTES_MAX = 10 * 2**20
-#: Bytes of all long requests that have begun to arrive and are not answered yet, without those of brokers.
-ARRIVED_BYTES_MAX = 256 * 2**20
+#: Bytes of all long requests that have begun to arrive and are not answered yet, and of long responses that have not
+#: left, without those of brokers.
+HELD_BYTES_MAX = 256 * 2**20
 _GROWING = frozenset(
     {
         ApiKey.ALTER_PARTITION,
@@ -55,8 +56,8 @@ def request_bytes_max(api_key: int) -> int:
 @dataclass(eq=False)
 class Slot:
     """One connection. ``used_at``: when its last request began or ended, seconds. ``broker``: it sent a cluster action
-    that was authorised. ``busy``: a request is being answered. ``arriving``: the bytes of a long request that has
-    begun to arrive, until it is answered."""
+    that was authorised. ``busy``: a request is being answered. ``held``: the bytes of a long request that has begun
+    to arrive, until it is answered, then of a long response, until it has left."""
 
     address: str
     used_at: float
@@ -64,7 +65,7 @@ class Slot:
     authenticated: bool = False
     broker: bool = False
     busy: bool = False
-    arriving: int = 0
+    held: int = 0
 
 
 class Admission:
@@ -97,15 +98,14 @@ class Admission:
                 break
         return closed
 
-    def begin(self, slot: Slot, size: int, now: float) -> list[Slot]:
-        """The connections to close for a long request, which are forgotten: those whose requests began first."""
-        slot.arriving, slot.used_at = size, now
+    def hold(self, slot: Slot, size: int, now: float) -> list[Slot]:
+        """The connections to close for a long request or response, which are forgotten: those whose own began first."""
+        slot.held, slot.used_at = size, now
         closed: list[Slot] = []
-        arriving = [s for s in self._slots if s.arriving and not s.broker]
-        others = iter(sorted((s for s in arriving if s is not slot), key=lambda s: (s.busy, s.used_at)))
-        while sum(s.arriving for s in arriving) > ARRIVED_BYTES_MAX:
-            oldest = next(others)
-            arriving.remove(oldest)
+        holding = [s for s in self._slots if s.held and not s.broker]
+        others = iter(sorted((s for s in holding if s is not slot), key=lambda s: (s.busy, s.used_at)))
+        while sum(s.held for s in holding) > HELD_BYTES_MAX and (oldest := next(others, None)) is not None:
+            holding.remove(oldest)
             del self._slots[oldest]
             closed.append(oldest)
         return closed

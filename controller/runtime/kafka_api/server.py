@@ -136,7 +136,11 @@ class KafkaServer:
             log.warning("refused", peer=peer, why=str(error))
         except MalformedMessageError as error:
             log.warning("malformed_request", peer=peer, problem=str(error))
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        except TimeoutError:
+            # Who does not read in time will not read what is left.
+            writer.transport.abort()
+            log.debug("connection_ended", peer=peer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             # Cancelled by ``stop``: asyncio would print a traceback for each connection.
             log.debug("connection_ended", peer=peer)
         finally:
@@ -209,7 +213,9 @@ class _Connection:
                 answer, close_after_s = await self._answer(authentication, frame)
             if close_after_s is not None:
                 await asyncio.sleep(close_after_s)
+            self._hold(len(answer))
             self._writer.write(_SIZE.pack(len(answer)) + answer)
+            del answer
             async with asyncio.timeout(TRANSFER_S):
                 await self._writer.drain()
         # Requests that have arrived together are read, answered and written without waiting: the loop is others', too.
@@ -222,7 +228,7 @@ class _Connection:
         try:
             yield
         finally:
-            self._slot.busy, self._slot.used_at, self._slot.arriving = False, time.monotonic(), 0
+            self._slot.busy, self._slot.used_at, self._slot.held = False, time.monotonic(), 0
 
     async def _frame(self, known: bool) -> bytes | None:
         """The next request without its size; None at the end. ``known``: the caller is authenticated.
@@ -243,14 +249,16 @@ class _Connection:
             allowed = request_bytes_max(api_key)
             if size > allowed:
                 raise _HangUpError(f"a request of {size} bytes for API {api_key}: at most {allowed}")
-            for other in self._begun(size):
-                log.warning("too_much_arrives", closed=other.address)
-                other.close()
+            self._hold(size)
             return beginning + await self._reader.readexactly(size - _BEGINNING.size)
 
-    def _begun(self, size: int) -> list[Slot]:
-        """The connections to close for a request that begins to arrive."""
-        return self._admission.begin(self._slot, size, time.monotonic()) if size > AT_ONCE_BYTES_MAX else []
+    def _hold(self, size: int) -> None:
+        """Of a request that begins to arrive, or a response that begins to leave: others make room for a long one."""
+        if size <= AT_ONCE_BYTES_MAX:
+            return
+        for other in self._admission.hold(self._slot, size, time.monotonic()):
+            log.warning("too_much_held", closed=other.address)
+            other.close()
 
     async def _size(self) -> bytes:
         """Raises TimeoutError once the connection is idle for too long."""

@@ -105,22 +105,22 @@ def test_a_full_server_closes_the_longest_idle_that_is_no_broker_and_is_not_bein
 def test_who_sends_a_long_request_slowly_makes_room_for_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(admission, "ARRIVED_BYTES_MAX", 30)
+    monkeypatch.setattr(admission, "HELD_BYTES_MAX", 30)
     admitted, (broker, busy, slow, short, last) = crowd(5)
     broker.broker = busy.busy = True
-    assert admitted.begin(broker, 100, 10.0) == []
-    assert [admitted.begin(each, 10, 10.0) for each in (busy, slow, short)] == [[], [], []]
-    assert admitted.begin(last, 15, 10.0) == [slow, short]
-    assert admitted.begin(last, 20, 10.0) == []
+    assert admitted.hold(broker, 100, 10.0) == []
+    assert [admitted.hold(each, 10, 10.0) for each in (busy, slow, short)] == [[], [], []]
+    assert admitted.hold(last, 15, 10.0) == [slow, short]
+    assert admitted.hold(last, 20, 10.0) == []
     assert len(admitted) == 3
 
 
 def test_of_long_requests_the_one_that_began_first_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "ARRIVED_BYTES_MAX", 20)
+    monkeypatch.setattr(admission, "HELD_BYTES_MAX", 20)
     admitted, (idle, slow, last) = crowd(3)
-    assert admitted.begin(slow, 10, 10.0) == []
-    assert admitted.begin(idle, 10, 11.0) == []
-    assert admitted.begin(last, 10, 12.0) == [slow]
+    assert admitted.hold(slow, 10, 10.0) == []
+    assert admitted.hold(idle, 10, 11.0) == []
+    assert admitted.hold(last, 10, 12.0) == [slow]
 
 
 def test_nobody_takes_a_brokers_place() -> None:
@@ -411,7 +411,7 @@ async def test_a_crowd_of_clients_leaves_the_brokers_connection_alone(
 async def test_long_requests_that_arrive_slowly_take_so_much_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "ARRIVED_BYTES_MAX", 1000)
+    monkeypatch.setattr(admission, "HELD_BYTES_MAX", 1000)
     monkeypatch.setattr(server, "AT_ONCE_BYTES_MAX", 500)
     daemon = Daemon(Settings(state_log_dir=tmp_path))
     whole = encode_request(ListGroupsRequest(), 0, 1, "c") + bytes(900)

@@ -91,8 +91,8 @@ async def test_the_descriptor_of_who_never_reads_is_freed(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "TRANSFER_S", 0.1)
-    async with silent(daemon) as (_, client):
-        client.sendall(asked_together(1000))
+    async with silent(daemon) as (asked, client):
+        await hang_up(asked, client)
 
 
 async def test_who_does_not_read_the_last_answers_makes_room_for_the_next(
@@ -110,6 +110,30 @@ async def wait_to_be_read(asked: server.KafkaServer, client: socket.socket) -> N
     """Let it have more answers than leave."""
     client.sendall(asked_together(1000))
     await until(lambda: any(slot.busy for slot in asked._admission._slots), "an answer that waits")
+
+
+async def test_what_was_not_read_in_time_is_not_kept_for_as_long_again(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "TRANSFER_S", 1.0)
+    async with silent(daemon) as (asked, client):
+        await wait_to_be_read(asked, client)
+        monkeypatch.setattr(server, "TRANSFER_S", 3600.0)
+
+
+async def test_who_does_not_read_long_answers_makes_room_for_those_of_others(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "TRANSFER_S", 3600.0)
+    monkeypatch.setattr(server, "AT_ONCE_BYTES_MAX", 100)
+    async with silent(daemon) as (asked, client):
+        await wait_to_be_read(asked, client)
+        (waiting,) = asked._admission._slots
+        monkeypatch.setattr(admission, "HELD_BYTES_MAX", waiting.held)
+        with capture_logs() as logs:
+            async with calling(client.getpeername()[1]) as caller:
+                await caller.call(ApiVersionsRequest(), 0)
+        assert [line["event"] for line in logs][:1] == ["too_much_held"]
 
 
 @pytest.mark.parametrize("begin", [hang_up, wait_to_be_read])
