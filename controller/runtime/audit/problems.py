@@ -96,7 +96,7 @@ def _differs(cluster: Cluster, broker_id: int, found: Difference) -> ReplicaProb
     mend = f"the controller: {found.remedy.value}"
     if found.remedy is Remedy.NONE:
         mend = (
-            f"if its records are needed, {_way_back(cluster, broker_id, found)}, before anything is written to the"
+            f"if its records are needed, {_recovery(cluster, broker_id, found)}, before anything is written to the"
             " topic (runbook 'ZooKeeper was restored from a backup');"
             f" if not, stop broker {broker_id}, move the folder away, and start it"
         )
@@ -105,8 +105,8 @@ def _differs(cluster: Cluster, broker_id: int, found: Difference) -> ReplicaProb
     return ReplicaProblem(found.topic, found.partition, broker_id, kind, what, mend)
 
 
-def _way_back(cluster: Cluster, broker_id: int, found: Difference) -> str:
-    """Of a replica that ZooKeeper does not know."""
+def _recovery(cluster: Cluster, broker_id: int, found: Difference) -> str:
+    """How the records of a replica that ZooKeeper does not know are kept."""
     topic = cluster.topics.get(found.topic)
     if topic is None:
         return f"create {topic_path(found.topic)} again, with its topic id and replicas"

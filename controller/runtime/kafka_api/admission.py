@@ -101,13 +101,15 @@ class Admission:
     def hold(self, slot: Slot, size: int, now: float) -> list[Slot]:
         """The connections to close for a long request or response, which are forgotten: those whose own began first."""
         slot.held, slot.used_at = size, now
-        closed: list[Slot] = []
         holding = [s for s in self._slots if s.held and not s.broker]
-        others = iter(sorted((s for s in holding if s is not slot), key=lambda s: (s.busy, s.used_at)))
-        while sum(s.held for s in holding) > HELD_BYTES_MAX and (oldest := next(others, None)) is not None:
-            holding.remove(oldest)
-            del self._slots[oldest]
-            closed.append(oldest)
+        excess = sum(s.held for s in holding) - HELD_BYTES_MAX
+        closed: list[Slot] = []
+        for other in sorted((s for s in holding if s is not slot), key=lambda s: (s.busy, s.used_at)):
+            if excess <= 0:
+                break
+            excess -= other.held
+            del self._slots[other]
+            closed.append(other)
         return closed
 
     def leave(self, slot: Slot) -> None:

@@ -25,7 +25,12 @@ from controller.runtime.observe.loop_lag import AT_ONCE, given_way, in_turns
 from controller.runtime.push.messages import endpoints_of
 from controller.runtime.rpc.access import Stream
 from controller.runtime.rpc.history_service import HistoryService
-from controller.runtime.rpc.inspection_service import InspectionRefusedError, InspectionService, Look
+from controller.runtime.rpc.inspection_service import (
+    InspectionRefusedError,
+    InspectionService,
+    Look,
+    check_leading,
+)
 from controller.runtime.rpc.leadership_service import LeadershipService
 from controller.runtime.rpc.methods import ADMIN_SERVICE, ASKED, Asked, response_of
 from controller.runtime.rpc.plan_queue import AbandonedError, BusyError
@@ -158,7 +163,7 @@ class AdminService:
         """The active controller's view. Others answer NOT_CONTROLLER with the last known controller id."""
         cluster = term.machine.cluster
         counts = await state.census(cluster)
-        self._check_leading(term)
+        check_leading(self._daemon, term)
         return pb.DescribeClusterResponse(
             controller_id=self._daemon.current_controller,
             controller_epoch=term.won.epoch,
@@ -181,13 +186,8 @@ class AdminService:
         cluster = term.machine.cluster
         topics = list(cluster.topics.values())
         found = await given_way(offline_brokers(cluster, term.machine.settings, topics=topics))
-        self._check_leading(term)
+        check_leading(self._daemon, term)
         return describe(cluster, found)
-
-    def _check_leading(self, term: Term) -> None:
-        """After others have had their turn."""
-        if self._leading() is not term:
-            raise AbandonedError("the controller resigned")
 
 
 async def _shown(method: Asked, reply: Any) -> Message:

@@ -66,6 +66,12 @@ class InspectionRefusedError(ControllerError):
 Look = Callable[[Term, Any], Awaitable[Message]]
 
 
+def check_leading(daemon: Daemon, term: Term) -> None:
+    """After others have had their turn. Raises AbandonedError when the term is over."""
+    if not daemon.active or daemon.term is not term:
+        raise AbandonedError("the controller resigned")
+
+
 class InspectionService:
     """Handlers run on the daemon's event loop, between its steps."""
 
@@ -120,21 +126,16 @@ class InspectionService:
         self, term: Term, request: pb.DescribeReplicasRequest
     ) -> pb.DescribeReplicasResponse:
         async with self._asking:
-            self._check_term(term)
+            check_leading(self._daemon, term)
             answer = await replicas.describe(
                 term.machine.cluster, self._daemon.questions, term.open_transport, request.topics
             )
-        self._check_term(term)
+        check_leading(self._daemon, term)
         if answer.ByteSize() > _BYTES_MAX:
             raise InspectionRefusedError(
                 ErrorCode.INVALID_REQUEST, f"topics: the answer is over {_BYTES_MAX} bytes: name fewer"
             )
         return answer
-
-    def _check_term(self, term: Term) -> None:
-        """After others have had their turn."""
-        if self._daemon.term is not term:
-            raise AbandonedError("the controller resigned")
 
     # explanations
 

@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.again:
         known = table.seeds()
         seeds: dict[str, Sequence[int]] = {name: [known[name]] for name in names if name in known}
+        if without := [name for name in names if name not in known]:
+            print(f"without a seed in the table, not tried: {', '.join(without)}", flush=True)
     else:
         seeds = dict.fromkeys(names, range(1, chosen.seeds_max + 1))
     results: list[Found] = []
