@@ -177,6 +177,7 @@ class Broker:
                 settings.supported_features,
                 tuple(self._data_dirs.ids.values()),
                 self._data_dirs.previous_broker_epoch,
+                self._data_dirs.cluster_id,
             ),
             settings.zookeeper,
             Timeouts(settings.session_timeout_ms, settings.connection_timeout_ms),
@@ -184,6 +185,7 @@ class Broker:
             self._end_from_thread,
             store.session,
             self._zookeeper_access,
+            self._joined,
         )
         self._registrar.start()
         if self._unopened or self._data_dirs.failed:
@@ -268,6 +270,11 @@ class Broker:
             self._ended.set_result(None)
         else:
             self._ended.set_exception(error)
+
+    def _joined(self, cluster_id: str) -> None:
+        """On the registrar's thread."""
+        for error in self._data_dirs.join(cluster_id):
+            _log.error("cluster.id not written: the next start tries again", why=str(error))
 
     def _registered_from_thread(self, broker_epoch: int) -> None:
         self._handlers.registered(broker_epoch)

@@ -32,8 +32,8 @@ class DataDirs:
     ) -> None:
         """Open or create each of them. ``ignored`` and ``synced``: see `DataDir`.
 
-        Raises StorageFault when none can be used, another broker has locked one, or a partition is in two of them;
-        SettingError when one belongs to another broker id.
+        Raises StorageFault when none can be used, another broker has locked one, a partition is in two of them,
+        or two belong to different clusters; SettingError when one belongs to another broker id.
         """
         self._dirs: dict[Path, DataDir] = {}
         self.failed: dict[Path, str] = {}
@@ -47,6 +47,7 @@ class DataDirs:
                 raise StorageFault("; ".join(self.failed.values()))
             for path, directory in self._dirs.items():
                 self._take(path, directory)
+            self.cluster_id = self._common_cluster_id()
         except BaseException:
             self.close()
             raise
@@ -74,6 +75,27 @@ class DataDirs:
                     " that is not wanted"
                 )
             self.found.append(replica)
+
+    def _common_cluster_id(self) -> str:
+        """Empty: the data belongs to no cluster yet. Raises StorageFault."""
+        found = {directory.cluster_id: path for path, directory in self._dirs.items()}
+        found.pop("", None)
+        if len(found) > 1:
+            texts = [f"{path} to cluster {cluster_id[:80]}" for cluster_id, path in found.items()]
+            raise StorageFault(
+                f"data directories belong to different clusters (cluster.id in meta.properties): {'; '.join(texts)}"
+            )
+        return next(iter(found), "")
+
+    def join(self, cluster_id: str) -> list[OSError]:
+        """The data belongs to this cluster from here on. Returns why directories could not note it."""
+        errors = []
+        for path in self.working:
+            try:
+                self._dirs[path].join(cluster_id)
+            except OSError as error:
+                errors.append(error)
+        return errors
 
     @property
     def incarnation(self) -> Incarnation:

@@ -2,7 +2,7 @@
 
 ::
 
-    DIR/meta.properties             directory.id: random, of this directory and what is in it (KIP-858)
+    DIR/meta.properties             directory.id: random, of this directory and what is in it (KIP-858); cluster.id
     DIR/.kafka_cleanshutdown        the broker epoch of a process that has flushed all and stopped (KIP-966)
     DIR/.boot-id                    of the machine, at the last start; and whether that process flushes each write
 
@@ -43,7 +43,8 @@ class DataIdentity(NamedTuple):
     previous_broker_epoch: int = NO_EPOCH
 
 
-def new_directory_id() -> str:
+def random_uuid() -> str:
+    """As Kafka writes ids of clusters, topics and directories: 22 characters of URL-safe base64."""
     return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
@@ -73,7 +74,7 @@ def begin(directory: Path, directory_id: str | None) -> DataIdentity:
     kept = kept_all(
         clean=clean, synced=flushing == _SYNCED, boot_before=boot_before, boot_now=_read(_BOOT_ID_FILE)
     )
-    return DataIdentity(directory_id if directory_id and kept else new_directory_id(), epoch)
+    return DataIdentity(directory_id if directory_id and kept else random_uuid(), epoch)
 
 
 def started(directory: Path, *, synced: bool) -> None:

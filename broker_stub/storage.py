@@ -4,7 +4,7 @@
 
     DIR/.lock                       held while a broker runs
     DIR/.incarnations               of this broker and its former processes (`proto.incarnations`)
-    DIR/meta.properties             broker.id and directory.id, as Kafka writes them
+    DIR/meta.properties             broker.id, directory.id and cluster.id, as Kafka writes them
     DIR/.kafka_cleanshutdown, .boot-id  how the last process ended (`broker_stub.data_identity`)
     DIR/replica-states.jsonl        the journal (`broker_stub.control.journal`)
     DIR/*-checkpoint                see `broker_stub.log.directory`
@@ -169,14 +169,14 @@ class DataDir:
         Raises StorageFault when it cannot be used, DirectoryInUse when another broker has locked it, SettingError when
         it belongs to another broker id.
         """
-        self.path = path
+        self.path, self._broker_id = path, broker_id
         self._dir_fd = self._lock_fd = -1
         self._journal: Journal | None = None
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._dir_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             self._lock()
-            self.identity = self._claim(broker_id, synced)
+            self.identity = self._claim(synced)
             self.incarnation = incarnations.begin(path, incarnation)
             contents = read_contents(path, ignored)
             self._journal = Journal(path / FILE_NAME, contents.replicas)
@@ -203,20 +203,33 @@ class DataDir:
                 f"data directory {self.path} is in use by another broker ({error})"
             ) from None
 
-    def _claim(self, broker_id: int, synced: bool) -> DataIdentity:
+    def _claim(self, synced: bool) -> DataIdentity:
         """Raises SettingError, OSError."""
         found, directory_id = read_broker_id(self.path), read_directory_id(self.path)
         file = self.path / META_PROPERTIES
-        if found not in (None, broker_id):
+        if found not in (None, self._broker_id):
             raise SettingError(
-                "broker_id", broker_id, f"{found}: {file} says this directory is that broker's"
+                "broker_id", self._broker_id, f"{found}: {file} says this directory is that broker's"
             )
+        #: The cluster that the data belongs to; empty: none yet.
+        self.cluster_id = (_read_properties(file) or {}).get("cluster.id", "").strip()
         identity = data_identity.begin(self.path, directory_id)
         if identity.directory_id != directory_id:
-            lines = ("version=0", f"broker.id={broker_id}", f"directory.id={identity.directory_id}", "")
-            write_atomically(file, "\n".join(lines).encode())
+            self._write_properties(identity.directory_id, self.cluster_id)
         data_identity.started(self.path, synced=synced)
         return identity
+
+    def join(self, cluster_id: str) -> None:
+        """The data belongs to this cluster from here on. Raises OSError."""
+        if cluster_id != self.cluster_id and not self.lost():
+            self._write_properties(self.identity.directory_id, cluster_id)
+            self.cluster_id = cluster_id
+
+    def _write_properties(self, directory_id: str, cluster_id: str) -> None:
+        lines = ["version=0", f"broker.id={self._broker_id}", f"directory.id={directory_id}"]
+        if cluster_id:
+            lines.append(f"cluster.id={cluster_id}")
+        write_atomically(self.path / META_PROPERTIES, "\n".join([*lines, ""]).encode())
 
     def stopped_cleanly(self, broker_epoch: int) -> None:
         """All logs are flushed and closed, and nothing more is written. Raises OSError."""

@@ -43,6 +43,7 @@ ONLY_IN = {
         "proto/zookeeper_access.py",
         "broker_stub/zookeeper/registration.py",
         "broker_stub/zookeeper/client.py",
+        "broker_stub/zookeeper/cluster_id.py",
     ),
     "grpc": (
         "controller/runtime/push/grpc_transport.py",

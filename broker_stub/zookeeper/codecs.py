@@ -20,6 +20,7 @@ from proto.texts import in_words
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 #: Its version counts the ids that were given to brokers without one.
 BROKER_SEQUENCE = "/brokers/seqid"
@@ -52,6 +53,7 @@ PERSISTENT_PATHS = (
 _INT_MAX = 2**31 - 1
 _QUOTED_BYTES_MAX = 80
 _HOST_CHARACTERS_MAX = 255
+_CLUSTER_ID = re.compile(r"[!-~]{1,255}")
 _Id = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 _Epoch = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 
@@ -67,6 +69,10 @@ class MalformedZnode(BrokerError):  # noqa: N818  (the writer's fault)
 class _Controller(msgspec.Struct):
     brokerid: _Id
     endpoint: str = ""
+
+
+class _ClusterId(msgspec.Struct):
+    id: str
 
 
 class _Registrant(msgspec.Struct):
@@ -178,6 +184,19 @@ def decode_epoch(data: bytes) -> int:
         problem = f"{text[:_QUOTED_BYTES_MAX]!r}: must be a decimal number from 0 to {_INT_MAX}"
         raise MalformedZnode(CONTROLLER_EPOCH, problem)
     return int(text)
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """Raises MalformedZnode."""
+    found = _decode(CLUSTER_ID, data, _ClusterId).id
+    if not _CLUSTER_ID.fullmatch(found):
+        problem = f"id = {found[:_QUOTED_BYTES_MAX]!r}: must be 1 to 255 ASCII characters without spaces"
+        raise MalformedZnode(CLUSTER_ID, problem)
+    return found
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return msgspec.json.encode({"version": "1", "id": cluster_id})
 
 
 def decode_registrant(data: bytes) -> tuple[str, str]:

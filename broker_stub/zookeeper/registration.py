@@ -30,8 +30,10 @@ from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
+from broker_stub.data_identity import random_uuid
 from broker_stub.errors import RegistrationFault
 from broker_stub.zookeeper import codecs
+from broker_stub.zookeeper.cluster_id import make_cluster_id, read_cluster_id
 from proto.addresses import join_address
 from proto.incarnations import Incarnation
 from proto.zookeeper_access import OPEN_ACCESS, Client, ZooKeeperAccess
@@ -66,7 +68,8 @@ class Identity(NamedTuple):
     """The content of the registration. ``rack`` None: no rack; ``features``: (name, min version, max version).
 
     ``incarnation``: of this process, and of its former selves, whose registrations are deleted at once.
-    ``directories``, ``previous_broker_epoch``: of its data (`broker_stub.data_identity`).
+    ``directories``, ``previous_broker_epoch``: of its data (`broker_stub.data_identity`); ``cluster_id``: the cluster
+    that the data belongs to, empty: none yet.
     """
 
     broker_id: int
@@ -77,10 +80,11 @@ class Identity(NamedTuple):
     features: tuple[tuple[str, int, int], ...] = ()
     directories: tuple[str, ...] = ()
     previous_broker_epoch: int = -1
+    cluster_id: str = ""
 
     def encode(self, timestamp_ms: int, session_timeout_ms: int) -> bytes:
-        """Registration of version 5 (reference, section 1.1), and our own fields: incarnation, data, and the session
-        timeout, from which the controller computes the last sign of a broker that is gone."""
+        """Registration of version 5 (reference, section 1.1), and our own fields: incarnation, data, the session
+        timeout, from which the controller computes the last sign of a broker that is gone, and the cluster."""
         value: dict[str, Any] = {
             "version": 5,
             "host": self.host,
@@ -96,6 +100,7 @@ class Identity(NamedTuple):
         value["directories"] = self.directories
         value["previous_broker_epoch"] = self.previous_broker_epoch
         value["session_timeout_ms"] = session_timeout_ms
+        value["cluster_id"] = self.cluster_id
         return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -121,7 +126,8 @@ class _Stopped(Exception):  # noqa: N818
 class Registrar:
     """Keeps broker ``identity`` registered until stopped.
 
-    The callbacks run on the registrar's thread and must not block. ``on_session`` is called with the client of a
+    The callbacks run on the registrar's thread and must not block. ``on_cluster`` is told once in which cluster the
+    broker is, before it registers. ``on_session`` is called with the client of a
     session after the registration, before ``on_registered(broker_epoch)``, and with None when the session is over. The
     client may be used from any thread and must not be stopped. After ``on_failed(error)`` the registrar does nothing
     more.
@@ -136,8 +142,10 @@ class Registrar:
         on_failed: Callable[[BaseException], None],
         on_session: Callable[[KazooClient | None], None] = lambda _client: None,
         access: ZooKeeperAccess = OPEN_ACCESS,
+        on_cluster: Callable[[str], None] = lambda _cluster_id: None,
     ) -> None:
         self._identity, self._connect, self._timeouts = identity, connect, timeouts
+        self._on_cluster, self._joined = on_cluster, False
         self._on_registered, self._on_failed, self._on_session = on_registered, on_failed, on_session
         self._access = access
         self._path = f"{codecs.BROKER_IDS}/{identity.broker_id}"
@@ -280,6 +288,8 @@ class Registrar:
         reported, refusals = False, 0
         while True:
             try:
+                if not self._joined:
+                    self._join_cluster(client)
                 self._enter_chroot(client)
                 _make_paths(client)
                 epoch, other = self._try_register(client, session_id)
@@ -309,6 +319,24 @@ class Registrar:
                 )
                 reported = True
             self._next_event(client, _RETRY_PAUSE_S / 2)
+
+    def _join_cluster(self, client: KazooClient) -> None:
+        """As Kafka's brokers do, once in a process: a ZooKeeper that lost all while brokers run does not end them.
+
+        Raises RegistrationFault when the data belongs to another cluster.
+        """
+        known = self._identity.cluster_id
+        try:
+            found = read_cluster_id(client, self._chroot, known, _CALL_TIMEOUT_S)
+            if not found:
+                self._enter_chroot(client)
+                found = make_cluster_id(client, known or random_uuid(), _CALL_TIMEOUT_S)
+        except codecs.MalformedZnode as error:
+            _log.error("it is not known in which cluster this broker is: registering", why=str(error))
+        else:
+            self._identity = self._identity._replace(cluster_id=found)
+            self._on_cluster(found)
+        self._joined = True
 
     def _enter_chroot(self, client: KazooClient) -> None:
         """Create the chroot, which kazoo expects to exist, and use it from here on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -82,7 +83,6 @@ def failover(context: EventContext) -> Handler[None]:
     timings = _Phases(context)
     yield from features.reconcile(context)
     yield from timings.done("feature", 1)
-    yield from _assure_cluster_id(context)
     yield from configs.load(context)
     yield from dynamic_settings.load(context)
     yield from automatic_maintenance.load(context)
@@ -104,6 +104,7 @@ def failover(context: EventContext) -> Handler[None]:
             for b, found in cluster.brokers.items()
         ]
     )
+    yield from _assure_cluster_id(context)
     yield from timings.done("brokers", len(cluster.brokers))
     prepared = yield from _load_topics(context)
     yield from timings.done("topics", len(cluster.topics))
@@ -152,7 +153,7 @@ def _add_brokers(context: EventContext) -> None:
 
 
 def _assure_cluster_id(context: EventContext) -> Handler[None]:
-    """Read ``/cluster/id``; create it if no broker or controller did yet."""
+    """Read ``/cluster/id``. Where there is none, create it: as most registered brokers know it, else a new one."""
     for attempt in range(2):
         (found,) = yield from context.read(ReadNodes([CLUSTER_ID]))
         if isinstance(found, Problem):
@@ -162,8 +163,10 @@ def _assure_cluster_id(context: EventContext) -> Handler[None]:
             context.cluster.cluster_id = found.value
             return
         if attempt == 0:
+            known = Counter(b.cluster_id for b in context.cluster.brokers.values() if b.cluster_id)
+            cluster_id = known.most_common(1)[0][0] if known else context.new_topic_id()
             yield from context.commit([CreateNode(CLUSTER)])
-            outcome = yield from context.commit([write_node(CLUSTER_ID, context.new_topic_id(), None)])
+            outcome = yield from context.commit([write_node(CLUSTER_ID, cluster_id, None)])
             if isinstance(outcome, Unconfirmed):
                 context.reject("CONFLICT", f"{CLUSTER_ID}: {outcome.reason}")
 

@@ -90,6 +90,13 @@ def attention(daemon: Daemon) -> list[str]:
         for id_, audit in sorted(term.auditor.brokers.items())
         if audit.known
     ]
+    cluster = term.machine.cluster
+    found += [
+        f"broker {id_}'s data belongs to cluster {broker.cluster_id}, and /cluster/id is {cluster.cluster_id}: it will"
+        " not start again before one of the two is corrected"
+        for id_, broker in sorted(cluster.brokers.items())
+        if cluster.cluster_id and broker.cluster_id not in ("", cluster.cluster_id)
+    ]
     found += [f"in quarantine: {suspect}" for suspect in term.quarantine.quarantined()]
     if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
         found.append(ahead)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
 import pytest
 
-from broker_stub import data_identity
+from broker_stub import data_identity, storage
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.replicas import Replica, Role, Step
 from broker_stub.data_dirs import DataDirs
@@ -79,6 +80,30 @@ def test_one_that_cannot_be_opened_is_left_out(paths: list[Path]) -> None:
     with pytest.raises(StorageFault) as raised:
         DataDirs(paths, 1)
     assert all(str(path) in str(raised.value) for path in paths)
+
+
+def test_all_of_them_belong_to_one_cluster(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    dirs = DataDirs(paths[:1], 1)
+    assert dirs.cluster_id == ""
+    assert dirs.join("one") == []
+    dirs.close()
+    dirs = DataDirs(paths, 1)
+    assert dirs.cluster_id == "one", "a new directory belongs to none yet"
+    monkeypatch.setattr(storage, "write_atomically", _no_space)
+    assert [error.errno for error in dirs.join("one")] == [errno.ENOSPC] * 2, "the first has it"
+    dirs.fail(paths[1], "gone")
+    assert len(dirs.join("one")) == 1
+    dirs.close()
+    monkeypatch.undo()
+    other = DataDirs(paths[2:], 1)
+    other.join("two")
+    other.close()
+    with pytest.raises(StorageFault, match=r"different clusters .*/a to cluster one; .*/c to cluster two"):
+        DataDirs(paths, 1)
+
+
+def _no_space(_file: Path, _data: bytes) -> None:
+    raise OSError(errno.ENOSPC, "no space")
 
 
 def test_who_may_not_have_it(paths: list[Path]) -> None:

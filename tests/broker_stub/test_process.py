@@ -160,6 +160,7 @@ def test_a_broker_registers_as_kafkas_do(start: Starter, zk: KazooClient) -> Non
     value, epoch = registration(zk)
     port = value["port"]
     assert int(value.pop("timestamp")) > 1_700_000_000_000
+    assert value.pop("cluster_id") == json.loads(zk.get("/cluster/id")[0])["id"]
     assert value.pop("session_timeout_ms") == 7000
     assert value == {
         "version": 5,
@@ -419,6 +420,28 @@ def test_a_session_that_ends_while_its_broker_registers_is_lost(
         monkeypatch.setattr(KazooClient, "client_id", ended)
         with pytest.raises(registrations._Lost):
             registrar._try_register(zk, session_id)
+
+
+def test_a_broker_with_data_does_not_follow_a_mistyped_chroot(
+    start: Starter, zookeeper: str, zk: KazooClient
+) -> None:
+    first = start()
+    value, epoch = registration(zk)
+    first.end()
+    mistyped = start(f"{zookeeper}-mistyped")
+    assert mistyped.wait() == 1
+    assert f"belongs to cluster {value['cluster_id']} (cluster.id in meta.properties), but" in mistyped.log
+    zk.set("/cluster/id", b'{"version":"1","id":"another"}')
+    other = start()
+    assert other.wait() == 1
+    assert "holds cluster another" in other.log
+    meta = first.data_dir / "meta.properties"
+    directory_id = re.findall(r"^directory\.id=.+$", meta.read_text(), re.M)
+    meta.write_text(re.sub(r"cluster\.id=.*\n", "", meta.read_text()))
+    start()
+    value, _ = registration(zk, epoch)
+    assert value["cluster_id"] == "another"
+    assert f"{directory_id[0]}\ncluster.id=another\n" in meta.read_text()
 
 
 def test_own_registration_counts(zookeeper: str, zk: KazooClient) -> None:

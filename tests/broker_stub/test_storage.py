@@ -28,6 +28,7 @@ from broker_stub.storage import (
     parse_folder_name,
     parse_partition_metadata,
     read_contents,
+    read_directory_id,
 )
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
@@ -386,6 +387,30 @@ class TestDirectory:
         opener().close()
         with pytest.raises(SettingError, match=r"broker_id = 2: must be 1: .*meta.properties"):
             DataDir(tmp_path / "data", 2)
+
+    def test_the_cluster_is_noted_and_outlives_a_new_directory_id(
+        self, opener: Opener, tmp_path: Path
+    ) -> None:
+        directory, file = opener(), tmp_path / "data" / "meta.properties"
+        assert directory.cluster_id == ""
+        directory.join("a-cluster")
+        assert "cluster.id=a-cluster\n" in file.read_text()
+        assert read_directory_id(tmp_path / "data") == directory.identity.directory_id
+        directory.close()
+        (tmp_path / "data" / ".boot-id").write_text("another boot\n")
+        again = opener()
+        assert again.cluster_id == "a-cluster"
+        assert again.identity.directory_id != directory.identity.directory_id
+        again.close()
+        assert "cluster.id=a-cluster\n" in file.read_text()
+
+    def test_a_directory_that_was_replaced_notes_no_cluster(self, opener: Opener, tmp_path: Path) -> None:
+        directory = opener()
+        (tmp_path / "data").rename(tmp_path / "moved")
+        (tmp_path / "data").mkdir()
+        directory.join("a-cluster")
+        assert list((tmp_path / "data").iterdir()) == []
+        assert directory.cluster_id == ""
 
     @pytest.mark.parametrize("content", ["", "broker.id=one\n", "broker.id=-1\n", "\0\0"])
     def test_unreadable_meta_properties(self, tmp_path: Path, content: str) -> None:

@@ -39,7 +39,6 @@ def test_reads_come_in_the_order_of_the_reference() -> None:
     rig = MachineHarness.active(world, epoch=2)
     assert rig.reads() == [
         "ReadFeature",
-        "ReadNodes",
         "ReadConfigChanges",
         "ReadNodes",
         "ReadSettings",
@@ -48,6 +47,7 @@ def test_reads_come_in_the_order_of_the_reference() -> None:
         "ReadNodes",
         "ReadNotifications",
         "ReadBrokers",
+        "ReadNodes",
         "ReadTopicNames",
         "ReadPrepared",
         "ReadTopics",

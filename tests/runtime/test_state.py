@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -234,6 +235,17 @@ def test_a_broker_that_refuses_is_told_of_once() -> None:
         "broker 1 refuses LeaderAndIsr",
         "broker 2 refuses LeaderAndIsr of 1 partition: X x1",
     ]
+
+
+def test_a_broker_that_could_not_start_again_in_this_cluster_is_named() -> None:
+    rig = a_cluster()
+    brokers, rig.cluster.cluster_id = rig.cluster.brokers, "one"
+    for broker_id, known in ((1, "one"), (2, "two")):
+        brokers[broker_id] = msgspec.structs.replace(brokers[broker_id], cluster_id=known)
+    (line,) = attention(leading(rig))
+    assert line.startswith("broker 2's data belongs to cluster two, and /cluster/id is one")
+    rig.cluster.cluster_id = ""
+    assert attention(leading(rig)) == []
 
 
 async def test_the_state_of_a_term_names_what_is_not_online_and_each_broker_s_own(

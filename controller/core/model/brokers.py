@@ -53,6 +53,8 @@ class Broker(msgspec.Struct, frozen=True):
     directories: DirectoryIds = ()
     #: The timeout of its ZooKeeper session, as the server granted it; 0: the registration does not tell.
     session_timeout_ms: int = 0
+    #: The cluster that its data belongs to; empty: the registration does not tell.
+    cluster_id: str = ""
 
     @property
     def control_protocol(self) -> ControlProtocol:

@@ -88,6 +88,8 @@ class _Registration(msgspec.Struct):
     directories: list[str] = []
     # Ours: when a broker without a session gave its last sign.
     session_timeout_ms: Annotated[int, Meta(ge=0, le=INT_MAX)] = 0
+    # Ours: of the broker's meta.properties.
+    cluster_id: str = ""
 
 
 class _Topic(msgspec.Struct):
@@ -391,6 +393,7 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
         mapped,
         _directories(path, decoded),
         decoded.session_timeout_ms,
+        _checked(path, "cluster_id", decoded.cluster_id),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,6 +101,14 @@ def test_the_first_controller_names_the_cluster() -> None:
     rig = MachineHarness.active(world)
     assert rig.cluster.cluster_id == "generated-1" == world.nodes["/cluster/id"].value
     assert MachineHarness(world, epoch=2).failover().cluster.cluster_id == "generated-1"
+
+
+def test_a_cluster_that_lost_its_name_gets_back_what_most_brokers_know() -> None:
+    world = World(1, 2, 3, 4)
+    del world.nodes["/cluster/id"]
+    for broker_id, known in ((1, "typed"), (2, "first"), (3, "first")):
+        world.brokers[broker_id] = msgspec.structs.replace(world.brokers[broker_id], cluster_id=known)
+    assert MachineHarness.active(world).cluster.cluster_id == "first" == world.nodes["/cluster/id"].value
 
 
 def test_a_lost_race_for_the_name_is_no_second_name() -> None:

@@ -552,6 +552,17 @@ def test_a_partition_has_so_many_replicas_and_no_more() -> None:
         codecs.decode_topic("t", topic(most + 1), 1, 0)
 
 
+def test_a_registration_may_name_its_cluster() -> None:
+    data = {"version": 1, "host": "h", "port": 1}
+    for cluster_id in ("", "a-cluster"):
+        written = json.dumps(data | {"cluster_id": cluster_id}).encode()
+        assert codecs.decode_broker("/brokers/ids/1", written, 7).cluster_id == cluster_id
+    assert codecs.decode_broker("/brokers/ids/1", json.dumps(data).encode(), 7).cluster_id == ""
+    for odd in ("a" * 100_000, "a\nb", 1):
+        with pytest.raises(MalformedError, match="cluster_id"):
+            codecs.decode_broker("/brokers/ids/1", json.dumps(data | {"cluster_id": odd}).encode(), 7)
+
+
 def test_a_registration_names_its_directories_as_kafka_does() -> None:
     data = {
         "version": 5,

@@ -19,7 +19,7 @@ from unittest import mock
 from broker_stub.control.journal import FILE_NAME, Problem
 from broker_stub.control.replicas import Applied, Replica, Role, Step
 from broker_stub.control.requests import Key
-from broker_stub.data_identity import NO_EPOCH, DataIdentity, kept_all, new_directory_id
+from broker_stub.data_identity import NO_EPOCH, DataIdentity, kept_all, random_uuid
 from broker_stub.errors import DirectoryInUse, SettingError, StorageFault
 from broker_stub.log import batches, directory
 from broker_stub.log.errors import LogFault
@@ -53,6 +53,7 @@ class Disk:
     #: As in `broker_stub.data_identity`: its id, the epoch of a clean shutdown, and the machine's boots at the last
     #: start and now.
     directory_id: str | None = None
+    cluster_id: str = ""
     clean_epoch: int | None = None
     boot_before: str = ""
     boot_now: str = "0"
@@ -90,7 +91,7 @@ class Disk:
 
     def lose(self) -> None:
         """Another disk is in its place, an empty one."""
-        self.broker_id = None
+        self.broker_id, self.cluster_id = None, ""
         self.folders, self.states, self.checkpoints = {}, {}, {}
         self.incarnations = []
         self.directory_id, self.clean_epoch, self.boot_before, self.synced = None, None, "", False
@@ -155,6 +156,7 @@ class SimDataDir:
                 f"{disk.broker_id}: {path / META_PROPERTIES} says this directory is that broker's",
             )
         disk.holder = self
+        self.cluster_id = disk.cluster_id
         self.identity = self._identity(disk, synced)
         self.incarnation = Incarnation(
             incarnation or f"{path}-{disk.replaced}-{len(disk.incarnations)}", frozenset(disk.incarnations)
@@ -172,10 +174,15 @@ class SimDataDir:
     @staticmethod
     def _identity(disk: Disk, synced: bool) -> DataIdentity:
         if disk.directory_id is None or not disk.kept_all:
-            disk.directory_id = new_directory_id()
+            disk.directory_id = random_uuid()
         epoch = NO_EPOCH if disk.clean_epoch is None else disk.clean_epoch
         disk.boot_before, disk.clean_epoch, disk.synced = disk.boot_now, None, synced
         return DataIdentity(disk.directory_id, epoch)
+
+    def join(self, cluster_id: str) -> None:
+        if cluster_id != self.cluster_id and not self.lost():
+            self._disk.refuse_to_write()
+            self._disk.cluster_id = self.cluster_id = cluster_id
 
     def stopped_cleanly(self, broker_epoch: int) -> None:
         if not self.lost():

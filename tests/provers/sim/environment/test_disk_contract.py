@@ -264,6 +264,21 @@ def test_a_disk_has_one_user_and_one_owner(tmp_path: Path) -> None:
         SimDataDir(disk, tmp_path, 1)
 
 
+def test_the_cluster_stays_on_the_disk_until_it_is_lost(tmp_path: Path) -> None:
+    path, disk = tmp_path / "data", Disk()
+    for opened in (lambda: DataDir(path, 1), lambda: SimDataDir(disk, path, 1)):
+        first = opened()
+        assert first.cluster_id == ""
+        first.join("one")
+        first.close()
+        again = opened()
+        assert again.cluster_id == "one"
+        again.close()
+    shutil.rmtree(path)
+    disk.lose()
+    assert DataDir(path, 1).cluster_id == SimDataDir(disk, path, 1).cluster_id == ""
+
+
 def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
     ends = set()
     for seed in range(30):
