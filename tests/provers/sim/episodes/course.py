@@ -36,6 +36,7 @@ EPISODES: tuple[Callable[[Calm], Awaitable[None]], ...] = (
     hands.states_made_anew,
     hands.features_gone,
     hands.cluster_id_gone,
+    hands.data_of_another_cluster,
     hands.unclean_by_default,
     hands.maintenance_taken_over,
     hands.configs_by_hand,

@@ -128,6 +128,20 @@ async def cluster_id_gone(asker: Calm) -> None:
         cluster.faults.scribble_over(path)
     cluster.faults.depose()
     await asker.until("the cluster has an id", 20.0, lambda: bool(cluster.stored(path)))
+    # A broker that starts finds what it knows, or what proves nothing.
+    with asker.gone(asker.rng.choice(asker.ids)):
+        await asker.pass_s(0.1)
+
+
+async def data_of_another_cluster(asker: Calm) -> None:
+    """A broker is started with data that belongs to another cluster; then with its own."""
+    broker = asker.cluster.brokers[asker.rng.choice(asker.ids)]
+    broker.kill()
+    own, broker.disk.cluster_id = broker.disk.cluster_id, "another"
+    broker.start()
+    await asker.until("it ends", 20.0, lambda: not broker.alive)
+    broker.disk.cluster_id = own
+    asker.start(broker.id)
 
 
 async def unclean_by_default(asker: Calm) -> None:

@@ -71,6 +71,11 @@ FAULTS = (
         Change(STUB + "zookeeper.registration:Registrar._listen", "_s == KazooState.LOST", "False"),
     ),
     Fault(
+        "cluster-not-compared",
+        "a broker joins whatever cluster ZooKeeper has",
+        Change(STUB + "zookeeper.cluster_id:read_cluster_id", "not _k or _f == _k", "True"),
+    ),
+    Fault(
         "divergence-not-looked-for",
         "a leader does not tell a follower where their logs part",
         Change(PARTITION + "divergence", "_e < _l or _o < _f", "False"),

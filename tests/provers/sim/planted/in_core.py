@@ -200,6 +200,11 @@ if not _w.unclean and _d:
         Change(CORE + "failover:failover", "yield from lost_data.take_out(...)", "()"),
     ),
     Fault(
+        "cluster-renamed",
+        "a new controller gives a cluster that lost its id a new one, which its brokers do not know",
+        Change(CORE + "failover:_assure_cluster_id", "_a if _k else _n", "_n"),
+    ),
+    Fault(
         "kept-told-at-failover",
         "a new controller has a member lead without its data, where somebody wrote before its removal",
         drop(CORE + "failover:failover", "yield from check_kept(...)"),
