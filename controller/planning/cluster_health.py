@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from controller.core.brokers.registrations import Misfit, RegistrationProblem
 from controller.core.model import BrokerIds, LeaderAndIsr, Maintenance
 from controller.core.names import counted, first_few
 from controller.planning.restrictions import attribution_text, freeze_text
@@ -39,6 +40,8 @@ class Wrong(Enum):
     IGNORED = "brokers_ignored"
     LOG_NOT_WRITTEN = "state_log_not_written"
     FLAPPING = "brokers_flapping"
+    SHARED_ENDPOINT = "brokers_share_an_endpoint"
+    OTHER_CLUSTER = "broker_of_another_cluster"
 
 
 class Unfinished(Enum):
@@ -63,6 +66,11 @@ _OF_PARTITIONS = {
     Wrong.UNAVAILABLE: "without a leader that is alive",
     Wrong.UNDER_MIN_ISR: "below min.insync.replicas: writes with acks=all fail",
     Wrong.UNDER_REPLICATED: "with a replica out of sync",
+}
+
+_OF_REGISTRATIONS = {
+    Misfit.SHARED_ENDPOINT: Wrong.SHARED_ENDPOINT,
+    Misfit.OTHER_CLUSTER: Wrong.OTHER_CLUSTER,
 }
 
 
@@ -128,11 +136,14 @@ class Told(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A cluster, as it is looked at. ``controller_id``: the active one, -1: none. ``told``: by broker that it knows; as
-    text why it did not answer; None: there is none to ask. ``problems``: paths of unreadable znodes. ``forgotten``: ids
-    of brokers that never return. ``quarantined``: what the controller leaves out. ``kraft``: the active controller is
-    one of KRaft. ``log_problem``: why the active one cannot write its state-change log (empty: it can), and how many
-    records it lost since its start."""
+    """A cluster, as it is looked at.
+
+    ``controller_id``: the active one, -1: none. ``told``: by broker that it knows; as text why it did not answer; None:
+    there is none to ask. ``problems``: paths of unreadable znodes. ``forgotten``: ids of brokers that never return.
+    ``quarantined``: what the controller leaves out. ``kraft``: the active controller is one of KRaft.
+    ``registrations``: what is wrong with those of the brokers. ``log_problem``: why the active one cannot write its
+    state-change log (empty: it can), and how many records it lost since its start.
+    """
 
     controller_id: int
     tally: Tally
@@ -142,6 +153,7 @@ class Seen(NamedTuple):
     forgotten: Collection[int]
     quarantined: Collection[str]
     kraft: bool = False
+    registrations: Collection[RegistrationProblem] = ()
     log_problem: tuple[str, int] = ("", 0)
 
 
@@ -166,6 +178,8 @@ def wrong(seen: Seen) -> Iterator[Finding]:
         yield Finding(Wrong.BROKERS_GONE, 1, text)
     if seen.told is not None and not isinstance(seen.told, str):
         yield from _told(seen.tally.registered, seen.told)
+    for problem in seen.registrations:
+        yield Finding(_OF_REGISTRATIONS[problem.kind], 1, problem.text)
     why, lost = seen.log_problem
     if why:
         text = f"controller {seen.controller_id} cannot write its state-change log ({why})"
@@ -177,7 +191,10 @@ def wrong(seen: Seen) -> Iterator[Finding]:
     if seen.quarantined:
         text = f"in quarantine: {_named(seen.quarantined)}"
         yield Finding(Wrong.QUARANTINED, len(seen.quarantined), text)
-    marks = seen.maintenance
+    yield from _restricted(seen.maintenance)
+
+
+def _restricted(marks: Maintenance) -> Iterator[Finding]:
     for kind, mark in ((Wrong.PAUSED, marks.paused), (Wrong.MAINTENANCE, marks.entered)):
         if mark is not None:
             yield Finding(kind, 1, f"{kind.value} {attribution_text(mark)}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller import __version__
-from controller.core.brokers import stop_approvals
+from controller.core.brokers import registrations, stop_approvals
 from controller.core.model import Cluster, Maintenance, Partition, PartitionState
 from controller.core.names import counted
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
@@ -91,12 +91,7 @@ def attention(daemon: Daemon) -> list[str]:
         if audit.known
     ]
     cluster = term.machine.cluster
-    found += [
-        f"broker {id_}'s data belongs to cluster {broker.cluster_id}, and /cluster/id is {cluster.cluster_id}: it will"
-        " not start again before one of the two is corrected"
-        for id_, broker in sorted(cluster.brokers.items())
-        if cluster.cluster_id and broker.cluster_id not in ("", cluster.cluster_id)
-    ]
+    found += [problem.text for problem in registrations.problems_of(cluster.brokers, cluster.cluster_id)]
     found += [f"in quarantine: {suspect}" for suspect in term.quarantine.quarantined()]
     if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
         found.append(ahead)

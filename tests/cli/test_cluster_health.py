@@ -127,6 +127,15 @@ def test_one_thing_that_is_wrong_hides_no_other() -> None:
     assert [f.what.value for f in wrong(seen)] == ["push_problem", "brokers_flapping"]
 
 
+def test_registrations_that_do_not_go_together_are_wrong() -> None:
+    now = a_cluster()
+    now.brokers[1] = replace(now.brokers[2], id=1, cluster_id="other")
+    now.cluster_id = "ours"
+    named = found(now, answer())
+    assert set(named) == {"brokers_share_an_endpoint", "broker_of_another_cluster"}
+    assert named["brokers_share_an_endpoint"].startswith("brokers 1, 2 are registered with one address")
+
+
 def test_a_zookeeper_that_went_back_is_wrong_until_what_it_forgot_is_taken_over() -> None:
     told = {
         b: pb.BrokerDescription(broker_id=b, newer_states=n, newer_wait=wait)

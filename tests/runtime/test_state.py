@@ -243,7 +243,7 @@ def test_a_broker_that_could_not_start_again_in_this_cluster_is_named() -> None:
     for broker_id, known in ((1, "one"), (2, "two")):
         brokers[broker_id] = msgspec.structs.replace(brokers[broker_id], cluster_id=known)
     (line,) = attention(leading(rig))
-    assert line.startswith("broker 2's data belongs to cluster two, and /cluster/id is one")
+    assert line.startswith("broker 2 belongs to cluster two, and /cluster/id is one")
     rig.cluster.cluster_id = ""
     assert attention(leading(rig)) == []
 

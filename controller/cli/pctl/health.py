@@ -15,6 +15,7 @@ from controller.cli.common.options import Listing, Options, Verb
 from controller.cli.common.output import fail, note, print_data
 from controller.cli.common.progress import NOTE_EVERY_S, POLL_EVERY_S
 from controller.client import admin
+from controller.core.brokers import registrations
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
 from controller.planning.cluster_health import Finding, Seen, Tally, Told, Wrong, unfinished, wrong
@@ -35,8 +36,8 @@ def health(options: Options) -> None:
     """Name everything that is wrong with the cluster.
 
     That is: no controller, brokers gone, partitions without leader, below min.insync.replicas or under-replicated,
-    unreadable znodes, a pause, maintenance, a freeze, brokers that take no pushes, what is in quarantine,
-    a state-change log that cannot be written.
+    unreadable znodes, a pause, maintenance, a freeze, brokers that take no pushes, share an address or belong to
+    another cluster, what is in quarantine, a state-change log that cannot be written.
 
     Exit codes: 0 well, 1 something is wrong, 2 usage error, 3 cannot tell, as ZooKeeper does not answer.
     """
@@ -116,6 +117,7 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
         now.forgotten,
         quarantined,
         kraft=now.kraft,
+        registrations=list(registrations.problems_of(now.brokers, now.cluster_id)),
         log_problem=log_problem,
     )
     return list(wrong(seen))

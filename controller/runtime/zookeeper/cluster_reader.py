@@ -93,6 +93,8 @@ class ClusterState:
     #: Approvals to stop by broker id, including those that no longer hold.
     approvals: dict[int, StopApproval] = field(default_factory=dict)
     forgotten: dict[int, Forgotten] = field(default_factory=dict)
+    #: Empty: absent or unreadable.
+    cluster_id: str = ""
     #: Control is handed back to Kafka's brokers.
     resignation: Resignation | None = None
     #: What raised unexpectedly.
@@ -152,11 +154,12 @@ async def look(
     await _controllers(session, cluster_state)
     await _brokers(session, cluster_state)
     await _feature(session, cluster_state)
-    cluster_state.maintenance = await _ours(session, cluster_state, MAINTENANCE) or cluster_state.maintenance
-    cluster_state.approvals = await _ours(session, cluster_state, APPROVALS) or cluster_state.approvals
-    cluster_state.forgotten = await _ours(session, cluster_state, FORGOTTEN) or cluster_state.forgotten
-    cluster_state.resignation = await _ours(session, cluster_state, RESIGNATION)
-    cluster_state.quarantine = await _ours(session, cluster_state, QUARANTINE) or cluster_state.quarantine
+    cluster_state.maintenance = await _value(session, cluster_state, MAINTENANCE) or cluster_state.maintenance
+    cluster_state.approvals = await _value(session, cluster_state, APPROVALS) or cluster_state.approvals
+    cluster_state.forgotten = await _value(session, cluster_state, FORGOTTEN) or cluster_state.forgotten
+    cluster_state.cluster_id = await _value(session, cluster_state, znode_paths.CLUSTER_ID) or ""
+    cluster_state.resignation = await _value(session, cluster_state, RESIGNATION)
+    cluster_state.quarantine = await _value(session, cluster_state, QUARANTINE) or cluster_state.quarantine
     cluster_state.deleting = sorted(await _children(session, znode_paths.DELETE_TOPICS))
     names = sorted(await _children(session, znode_paths.TOPICS)) if topics is None else list(topics)
     paths = [znode_paths.topic_path(name) for name in names]
@@ -225,8 +228,8 @@ async def _brokers(session: Session, cluster_state: ClusterState) -> None:
             cluster_state.brokers[broker.id] = broker
 
 
-async def _ours(session: Session, cluster_state: ClusterState, path: NodePath[T]) -> T | None:
-    """The value of one of this controller's own znodes; None: absent or unreadable."""
+async def _value(session: Session, cluster_state: ClusterState, path: NodePath[T]) -> T | None:
+    """The value of one znode; None: absent or unreadable."""
     found: T | None = None
     with _reading(cluster_state):
         data, _ = await session.get(path)
