@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -39,7 +41,8 @@ def add(name: str, file: Path) -> None:
         line = line_of(name, token)
     except ValueError as error:
         raise click.BadParameter(f"must be {error}", param_hint="NAME") from None
-    _write(file, [*_lines(file), line])
+    with _changing(file):
+        _write(file, [*_lines(file), line])
     click.echo(token)
 
 
@@ -48,13 +51,29 @@ def add(name: str, file: Path) -> None:
 @_file_option
 def remove(name: str, file: Path) -> None:
     """Remove all tokens of NAME."""
-    lines = _lines(file)
-    kept = [line for line in lines if name_in(line) != name]
-    if len(kept) == len(lines):
-        click.echo(f"{file} has no token of {name}", err=True)
-        sys.exit(EXIT_FAILED)
-    _write(file, kept)
+    with _changing(file):
+        lines = _lines(file)
+        kept = [line for line in lines if name_in(line) != name]
+        if len(kept) == len(lines):
+            click.echo(f"{file} has no token of {name}", err=True)
+            sys.exit(EXIT_FAILED)
+        _write(file, kept)
     click.echo(f"removed {len(lines) - len(kept)} of {name}")
+
+
+@contextmanager
+def _changing(file: Path) -> Iterator[None]:
+    """Nobody else changes it meanwhile: what one removes, another would put back. Locks the directory, because the file
+    is replaced."""
+    try:
+        directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {error}") from None
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 def _lines(file: Path) -> list[str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Callable
 from errno import EPERM
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from controller.cli import tokens as module
 from controller.cli.main import main
 from proto.security.files import FileSettingError
 from proto.security.tokens import line_of, tokens_in
@@ -29,6 +33,31 @@ def test_a_token_works_from_its_making_to_its_removal(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o640
     assert [tokens_in(file).current().holder(token) for token in (alice, bob)] == [None, "bob b"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens"]
+
+
+def test_nobody_else_changes_the_file_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, locked = tmp_path / "tokens", list[str]()
+
+    def held(name: str) -> Callable[..., Any]:
+        work = getattr(module, name)
+
+        def seen(*arguments: Any) -> Any:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked.append(name)
+            return work(*arguments)
+
+        return seen
+
+    another = os.open(tmp_path, os.O_RDONLY)
+    for name in ("_lines", "_write"):
+        monkeypatch.setattr(module, name, held(name))
+    for verb in ("add", "remove"):
+        assert tokens(verb, "alice", "--file", str(file)).exit_code == 0
+    assert locked == ["_lines", "_write"] * 2
+    assert tokens("remove", "alice", "--file", str(file)).exit_code == 1
+    fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(another)
 
 
 def test_the_daemons_group_can_read_it_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
