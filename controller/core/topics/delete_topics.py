@@ -23,7 +23,7 @@ def delete_topics(context: EventContext, serial: int, request: DeleteTopics) -> 
     A topic that is being deleted already is a success, as in the original.
     """
     named = [TopicRef(_name(context.cluster, ref), ref.topic_id) for ref in request.topics]
-    times = Counter(ref.name for ref in named if ref.name)
+    times = Counter(ref.name for ref in named)
     answers = [
         validate(context.cluster, context.settings, asked, found.name, times[found.name])
         for asked, found in zip(request.topics, named, strict=True)

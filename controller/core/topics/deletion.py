@@ -398,7 +398,8 @@ def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
         if broker is None or broker.epoch != report.broker_epoch:
             continue
         answers = [*report.deleted, *(p for p, _ in report.failed)]
-        topics = {t for t in dict.fromkeys([p.topic for p in answers]) if _is_started(cluster, t)}
+        # Not one of a former or later topic of the name.
+        topics = {t for t in dict.fromkeys([p.topic for p in answers]) if cluster.topics.get(t.name) is t}
         awaited = [p for p in report.deleted if p.topic in topics and p.replica_state(broker.id) is STARTED]
         deleted.update(dict.fromkeys([(p, broker.id) for p in awaited]))
         touched.update(dict.fromkeys([p.topic.name for p in awaited]))
@@ -427,11 +428,6 @@ def progressed(context: EventContext) -> Handler[None]:
         yield from resume(context, names)
 
 
-def _is_started(cluster: Cluster, topic: Topic) -> bool:
-    """Whether the deletion of this very topic has begun, not of a former or later one with the same name."""
-    return topic.name in cluster.topics_deletion_started and cluster.topics.get(topic.name) is topic
-
-
 def brokers_started(context: EventContext, ids: Collection[int]) -> Handler[None]:
     """Brokers started (section 6, Startup step 7): resume deletions that may have waited for them, or that have gone
     on without them, as they were forgotten."""
@@ -458,9 +454,7 @@ def replicas_failed(context: EventContext, replicas: Sequence[Replica], why: Unr
     if running:
         yield from replica_state_machine.to_offline(context, running, why.value)
         led = {p: None for p, _ in running if p.leadership is not None and p.leadership.leader < 0}
-        partition_state_machine.to_offline(
-            context, [p for p in led if p.state is not _NO_PARTITION], f"leader: {why}"
-        )
+        partition_state_machine.to_offline(context, list(led), f"leader: {why}")
     _set_ineligible(context, replicas, why)
     yield from resume(context, _named(replicas))
 

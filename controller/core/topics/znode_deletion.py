@@ -18,7 +18,7 @@ from controller.core.effects import (
     TopicInfo,
     Unconfirmed,
 )
-from controller.core.model import Cluster, ReplicaState
+from controller.core.model import Cluster
 from controller.core.partitions import replica_state_machine
 from controller.core.records import TopicChange
 from controller.core.topics.changes import wait_anew
@@ -33,17 +33,9 @@ def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[s
     Returns the topics whose znodes could not be deleted, with the reason.
     """
     cluster = context.cluster
-    replicas = (
-        (p, b)
-        for name in names
-        if (topic := cluster.topics.get(name)) is not None
-        for p in topic.partitions.values()
-        for b in p.replicas
-    )
-    left_over = [
-        r for r, state in replica_state_machine.states(replicas) if state is not ReplicaState.NON_EXISTENT
-    ]
-    replica_state_machine.to_non_existent(context, left_over)
+    topics = [topic for name in names if (topic := cluster.topics.get(name)) is not None]
+    deleted = [(p, b) for topic in topics for p in topic.partitions.values() for b in p.replicas]
+    replica_state_machine.to_non_existent(context, deleted)
     left: Sequence[str] = names
     reason = ""
     for attempt in range(ATTEMPTS_MAX):
@@ -55,11 +47,10 @@ def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[s
         read = yield from context.read(ReadTopicTrees(present, attempt > 2, expected))
         trees.update(zip(present, read, strict=True))
         reason = yield from _commit(context, _batches(trees))
-        gone = left if not reason else (yield from _gone(context, left))
-        for name in gone:
+        gone = frozenset(left if not reason else (yield from _gone(context, left)))
+        for name in sorted(gone):
             _forget(context, name)
-        deleted = frozenset(gone)
-        left = [name for name in left if name not in deleted]
+        left = [name for name in left if name not in gone]
         if not left:
             return {}
     return dict.fromkeys(left, ZnodesNotDeleted(reason))
@@ -98,7 +89,7 @@ def _batches(trees: Mapping[str, Sequence[str]]) -> Iterator[list[DeleteNode]]:
     """Batches of deletions: children first; the last znodes of each topic are in one batch."""
     batch: list[DeleteNode] = []
     for unit in _units(trees):
-        if batch and len(batch) + len(unit) > BATCH_WRITES:
+        if len(batch) + len(unit) > BATCH_WRITES:
             yield batch
             batch = []
         batch.extend(map(DeleteNode, unit))
@@ -134,18 +125,10 @@ def _commit(context: EventContext, batches: Iterable[Sequence[DeleteNode]]) -> H
 
 
 def _gone(context: EventContext, names: Sequence[str]) -> Handler[list[str]]:
-    """Read back: the topics of which neither this incarnation nor the marker exists."""
+    """Read back: the topics of which neither the znode nor the marker exists."""
     markers = set((yield from context.read(ReadPendingDeletions())))
     infos = yield from context.read(ReadTopics(names))
-    gone = []
-    for name, info in zip(names, infos, strict=True):
-        topic = context.cluster.topics.get(name)
-        same = info is not None and not (
-            isinstance(info, TopicInfo) and (topic is None or topic.czxid != info.czxid)
-        )
-        if name not in markers and not same:
-            gone.append(name)
-    return gone
+    return [name for name, info in zip(names, infos, strict=True) if name not in markers and info is None]
 
 
 def _forget(context: EventContext, name: str) -> None:
@@ -153,8 +136,6 @@ def _forget(context: EventContext, name: str) -> None:
     topic = context.cluster.topics.get(name)
     if topic is not None:
         topic.deleted = True
-        for partition in topic.partitions.values():
-            context.solved_state(partition)
     before = recorded_as(context.cluster, name)
     context.cluster.remove_topic(name)
     context.solved(topic_path(name))

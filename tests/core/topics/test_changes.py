@@ -602,10 +602,10 @@ def test_a_topic_with_the_id_of_another_is_left_out_until_that_one_is_gone() -> 
 def test_what_a_topic_says_about_partitions_it_does_not_have_is_recorded_and_ignored() -> None:
     world, rig = active(1, 2)
     world.create_topic("t", {0: [1, 2]})
-    world.topics["t"] = replace(world.topics["t"], adding={0: (7,), 5: (1,)}, queued={8: (9,)})
+    world.topics["t"] = replace(world.topics["t"], adding={0: (7,), 16: (1,), 5: (1,)}, queued={8: (9,)})
     rig.run()
     assert [r.reason for r in rig.recorded(Rejection)] == [
-        f"{topic_path('t')}: adding_replicas: partitions [5] are not among its partitions: ignored",
+        f"{topic_path('t')}: adding_replicas: partitions [5, 16] are not among its partitions: ignored",
         f"{topic_path('t')}: adding_replicas.0: [7] are not among its replicas: ignored",
         f"{topic_path('t')}: queued_replicas: partitions [8] are not among its partitions: ignored",
     ]

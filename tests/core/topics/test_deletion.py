@@ -438,10 +438,13 @@ def test_what_was_wrong_with_a_state_is_forgotten_with_its_topic() -> None:
     world.damage("/brokers/topics/t/partitions/0/state")
     rig = MachineHarness(world, epoch=2).failover()
     assert rig.cluster.problems
+    rig.forget()
     world.mark_for_deletion("t")
     rig.run()
     check_gone(world, rig, "t")
     assert rig.cluster.problems == {}
+    queries = [e.query for e in rig.effects if isinstance(e, Read) and isinstance(e.query, ReadTopicTrees)]
+    assert [dict(query.expected) for query in queries] == [{}], "a state that was never read may not be there"
 
 
 def test_a_topic_that_waits_for_its_deletion_loses_its_leader_with_the_replica() -> None:
@@ -456,6 +459,53 @@ def test_a_topic_that_waits_for_its_deletion_loses_its_leader_with_the_replica()
     rig.run()
     moved = [(t.after, t.leadership and t.leadership.leader) for t in rig.recorded(PartitionTransition)]
     assert moved == [(PartitionState.OFFLINE, -1)]
+
+
+def test_a_topic_that_waits_for_its_deletion_is_led_while_its_leader_lives() -> None:
+    world, _ = active(1, 2, 3, t=[[1, 2, 3]])
+    world.broker_down(3)
+    world.deletions = ["t"]
+    rig = MachineHarness.active(world, epoch=2)
+    rig.forget()
+    world.broker_down(2)
+    rig.run()
+    assert rig.recorded(PartitionTransition) == []
+    assert rig.partition().state is PartitionState.ONLINE
+
+
+def test_a_topic_whose_znodes_are_to_be_tried_later_is_not_tried_with_another() -> None:
+    world, rig = active(1, 2, t=[[1]], u=[[2]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    world.broker_down(1)
+    rig.run()
+    rig.hold_stops = False
+    rig.fate = lambda c: Fate.LOST if isinstance(c.writes[0], DeleteNode) else Fate.ANSWERED
+    world.mark_for_deletion("u")
+    rig.run()
+    rig.fate, rig.hold_stops = lambda _: Fate.ANSWERED, True
+    rig.forget()
+    world.broker_up(1)
+    rig.run()
+    assert states(rig, "t") == {1: {ReplicaState.DELETION_STARTED}}
+    assert deletes(rig) == []
+    assert "u" in rig.cluster.deletions_ineligible
+
+
+def test_deletions_begin_in_the_order_of_names() -> None:
+    """That of a set differs from process to process."""
+    names = [f"t{number:02}" for number in range(20)]
+    world, rig = active(1, **{name: [[1]] for name in reversed(names)})
+    rig.hold_stops = True
+    world.mark_for_deletion(*reversed(names))
+    rig.run()
+    begun = [
+        r.partition.topic.name
+        for r in rig.recorded(ReplicaTransition)
+        if r.after is ReplicaState.DELETION_STARTED
+    ]
+    assert begun == names
 
 
 def test_a_state_that_is_gone_holds_nothing_up() -> None:
@@ -509,6 +559,7 @@ def test_many_deletions_begin_in_several_events(monkeypatch: pytest.MonkeyPatch)
     assert rig.cluster.topics_to_delete == {"a", "b", "c"}
     assert "a" in rig.cluster.topics_deletion_started
     assert "c" not in rig.cluster.topics_deletion_started
+    assert rig.cluster.deletions_to_resume.isdisjoint(rig.cluster.topics_deletion_started)
     rig.hold_stops = True
     while rig.cluster.topics_deletion_started != {"a", "b", "c"}:
         assert rig.advance(), "no answer of a broker is needed for the next ones"
@@ -578,9 +629,11 @@ def test_an_answer_about_a_former_topic_of_the_name_counts_for_nothing() -> None
     rig.run()
     former = Partition(Topic("t"), 0, (1,))
     former.set_states([1], ReplicaState.DELETION_STARTED)
-    rig.stops = [StopReport(1, world.brokers[1].epoch, [former])]
+    epoch = world.brokers[1].epoch
+    rig.stops = [StopReport(1, epoch, [former]), StopReport(1, epoch, [], [(former, "KAFKA_STORAGE_ERROR")])]
     rig.answer_stops()
     rig.run()
+    assert rig.cluster.deletions_ineligible == {}
     assert former.replica_state(1) is ReplicaState.DELETION_STARTED
     assert states(rig, "t") == {1: {ReplicaState.DELETION_STARTED}}
 
