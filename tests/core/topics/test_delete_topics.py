@@ -52,6 +52,13 @@ def test_topics_that_are_named_by_their_ids_go_together_and_nothing_is_refused()
     assert (world.topics, rig.rejects()) == ({}, [])
 
 
+def test_a_topic_that_is_named_by_its_name_and_by_its_id_is_named_twice() -> None:
+    world, rig = active(1, t=[[1]])
+    (reply,) = rig.ask(DeleteTopics([TopicRef("t"), TopicRef(topic_id=world.topics["t"].topic_id)]))
+    assert [topic.error for topic in reply.topics] == [ErrorCode.INVALID_REQUEST] * 2
+    assert set(world.topics) == {"t"}
+
+
 def test_a_topic_whose_name_nobody_may_give_it_is_not_deleted_by_request() -> None:
     """It is known by its problem only: whoever made its znode by hand deletes that."""
     world, rig = active(1)
