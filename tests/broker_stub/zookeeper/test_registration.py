@@ -204,7 +204,7 @@ def test_who_uses_the_session_learns_of_its_end(monkeypatch: pytest.MonkeyPatch)
     registrar = Registrar(identity, "h:1", Timeouts(4000, 4000), nothing, nothing, sessions.append)
     told(registrar, "stop")
     with pytest.raises(registration._Stopped):
-        registrar._session(first=True)
+        registrar._session()
     assert sessions == [client, None]
 
 
