@@ -47,6 +47,7 @@ ONLY_IN = {
     ),
     "grpc": (
         "controller/runtime/push/grpc_transport.py",
+        "proto/arrivals.py",
         "proto/security/grpc_channels.py",
         "controller/client/admin.py",
         "controller/runtime/rpc/server.py",

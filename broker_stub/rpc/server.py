@@ -20,6 +20,7 @@ from broker_stub.errors import ListenFault
 from broker_stub.rpc.access import Guard
 from broker_stub.rpc.terms import Terms, TermUnavailable
 from proto.addresses import join_address
+from proto.arrivals import Arrivals
 from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2 as codes
@@ -85,6 +86,7 @@ class BrokerServer:
     ) -> None:
         self._on_bug, self._worker, self._registered = on_bug, control_worker, registered
         self._terms, self._guard, self._tls = terms, guard, tls
+        self._arrivals = Arrivals()
         self._server = grpc.aio.server(options=[*_OPTIONS, *connection_limits(CONNECTIONS_MAX)])
         control_methods: dict[str, tuple[_ControlHandler, type[Message]]] = {
             "LeaderAndIsr": (handlers.leader_and_isr, control.LeaderAndIsrResponse),
@@ -97,7 +99,7 @@ class BrokerServer:
 
     def _add(self, service: str, methods: Mapping[str, _Behaviour]) -> None:
         behaviours: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            name: grpc.unary_unary_rpc_method_handler(self._serve(behaviour))
+            name: grpc.stream_unary_rpc_method_handler(self._arrivals.answered(self._serve(behaviour)))
             for name, behaviour in methods.items()
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, behaviours),))

@@ -154,6 +154,8 @@ class Registrar:
         #: ``stop``, ``storage_lost`` from outside; (``lost``, client), (``look``, client) from the client.
         self._events: queue.SimpleQueue[tuple[str, KazooClient | None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        #: It was not registered yet.
+        self._starting = True
         self._storage_lost = False
         #: The client whose login was refused last.
         self._refused: KazooClient | None = None
@@ -178,22 +180,20 @@ class Registrar:
         self._events.put(("storage_lost", None))
 
     def _run(self) -> None:
-        first = True
         try:
             while not self._stopping.is_set():
                 try:
-                    self._session(first)
+                    self._session()
                 except _Refused:
-                    self._login_refused(first)
+                    self._login_refused()
                 except _Lost:
                     _log.warning("ZooKeeper session expired: registering again")
-                first = False
         except _Stopped:
             return
         except Exception as error:  # noqa: BLE001  (reported, and the process ends)
             self._on_failed(error)
 
-    def _session(self, first: bool) -> None:
+    def _session(self) -> None:
         """Run one session from connection to end. Raises _Lost, _Stopped or RegistrationFault."""
         client = Client(
             self._access,
@@ -205,9 +205,10 @@ class Registrar:
         client.add_listener(lambda state: self._listen(client, state))
         handed_over = False
         try:
-            self._await_connection(client, limited=first)
+            self._await_connection(client)
             session_id = _session_of(client)
             epoch = self._register(client, session_id)
+            self._starting = False
             handed_over = True
             self._on_session(client)
             while True:
@@ -251,8 +252,8 @@ class Registrar:
             self._look = True
         return name
 
-    def _await_connection(self, client: KazooClient, limited: bool) -> None:
-        """Wait until connected, and log why not. ``limited``: at most the connection timeout."""
+    def _await_connection(self, client: KazooClient) -> None:
+        """Wait until connected, at the start at most the connection timeout, and log why not."""
         started = time.monotonic()
         report_at = started + min(1.0, self._timeouts.connection_ms / 2000)
         connected = client.start_async()
@@ -262,7 +263,7 @@ class Registrar:
             now = time.monotonic()
             if self._refused is client:
                 raise _Refused
-            if limited and now - started > self._timeouts.connection_ms / 1000:
+            if self._starting and now - started > self._timeouts.connection_ms / 1000:
                 why = client.problem or why_unreachable(self._connect)
                 limit = f"{self._timeouts.connection_ms} ms (connection_timeout_ms)"
                 raise RegistrationFault(f"no connection to ZooKeeper {self._connect} within {limit}: {why}")
@@ -274,10 +275,10 @@ class Registrar:
                 )
                 report_at = time.monotonic() + _REPORT_INTERVAL_S
 
-    def _login_refused(self, first: bool) -> None:
+    def _login_refused(self) -> None:
         """Raises RegistrationFault at the start; later a password may be about to change on both sides."""
         why = f"ZooKeeper {self._connect} refused the login of {self._access.name!r} by SASL {self._access.mechanism}"
-        if first:
+        if self._starting:
             raise RegistrationFault(why)
         _log.error("login refused: trying again", why=why, pause_s=_REFUSED_PAUSE_S)
         self._stopping.wait(_REFUSED_PAUSE_S)

@@ -33,7 +33,15 @@ from controller.analysis.intake.files import (
 )
 from controller.analysis.intake.staging import Staged, converted_in, stage
 from controller.analysis.lake.source import LakeSource
-from controller.analysis.local_files import LogFile, check_local, has_scheme, output, spark_path
+from controller.analysis.local_files import (
+    LISTINGS_MAX,
+    LogFile,
+    check_local,
+    has_scheme,
+    list_and_open,
+    output,
+    spark_path,
+)
 from controller.analysis.object_storage.jars import jars_for
 from controller.analysis.page.rendering import render
 from controller.analysis.progress import Phase, Progress, entered, estimated_lines, stage_progress, stepped
@@ -42,8 +50,6 @@ from controller.analysis.session import LOG_NAME, QUICK_BYTES, first_line, size_
 from controller.analysis.summary import ReportSummary, Tables, collect_findings, summarize
 from controller.analysis.tables import TABLES, Input, read_made
 
-#: Listings of the logs at most; they are listed again if a file is rotated between listing and opening.
-_LISTINGS_MAX = 3
 #: While Spark plans one table, another one is computed; more of them would share the same few cores.
 _TABLES_AT_ONCE = 2
 #: For fewer rows a query takes longer to compile than to run, and a table of them longer to be written by Spark than to
@@ -109,7 +115,9 @@ def _reading_early(log_dirs: Sequence[Path | str], out: str) -> Iterator[Convers
         return
     staging = f"{out}/_staging"
     try:
-        with Conversion(list_local(log_dirs), converted_in(staging), complete=False) as begun:
+        with Conversion(
+            list_and_open(lambda: list_local(log_dirs)), converted_in(staging), complete=False
+        ) as begun:
             yield begun
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -197,9 +205,10 @@ def _stage(
     complete: bool,
     begun: Conversion | None,
 ) -> tuple[list[LogFile], Staged]:
-    for attempt in range(1, _LISTINGS_MAX + 1):
+    for attempt in range(1, LISTINGS_MAX + 1):
         if begun is None or attempt > 1:
-            begun = Conversion(list_files(spark, log_dirs), converted_in(staging), complete)
+            listed = list_and_open(lambda: list_files(spark, log_dirs))
+            begun = Conversion(listed, converted_in(staging), complete)
         files = list(begun.files)
         size = sum(file.size for file in files)
         progress(f"reading {len(files)} file{'s'[: len(files) > 1]}, {size / 1e6:,.1f} MB")
@@ -209,7 +218,7 @@ def _stage(
             with begun:
                 return files, stage(spark, begun, staging, complete=complete)
         except AnalysisException as error:
-            if attempt == _LISTINGS_MAX or error.getCondition() != "PATH_NOT_FOUND":
+            if attempt == LISTINGS_MAX or error.getCondition() != "PATH_NOT_FOUND":
                 raise
     raise AssertionError("the loop returns or raises")
 

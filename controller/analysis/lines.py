@@ -17,7 +17,7 @@ from typing import IO, Annotated, Any, Literal, NamedTuple, cast
 import msgspec
 
 from controller.analysis.errors import ReportError
-from controller.analysis.local_files import LogFile, check_local, has_scheme, walk_local
+from controller.analysis.local_files import LogFile, check_local, has_scheme, list_and_open, walk_local
 from proto.statelog.schema import (
     BROKER_ID,
     INT_FIELDS,
@@ -56,7 +56,7 @@ class BadLine(NamedTuple):
 
 
 def find(log_dirs: Sequence[Path | str]) -> list[LogFile]:
-    """Every log file in and below local directories, each once.
+    """Every log file in and below local directories, each once; `read` closes them.
 
     Raises ReportError if a directory is absent or not local, or if there is no log.
     """
@@ -64,7 +64,13 @@ def find(log_dirs: Sequence[Path | str]) -> list[LogFile]:
         if has_scheme(path):
             raise ReportError(f"{path}: only directories of this machine can be read here")
     check_local(log_dirs)
-    return sorted({file for path in map(str, log_dirs) for file in walk_local(path)}, key=lambda f: f.path)
+
+    def listed() -> list[LogFile]:
+        return sorted(
+            {file for path in map(str, log_dirs) for file in walk_local(path)}, key=lambda f: f.path
+        )
+
+    return list_and_open(listed)
 
 
 def read(
@@ -97,7 +103,9 @@ def read(
 
 
 def _open(file: LogFile) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(file.shown, "rb")) if file.gzipped else open(file.shown, "rb")
+    if file.gzipped:
+        return cast(IO[bytes], gzip.open(file.shown, "rb"))
+    return open(file.shown if file.descriptor is None else file.descriptor, "rb")
 
 
 def _rotated_us(file: LogFile) -> int | None:

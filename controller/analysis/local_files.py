@@ -10,15 +10,17 @@ import fcntl
 import fnmatch
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from controller.analysis.errors import ReportError
 
 #: The third: a rotated file that was not gzipped because its node was killed.
 FILE_PATTERNS = ("state-change.jsonl", "state-change.*.jsonl.gz", "state-change.*.jsonl")
+#: Listings at most, where a file is rotated between listing and opening.
+LISTINGS_MAX = 3
 #: Hadoop names S3 so.
 S3_SCHEME = "s3a:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -26,10 +28,12 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of a state-change log. ``path``: Spark's name (``file:/...``, ``hdfs://...``)."""
+    """One file of a state-change log. ``path``: Spark's name (``file:/...``, ``hdfs://...``). ``descriptor``: of what
+    was listed, if it is open."""
 
     path: str
     size: int
+    descriptor: int | None = field(default=None, compare=False)
 
     @property
     def gzipped(self) -> bool:
@@ -39,6 +43,42 @@ class LogFile:
     def shown(self) -> str:
         """The name as a user would type it."""
         return self.path.removeprefix("file:") if self.path.startswith("file:/") else self.path
+
+    @property
+    def readable(self) -> str:
+        """The name by which this machine reads what was listed, also when another file has its place by now."""
+        return self.shown if self.descriptor is None else f"/dev/fd/{self.descriptor}"
+
+    def opened(self) -> LogFile:
+        """Open, if it is of this machine and may yet be rotated. What cannot be opened is told of when it is read."""
+        if self.gzipped or not self.path.startswith("file:/"):
+            return self
+        try:
+            return replace(self, descriptor=os.open(self.shown, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            return self
+
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+
+def list_and_open(listed: Callable[[], list[LogFile]]) -> list[LogFile]:
+    """List files, and open those that may yet be rotated: when their turn comes, others could be in their places, and
+    what was in them in files that nobody listed. Listed again if that happens meanwhile. Close them."""
+    for left in reversed(range(LISTINGS_MAX)):
+        files = listed()
+        found = [file.opened() for file in files]
+        names = [file.path for file in files]
+        if (
+            not left
+            or all(file.descriptor is None for file in found)
+            or [file.path for file in listed()] == names
+        ):
+            return found
+        for file in found:
+            file.close()
+    raise AssertionError("the loop returns")
 
 
 def has_scheme(path: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -12,6 +14,9 @@ T = TypeVar("T")
 
 #: Bytes of one file.
 FILE_BYTES_MAX = 1_048_576
+#: Files that cannot be used are tried again after so many seconds, though none of them changed: somebody may have been
+#: given the right to read them, and a certificate's time may have come.
+AGAIN_S = 10.0
 
 
 def _log() -> Any:
@@ -38,18 +43,20 @@ class FromFiles(Generic[T]):
 
     def __init__(self, files: Sequence[Path], make: Callable[[], T]) -> None:
         self._files, self._make = tuple(files), make
-        self._seen = self._signature()
-        self._value = make()
+        #: Why the files cannot be used, and when to try again by the monotonic clock; empty: they can.
+        self._unusable, self._again_at = "", math.inf
+        self.reload()
 
     def current(self) -> T:
         """The value for a new connection. Costs one ``stat`` a file while nothing changes."""
-        signature = self._signature()
-        if signature != self._seen:
-            self._seen = signature
+        changed = self._signature() != self._seen
+        if changed or time.monotonic() >= self._again_at:
+            said = "" if changed else self._unusable
             try:
-                self._value = self._make()
+                self.reload()
             except FileSettingError as error:
-                _log().error("security_files_not_usable", why=str(error), kept="what was read before")
+                if self._unusable != said:
+                    _log().error("security_files_not_usable", why=str(error), kept="what was read before")
             else:
                 _log().info("security_files_read", files=[str(file) for file in self._files])
         return self._value
@@ -57,7 +64,12 @@ class FromFiles(Generic[T]):
     def reload(self) -> None:
         """Make the value again, changed or not. Raises FileSettingError: the last good value stays in use."""
         self._seen = self._signature()
-        self._value = self._make()
+        try:
+            self._value = self._make()
+        except FileSettingError as error:
+            self._unusable, self._again_at = str(error), time.monotonic() + AGAIN_S
+            raise
+        self._unusable, self._again_at = "", math.inf
 
     def _signature(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(map(_of_file, self._files))

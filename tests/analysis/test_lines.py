@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ import pytest
 
 from controller.analysis import lines
 from controller.analysis.errors import ReportError
+from controller.analysis.intake.files import Conversion
 from controller.analysis.lines import BadLine
-from controller.analysis.local_files import check_local, walk_local
+from controller.analysis.local_files import LISTINGS_MAX, LogFile, check_local, list_and_open, walk_local
 from tests.support.analysis.records import ZERO_US, record, text
 from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
 
@@ -82,7 +84,7 @@ def test_damaged_and_unreadable_files_end_nothing(tmp_path: Path) -> None:
     (tmp_path / "state-change.1.jsonl.gz").write_bytes(packed)
     (tmp_path / "state-change.2.jsonl.gz").write_bytes(packed[: len(packed) // 2])
     (tmp_path / "state-change.3.jsonl.gz").write_bytes(b"no gzip at all")
-    (tmp_path / "state-change.4.jsonl").write_bytes(whole)
+    (tmp_path / "state-change.4.jsonl.gz").write_bytes(packed)
     records, bad = read(tmp_path)
     assert 6000 < len(records) < 9000
     assert [(b.file.rpartition("/")[2], "gzip" in b.problem) for b in bad] == [
@@ -90,10 +92,10 @@ def test_damaged_and_unreadable_files_end_nothing(tmp_path: Path) -> None:
         ("state-change.3.jsonl.gz", True),
     ]
     found = lines.find([tmp_path])
-    (tmp_path / "state-change.4.jsonl").unlink()
+    (tmp_path / "state-change.4.jsonl.gz").unlink()
     problems: list[BadLine] = []
     assert len(list(lines.read(found, problems.append))) == len(records) - 3000
-    assert str(problems[-1]).endswith("state-change.4.jsonl: unreadable: No such file or directory")
+    assert str(problems[-1]).endswith("state-change.4.jsonl.gz: unreadable: No such file or directory")
 
 
 def test_files_rotated_away_before_the_time_asked_for_are_not_opened(tmp_path: Path) -> None:
@@ -146,3 +148,60 @@ def test_times_need_an_offset() -> None:
 def test_spark_is_not_imported() -> None:
     code = "import sys, controller.cli.pctl.main; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def rotated(log: Path) -> None:
+    """Rotate it, as its writer does, and begin a longer one."""
+    count = len(list(log.parent.glob("state-change.*.gz")))
+    (log.parent / f"state-change.{count}.jsonl.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    log.write_text(f"{GOOD}\n" * (count + 2))
+
+
+def test_what_was_listed_is_read_though_it_is_rotated_before_its_turn(tmp_path: Path) -> None:
+    log = tmp_path / "state-change.jsonl"
+    log.write_text(f"{GOOD}\n")
+    found = lines.find([tmp_path])
+    rotated(log)
+    bad: list[BadLine] = []
+    assert len(list(lines.read(found, bad.append))) == 1
+    assert bad == []
+    found = list_and_open(lambda: list(walk_local(str(log))))
+    rotated(log)
+    with Conversion(found, "s3a://elsewhere", complete=True) as conversion:
+        checks, _ = conversion.done()
+    assert [check.lines for check in checks.values()] == [2]
+    (descriptor,) = [file.descriptor for file in found]
+    assert descriptor is not None
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_files_are_listed_again_when_one_is_rotated_meanwhile(tmp_path: Path, times: int) -> None:
+    log = tmp_path / "state-change.jsonl"
+    log.write_text(f"{GOOD}\n")
+    left = [None] * times
+
+    def listed() -> list[LogFile]:
+        found = sorted(walk_local(str(tmp_path)), key=lambda file: file.path)
+        if left:
+            left.pop()
+            rotated(log)
+        return found
+
+    before = set(os.listdir("/dev/fd"))
+    found = list_and_open(listed)
+    opened = [file for file in found if file.descriptor is not None]
+    assert len(set(os.listdir("/dev/fd")) - before) <= len(opened) == 1
+    if times < LISTINGS_MAX:
+        assert [Path(file.shown) for file in found] == sorted(tmp_path.iterdir())
+    opened[0].close()
+
+
+def test_what_is_gzipped_or_elsewhere_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "state-change.1.jsonl.gz").write_bytes(gzip.compress(GOOD.encode()))
+    (here,) = walk_local(str(tmp_path))
+    gone = LogFile(f"file:{tmp_path}/state-change.jsonl", 1)
+    elsewhere = LogFile("s3a://bucket/state-change.jsonl", 1)
+    assert [file.descriptor for file in list_and_open(lambda: [here, gone, elsewhere])] == [None] * 3

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from controller.runtime.config import split_address
+from proto.gen import admin_service_pb2 as pb
+from proto.gen.admin_service_pb2_grpc import AdminServiceStub
 from tests.support.runtime.clusters import broker_command, http, lines
 from tests.support.runtime.programs import BIN, Program, program
 
@@ -102,3 +107,22 @@ def test_malformed_requests_are_one_line_each_and_few(zookeeper: str, tmp_path: 
         assert len(said) - before <= 15
         for line in said:
             json.loads(line)
+
+
+async def test_calls_whose_request_never_comes_leave_room_for_others(zookeeper: str, tmp_path: Path) -> None:
+    """More than there may be at a time, by one who has no right to anything."""
+    with program(few_descriptors(zookeeper, 1024), tmp_path) as running:
+        running.until(lambda: bool(lines(running, "ready")))
+        endpoint = lines(running, "listening")[0]["grpc"]
+        async with (
+            grpc.aio.insecure_channel(endpoint) as channel,
+            grpc.aio.insecure_channel(endpoint) as other,
+        ):
+            method: Any = channel.stream_unary("/partition_controller.v1.AdminService/DescribeCluster")
+            calls = [method() for _ in range(1100)]
+            while sum(call.done() for call in calls) < 100:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            answer = await AdminServiceStub(other).DescribeCluster(pb.DescribeClusterRequest(), timeout=60)
+            assert answer.error_code == 0
+            for call in calls:
+                call.cancel()

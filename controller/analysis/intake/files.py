@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -62,7 +63,7 @@ def reader(spark: SparkSession) -> DataFrameReader:
 
 
 class Conversion:
-    """Local files that threads look at and `convert` into a directory, if that is local, too.
+    """Local files that threads look at and `convert` into a directory, if that is local, too; they are closed with it.
 
     Here, not by Spark, which need not have started: its Python processes would take longer to start than a small log
     takes, and workers of a cluster need no Arrow. That releases the GIL, as zlib does.
@@ -70,10 +71,13 @@ class Conversion:
 
     def __init__(self, files: Sequence[LogFile], directory: str, complete: bool) -> None:
         self.files = files
+        self._open = ExitStack()
+        for file in files:
+            self._open.callback(file.close)
         self._pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
         self._begun = {
             file: self._pool.submit(
-                convert, file.shown, f"file://{quote(file.shown)}", _target(directory, number), complete
+                convert, file.readable, f"file://{quote(file.shown)}", _target(directory, number), complete
             )
             for number, file in enumerate(file for file in files if file.path.startswith("file:/"))
         }
@@ -83,6 +87,7 @@ class Conversion:
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._open.close()
 
     def done(self) -> tuple[dict[str, FileCheck], dict[str, Converted]]:
         """Out: the results by path; what was made of the files that could be converted."""

@@ -18,6 +18,7 @@ from controller.runtime.rpc.controller_service import ControllerService
 from controller.runtime.rpc.limits import excess
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE, request_of, response_of
 from proto.addresses import join_address
+from proto.arrivals import Arrivals
 from proto.limits import MESSAGE_LIMITS, connection_limits
 from proto.security.callers import UnauthenticatedError
 from proto.security.grpc_channels import add_port
@@ -61,7 +62,7 @@ class _Authorization(grpc.aio.ServerInterceptor):
     """Puts a guard before every handler, so that none can be forgotten."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+        self._daemon, self._arrivals = daemon, Arrivals()
         self._guarded: dict[str, _Handler] = {}
 
     async def intercept_service(
@@ -74,21 +75,23 @@ class _Authorization(grpc.aio.ServerInterceptor):
             handler = await continuation(handler_call_details)
             if handler is None:
                 return None
-            self._guarded[path] = _guarded(handler, Guard(self._daemon, path))
+            self._guarded[path] = _guarded(handler, Guard(self._daemon, path), self._arrivals)
         return self._guarded[path]
 
 
-def _guarded(handler: _Handler, guard: Guard) -> _Handler:
+def _guarded(handler: _Handler, guard: Guard, arrivals: Arrivals) -> _Handler:
     unary: Any = handler.unary_unary
     stream: Any = handler.unary_stream
     if handler.response_streaming:
-        return grpc.unary_stream_rpc_method_handler(
-            _named_stream(guard, guard.stream(stream)),
+        return grpc.stream_stream_rpc_method_handler(
+            arrivals.streamed(_named_stream(guard, guard.stream(stream))),
             handler.request_deserializer,
             handler.response_serializer,
         )
-    return grpc.unary_unary_rpc_method_handler(
-        _named(guard, guard.unary(unary)), handler.request_deserializer, handler.response_serializer
+    return grpc.stream_unary_rpc_method_handler(
+        arrivals.answered(_named(guard, guard.unary(unary))),
+        handler.request_deserializer,
+        handler.response_serializer,
     )
 
 

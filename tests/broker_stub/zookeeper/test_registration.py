@@ -157,11 +157,12 @@ def test_the_first_connection_has_a_limit(
     clock(monkeypatch, 3)
     client: Any = Client(SESSION, b"")
     client.waits = iter([False] * 5)
+    registrar._starting = limited
     if limited:
         with pytest.raises(RegistrationFault, match=r"within 4000 ms .*: it is away"):
-            registrar._await_connection(client, limited)
+            registrar._await_connection(client)
     else:
-        registrar._await_connection(client, limited)
+        registrar._await_connection(client)
         assert next(client.waits, None) is None
 
 
@@ -203,7 +204,7 @@ def test_who_uses_the_session_learns_of_its_end(monkeypatch: pytest.MonkeyPatch)
     registrar = Registrar(identity, "h:1", Timeouts(4000, 4000), nothing, nothing, sessions.append)
     told(registrar, "stop")
     with pytest.raises(registration._Stopped):
-        registrar._session(first=True)
+        registrar._session()
     assert sessions == [client, None]
 
 

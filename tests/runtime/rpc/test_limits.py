@@ -20,6 +20,7 @@ from controller.runtime.rpc.limits import (
     TEXT_MAX_BY_FIELD,
     excess,
 )
+from proto.arrivals import Arrivals
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, features_pb2, inspection_pb2, maintenance_pb2
 from proto.limits import MESSAGE_BYTES_MAX, MESSAGE_LIMITS
@@ -55,7 +56,7 @@ async def test_a_stream_that_asks_for_too_much_is_refused_and_nothing_else(
 async def test_each_method_has_a_guard_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers = {path: object() for path in ("/one", "/two")}
     monkeypatch.setattr(server, "Guard", lambda _daemon, path: path)
-    monkeypatch.setattr(server, "_guarded", lambda handler, guard: (handler, guard))
+    monkeypatch.setattr(server, "_guarded", lambda handler, guard, _arrivals: (handler, guard))
     interceptor = server._Authorization(SimpleNamespace())  # type: ignore[arg-type]
 
     async def known(details: Any) -> Any:
@@ -81,7 +82,7 @@ def test_a_stream_is_guarded_as_a_stream() -> None:
             request_deserializer=None,
             response_serializer=None,
         )
-        assert server._guarded(handler, guard).response_streaming is streaming
+        assert server._guarded(handler, guard, Arrivals()).response_streaming is streaming
     assert guarded == ["unary", "stream"]
 
 

@@ -11,15 +11,17 @@ import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
+from broker_stub.zookeeper import registration
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, Security
 from controller.errors import EnvironmentFault
 from controller.runtime.config import load
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper.session import AccessError, Session
 from proto.incarnations import new_incarnation
-from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
+from proto.zookeeper_access import OPEN_ACCESS, Login, ZooKeeperAccess
 from tests.support.runtime.daemons import running
 from tests.support.runtime.secured_zookeeper import access, secured_zookeeper
 from tests.support.runtime.sessions import PATIENCE_S, until
@@ -168,6 +170,35 @@ async def test_a_broker_logs_in_or_says_why_not(secured: str) -> None:
     assert acls(f"{secured}/kafka/brokers", "/brokers/ids/1") == READABLE
     assert acls(f"{secured}/kafka/brokers", "/config/users") == PRIVATE
     right.stop(20)
+    assert failures == []
+
+
+async def test_a_broker_outlives_a_change_of_the_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session logs in again with the former one, when its server comes back with the new one."""
+    monkeypatch.setattr(registration, "_REFUSED_PAUSE_S", 0.1)
+    epochs: list[int] = []
+    failures: list[BaseException] = []
+    password = "former"
+    security = Security(users={"kafka": password})
+    with EmbeddedZooKeeper(tmp_path, heap_mb=256, force_sync=False, security=security) as ensemble:
+        registrar = Registrar(
+            Identity(1, "h", 9092, None, new_incarnation()),
+            ensemble.connect_string,
+            Timeouts(20_000, 30_000),
+            epochs.append,
+            failures.append,
+            access=ZooKeeperAccess(Login("kafka", lambda: password)),
+        )
+        registrar.start()
+        await until(lambda: bool(epochs), "the registration")
+        ensemble.stop()
+        password = "new"
+        ensemble.servers[0].security = Security(users={"kafka": password})
+        ensemble.start()
+        await until(lambda: bool(failures) or len(epochs) == 2, "the next registration")
+        registrar.stop(20)
     assert failures == []
 
 
