@@ -157,15 +157,27 @@ def test_what_is_on_its_way_would_be_swapped_back(monkeypatch: pytest.MonkeyPatc
     assert "1 partition of these brokers are being reassigned (t-0): pctl wait" in shown.stderr
 
 
-def test_each_part_of_the_request_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one is refused."""
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ({0: common_pb2.INVALID_REPLICA_ASSIGNMENT}, EXIT_REFUSED),
+        ({0: common_pb2.INVALID_REQUEST, 1: common_pb2.INVALID_REPLICA_ASSIGNMENT}, EXIT_FAILED),
+    ],
+)
+def test_each_part_of_the_request_counts(
+    errors: dict[int, common_pb2.ErrorCode], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if it were one request."""
+
+    def answer(request: Any) -> pb.AlterPartitionReassignmentsResponse:
+        made = moved(request)
+        for response in made.responses:
+            response.error_code = errors.get(response.partition, common_pb2.NONE)
+        return made
+
     monkeypatch.setattr(decommission, "_BATCH", 1)
-    install(
-        monkeypatch,
-        cluster({0: (1, 2), 1: (1, 2)}),
-        AlterPartitionReassignments=lambda request: moved(request, refuses=(0,)),
-    )
-    assert typed(f"brokers decommission 1 --no-wait {BY}").exit_code == EXIT_REFUSED
+    install(monkeypatch, cluster({0: (1, 2), 1: (1, 2)}), AlterPartitionReassignments=answer)
+    assert typed(f"brokers decommission 1 --no-wait {BY}").exit_code == code
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,3 +133,27 @@ def test_what_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"no topic or partition '{option.split()[1]}'" in typed(f"elect preferred {option}").stderr
     assert "name --topic, --partition, --file or --all" in typed("elect preferred").stderr
     assert asked.methods == []
+
+
+async def test_partitions_that_a_file_names_are_found_without_a_search_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may name as many as there are."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str(self) == other
+
+        __hash__ = str.__hash__
+
+    partitions = [PartitionInfo("t", n, (1,), None) for n in range(100)]
+    Asked(replace(CLUSTER, partitions=partitions)).install(monkeypatch)
+    names = tuple(Name(p.name) for p in partitions)
+    session: Any = None
+    _, found = await elect._named_partitions(session, (), elect._with_listed(names, None), False)
+    assert (found, compared < 10 * len(partitions)) == (partitions, True)

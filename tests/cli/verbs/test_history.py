@@ -39,11 +39,15 @@ def install(monkeypatch: pytest.MonkeyPatch, *answers: pb.ListHistoryResponse | 
     Asked(CLUSTER, ListHistory=lambda _: next(given)).install(monkeypatch)
 
 
-def test_the_newest_records_of_all_candidates_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "newest"), [(3, [2, 3, 4]), (4, [1, 2, 3, 4])])
+def test_the_newest_records_of_all_candidates_are_shown(
+    limit: int, newest: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That others are older is said, also where each candidate told all that it has."""
     install(monkeypatch, kept(1, 4), kept(2, 3))
-    shown = typed("history --limit 3")
-    assert [record["replica"] for record in json.loads(shown.stdout)] == [2, 3, 4]
-    assert shown.stderr == ""
+    shown = typed(f"history --limit {limit}")
+    assert [record["replica"] for record in json.loads(shown.stdout)] == newest
+    assert ("older records match too: see --limit" in shown.stderr) == (limit == 3)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
