@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,8 +117,9 @@ def test_who_is_led_so_by_now_is_led_so(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("command", ["preferred", "leader 2", "unclean --yes"])
 def test_nothing_is_asked_for_that_cannot_be(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = install(monkeypatch, *(f"t-{n}" for n in range(5)))
-    assert typed(f"elect {command} --topic t").exit_code == EXIT_REFUSED
-    assert asked.methods == []
+    shown = typed(f"elect {command} --topic t")
+    assert (shown.exit_code, asked.methods) == (EXIT_REFUSED, [])
+    assert "t-2: PREFERRED_LEADER_NOT_AVAILABLE" in shown.stderr
 
 
 def test_records_are_not_lost_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +127,22 @@ def test_records_are_not_lost_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = typed("elect unclean --topic t")
     assert (shown.exit_code, asked.methods) == (EXIT_USAGE, [])
     assert "There is no terminal to confirm at: use --yes; nothing was changed" in shown.stderr
+
+
+def test_who_is_alive_may_lead_uncleanly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In sync or not: that is what records are lost by."""
+    install(monkeypatch)
+    rows = json.loads(typed("elect unclean --partition t-3 --partition t-4 --yes").stdout)
+    assert [(row["isr"], row["alive"]) for row in rows] == [([9], [2]), ([3], [3, 2])]
+
+
+def test_a_file_names_partitions_beside_those_of_the_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, listed = install(monkeypatch), tmp_path / "some.json"
+    listed.write_text('{"partitions": [{"topic": "t", "partition": 1}, {"topic": "t", "partition": 4}]}')
+    assert typed(f"elect preferred --partition t-2 --partition t-1 --file {listed}").exit_code == 0
+    assert named(asked) == ["t-1", "t-2", "t-4"]
 
 
 def test_what_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
