@@ -131,3 +131,22 @@ def test_many_findings_are_counted_and_each_is_shown_to_who_asks(
     assert len(json.loads(told.stdout)["problems"]) == count
     for said in (shown, told):
         assert "4 more are not shown: name topics" in said.stderr
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_who_asks_for_what_is_recorded_has_no_broker_asked(
+    recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(Audit=inspection_pb2.AuditResponse()).install(monkeypatch, brokers)
+    assert typed(f"audit {'--recorded' * recorded}").exit_code == 0
+    assert [request.recorded for request in asked.of("Audit")] == [recorded]
+
+
+def test_that_topics_are_left_is_said_before_why_the_last_look_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = inspection_pb2.AuditResponse()
+    answer.brokers.add(broker_id=1, verdict=inspection_pb2.AUDIT_PARTIAL, topics_left=3, why="it was away")
+    Asked(Audit=answer).install(monkeypatch, brokers)
+    (row,) = json.loads(typed("audit").stdout)["brokers"]
+    assert row["why"] == "3 more topics differ and are compared later"

@@ -67,6 +67,9 @@ def test_partitions_are_counted_by_what_is_wrong_with_them(monkeypatch: pytest.M
         "at_min_isr_partitions": 1,
     }
     assert (found["not_on_preferred_leader"], found["brokers"], found["brokers_gone"]) == (1, 3, [9])
+    assert ["brokers", "3", "of", "4"] in [
+        line.split() for line in typed("cluster", "table").stdout.splitlines()
+    ]
 
 
 def test_terms_last_until_their_end_or_until_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,6 +202,18 @@ def test_what_raised_is_listed_by_name_from_zookeeper_where_nobody_leads(
     Asked(ClusterState(quarantine=Quarantine(suspects)), ListQuarantine=away).install(monkeypatch, verbs)
     rows = json.loads(typed("quarantine list").stdout)
     assert [(row["name"], row["state"]) for row in rows] == [("topic:t", "suspect"), ("topic:u", "left out")]
+    assert (rows[0]["controller"], rows[0]["epoch"], rows[0]["last"]) == (100, 7, "1970-01-01T00:00:01.000Z")
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_is_not_released_is_not_said_to_be(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = refused("ReleaseQuarantine", "INVALID_REQUEST", "there is none")
+    Asked(ReleaseQuarantine=answer if refuses else maintenance_pb2.OperatorResponse()).install(
+        monkeypatch, verbs
+    )
+    shown = typed(f"quarantine release topic/t {BY}")
+    assert shown.exit_code == (EXIT_FAILED if refuses else 0)
+    assert ("released topic/t" in shown.stderr, "there is none" in shown.stderr) == (not refuses, refuses)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,17 @@ def test_what_a_verdict_says(changes: dict[str, Any], said: str, capsys: pytest.
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("approved", "recorded"), [((), False), ((1,), False), ((1, 2), True)])
+def test_that_a_yes_is_not_recorded_of_each_is_said(
+    approved: tuple[int, ...], recorded: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    approvals = [{"broker": b, "broker_epoch": 50 + b, "author": "ann", "reason": "disks"} for b in approved]
+    verbs._print({**VERDICT, "approvals": approvals})
+    said = capsys.readouterr()
+    assert said.out.count("approved: broker") == len(approved)
+    assert ("nothing was recorded" in said.err) is not recorded
+
+
 @pytest.mark.parametrize(("controller", "code"), [(0, 0), (-1, EXIT_REFUSED)])
 def test_from_zookeeper_a_broker_may_stop_where_somebody_leads(
     controller: int, code: int, monkeypatch: pytest.MonkeyPatch
