@@ -92,6 +92,36 @@ def test_somebody_must_be_left_to_lead(force: bool, code: int, monkeypatch: pyte
     assert asked.methods == ["SetDrain"], "it led nothing"
 
 
+def test_each_refusal_of_several_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody is said to be drained."""
+    answers = {
+        1: refused("SetDrain", "INVALID_REQUEST", "no"),
+        2: pb.OperatorResponse(),
+        3: refused("SetDrain", "POLICY_VIOLATION", "never"),
+    }
+    now = holding(led(2, 1, 2), brokers=(1, 2, 3, 4))
+    Asked(now, SetDrain=lambda request: answers[request.broker_id]).install(monkeypatch, verbs)
+    shown = typed(f"maintenance drain 1 2 3 --no-wait {BY}")
+    assert (shown.exit_code, ": drained" in shown.stderr) == (EXIT_FAILED, False)
+    assert "broker 1: INVALID_REQUEST: no\npctl: broker 3: POLICY_VIOLATION: never\n" in shown.stderr
+
+
+@pytest.mark.parametrize(("isr", "stays"), [((1,), True), ((1, 2), False)])
+def test_what_a_drained_broker_leads_on_is_named(
+    isr: tuple[int, ...], stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained = Maintenance(drained={1: ANN})
+    Asked(
+        holding(led(1, *isr)),
+        holding(led(1 if stays else 2, *isr), maintenance=drained),
+        SetDrain=pb.OperatorResponse(),
+        DescribeMaintenance=pb.DescribeMaintenanceResponse(),
+    ).install(monkeypatch, verbs)
+    said = typed(f"maintenance drain 1 {BY}").stderr
+    assert ("broker 1 goes on leading partitions that no other broker can lead: t-0" in said) == stays
+    assert "broker 1: drained" in said
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("1m", 60), ("90m", 5400), ("8h", 28_800), ("99999d", 99_999 * 86_400), ("100000d", None), ("0h", None)],
