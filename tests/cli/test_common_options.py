@@ -176,7 +176,7 @@ def test_completion_offers_verbs_that_begin_so(typed: str, offered: list[str]) -
 
 def test_brokers_are_addressed_by_number_and_by_our_listener() -> None:
     ours, other = Endpoint("GRPC", "PLAINTEXT", "g", 1), Endpoint("PLAINTEXT", "PLAINTEXT", "p", 2)
-    brokers = {2: Broker(2, 1, (other, ours)), 1: Broker(1, 1, (other,))}
+    brokers = {2: Broker(2, 1, (other, ours)), 1: Broker(1, 1, (other, Endpoint("X", "PLAINTEXT", "x", 3)))}
     assert broker_addresses(ClusterState(brokers=brokers)) == ["p:2", "g:1"]
 
 

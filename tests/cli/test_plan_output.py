@@ -237,9 +237,13 @@ def test_each_deficit_is_counted_beside_its_own_of_before(capsys: pytest.Capture
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     shown = [line.rpartition("(")[2] for line in (" ".join(words) for words in lines) if "before)" in line]
     assert shown == ["1 before)", "2 before)", "3 before)"]
-    later = step | {"unreadable": ["t-7"]}
+    writes = [[{"path": path, "old": None, "new": "x"}] for path in ("/first", "/second")]
+    step, later = step | {"writes": writes[0]}, step | {"writes": writes[1], "unreadable": ["t-7"]}
     plan.show(Options("", "json", 1), result | {"steps": [step, later]}, writes=False)
     assert "t-7 is left out: its state is unreadable" in capsys.readouterr().err
+    plan.show(Options("", "table", 1), result | {"steps": [step, later]}, writes=True)
+    said = capsys.readouterr().out
+    assert ("/first" in said, "/second" in said) == (True, True)
 
 
 def test_brokers_come_by_number_with_the_pushes_of_all_steps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,15 @@ def test_the_load_after_it_is_shown_beside_that_before(monkeypatch: pytest.Monke
     assert [rows[4][name] for name in columns] == [0, 2, 0, 2]
 
 
+def test_a_broker_that_is_gone_is_in_the_load_as_long_as_it_has_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, cluster({0: (1, 2)}, live=(2, 3, 4)))
+    rows = json.loads(typed(f"brokers decommission 1 --no-wait {BY}").stdout)
+    found = {row["broker"]: (row["rack"] == "(gone)", row["replicas"], row["after"]) for row in rows}
+    assert (found[1], found[2][0]) == ((True, 1, 0), False)
+
+
 def test_a_broker_without_replicas_is_drained_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = install(monkeypatch, cluster({0: (2, 3)}))
     shown = typed(f"brokers decommission 1 {BY}")

@@ -115,7 +115,17 @@ def test_that_a_yes_is_not_recorded_of_each_is_said(
     verbs._print({**VERDICT, "approvals": approvals})
     said = capsys.readouterr()
     assert said.out.count("approved: broker") == len(approved)
+    assert "counts as offline" not in said.out
     assert ("nothing was recorded" in said.err) is not recorded
+
+
+def test_of_many_reasons_those_that_are_not_shown_are_counted_by_their_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verbs, "REASONS_SHOWN", 1)
+    reasons = [{**REASON, "reason": "offline", "topic": topic} for topic in ("t", "t", "u", "v")]
+    verbs._print({**VERDICT, "stoppable": False, "reasons": reasons})
+    assert "  t: 2 partitions would have no leader\n  and 2 more (--all)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("controller", "code"), [(0, 0), (-1, EXIT_REFUSED)])
