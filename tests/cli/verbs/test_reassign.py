@@ -314,7 +314,7 @@ def test_racks_count_unless_they_are_to_be_ignored(
     option: str, racks: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broker 3, alone in its rack, has the most already."""
-    known = spread(t={0: (1,)}, **{f"u{n}": {0: (3,)} for n in range(4)})
+    known = spread(t={0: (1,)}, u={0: (3,)}, v={0: (3,)}, w={0: (3,)})
     known.brokers.update({b: a_broker(b, b, rack="b" if b == 3 else "a") for b in (1, 2, 3)})
     plan, _ = generated(monkeypatch, known, f"--topic t --replication-factor 2 {option}")
     assert {known.brokers[b].rack for b in plan["t"]} == racks

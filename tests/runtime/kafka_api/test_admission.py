@@ -312,8 +312,10 @@ async def test_what_takes_much_memory_is_answered_one_after_the_other(
         monkeypatch.setitem(SERVED, key, replace(SERVED[key], handle=handle))
     monkeypatch.setattr(server, "GROWING_REQUEST_BYTES_MAX", 2**17)
     long = encode_request(AlterPartitionRequest(1, 1), 0, 1, "c") + bytes(2**16)
-    topics, version = ([], 0) if what.endswith("0") else (None, 12)
-    frame = long if what == "long requests" else encode_request(MetadataRequest(topics), version, 1, "c")
+    everything = MetadataRequest([]), 0
+    if not what.endswith("0"):
+        everything = MetadataRequest(None), 12
+    frame = long if what == "long requests" else encode_request(*everything, 1, "c")
     daemon = Daemon(Settings(state_log_dir=tmp_path))
     try:
         async with kafka_server(daemon) as port, AsyncExitStack() as stack:

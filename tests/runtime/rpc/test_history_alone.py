@@ -22,8 +22,9 @@ async def test_a_watcher_that_is_behind_reads_on_though_a_portion_has_nothing_fo
 ) -> None:
     monkeypatch.setattr(history, "RECORDS_AT_ONCE", 2)
     recent: Any = Recent(1, 1000)
-    for record in (*[Rejection("E", "no")] * 5, BrokerChange(1, "offline")):
-        recent.add(LogBatch([record], "", "Test", 1), 7, 1)
+    for _ in range(5):
+        recent.add(LogBatch([Rejection("E", "no")], "", "Test", 1), 7, 1)
+    recent.add(LogBatch([BrokerChange(1, "offline")], "", "Test", 1), 7, 1)
     term = SimpleNamespace(won=SimpleNamespace(epoch=7), machine=SimpleNamespace(current_event=None))
     daemon: Any = SimpleNamespace(
         recent=recent,
