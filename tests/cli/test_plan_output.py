@@ -241,9 +241,12 @@ def test_each_deficit_is_counted_beside_its_own_of_before(capsys: pytest.Capture
     step, later = step | {"writes": writes[0]}, step | {"writes": writes[1], "unreadable": ["t-7"]}
     plan.show(Options("", "json", 1), result | {"steps": [step, later]}, writes=False)
     assert "t-7 is left out: its state is unreadable" in capsys.readouterr().err
-    plan.show(Options("", "table", 1), result | {"steps": [step, later]}, writes=True)
-    said = capsys.readouterr().out
-    assert ("/first" in said, "/second" in said) == (True, True)
+    step |= {"notes": ["broker 1 is approved to stop"]}
+    plan.show(Options("", "table", 1), result | {"steps": [step, later], "settling_writes": 2}, writes=True)
+    said = capsys.readouterr()
+    assert ("/first" in said.out, "/second" in said.out) == (True, True)
+    assert "loss of broker 1: broker 1 is approved to stop\n" in said.out
+    assert "2 writes pending before step 1" in said.err
 
 
 def test_brokers_come_by_number_with_the_pushes_of_all_steps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,9 @@ def test_of_a_finding_in_many_topics_those_with_most_partitions_are_named() -> N
     topics = [f"t{n}" for n in range(7) for _ in range(9 - n)]
     (found,) = brokers._findings([{**problem, "topic": topic} for topic in topics])
     assert found["partitions"] == 42
+    others = [{"kind": kind, "broker": b, "topic": "t"} for kind, b in (("z", 1), ("a", 10), ("a", 9))]
+    sorted_ = [(found["kind"], found["broker"]) for found in brokers._findings(others)]
+    assert sorted_ == [("a", 9), ("a", 10), ("z", 1)]
     assert found["topics"] == "t0 (9), t1 (8), t2 (7), t3 (6), t4 (5), and 2 more topics"
 
 

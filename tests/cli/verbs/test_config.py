@@ -80,6 +80,27 @@ def test_a_change_is_shown_and_agreed_to_first(monkeypatch: pytest.MonkeyPatch) 
     assert json.loads(shown.stdout) == [{"key": "a", "present": "0", "source": "topics/t", "new": "1"}]
 
 
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ("--topic t", "topic t"),
+        ("--broker 0", "broker 0"),
+        ("--all-brokers", "all brokers"),
+        ("--controller 3", "controller 3"),
+        ("--all-controllers", "all controllers"),
+    ],
+)
+def test_settings_that_cannot_be_had_are_not_shown_as_none(
+    option: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = pb.DescribeConfigsResponse()
+    refused.results.add(error_code=common_pb2.INVALID_REQUEST, error_message="no")
+    Asked(DescribeConfigs=refused).install(monkeypatch, config)
+    shown = typed(f"config get {option}")
+    assert (shown.exit_code, shown.stdout) == (EXIT_FAILED, "")
+    assert f"pctl: {named}: INVALID_REQUEST: no" in shown.stderr
+
+
 @pytest.mark.parametrize("writes", [[], [{"path": "/x"}]])
 def test_what_would_not_be_written_would_not_be_changed(
     writes: list[Any], monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -140,6 +141,33 @@ def test_who_was_to_take_over_is_who_has(
     assert (shown.exit_code, told in shown.stderr) == (code, True)
     ((_, request),) = asked.requests
     assert (request.successor, request.reason, request.author) == (101, "r", "ann")
+
+
+def test_who_is_no_candidate_cannot_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(led_by(100, 7)).install(monkeypatch, verbs)
+    shown = typed(f"controllers move 7 {BY}")
+    assert (shown.exit_code, asked.methods) == (EXIT_REFUSED, [])
+    assert "controller 7 is no candidate: there are [100, 101, 102]" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("now", "code", "told"),
+    [
+        (replace(led_by(3, 8), controller_endpoint=""), 0, "broker 3 is the controller, epoch 8"),
+        (led_by(100, 7), EXIT_FAILED, "accepted, but nobody has taken over within 9 s"),
+    ],
+)
+def test_who_has_taken_over_is_said_or_that_nobody_has(
+    now: ClusterState, code: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = itertools.count()
+    monkeypatch.setattr(verbs, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    monkeypatch.setattr(verbs, "_LOOK_S", 0)
+    Asked(led_by(100, 7), now, ResignController=maintenance_pb2.OperatorResponse()).install(
+        monkeypatch, verbs
+    )
+    shown = typed(f"--timeout 9 controllers resign --to-kafka {BY}")
+    assert (shown.exit_code, told in shown.stderr) == (code, True)
 
 
 def test_who_leads_need_not_take_over_unless_it_is_a_broker_of_the_same_id(

@@ -237,6 +237,15 @@ def test_only_what_was_accepted_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
+async def test_why_each_move_goes_on_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    going = moves(("t", 0), ("t", 1))
+    going.partitions[0].reasons.extend(["2 is not in sync", "1 is away"])
+    Asked(holding(1), ListPartitionReassignments=going).install(monkeypatch, reassign)
+    nothing: Any = None
+    found = await reassign._progress(nothing, nothing, [("t", 0), ("t", 1), ("t", 2)])
+    assert found == (2, 3, ("t-0: 2 is not in sync; 1 is away", "t-1: about to be completed"))
+
+
 def test_who_cannot_cancel_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others' moves go on."""
     refused = answered_each(p0=common_pb2.NO_REASSIGNMENT_IN_PROGRESS)

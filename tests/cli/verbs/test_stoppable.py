@@ -91,6 +91,7 @@ def test_a_no_decides_the_exit_code(dry_run: bool, yes: bool, monkeypatch: pytes
     [
         ({}, "after that any 1 more may fail without"),
         ({"margin": 0}, "after that not one more may fail without"),
+        ({"shutting_down": [3]}, "broker 3 counts as offline: it is shutting down"),
         (
             {"stoppable": False, "reasons": [REASON]},
             "of these may stop together, by their partitions: broker 1 (1 of 2)",

@@ -208,6 +208,23 @@ def test_a_topic_is_deleted_once_its_marker_is(monkeypatch: pytest.MonkeyPatch) 
     assert asked.methods.count("ListTopicDeletions") == 2
 
 
+def test_a_partition_that_its_topic_does_not_name_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what the controller says beside its yes is told."""
+    asked = Asked(
+        cluster(NEW),
+        cluster(LED, NEW),
+        CreateTopics=created(error_message="names with dots collide"),
+        DescribeTopics=described(p0=""),
+    ).install(monkeypatch, topics)
+    shown = typed("topics create t")
+    assert (shown.exit_code, asked.methods.count("DescribeTopics"), asked.looks[0].partitions[0]) == (
+        0,
+        1,
+        LED,
+    )
+    assert "topic t: names with dots collide" in shown.stderr
+
+
 def test_a_topic_that_somebody_else_deletes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     Asked(cluster(LED, deleting=("t",)), CreateTopics=created()).install(monkeypatch, topics)
     shown = typed("topics create t")
@@ -254,18 +271,22 @@ def test_a_topic_that_cannot_be_read_just_now_is_waited_for(monkeypatch: pytest.
 def test_who_waits_for_a_deletion_hears_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     pending = pb.ListTopicDeletionsResponse()
     pending.topics.add(name="t", pending_reason="broker 2 is gone", replicas_left=1)
+    pending.topics.add(name="v")
     pending.topics.add(name="u", pending_reason="it is moved")
+    known = cluster(LED)
+    known.topics["v"] = TopicInfo("v", "id", {}, {}, {}, version=0, czxid=2)
     Asked(
-        cluster(LED),
-        cluster(deleting=("t", "u")),
+        known,
+        cluster(deleting=("t", "u", "v")),
         cluster(deleting=("u",)),
         DescribeReplicas=inspection_pb2.DescribeReplicasResponse(),
-        DeleteTopics=pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(name="t")]),
+        DeleteTopics=pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(name=name) for name in "tv"]),
         ListTopicDeletions=pending,
     ).install(monkeypatch, topics, attribution)
-    shown = typed("topics delete t --yes")
+    shown = typed("topics delete t v --yes")
     assert (shown.exit_code, "u: " in shown.stderr) == (0, False)
-    assert "0 of 1 topics are deleted: t: broker 2 is gone, 1 replica left" in shown.stderr
+    left = "t: broker 2 is gone, 1 replica left; v: waits for its brokers"
+    assert f"0 of 2 topics are deleted: {left}" in shown.stderr
 
 
 @pytest.mark.parametrize("refused", [False, True])
